@@ -1,0 +1,176 @@
+// What models are written against: the operations of a device.
+//
+// Three implementations: the plain float reference (kernels/cpu/reference.cpp), the fast CPU backend
+// (kernels/cpu) and the CUDA backend (kernels/cuda). Every operation of the fast ones is tested
+// against the reference (tests/unit/backend_ops_test.cpp).
+//
+// Operations are asynchronous in order: an operation sees the results of all earlier ones; only
+// sample(), copy_to_host() and synchronize() wait for them. One thread at a time may use a backend.
+// Shapes are the caller's duty (the engine builds them, the reference asserts them). Operations
+// throw Error when the device fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/batch.h"
+#include "backend/tensor.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// Memory that a backend allocated; freed on destruction, which must precede the backend's.
+using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
+
+/// Where weights come from: bytes in memory (a mapped file, usually) and, if they are a file's, the
+/// descriptor and the offset of the first byte, for backends that rather read than fault pages in.
+struct WeightSource {
+  std::span<const std::byte> bytes;
+  int fd = -1;
+  uint64_t offset = 0;
+};
+
+/// The KV pages of one layer. K and V each are [n_pages, n_kv_heads, kPageTokens, head_dim] of dtype
+/// (f32, f16 or bf16). K is stored after rotation.
+struct KvLayer {
+  void* k = nullptr;
+  void* v = nullptr;
+  DType dtype = DType::f32;
+  int32_t n_pages = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+};
+
+/// Copy page `from` to page `to`, K and V, in every layer.
+struct PageCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+/// How one row of logits becomes a token. The draw depends on (seed, sequence, position) only.
+struct SamplingRow {
+  float temperature = 0;  ///< 0: greedy (the smallest id among equal logits)
+  int32_t top_k = 0;      ///< keep the k largest; 0 or at least the vocabulary: all
+  float top_p = 1;        ///< keep the fewest whose probability sums to at least p; 1: all
+  uint64_t seed = 0;
+  uint64_t sequence = 0;
+  uint64_t position = 0;  ///< the position that the drawn token will have
+};
+
+/// What linear() does with its result.
+enum class LinearOutput {
+  store,  ///< out = x Wᵀ + bias
+  add,    ///< out += x Wᵀ + bias
+};
+
+/// What a feed-forward gate goes through.
+enum class Activation { silu };
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// For the user: "CPU (2 threads, AMX)", "CUDA 0 (NVIDIA H100 80GB HBM3)".
+  [[nodiscard]] virtual std::string description() const = 0;
+  /// Bytes that can still be allocated.
+  [[nodiscard]] virtual size_t free_memory() const = 0;
+  /// The element type of activations between operations (the residual stream and logits are always
+  /// f32), for a model whose matrices are of `weights`.
+  [[nodiscard]] virtual DType activation_dtype(DType weights) const = 0;
+  /// The element type of KV pages for a model whose matrices are of `weights`.
+  [[nodiscard]] virtual DType kv_dtype(DType weights) const = 0;
+
+  // Memory. ------------------------------------------------------------------------------------
+
+  /// At least `bytes` bytes, 256-byte aligned, contents undefined. Throws Error when there is no room.
+  virtual Buffer allocate(size_t bytes) = 0;
+  /// Makes a model's weights readable by operations and returns where the first byte is: a copy on
+  /// the device that lives as long as the backend, or source.bytes itself, which must then outlive
+  /// it. `progress`, if set, is called with the bytes done so far.
+  virtual const std::byte* load_weights(const WeightSource& source,
+                                        const std::function<void(size_t)>& progress) = 0;
+  virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
+  /// Waits for all operations, then copies.
+  virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
+  virtual void synchronize() = 0;
+  /// Makes a batch readable by operations. The view holds until the next call; `batch` must live
+  /// and stay unchanged as long.
+  virtual BatchView upload(const Batch& batch) = 0;
+
+  // The forward pass. "act" is activation_dtype(), or f32. ----------------------------------------
+
+  /// out [tokens, hidden] f32 = rows of table [vocab, hidden] (f32, f16 or bf16) at batch.tokens.
+  virtual void embed(const BatchView& batch, const Weight& table, const Matrix& out) = 0;
+
+  /// out [rows, n] act = x / sqrt(mean(x²) + eps) · weight, for each row of x [rows, n] f32; weight
+  /// [n]. Root mean square layer normalization, arXiv:1910.07467.
+  virtual void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) = 0;
+
+  /// out [rows, weight.rows] (act or f32) = or += x [rows, weight.cols] act · weightᵀ + bias.
+  /// bias [weight.rows] may be null. With i8 weights a backend may quantize each row of x to eight
+  /// bits (symmetric, scale max|x| / 127) where rows are many; never for a single row.
+  virtual void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+                      const Matrix& out) = 0;
+
+  /// out [rows, n] act = activation(x Gᵀ) ⊙ (x Uᵀ), where gate_up [2n, in] is G's n rows, then U's.
+  /// The gated feed-forward of arXiv:2002.05202.
+  virtual void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
+                            const Matrix& out) = 0;
+
+  /// The rotations of each token: for pair i of head_dim / 2, cos_sin[t, 2i] = cos(a) and
+  /// [t, 2i + 1] = sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, head_dim] f32.
+  virtual void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) = 0;
+
+  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: rotates the query heads in place, and writes
+  /// rotated keys and plain values to the sequences' pages at the tokens' positions. Elements i and
+  /// i + head_dim / 2 of a head are a pair (arXiv:2104.09864, in the order of Transformers).
+  virtual void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+                           const KvLayer& kv) = 0;
+
+  /// out [tokens, n_heads head_dim] act = softmax(q kᵀ · scale) v over all cached positions up to the
+  /// token's own. q [tokens, n_heads head_dim] act, usually columns of qkv; n_heads is a multiple of
+  /// kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads) (arXiv:2305.13245).
+  virtual void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
+                         const Matrix& out) = 0;
+
+  /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
+  virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;
+
+  /// Draws tokens[r] from row r of logits [rows, vocab] f32 under rules[r] and waits for the result.
+  /// Order by logit, then by id; keep top_k; softmax(logit / temperature); keep top_p; then the
+  /// first token whose cumulative probability exceeds u · total, with u in [0, 1) from
+  /// Philox4x32-10 (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence),
+  /// u = (first output word >> 8) · 2⁻²⁴. The same as cuRAND's
+  /// curand_init(seed, sequence, 4 * position). Logits may be changed. Logits that are NaN throw
+  /// Error.
+  virtual void sample(const Matrix& logits, std::span<const SamplingRow> rules,
+                      std::span<int32_t> tokens) = 0;
+
+  /// Copies whole pages in all `layers`. No page is both source and target in one call.
+  virtual void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) = 0;
+};
+
+/// The plain float32 reference on one thread: activations and arithmetic in float32, KV in f32.
+std::unique_ptr<Backend> make_reference_backend();
+
+/// The fast CPU backend. threads >= 1.
+std::unique_ptr<Backend> make_cpu_backend(int threads);
+
+/// Number of usable NVIDIA GPUs; 0 without a driver or in a build without CUDA.
+int cuda_device_count();
+
+/// Why cuda_device_count() is 0, as the end of a sentence: "this build has no CUDA support", "no NVIDIA
+/// driver is installed", ...
+std::string cuda_unavailable_reason();
+
+/// The CUDA backend on GPU `device`. Throws Error when there is no such GPU.
+std::unique_ptr<Backend> make_cuda_backend(int device);
+
+}  // namespace faststream

@@ -1,0 +1,49 @@
+// Views of the matrices that backends work on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// A matrix in a backend's memory, row-major: element (r, c) is `data[r * stride + c]`. Owns nothing.
+struct Matrix {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  ///< elements from a row to the next; at least cols
+
+  Matrix() = default;
+  Matrix(void* data, DType dtype, int64_t rows, int64_t cols)
+      : data(data), dtype(dtype), rows(rows), cols(cols), stride(cols) {}
+
+  /// Columns [first, first + count), the same rows.
+  [[nodiscard]] Matrix columns(int64_t first, int64_t count) const {
+    Matrix view = *this;
+    view.data = static_cast<std::byte*>(data) + static_cast<size_t>(first) * dtype_size(dtype);
+    view.cols = count;
+    return view;
+  }
+  /// The first `count` rows.
+  [[nodiscard]] Matrix first_rows(int64_t count) const {
+    Matrix view = *this;
+    view.rows = count;
+    return view;
+  }
+};
+
+/// A model's weight matrix as the model file stores it: [rows = out, cols = in], input-contiguous
+/// without gaps, read-only, 64-byte aligned. dtype f32, f16, bf16, or i8: then row r means
+/// `scales[r] * data[r, :]`.
+struct Weight {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const float* scales = nullptr;  ///< [rows], i8 only
+};
+
+}  // namespace faststream

@@ -1,0 +1,33 @@
+// A progress bar on stderr.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace faststream {
+
+/// Shows "label  43% 3.1 GB of 7.2 GB, 2.4 GB/s" on a terminal, redrawn in place at most ten times a
+/// second; nothing where stderr is no terminal or `enabled` is false. The destructor erases it.
+class ProgressBar {
+ public:
+  ProgressBar(std::string label, uint64_t total_bytes, bool enabled);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar();
+
+  void update(uint64_t done_bytes);
+
+ private:
+  std::string label_;
+  uint64_t total_;
+  bool enabled_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_draw_;
+};
+
+/// "812 bytes", "6.2 kB", "1.06 MB", "7.21 GB" (powers of ten).
+std::string format_bytes(uint64_t bytes);
+
+}  // namespace faststream
