@@ -14,15 +14,15 @@ namespace faststream {
 /// How positions become rotation angles.
 struct RopeConfig {
   double theta = 10000.0;
-  std::string scaling = "none";  ///< "none", "linear" or "llama3"
-  double factor = 1.0;           ///< linear, llama3
-  double low_freq_factor = 1.0;  ///< llama3
-  double high_freq_factor = 4.0;          ///< llama3
+  std::string scaling = "none";         ///< "none", "linear" or "llama3"
+  double factor = 1.0;                  ///< linear, llama3
+  double low_freq_factor = 1.0;         ///< llama3
+  double high_freq_factor = 4.0;        ///< llama3
   int64_t original_max_context = 8192;  ///< llama3
 };
 
-/// A transformer decoder's shape. Validated: every count is at least 1 and small enough that products
-/// of any three fit in 63 bits; n_heads is a multiple of n_kv_heads; head_dim is even.
+/// A transformer decoder's shape. Validated: every count is at least 1 and small enough that
+/// products of any three fit in 63 bits; n_heads is a multiple of n_kv_heads; head_dim is even.
 struct ModelConfig {
   std::string architecture = "llama";
   int64_t n_layers = 0;
@@ -35,9 +35,9 @@ struct ModelConfig {
   int64_t max_context = 0;  ///< positions the model was trained for
   float norm_eps = 1e-5F;
   RopeConfig rope;
-  bool tied_output = false;     ///< the output matrix is the embedding table
-  bool attention_bias = false;  ///< q, k, v and output projections have biases
-  DType weights = DType::f32;   ///< of the layers' matrices
+  bool tied_output = false;      ///< the output matrix is the embedding table
+  bool attention_bias = false;   ///< q, k, v and output projections have biases
+  DType weights = DType::f32;    ///< of the layers' matrices
   DType embedding = DType::f32;  ///< of the embedding table (never i8)
   DType output = DType::f32;     ///< of the output matrix; embedding's when tied
 

@@ -1,8 +1,8 @@
 // What models are written against: the operations of a device.
 //
-// Three implementations: the plain float reference (kernels/cpu/reference.cpp), the fast CPU backend
-// (kernels/cpu) and the CUDA backend (kernels/cuda). Every operation of the fast ones is tested
-// against the reference (tests/unit/backend_ops_test.cpp).
+// Three implementations: the plain float reference (kernels/cpu/reference.cpp), the fast CPU
+// backend (kernels/cpu) and the CUDA backend (kernels/cuda). Every operation of the fast ones is
+// tested against the reference (tests/unit/backend_ops_test.cpp).
 //
 // Operations are asynchronous in order: an operation sees the results of all earlier ones; only
 // sample(), copy_to_host() and synchronize() wait for them. One thread at a time may use a backend.
@@ -34,8 +34,8 @@ struct WeightSource {
   uint64_t offset = 0;
 };
 
-/// The KV pages of one layer. K and V each are [n_pages, n_kv_heads, kPageTokens, head_dim] of dtype
-/// (f32, f16 or bf16). K is stored after rotation.
+/// The KV pages of one layer. K and V each are [n_pages, n_kv_heads, kPageTokens, head_dim] of
+/// dtype (f32, f16 or bf16). K is stored after rotation.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -89,7 +89,8 @@ class Backend {
 
   // Memory. ------------------------------------------------------------------------------------
 
-  /// At least `bytes` bytes, 256-byte aligned, contents undefined. Throws Error when there is no room.
+  /// At least `bytes` bytes, 256-byte aligned, contents undefined. Throws Error when there is no
+  /// room.
   virtual Buffer allocate(size_t bytes) = 0;
   /// Makes a model's weights readable by operations and returns where the first byte is: a copy on
   /// the device that lives as long as the backend, or source.bytes itself, which must then outlive
@@ -125,27 +126,30 @@ class Backend {
                             const Matrix& out) = 0;
 
   /// The rotations of each token: for pair i of head_dim / 2, cos_sin[t, 2i] = cos(a) and
-  /// [t, 2i + 1] = sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, head_dim] f32.
+  /// [t, 2i + 1] = sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, head_dim]
+  /// f32.
   virtual void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) = 0;
 
-  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: rotates the query heads in place, and writes
-  /// rotated keys and plain values to the sequences' pages at the tokens' positions. Elements i and
-  /// i + head_dim / 2 of a head are a pair (arXiv:2104.09864, in the order of Transformers).
+  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: rotates the query heads in place, and
+  /// writes rotated keys and plain values to the sequences' pages at the tokens' positions.
+  /// Elements i and i + head_dim / 2 of a head are a pair (arXiv:2104.09864, in the order of
+  /// Transformers).
   virtual void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
                            const KvLayer& kv) = 0;
 
-  /// out [tokens, n_heads head_dim] act = softmax(q kᵀ · scale) v over all cached positions up to the
-  /// token's own. q [tokens, n_heads head_dim] act, usually columns of qkv; n_heads is a multiple of
-  /// kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads) (arXiv:2305.13245).
+  /// out [tokens, n_heads head_dim] act = softmax(q kᵀ · scale) v over all cached positions up to
+  /// the token's own. q [tokens, n_heads head_dim] act, usually columns of qkv; n_heads is a
+  /// multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads)
+  /// (arXiv:2305.13245).
   virtual void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
                          const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;
 
-  /// Draws tokens[r] from row r of logits [rows, vocab] f32 under rules[r] and waits for the result.
-  /// Order by logit, then by id; keep top_k; softmax(logit / temperature); keep top_p; then the
-  /// first token whose cumulative probability exceeds u · total, with u in [0, 1) from
+  /// Draws tokens[r] from row r of logits [rows, vocab] f32 under rules[r] and waits for the
+  /// result. Order by logit, then by id; keep top_k; softmax(logit / temperature); keep top_p; then
+  /// the first token whose cumulative probability exceeds u · total, with u in [0, 1) from
   /// Philox4x32-10 (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence),
   /// u = (first output word >> 8) · 2⁻²⁴. The same as cuRAND's
   /// curand_init(seed, sequence, 4 * position). Logits may be changed. Logits that are NaN throw
@@ -166,8 +170,8 @@ std::unique_ptr<Backend> make_cpu_backend(int threads);
 /// Number of usable NVIDIA GPUs; 0 without a driver or in a build without CUDA.
 int cuda_device_count();
 
-/// Why cuda_device_count() is 0, as the end of a sentence: "this build has no CUDA support", "no NVIDIA
-/// driver is installed", ...
+/// Why cuda_device_count() is 0, as the end of a sentence: "this build has no CUDA support", "no
+/// NVIDIA driver is installed", ...
 std::string cuda_unavailable_reason();
 
 /// The CUDA backend on GPU `device`. Throws Error when there is no such GPU.

@@ -14,16 +14,18 @@ inline constexpr int32_t kPageTokens = 32;
 /// some sequences in prefill (several tokens), some in decode (one token). Host memory.
 ///
 /// Sequence s owns rows [query_start[s], query_start[s+1]), at consecutive positions that end with
-/// kv_len[s] - 1; all earlier positions are in its pages already, and its pages have room for these.
+/// kv_len[s] - 1; all earlier positions are in its pages already, and its pages have room for
+/// these.
 struct Batch {
   std::vector<int32_t> tokens;       ///< [n_tokens] token ids, each below the vocabulary's size
   std::vector<int32_t> positions;    ///< [n_tokens] position of each token in its sequence
   std::vector<int32_t> sequence_of;  ///< [n_tokens] index of the sequence that owns the row
-  std::vector<int32_t> query_start;  ///< [n_sequences + 1] first row of each sequence; then n_tokens
-  std::vector<int32_t> kv_len;       ///< [n_sequences] cached tokens after this pass
-  std::vector<int32_t> page_table;   ///< [n_sequences, max_pages] page numbers; unused entries 0
-  std::vector<int32_t> logit_rows;   ///< [n_logits] rows whose next-token logits are wanted
-  int32_t max_pages = 0;             ///< columns of page_table
+  std::vector<int32_t>
+      query_start;                  ///< [n_sequences + 1] first row of each sequence; then n_tokens
+  std::vector<int32_t> kv_len;      ///< [n_sequences] cached tokens after this pass
+  std::vector<int32_t> page_table;  ///< [n_sequences, max_pages] page numbers; unused entries 0
+  std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
+  int32_t max_pages = 0;            ///< columns of page_table
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }

@@ -8,7 +8,8 @@
 
 namespace faststream {
 
-/// A matrix in a backend's memory, row-major: element (r, c) is `data[r * stride + c]`. Owns nothing.
+/// A matrix in a backend's memory, row-major: element (r, c) is `data[r * stride + c]`. Owns
+/// nothing.
 struct Matrix {
   void* data = nullptr;
   DType dtype = DType::f32;

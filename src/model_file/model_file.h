@@ -21,24 +21,25 @@ inline constexpr uint64_t kTensorAlignment = 4096;
 
 /// A tensor as the table of a model file names it.
 struct TensorInfo {
-  std::string name;             ///< at most 95 bytes of printable ASCII, unique in the file
+  std::string name;  ///< at most 95 bytes of printable ASCII, unique in the file
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;   ///< 1 or 2 dimensions, each at least 1; row-major, no gaps
-  uint64_t offset = 0;          ///< of the first byte in the file; a multiple of kTensorAlignment
-  uint64_t bytes = 0;           ///< product of shape × dtype_size
-  uint64_t checksum = 0;        ///< XXH3-64 of the bytes
+  std::vector<int64_t> shape;  ///< 1 or 2 dimensions, each at least 1; row-major, no gaps
+  uint64_t offset = 0;         ///< of the first byte in the file; a multiple of kTensorAlignment
+  uint64_t bytes = 0;          ///< product of shape × dtype_size
+  uint64_t checksum = 0;       ///< XXH3-64 of the bytes
 };
 
-/// A model file, mapped read-only, or the same thing in memory. All metadata has been checked against
-/// the size of the file when the constructor returns; the contents of tensors have not (verify()).
-/// Moving keeps spans valid.
+/// A model file, mapped read-only, or the same thing in memory. All metadata has been checked
+/// against the size of the file when the constructor returns; the contents of tensors have not
+/// (verify()). Moving keeps spans valid.
 class ModelFile {
  public:
-  /// Maps `path`. Throws Error, naming the file, when it cannot be read or is not a sound model file.
+  /// Maps `path`. Throws Error, naming the file, when it cannot be read or is not a sound model
+  /// file.
   static ModelFile open(const std::filesystem::path& path);
 
-  /// The same checks on bytes in memory, which must outlive the result. `name` stands for the path in
-  /// messages.
+  /// The same checks on bytes in memory, which must outlive the result. `name` stands for the path
+  /// in messages.
   static ModelFile from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
   ModelFile(ModelFile&&) noexcept;
@@ -55,8 +56,8 @@ class ModelFile {
   [[nodiscard]] std::span<const std::byte> bytes(const TensorInfo& tensor) const;
   [[nodiscard]] uint64_t file_size() const;
 
-  /// Everything that a device needs, as one range: from the first tensor that is not u8 to the end of
-  /// the last. A tensor's place in it is `tensor.offset - weights().offset`.
+  /// Everything that a device needs, as one range: from the first tensor that is not u8 to the end
+  /// of the last. A tensor's place in it is `tensor.offset - weights().offset`.
   [[nodiscard]] WeightSource weights() const;
 
   /// Compares every tensor's checksum. Throws Error naming the first tensor that differs.

@@ -21,9 +21,9 @@ struct TensorSpec {
 };
 
 /// Writes a model file in one pass with constant memory: the layout is fixed at construction, the
-/// bytes of tensors follow in order, the table's checksums come last. The file appears under its name
-/// only when finish() returns; until then it is `path` + ".partial-PID" beside it, which the destructor
-/// removes.
+/// bytes of tensors follow in order, the table's checksums come last. The file appears under its
+/// name only when finish() returns; until then it is `path` + ".partial-PID" beside it, which the
+/// destructor removes.
 class ModelWriter {
  public:
   /// u8 tensors must come first. Throws Error when the file cannot be created, when there is not
@@ -34,8 +34,8 @@ class ModelWriter {
   ModelWriter& operator=(const ModelWriter&) = delete;
   ~ModelWriter();
 
-  /// Appends bytes of the current tensor; moves to the next one when it is full. Throws Error when the
-  /// disk is full or too many bytes come.
+  /// Appends bytes of the current tensor; moves to the next one when it is full. Throws Error when
+  /// the disk is full or too many bytes come.
   void append(std::span<const std::byte> bytes);
 
   /// Writes the table, syncs and renames. Throws Error when bytes are missing or the disk fails.

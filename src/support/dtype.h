@@ -23,11 +23,14 @@ enum class DType : uint32_t {
 /// Bytes of one element.
 constexpr size_t dtype_size(DType type) {
   switch (type) {
-    case DType::f32: return 4;
+    case DType::f32:
+      return 4;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::i8:
-    case DType::u8: return 1;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
@@ -35,11 +38,16 @@ constexpr size_t dtype_size(DType type) {
 /// The name users see and type: "f32", "f16", "bf16", "int8", "u8".
 constexpr std::string_view dtype_name(DType type) {
   switch (type) {
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::i8: return "int8";
-    case DType::u8: return "u8";
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i8:
+      return "int8";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -68,7 +76,8 @@ struct BFloat16 {
   }
 };
 
-/// An IEEE half as stored. Conversion from float rounds to nearest even; too large becomes infinity.
+/// An IEEE half as stored. Conversion from float rounds to nearest even; too large becomes
+/// infinity.
 struct Float16 {
   uint16_t bits = 0;
 
@@ -119,8 +128,10 @@ inline float load_as_float(const void* data, DType type, size_t index) {
       std::memcpy(&value, bytes, sizeof value);
       return static_cast<float>(value);
     }
-    case DType::i8: return static_cast<float>(static_cast<int8_t>(*bytes));
-    case DType::u8: return static_cast<float>(static_cast<uint8_t>(*bytes));
+    case DType::i8:
+      return static_cast<float>(static_cast<int8_t>(*bytes));
+    case DType::u8:
+      return static_cast<float>(static_cast<uint8_t>(*bytes));
   }
   return 0;
 }

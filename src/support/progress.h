@@ -7,8 +7,8 @@
 
 namespace faststream {
 
-/// Shows "label  43% 3.1 GB of 7.2 GB, 2.4 GB/s" on a terminal, redrawn in place at most ten times a
-/// second; nothing where stderr is no terminal or `enabled` is false. The destructor erases it.
+/// Shows "label  43% 3.1 GB of 7.2 GB, 2.4 GB/s" on a terminal, redrawn in place at most ten times
+/// a second; nothing where stderr is no terminal or `enabled` is false. The destructor erases it.
 class ProgressBar {
  public:
   ProgressBar(std::string label, uint64_t total_bytes, bool enabled);
