@@ -71,7 +71,7 @@ class Bench {
       Sequence sequence;
       const auto start = Clock::now();
       runner_.step({{{.sequence = &sequence, .tokens = prompt}}});
-      runner_.sample({{sampling_row({.temperature = 0}, sequence)}});
+      (void)runner_.sample({{sampling_row({.temperature = 0}, sequence)}});
       if (run >= 0) times.push_back(seconds_since(start));
       runner_.release(sequence);
       check_interrupted();
