@@ -22,6 +22,7 @@ constexpr size_t kMaxPromptBytes = 256 << 20;
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    check_interrupted();
     throw Error(std::string("standard output cannot be written: ") + std::strerror(errno));
   }
 }
