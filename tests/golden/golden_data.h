@@ -48,8 +48,9 @@ std::vector<T> read_numbers(const std::filesystem::path& path) {
 /// Names of all variants, in the manifest's order.
 inline std::vector<std::string> golden_variants() {
   std::ifstream file(golden_root() / "manifest.json");
+  const nlohmann::json manifest = nlohmann::json::parse(file);
   std::vector<std::string> names;
-  for (const auto& variant : nlohmann::json::parse(file).at("variants")) {
+  for (const auto& variant : manifest.at("variants")) {
     names.push_back(variant.at("name"));
   }
   return names;
