@@ -18,8 +18,9 @@ struct Matrix {
   int64_t stride = 0;  ///< elements from a row to the next; at least cols
 
   Matrix() = default;
-  Matrix(void* data, DType dtype, int64_t rows, int64_t cols)
-      : data(data), dtype(dtype), rows(rows), cols(cols), stride(cols) {}
+  /// Rows without gaps.
+  Matrix(void* memory, DType type, int64_t n_rows, int64_t n_cols)
+      : data(memory), dtype(type), rows(n_rows), cols(n_cols), stride(n_cols) {}
 
   /// Columns [first, first + count), the same rows.
   [[nodiscard]] Matrix columns(int64_t first, int64_t count) const {

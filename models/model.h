@@ -1,0 +1,46 @@
+// A model: its forward pass over a packed batch, in the operations of a backend.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "models/config.h"
+
+namespace faststream {
+
+/// Gives the place of a tensor's first byte in the backend's memory. Throws Error when the model
+/// file has no such tensor with this type and shape.
+using WeightLookup = std::function<const std::byte*(const TensorPlan&)>;
+
+class Model {
+ public:
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  virtual ~Model() = default;
+
+  /// Processes a batch: appends its tokens' keys and values to their pages in `kv` (one entry a
+  /// layer) and writes the logits of batch.logit_rows to logits [n_logits, vocab] f32.
+  virtual void forward(const BatchView& batch, std::span<const KvLayer> kv,
+                       const Matrix& logits) = 0;
+};
+
+/// What a forward pass may hold at most; activations are allocated for it once.
+struct BatchLimits {
+  int32_t max_tokens = 0;
+  int32_t max_logits = 0;
+};
+
+/// Bytes of activations that make_model() will allocate.
+size_t activation_bytes(const ModelConfig& config, DType activations, const BatchLimits& limits);
+
+/// The model of config.architecture. `backend` must outlive it.
+std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
+                                  Backend& backend, const BatchLimits& limits);
+
+}  // namespace faststream
