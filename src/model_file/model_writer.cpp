@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include "model_file/layout.h"
 #include "support/error.h"
@@ -27,7 +28,8 @@ struct ModelWriter::Impl {
 
   size_t current = 0;   // index of the tensor that append() fills
   uint64_t filled = 0;  // bytes of it so far
-  XXH3_state_t hash{};  // of those bytes
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash{XXH3_createState(),
+                                                                       &XXH3_freeState};
 
   ~Impl() {
     if (fd >= 0) ::close(fd);
@@ -119,7 +121,7 @@ ModelWriter::ModelWriter(const fs::path& path, const nlohmann::json& header,
   impl_->overwrite = overwrite;
   impl_->plan = layout::make_plan(header, tensors);
   impl_->create();
-  XXH3_64bits_reset(&impl_->hash);
+  XXH3_64bits_reset(impl_->hash.get());
 }
 
 ModelWriter::~ModelWriter() = default;
@@ -136,11 +138,11 @@ void ModelWriter::append(std::span<const std::byte> bytes) {
                 "\"");
   }
   w.write_at(tensor.offset + w.filled, bytes);
-  XXH3_64bits_update(&w.hash, bytes.data(), bytes.size());
+  XXH3_64bits_update(w.hash.get(), bytes.data(), bytes.size());
   w.filled += bytes.size();
   if (w.filled < tensor.bytes) return;
-  tensor.checksum = XXH3_64bits_digest(&w.hash);
-  XXH3_64bits_reset(&w.hash);
+  tensor.checksum = XXH3_64bits_digest(w.hash.get());
+  XXH3_64bits_reset(w.hash.get());
   w.filled = 0;
   ++w.current;
 }
