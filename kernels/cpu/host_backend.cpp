@@ -1,0 +1,132 @@
+#include "kernels/cpu/host_backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <stdexcept>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+constexpr size_t kBufferAlignment = 256;
+// Buffers of at least this size start on a huge page and ask for huge pages: a decode step touches
+// every byte of weights and cache once, so that page walks would otherwise cost some of the
+// bandwidth.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Makes the pages of [first, first + bytes) present; false where the kernel cannot do it by
+/// itself.
+bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] size_t bytes) {
+#ifdef MADV_POPULATE_READ
+  return madvise(first, bytes, MADV_POPULATE_READ) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+size_t HostBackend::free_memory() const {
+  std::ifstream info("/proc/meminfo");
+  for (std::string name; info >> name;) {
+    size_t kilobytes = 0;
+    if (name == "MemAvailable:" && info >> kilobytes) return kilobytes * 1024;
+    info.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  const long pages = sysconf(_SC_AVPHYS_PAGES);
+  const long page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) : 0;
+}
+
+Buffer HostBackend::allocate(size_t bytes) {
+  const size_t alignment = bytes >= kHugePage ? kHugePage : kBufferAlignment;
+  void* memory = nullptr;
+  if (bytes <= std::numeric_limits<size_t>::max() - alignment) {
+    const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    memory = std::aligned_alloc(alignment, rounded);
+  }
+  if (memory == nullptr) {
+    throw Error("There is not enough memory for a buffer of " + std::to_string(bytes >> 20) +
+                " MiB; use a smaller context (-c) or a smaller model.");
+  }
+  if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // only advice
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+}
+
+const std::byte* HostBackend::load_weights(const WeightSource& source,
+                                           const std::function<void(size_t)>& progress) {
+  constexpr size_t kPiece = size_t{64} << 20;
+  const size_t total = source.bytes.size();
+  if (source.fd < 0) {
+    if (progress) progress(total);
+    return source.bytes.data();
+  }
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  // The mapping is the file's; madvise only changes when its pages are read.
+  auto* bytes = const_cast<std::byte*>(source.bytes.data());
+  const size_t lead = reinterpret_cast<uintptr_t>(bytes) % page;  // madvise wants whole pages
+  if (total > 0) madvise(bytes - lead, total + lead, MADV_WILLNEED);
+  for (size_t done = 0; done < total;) {
+    const size_t piece = std::min(kPiece, total - done);
+    std::byte* first = bytes + done;
+    const size_t before = reinterpret_cast<uintptr_t>(first) % page;
+    if (!populate(first - before, piece + before)) {
+      for (size_t i = 0; i < piece; i += page) {
+        static_cast<void>(static_cast<const volatile std::byte*>(first)[i]);
+      }
+    }
+    done += piece;
+    if (progress) progress(done);
+  }
+  return source.bytes.data();
+}
+
+void HostBackend::copy_to_device(void* device, const void* host, size_t bytes) {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void HostBackend::copy_to_host(void* host, const void* device, size_t bytes) {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+BatchView HostBackend::upload(const Batch& batch) {
+  const auto n_tokens = batch.tokens.size();
+  const auto n_sequences = batch.kv_len.size();
+  require(batch.positions.size() == n_tokens && batch.sequence_of.size() == n_tokens,
+          "upload: positions and sequence_of must have an entry for each token");
+  require(batch.query_start.size() == n_sequences + 1 &&
+              batch.page_table.size() == n_sequences * static_cast<size_t>(batch.max_pages),
+          "upload: query_start and page_table must match the number of sequences");
+  BatchView view;
+  view.tokens = batch.tokens.data();
+  view.positions = batch.positions.data();
+  view.sequence_of = batch.sequence_of.data();
+  view.query_start = batch.query_start.data();
+  view.kv_len = batch.kv_len.data();
+  view.page_table = batch.page_table.data();
+  view.logit_rows = batch.logit_rows.data();
+  view.n_tokens = batch.n_tokens();
+  view.n_sequences = batch.n_sequences();
+  view.n_logits = batch.n_logits();
+  view.max_pages = batch.max_pages;
+  for (size_t s = 0; s < n_sequences; ++s) {
+    view.max_query_len =
+        std::max(view.max_query_len, batch.query_start[s + 1] - batch.query_start[s]);
+    view.max_kv_len = std::max(view.max_kv_len, batch.kv_len[s]);
+  }
+  return view;
+}
+
+}  // namespace faststream

@@ -1,0 +1,27 @@
+// What the CPU backends share: their memory is the host's.
+#pragma once
+
+#include "backend/backend.h"
+
+namespace faststream {
+
+/// The memory half of Backend for devices that work on host memory, synchronously. Weights are used
+/// where they are.
+class HostBackend : public Backend {
+ public:
+  [[nodiscard]] size_t free_memory() const override;
+  Buffer allocate(size_t bytes) override;
+  /// Returns source.bytes, read into memory so that the first token does not wait for the disk.
+  const std::byte* load_weights(const WeightSource& source,
+                                const std::function<void(size_t)>& progress) override;
+  void copy_to_device(void* device, const void* host, size_t bytes) override;
+  void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void synchronize() override {}
+  /// A view of the batch's own vectors.
+  BatchView upload(const Batch& batch) override;
+};
+
+/// Throws std::logic_error, which is a defect of the caller and not of the user, unless `holds`.
+void require(bool holds, const char* what);
+
+}  // namespace faststream
