@@ -36,8 +36,8 @@ void attention_decode(const AttentionArguments& arguments, const BatchView& batc
 void attention_prefill(const AttentionArguments& arguments, const BatchView& batch,
                        cudaStream_t stream);
 
-/// The same on the tensor cores, for 16-bit types. Returns false, with nothing launched, unless q and
-/// the cache have the same 16-bit type and rows start at multiples of 16 bytes.
+/// The same on the tensor cores, for 16-bit types. Returns false, with nothing launched, unless q
+/// and the cache have the same 16-bit type and rows start at multiples of 16 bytes.
 bool attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            cudaStream_t stream);
 

@@ -1,9 +1,9 @@
 // Attention of one query a sequence (flash-decoding: arXiv:2205.14135 with the cache split among
 // blocks). Memory-bound: K and V are read once for all query heads that share them.
 //
-// A token's key is read by a power of two of lanes, 16 bytes each, so a warp takes 32 / lanes tokens
-// at a time, four times before the first use. Every such slot keeps its own running maximum, sum and
-// accumulator; slots, warps and splits are merged at the end only.
+// A token's key is read by a power of two of lanes, 16 bytes each, so a warp takes 32 / lanes
+// tokens at a time, four times before the first use. Every such slot keeps its own running maximum,
+// sum and accumulator; slots, warps and splits are merged at the end only.
 //
 // Bytes: 2 kv_len n_kv_heads head_dim elements. Llama-2-7B at 2048 tokens, bf16: 33.6 MB a layer,
 // 10.8 us at 3.10 TB/s predicted.
@@ -25,10 +25,10 @@ constexpr int kMaxSplits = 64;
 constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is no NaN
 
 struct Split {
-  int tokens = 0;       // of each split, a multiple of kPageTokens
-  int count = 1;        // splits of the longest sequence
-  int lanes = 0;        // that read one token
-  int head_tiles = 1;   // blocks that share a KV head's query heads
+  int tokens = 0;             // of each split, a multiple of kPageTokens
+  int count = 1;              // splits of the longest sequence
+  int lanes = 0;              // that read one token
+  int head_tiles = 1;         // blocks that share a KV head's query heads
   float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
 };
 
@@ -76,9 +76,8 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
       for (int i = 0; i < kVector; ++i) {
         const int d = column(vector) + i;
         const int64_t index = query * a.q.stride + static_cast<int64_t>(first_head + h) * dim + d;
-        q[h][vector][i] = h < n_heads && d < dim
-                              ? load_element(a.q.data, a.q.dtype, index) * a.scale_log2
-                              : 0.0F;
+        q[h][vector][i] =
+            h < n_heads && d < dim ? load_element(a.q.data, a.q.dtype, index) * a.scale_log2 : 0.0F;
       }
     }
   }

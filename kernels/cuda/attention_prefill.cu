@@ -1,9 +1,9 @@
-// Attention of tiles of queries in float arithmetic, any types and any even head_dim: online softmax
-// (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and odd heads;
-// 16-bit models take attention_prefill_mma.cu.
+// Attention of tiles of queries in float arithmetic, any types and any even head_dim: online
+// softmax (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and
+// odd heads; 16-bit models take attention_prefill_mma.cu.
 //
-// A warp owns four queries. For the scores, each lane takes one token of the page; for the sums, each
-// lane takes every 32nd dimension and the probabilities travel by shuffles.
+// A warp owns four queries. For the scores, each lane takes one token of the page; for the sums,
+// each lane takes every 32nd dimension and the probabilities travel by shuffles.
 #include <cfloat>
 
 #include "kernels/cuda/attention.h"
@@ -35,15 +35,14 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   const int dim = a.kv.head_dim;
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = head / (a.n_heads / a.kv.n_kv_heads);
-  float* q = shared;                      // [kTile, dim]
-  float* k = q + kTile * dim;             // [kPageTokens, dim + 1]: lanes read a column
+  float* q = shared;                       // [kTile, dim]
+  float* k = q + kTile * dim;              // [kPageTokens, dim + 1]: lanes read a column
   float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, dim]
   for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
     const int row = min(tile + i / dim, n_queries - 1);
-    q[i] = a.scale_log2 *
-           load_element(a.q.data, a.q.dtype,
-                        (first_query + row) * a.q.stride + static_cast<int64_t>(head) * dim +
-                            i % dim);
+    q[i] = a.scale_log2 * load_element(a.q.data, a.q.dtype,
+                                       (first_query + row) * a.q.stride +
+                                           static_cast<int64_t>(head) * dim + i % dim);
   }
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -56,8 +55,9 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 
   const int32_t* pages = a.page_table + static_cast<int64_t>(sequence) * a.max_pages;
   for (int base = 0; base <= last_position; base += kPageTokens) {
-    const int64_t offset = (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads +
-                            kv_head) * kPageTokens * dim;
+    const int64_t offset =
+        (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + kv_head) *
+        kPageTokens * dim;
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
       // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.

@@ -92,8 +92,10 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
       // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
       if (base + token <= last_position && d < dim) {
         const int64_t page = pages[(base + token) / kPageTokens];
-        const int64_t offset = ((page * a.kv.n_kv_heads + kv_head) * kPageTokens +
-                                (base + token) % kPageTokens) * dim + d;
+        const int64_t offset =
+            ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + (base + token) % kPageTokens) *
+                dim +
+            d;
         key = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.k) + offset);
         value = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.v) + offset);
       }
@@ -108,8 +110,8 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 #pragma unroll
       for (int pair = 0; pair < kScoreTiles / 2; ++pair) {
         uint32_t b[4];
-        load_matrices<false>(b, &k[pair * 16 + lane % 8 + lane / 16 * 8]
-                                  [step * 16 + lane / 8 % 2 * 8]);
+        load_matrices<false>(
+            b, &k[pair * 16 + lane % 8 + lane / 16 * 8][step * 16 + lane / 8 % 2 * 8]);
         mma_16x8x16<T>(scores[2 * pair], q[step], b[0], b[1]);
         mma_16x8x16<T>(scores[2 * pair + 1], q[step], b[2], b[3]);
       }
@@ -159,8 +161,8 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 #pragma unroll
       for (int pair = 0; pair < kDimTiles / 2; ++pair) {
         uint32_t b[4];
-        load_matrices<true>(b, &v[step * 16 + lane % 8 + lane / 8 % 2 * 8]
-                                 [pair * 16 + lane / 16 * 8]);
+        load_matrices<true>(b,
+                            &v[step * 16 + lane % 8 + lane / 8 % 2 * 8][pair * 16 + lane / 16 * 8]);
         mma_16x8x16<T>(sums[2 * pair], p, b[0], b[1]);
         mma_16x8x16<T>(sums[2 * pair + 1], p, b[2], b[3]);
       }

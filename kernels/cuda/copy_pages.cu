@@ -37,10 +37,11 @@ void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pa
     std::copy_n(copies.begin() + static_cast<std::ptrdiff_t>(first), count, list.copies);
     for (const KvLayer& layer : layers) {
       const int64_t page_vectors = static_cast<int64_t>(layer.n_kv_heads) * kPageTokens *
-                                   layer.head_dim *
-                                   static_cast<int64_t>(dtype_size(layer.dtype)) / 16;
-      const dim3 grid(static_cast<unsigned>(count), 2,
-                      static_cast<unsigned>(std::min<int64_t>(8, ceil_div(page_vectors, kThreads))));
+                                   layer.head_dim * static_cast<int64_t>(dtype_size(layer.dtype)) /
+                                   16;
+      const dim3 grid(
+          static_cast<unsigned>(count), 2,
+          static_cast<unsigned>(std::min<int64_t>(8, ceil_div(page_vectors, kThreads))));
       copy_pages_kernel<<<grid, kThreads, 0, stream>>>(list, static_cast<uint4*>(layer.k),
                                                        static_cast<uint4*>(layer.v), page_vectors);
       check_launch("copying KV pages");

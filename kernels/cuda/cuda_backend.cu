@@ -1,8 +1,8 @@
 // Construction, memory and batches. The operations are in the files named after them.
 #include "kernels/cuda/cuda_backend.h"
 
-#include <cstring>
 #include <algorithm>
+#include <cstring>
 
 #include "support/progress.h"
 

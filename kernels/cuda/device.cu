@@ -21,7 +21,8 @@ std::string cuda_unavailable_reason() {
   if (status == cudaSuccess) return count > 0 ? "" : "this machine has no NVIDIA GPU";
   cudaGetLastError();
   switch (status) {
-    case cudaErrorNoDevice: return "this machine has no NVIDIA GPU";
+    case cudaErrorNoDevice:
+      return "this machine has no NVIDIA GPU";
     case cudaErrorInsufficientDriver: {
       // The runtime says the same for "no driver" and "a driver that is too old".
       int driver = 0;
@@ -29,7 +30,8 @@ std::string cuda_unavailable_reason() {
       return driver == 0 ? "no NVIDIA driver is installed"
                          : "the NVIDIA driver is too old for this program";
     }
-    default: return std::string("the NVIDIA driver says: ") + cudaGetErrorString(status);
+    default:
+      return std::string("the NVIDIA driver says: ") + cudaGetErrorString(status);
   }
 }
 

@@ -1,5 +1,5 @@
-// The gated feed-forward: fused into the product where the product is ours or int8, else the gate is
-// applied to gate and up products in memory.
+// The gated feed-forward: fused into the product where the product is ours or int8, else the gate
+// is applied to gate and up products in memory.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -36,8 +36,8 @@ void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activatio
   }
   for (int64_t first = 0; first < x.rows; first += kMaxRows) {
     const int64_t rows = std::min(kMaxRows, x.rows - first);
-    std::byte* memory = products_.at_least(static_cast<size_t>(rows * gate_up.rows) *
-                                           dtype_size(x.dtype));
+    std::byte* memory =
+        products_.at_least(static_cast<size_t>(rows * gate_up.rows) * dtype_size(x.dtype));
     const Matrix products(memory, x.dtype, rows, gate_up.rows);
     linear(rows_of(x, first, rows), gate_up, nullptr, LinearOutput::store, products);
     silu_multiply(products, rows_of(out, first, rows), stream);

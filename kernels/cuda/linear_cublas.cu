@@ -146,8 +146,8 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     if (!matmul.run(shape, quantized, weight.data, sums, stream)) return false;
 
     Epilogue piece = epilogue;
-    piece.out =
-        static_cast<std::byte*>(epilogue.out) + first * epilogue.stride * dtype_size(epilogue.dtype);
+    piece.out = static_cast<std::byte*>(epilogue.out) +
+                first * epilogue.stride * dtype_size(epilogue.dtype);
     const auto kernel = gated ? scale_sums_kernel<true> : scale_sums_kernel<false>;
     kernel<<<elements_grid(rows, outputs), kThreads, 0, stream>>>(sums, width, row_scales, outputs,
                                                                   piece);

@@ -1,11 +1,11 @@
 // Products with few rows: decode. Memory-bound: the weights are read once, at the speed of memory.
 //
 // 16-bit activations go to the tensor cores even for one row, not for their arithmetic (15/16 of it
-// is wasted) but because they take the multiplications, the additions across lanes and up to sixteen
-// activation rows off the other units, which an int8 stream already keeps busy with conversions.
-// A block makes 16 outputs, its 8 warps share the inputs, and each lane reads 16 bytes of two weight
-// rows at a time, four times before the first use: 64 kB and more in flight on each multiprocessor,
-// where 3.1 TB/s at 0.7 us of latency need 17 kB.
+// is wasted) but because they take the multiplications, the additions across lanes and up to
+// sixteen activation rows off the other units, which an int8 stream already keeps busy with
+// conversions. A block makes 16 outputs, its 8 warps share the inputs, and each lane reads 16 bytes
+// of two weight rows at a time, four times before the first use: 64 kB and more in flight on each
+// multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 kB.
 //
 // The trick: m16n8k16 wants elements 2t, 2t+1, 2t+8, 2t+9 of the inner dimension in lane t of four.
 // A sum does not depend on its order, so the four are given to four consecutive bytes of memory
@@ -112,9 +112,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
         const T* from = static_cast<const T*>(p.x) + row * p.x_stride + column;
 #pragma unroll
         for (int i = 0; i < kXLoads; ++i) {
-          x[tile][i] = row < p.rows && column < p.inputs
-                           ? reinterpret_cast<const uint4*>(from)[i]
-                           : make_uint4(0, 0, 0, 0);
+          x[tile][i] = row < p.rows && column < p.inputs ? reinterpret_cast<const uint4*>(from)[i]
+                                                         : make_uint4(0, 0, 0, 0);
         }
       }
 #pragma unroll
@@ -169,8 +168,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   }
 }
 
-// Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes of
-// weights where rows are aligned, else one element.
+// Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes
+// of weights where rows are aligned, else one element.
 template <typename A, typename W, int kRows, int kVector>
 __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -240,18 +239,22 @@ bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) 
 }  // namespace
 
 bool few_rows_fit(const Matrix& x, const Weight& weight) {
-  const bool types = (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
-                     (weight.dtype == x.dtype ||
-                      (weight.dtype == DType::i8 && x.dtype == DType::bf16));
+  const bool types =
+      (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
+      (weight.dtype == x.dtype || (weight.dtype == DType::i8 && x.dtype == DType::bf16));
   return types && is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
          is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16);
 }
 
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       cudaStream_t stream) {
-  const Product product{x.data,      x.stride, static_cast<int>(x.rows),
-                        weight.data, gated ? weight.rows / 2 : weight.rows,
-                        weight.cols, epilogue};
+  const Product product{x.data,
+                        x.stride,
+                        static_cast<int>(x.rows),
+                        weight.data,
+                        gated ? weight.rows / 2 : weight.rows,
+                        weight.cols,
+                        epilogue};
   if (weight.dtype == DType::i8) {
     launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
   } else if (weight.dtype == DType::bf16) {

@@ -33,8 +33,8 @@ bool few_rows_fit(const Matrix& x, const Weight& weight);
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       cudaStream_t stream);
 
-/// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one pass
-/// over the weights for each eight rows.
+/// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
+/// pass over the weights for each eight rows.
 void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                       cudaStream_t stream);
 

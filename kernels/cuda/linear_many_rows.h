@@ -15,8 +15,8 @@ bool float_product(Matmul& matmul, const Matrix& x, const Weight& weight, const 
 bool int8_fits(const Weight& weight);
 
 /// x [rows, in] · weightᵀ with each row of x quantized to eight bits (symmetric, scale
-/// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are taken
-/// from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
+/// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are
+/// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-// One upload of all weights. Several threads read the file into page-locked buffers, two each, while
-// earlier buffers travel: the slower of the disk (or the page cache, about 10 GB/s a thread) and the
-// bus (55 GB/s on PCIe 5 x16) sets the time.
+// One upload of all weights. Several threads read the file into page-locked buffers, two each,
+// while earlier buffers travel: the slower of the disk (or the page cache, about 10 GB/s a thread)
+// and the bus (55 GB/s on PCIe 5 x16) sets the time.
 #include <unistd.h>
 
 #include <algorithm>

@@ -12,10 +12,14 @@ constexpr size_t kMaxPlans = 4096;                    // prompts of any length m
 
 cudaDataType_t cuda_type(DType type) {
   switch (type) {
-    case DType::f16: return CUDA_R_16F;
-    case DType::bf16: return CUDA_R_16BF;
-    case DType::i8: return CUDA_R_8I;
-    default: return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::i8:
+      return CUDA_R_8I;
+    default:
+      return CUDA_R_32F;
   }
 }
 

@@ -51,9 +51,9 @@ __device__ inline uint32_t pack_pair<__half>(float first, float second) {
   return bits;
 }
 
-/// Two int8, each in the low byte of a half of `spread` with 0x43 above it, to two bfloat16. With the
-/// byte's low seven bits as mantissa, 0x43.. is 128 + bits; with its sign bit, which is the lowest
-/// exponent bit, it is 128 or 256. Their difference is the byte's value, exactly.
+/// Two int8, each in the low byte of a half of `spread` with 0x43 above it, to two bfloat16. With
+/// the byte's low seven bits as mantissa, 0x43.. is 128 + bits; with its sign bit, which is the
+/// lowest exponent bit, it is 128 or 256. Their difference is the byte's value, exactly.
 __device__ inline uint32_t spread_int8_to_bf16(uint32_t spread) {
   const uint32_t magnitude_bits = spread & 0xff7fff7fU;
   const uint32_t offset_bits = spread & 0xff80ff80U;

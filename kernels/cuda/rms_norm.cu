@@ -12,8 +12,7 @@ constexpr int kThreads = 512;
 template <typename T>
 __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const float* x, int64_t x_stride,
                                                             const float* weight, float eps,
-                                                            int64_t n, T* out,
-                                                            int64_t out_stride) {
+                                                            int64_t n, T* out, int64_t out_stride) {
   __shared__ float warp_sums[kThreads / kWarp];
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
@@ -42,8 +41,8 @@ void CudaBackend::rms_norm(const Matrix& x, const float* weight, float eps, cons
   with_float_type(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     rms_norm_kernel<T><<<static_cast<unsigned>(x.rows), kThreads, 0, stream>>>(
-        static_cast<const float*>(x.data), x.stride, weight, eps, x.cols,
-        static_cast<T*>(out.data), out.stride);
+        static_cast<const float*>(x.data), x.stride, weight, eps, x.cols, static_cast<T*>(out.data),
+        out.stride);
   });
   check_launch("normalizing");
 }

@@ -81,8 +81,7 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
 
 }  // namespace
 
-void CudaBackend::rope_table(const BatchView& batch, const float* inv_freq,
-                             const Matrix& cos_sin) {
+void CudaBackend::rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) {
   if (batch.n_tokens == 0) return;
   rope_table_kernel<<<batch.n_tokens, 64, 0, stream()>>>(
       batch.positions, inv_freq, static_cast<int>(cos_sin.cols / 2),
@@ -107,8 +106,8 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, con
   const cudaStream_t stream = this->stream();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    rope_append_kernel<T><<<grid, dim3(kWarp, kHeadsPerBlock), 0, stream>>>(
-        arguments, static_cast<T*>(qkv.data));
+    rope_append_kernel<T>
+        <<<grid, dim3(kWarp, kHeadsPerBlock), 0, stream>>>(arguments, static_cast<T*>(qkv.data));
   });
   check_launch("rotating queries and keys");
 }

@@ -28,9 +28,13 @@ __device__ inline float to_float(int8_t value) {
 template <typename T>
 __device__ T from_float(float value);
 template <>
-__device__ inline float from_float<float>(float value) { return value; }
+__device__ inline float from_float<float>(float value) {
+  return value;
+}
 template <>
-__device__ inline __half from_float<__half>(float value) { return __float2half_rn(value); }
+__device__ inline __half from_float<__half>(float value) {
+  return __float2half_rn(value);
+}
 template <>
 __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
@@ -39,18 +43,24 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
 /// Element `index` of an array whose type is known at run time only.
 __device__ inline float load_element(const void* data, DType type, int64_t index) {
   switch (type) {
-    case DType::f16: return to_float(static_cast<const __half*>(data)[index]);
-    case DType::bf16: return to_float(static_cast<const __nv_bfloat16*>(data)[index]);
-    default: return static_cast<const float*>(data)[index];
+    case DType::f16:
+      return to_float(static_cast<const __half*>(data)[index]);
+    case DType::bf16:
+      return to_float(static_cast<const __nv_bfloat16*>(data)[index]);
+    default:
+      return static_cast<const float*>(data)[index];
   }
 }
 __device__ inline void store_element(void* data, DType type, int64_t index, float value) {
   switch (type) {
-    case DType::f16: static_cast<__half*>(data)[index] = from_float<__half>(value); break;
+    case DType::f16:
+      static_cast<__half*>(data)[index] = from_float<__half>(value);
+      break;
     case DType::bf16:
       static_cast<__nv_bfloat16*>(data)[index] = from_float<__nv_bfloat16>(value);
       break;
-    default: static_cast<float*>(data)[index] = value;
+    default:
+      static_cast<float*>(data)[index] = value;
   }
 }
 
@@ -113,10 +123,17 @@ __device__ inline float warp_max(float value) {
 template <typename F>
 void with_float_type(DType type, const F& f) {
   switch (type) {
-    case DType::f32: f(float{}); return;
-    case DType::f16: f(__half{}); return;
-    case DType::bf16: f(__nv_bfloat16{}); return;
-    default: break;
+    case DType::f32:
+      f(float{});
+      return;
+    case DType::f16:
+      f(__half{});
+      return;
+    case DType::bf16:
+      f(__nv_bfloat16{});
+      return;
+    default:
+      break;
   }
   throw Error("The GPU cannot compute in " + std::string(dtype_name(type)) +
               "; use a model file with f32, f16, bf16 or int8 weights.");
