@@ -49,10 +49,21 @@ class Tokenizer {
   /// empty.
   [[nodiscard]] virtual std::string token_bytes(int32_t id) const = 0;
 
+  /// A token where a text starts: what is seen of token_bytes(id), and whether the text has yet to
+  /// start after it (control tokens, for one).
+  struct Start {
+    std::string bytes;
+    bool still_at_start = false;
+  };
+  /// SentencePiece drops the space that its dummy prefix put there from ordinary pieces, not from
+  /// the unknown piece or a byte; config().keep_leading_space keeps it.
+  [[nodiscard]] virtual Start start_bytes(int32_t id) const = 0;
+
   /// Whether `id` is one of config().eos.
   [[nodiscard]] bool is_eos(int32_t id) const;
 
-  /// The text of ids as SentencePiece's own decode gives it.
+  /// The text of ids as SentencePiece's own decode gives it, whatever keep_leading_space says. Ids
+  /// outside the vocabulary are passed over.
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
 
@@ -63,7 +74,8 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byt
                                                         std::string_view where);
 
 /// Turns a stream of tokens into a stream of whole UTF-8 characters. All output together equals the
-/// text of the tokens, with each invalid byte replaced by U+FFFD.
+/// text of the tokens, with each invalid byte replaced by U+FFFD. A control token ends an
+/// incomplete character, an id outside the vocabulary changes nothing: as decode() has it.
 class Detokenizer {
  public:
   /// `at_start`: the stream begins a text, so the dummy prefix's space is dropped from its first

@@ -1,0 +1,85 @@
+// The weights of a checkpoint: tensors by name, read piece by piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// A file open for reading at any place, from any number of threads.
+class InputFile {
+ public:
+  /// Throws Error, naming the file, when it does not exist, cannot be read or is no regular file.
+  explicit InputFile(const std::filesystem::path& path);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  ~InputFile();
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] uint64_t size() const { return size_; }
+  /// Fills `out` with the bytes at `offset`. Throws Error when the file ends before or the disk
+  /// fails.
+  void read(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  uint64_t size_ = 0;
+  int fd_ = -1;
+};
+
+/// All of a small file. Throws Error when it has more than `max_bytes` bytes.
+std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+/// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps.
+struct SourceTensor {
+  std::string name;
+  DType dtype = DType::f32;  ///< f32, f16 or bf16
+  std::vector<int64_t> shape;
+  size_t file = 0;      ///< number that Checkpoint::add_file() gave
+  uint64_t offset = 0;  ///< of the first byte in that file
+};
+
+/// Tensors in any number of files. Each format fills one; the pipeline reads it.
+class Checkpoint {
+ public:
+  /// `name`: what messages call it, usually its path.
+  explicit Checkpoint(std::string name) : name_(std::move(name)) {}
+
+  /// Takes a file and returns its number.
+  size_t add_file(InputFile file);
+  /// The tensor's bytes must have been checked against the file's size. Throws Error when the name
+  /// is taken.
+  void add_tensor(SourceTensor tensor);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::span<const InputFile> files() const { return files_; }
+  [[nodiscard]] const std::map<std::string, SourceTensor, std::less<>>& tensors() const {
+    return tensors_;
+  }
+  /// Null when there is none.
+  [[nodiscard]] const SourceTensor* find(std::string_view name) const;
+  /// Throws Error when there is no such tensor or its shape differs.
+  [[nodiscard]] const SourceTensor& require(std::string_view name,
+                                            std::span<const int64_t> shape) const;
+  /// Fills `out` with elements of the tensor, from element `first` on. Any thread may call it.
+  /// Throws Error when the file cannot be read.
+  void read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const;
+
+ private:
+  std::string name_;
+  std::vector<InputFile> files_;
+  std::map<std::string, SourceTensor, std::less<>> tensors_;
+};
+
+/// "[4096, 11008]".
+std::string shape_text(std::span<const int64_t> shape);
+
+}  // namespace faststream

@@ -1,0 +1,147 @@
+#include "convert/llama2c.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "convert/llama_parts.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int32_t kNewerMagic = 0x616b3432;  // "ak42": export.py's versions 1 and later
+
+struct Header {
+  int32_t dim;
+  int32_t hidden_dim;
+  int32_t n_layers;
+  int32_t n_heads;
+  int32_t n_kv_heads;
+  int32_t vocab_size;
+  int32_t seq_len;
+};
+
+Header read_header(const InputFile& file) {
+  const std::string where = file.path().string();
+  if (file.size() == 0) throw Error(where + ": is empty; download or copy the checkpoint again");
+  std::array<int32_t, 7> fields{};
+  if (file.size() < sizeof fields) throw Error(where + ": is too short to be a checkpoint");
+  file.read(0, std::as_writable_bytes(std::span(fields)));
+  if (fields[0] == kNewerMagic) {
+    throw Error(where + ": is a llama2.c checkpoint of version " + std::to_string(fields[1]) +
+                "; export it again with --version 0");
+  }
+  return {fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]};
+}
+
+ModelConfig config_from_header(const Header& header, const std::string& where) {
+  ModelConfig config;
+  config.hidden = header.dim;
+  config.ffn_hidden = header.hidden_dim;
+  config.n_layers = header.n_layers;
+  config.n_heads = header.n_heads;
+  config.n_kv_heads = header.n_kv_heads;
+  config.vocab = header.vocab_size < 0 ? -int64_t{header.vocab_size} : header.vocab_size;
+  config.max_context = header.seq_len;
+  config.tied_output = header.vocab_size > 0;
+  if (header.n_heads > 0) config.head_dim = header.dim / header.n_heads;
+  const std::string refusal =
+      where + ": is neither a folder nor a llama2.c checkpoint (read as one, its header is wrong)";
+  validate(config, refusal);
+  if (config.q_dim() != config.hidden) {
+    throw Error(refusal + ": dim is not a multiple of n_heads");
+  }
+  return config;
+}
+
+// Hands out the file's tensors in its order.
+class Layout {
+ public:
+  Layout(Checkpoint& weights, size_t file) : weights_(weights), file_(file) {}
+
+  // One tensor of each layer, named model.layers.N.`name`.
+  void add_layers(int64_t n_layers, const std::string& name, const std::vector<int64_t>& shape) {
+    for (int64_t layer = 0; layer < n_layers; ++layer) {
+      add("model.layers." + std::to_string(layer) + "." + name, shape);
+    }
+  }
+  void add(const std::string& name, const std::vector<int64_t>& shape) {
+    weights_.add_tensor({name, DType::f32, shape, file_, offset_});
+    uint64_t elements = 1;
+    for (const int64_t extent : shape) elements *= static_cast<uint64_t>(extent);
+    skip(elements);
+  }
+  void skip(uint64_t elements) { offset_ += elements * sizeof(float); }
+  [[nodiscard]] uint64_t end() const { return offset_; }
+
+ private:
+  Checkpoint& weights_;
+  size_t file_;
+  uint64_t offset_ = sizeof(Header);
+};
+
+// The order of export.py's legacy_export(). Returns where the last tensor ends.
+uint64_t add_tensors(const ModelConfig& config, Checkpoint& weights, size_t file) {
+  const int64_t layers = config.n_layers;
+  const int64_t hidden = config.hidden;
+  const int64_t kv_dim = config.kv_dim();
+  Layout layout(weights, file);
+  layout.add("model.embed_tokens.weight", {config.vocab, hidden});
+  layout.add_layers(layers, "input_layernorm.weight", {hidden});
+  layout.add_layers(layers, "self_attn.q_proj.weight", {hidden, hidden});
+  layout.add_layers(layers, "self_attn.k_proj.weight", {kv_dim, hidden});
+  layout.add_layers(layers, "self_attn.v_proj.weight", {kv_dim, hidden});
+  layout.add_layers(layers, "self_attn.o_proj.weight", {hidden, hidden});
+  layout.add_layers(layers, "post_attention_layernorm.weight", {hidden});
+  layout.add_layers(layers, "mlp.gate_proj.weight", {config.ffn_hidden, hidden});
+  layout.add_layers(layers, "mlp.down_proj.weight", {hidden, config.ffn_hidden});
+  layout.add_layers(layers, "mlp.up_proj.weight", {config.ffn_hidden, hidden});
+  layout.add("model.norm.weight", {hidden});
+  // Cosines and sines of the rotary embedding, which nobody needs.
+  layout.skip(static_cast<uint64_t>(config.max_context * config.head_dim));
+  if (!config.tied_output) layout.add("lm_head.weight", {config.vocab, hidden});
+  return layout.end();
+}
+
+fs::path find_tokenizer(const fs::path& checkpoint) {
+  const fs::path folder = checkpoint.has_parent_path() ? checkpoint.parent_path() : ".";
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("tok") && name.ends_with(".bin")) found.push_back(entry.path());
+  }
+  if (found.size() == 1) return found.front();
+  throw Error(checkpoint.string() + ": " + (found.empty() ? "no" : "more than one") +
+              " tokenizer (tok*.bin) lies beside it; name the right one with --tokenizer FILE");
+}
+
+}  // namespace
+
+SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+  InputFile file(path);
+  const uint64_t size = file.size();
+  SourceModel model{.config = config_from_header(read_header(file), path.string()),
+                    .tokenizer = {},
+                    .tokenizer_model = {},
+                    .chat_template = {},
+                    .weights = Checkpoint(path.string()),
+                    .parts = {}};
+  const uint64_t end =
+      add_tensors(model.config, model.weights, model.weights.add_file(std::move(file)));
+  if (end != size) {
+    throw Error(path.string() + ": has " + std::to_string(size) +
+                " bytes, but its llama2.c header asks for " + std::to_string(end) +
+                "; it is truncated or of another format");
+  }
+  model.parts = llama_parts(model.config, true);
+  model.tokenizer.bos = 1;
+  model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one
+  model.tokenizer_model =
+      read_tokenizer_model(tokenizer ? *tokenizer : find_tokenizer(path), model.config.vocab);
+  return model;
+}
+
+}  // namespace faststream

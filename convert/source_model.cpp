@@ -1,0 +1,71 @@
+#include "convert/source_model.h"
+
+#include <limits>
+#include <span>
+
+#include "convert/hf_llama.h"
+#include "convert/llama2c.h"
+#include "convert/llama2c_tokenizer.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+namespace fs = std::filesystem;
+
+SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (!fs::exists(status)) {
+    throw Error(path.string() + ": there is no such checkpoint; check the path");
+  }
+  if (fs::is_directory(status)) return open_hf_llama(path, tokenizer);
+  if (path.extension() == ".safetensors") {
+    throw Error(path.string() +
+                ": holds weights only; give the folder that also has config.json and "
+                "tokenizer.model");
+  }
+  return open_llama2c(path, tokenizer);
+}
+
+void check_tensors(const SourceModel& model) {
+  for (const TensorPlan& plan : tensor_plan(model.config)) {
+    for (const TensorPart& part : model.parts.at(plan.name)) {
+      static_cast<void>(model.weights.require(part.source, part.shape));
+    }
+  }
+}
+
+void check_tokenizer(const SourceModel& model) {
+  const auto tokenizer =
+      make_sentencepiece_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer,
+                                   model.weights.name() + ": tokenizer");
+  if (tokenizer->vocab_size() > model.config.vocab) {
+    throw Error(model.weights.name() + ": the tokenizer has " +
+                std::to_string(tokenizer->vocab_size()) + " tokens, but the model knows only " +
+                std::to_string(model.config.vocab) + "; name the right one with --tokenizer");
+  }
+}
+
+}  // namespace
+
+SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+  SourceModel model = open_any(path, tokenizer);
+  check_tensors(model);
+  check_tokenizer(model);
+  return model;
+}
+
+std::string read_tokenizer_model(const fs::path& path, int64_t vocab) {
+  constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
+  std::string bytes = read_small_file(path, kMaxTokenizerBytes);
+  if (bytes.empty()) throw Error(path.string() + ": is empty, where a tokenizer is needed");
+  if (path.extension() != ".bin") return bytes;
+  if (vocab > std::numeric_limits<int32_t>::max()) {
+    throw Error(path.string() + ": a llama2.c tokenizer cannot have that many tokens");
+  }
+  return sentencepiece_from_llama2c(std::as_bytes(std::span(bytes)), static_cast<int32_t>(vocab),
+                                    path.string());
+}
+
+}  // namespace faststream

@@ -1,0 +1,48 @@
+// A checkpoint as the pipeline sees it, whatever format and family it came from.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/checkpoint.h"
+#include "models/config.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+
+/// Rows of a model file's tensor that one tensor of the checkpoint provides.
+struct TensorPart {
+  std::string source;          ///< the checkpoint's name
+  std::vector<int64_t> shape;  ///< that it must have there; the model file gets all its rows
+  /// 0, or the head_dim of a checkpoint that keeps the members of a rotary pair side by side: rows
+  /// 2i and 2i + 1 of a head become rows i and i + head_dim / 2.
+  int64_t interleaved_head_dim = 0;
+};
+
+/// The parts of each tensor of models/config.h's tensor_plan(), scales aside, top to bottom.
+/// "output" is always there; for a tied model it comes from the embedding table.
+using TensorParts = std::map<std::string, std::vector<TensorPart>>;
+
+struct SourceModel {
+  ModelConfig config;  ///< weights, embedding and output: the checkpoint's own type
+  TokenizerConfig tokenizer;
+  std::string tokenizer_model;               ///< a serialized SentencePiece model
+  std::optional<std::string> chat_template;  ///< Jinja
+  Checkpoint weights;
+  TensorParts parts;
+};
+
+/// Opens a checkpoint: a Hugging Face folder or a llama2.c file. `tokenizer` replaces the one that
+/// comes with it. Throws Error when it is neither, incomplete or not supported; every tensor that
+/// the configuration asks for is there, in the right shape, when this returns.
+SourceModel open_source_model(const std::filesystem::path& path,
+                              const std::optional<std::filesystem::path>& tokenizer);
+
+/// Reads a SentencePiece model (*.model) or a llama2.c tokenizer (*.bin). Throws Error, naming the
+/// file, when it is neither.
+std::string read_tokenizer_model(const std::filesystem::path& path, int64_t vocab);
+
+}  // namespace faststream

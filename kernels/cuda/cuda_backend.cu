@@ -1,0 +1,156 @@
+// Construction, memory and batches. The operations are in the files named after them.
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/progress.h"
+
+namespace faststream {
+
+namespace {
+
+constexpr size_t kBatchAlignment = 256;
+
+int current_device(int device) {
+  cuda_check(cudaSetDevice(device), "selecting GPU " + std::to_string(device));
+  return device;
+}
+
+size_t aligned(size_t bytes) {
+  return (bytes + kBatchAlignment - 1) / kBatchAlignment * kBatchAlignment;
+}
+
+}  // namespace
+
+DeviceMemory allocate_device(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0;
+    size_t total = 0;
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "reading the current GPU");
+    cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");
+    throw Error("GPU " + std::to_string(device) + " has no room for " + format_bytes(bytes) +
+                " more: " + format_bytes(free) + " of " + format_bytes(total) +
+                " are free; use a smaller --context or --device cpu.");
+  }
+  cuda_check(status, "allocating memory");
+  return DeviceMemory(static_cast<std::byte*>(memory));
+}
+
+CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(make_stream()) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
+  if (properties.major < 8) {
+    throw Error("GPU " + std::to_string(device) + " (" + properties.name +
+                ") is too old: compute capability 8.0 or later is needed; use --device cpu.");
+  }
+  name_ = properties.name;
+  n_multiprocessors_ = properties.multiProcessorCount;
+  for (Staging& staging : staging_) staging.copied = make_event();
+}
+
+CudaBackend::~CudaBackend() {
+  // Memory is freed by this thread, on this GPU, after the last kernel that uses it.
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_.get());
+}
+
+cudaStream_t CudaBackend::stream() const {
+  current_device(device_);
+  return stream_.get();
+}
+
+std::string CudaBackend::description() const {
+  return "CUDA " + std::to_string(device_) + " (" + name_ + ")";
+}
+
+size_t CudaBackend::free_memory() const {
+  current_device(device_);
+  size_t free = 0;
+  size_t total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");
+  return free;
+}
+
+DType CudaBackend::activation_dtype(DType weights) const {
+  return weights == DType::f32 || weights == DType::f16 ? weights : DType::bf16;
+}
+
+DType CudaBackend::kv_dtype(DType weights) const { return activation_dtype(weights); }
+
+Buffer CudaBackend::allocate(size_t bytes) {
+  current_device(device_);
+  DeviceMemory memory = allocate_device(bytes > 0 ? bytes : 1);
+  return {memory.release(), [device = device_](std::byte* data) {
+            cudaSetDevice(device);
+            cudaFree(data);
+          }};
+}
+
+void CudaBackend::copy_to_device(void* device, const void* host, size_t bytes) {
+  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()),
+             "copying to the GPU");
+  synchronize();  // the caller may change `host` at once
+}
+
+void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
+  cuda_check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream()),
+             "copying from the GPU");
+  synchronize();
+}
+
+void CudaBackend::synchronize() {
+  cuda_check(cudaStreamSynchronize(stream()), "waiting for the GPU");
+}
+
+BatchView CudaBackend::upload(const Batch& batch) {
+  const std::array parts = {&batch.tokens,      &batch.positions, &batch.sequence_of,
+                            &batch.query_start, &batch.kv_len,    &batch.page_table,
+                            &batch.logit_rows};
+  std::array<size_t, parts.size()> offsets{};
+  size_t bytes = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    offsets[i] = bytes;
+    bytes += aligned(parts[i]->size() * sizeof(int32_t));
+  }
+
+  const cudaStream_t stream = this->stream();
+  Staging& staging = staging_[next_staging_];
+  next_staging_ = (next_staging_ + 1) % staging_.size();
+  cuda_check(cudaEventSynchronize(staging.copied.get()), "waiting for an earlier batch");
+  std::byte* host = staging.memory.at_least(bytes);
+  std::byte* device = batch_memory_.at_least(bytes);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i]->empty()) continue;
+    std::memcpy(host + offsets[i], parts[i]->data(), parts[i]->size() * sizeof(int32_t));
+  }
+  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
+             "copying a batch to the GPU");
+  cuda_check(cudaEventRecord(staging.copied.get(), stream), "copying a batch to the GPU");
+
+  const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
+  BatchView view;
+  view.tokens = at(0);
+  view.positions = at(1);
+  view.sequence_of = at(2);
+  view.query_start = at(3);
+  view.kv_len = at(4);
+  view.page_table = at(5);
+  view.logit_rows = at(6);
+  view.n_tokens = batch.n_tokens();
+  view.n_sequences = batch.n_sequences();
+  view.n_logits = batch.n_logits();
+  view.max_pages = batch.max_pages;
+  for (int32_t s = 0; s < batch.n_sequences(); ++s) {
+    view.max_query_len =
+        std::max(view.max_query_len, batch.query_start[s + 1] - batch.query_start[s]);
+    view.max_kv_len = std::max(view.max_kv_len, batch.kv_len[s]);
+  }
+  return view;
+}
+
+}  // namespace faststream

@@ -1,0 +1,85 @@
+// The CUDA backend. A file per operation, named as in kernels/cpu; this header is what they share.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/matmul.h"
+
+namespace faststream {
+
+/// One GPU, one stream: operations run in the order of the calls. See Backend for the contracts.
+///
+/// Activations are f32 for f32 weights, f16 for f16, bf16 for bf16 and i8; arithmetic inside
+/// operations is float32 (int32 for products of eight-bit matrices).
+class CudaBackend final : public Backend {
+ public:
+  /// Throws Error when `device` is not a usable GPU.
+  explicit CudaBackend(int device);
+  ~CudaBackend() override;
+
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] size_t free_memory() const override;
+  [[nodiscard]] DType activation_dtype(DType weights) const override;
+  [[nodiscard]] DType kv_dtype(DType weights) const override;
+
+  Buffer allocate(size_t bytes) override;
+  const std::byte* load_weights(const WeightSource& source,
+                                const std::function<void(size_t)>& progress) override;
+  void copy_to_device(void* device, const void* host, size_t bytes) override;
+  void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void synchronize() override;
+  BatchView upload(const Batch& batch) override;
+
+  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
+  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+              const Matrix& out) override;
+  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
+                    const Matrix& out) override;
+  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override;
+  void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+                   const KvLayer& kv) override;
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
+                 const Matrix& out) override;
+  void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
+              std::span<int32_t> tokens) override;
+  void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
+
+  /// The stream of all operations; its GPU becomes the calling thread's current one.
+  [[nodiscard]] cudaStream_t stream() const;
+
+ private:
+  /// Host memory of recent uploads: a copy may still read one buffer while the next is filled.
+  struct Staging {
+    PinnedBuffer memory;
+    Event copied;
+  };
+
+  int device_;
+  int n_multiprocessors_ = 0;
+  std::string name_;
+  Stream stream_;
+  Matmul matmul_;
+  std::vector<DeviceMemory> weights_;
+  DeviceBuffer batch_memory_;
+  std::array<Staging, 2> staging_;
+  size_t next_staging_ = 0;
+  DeviceBuffer scratch_;   ///< temporaries of a single operation
+  DeviceBuffer products_;  ///< gate and up products before the activation
+  PinnedBuffer results_;   ///< what sample() reads back
+};
+
+}  // namespace faststream

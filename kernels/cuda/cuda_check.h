@@ -1,0 +1,32 @@
+// CUDA status codes become errors that a user can act on.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <string>
+#include <string_view>
+
+#include "support/error.h"
+
+namespace faststream {
+
+/// Throws Error "The GPU failed while <doing>: ..." unless `status` is success. `doing` is a verb
+/// with its object: "copying a batch".
+inline void cuda_check(cudaError_t status, std::string_view doing) {
+  if (status == cudaSuccess) return;
+  throw Error("The GPU failed while " + std::string(doing) + ": " + cudaGetErrorString(status) +
+              " (" + cudaGetErrorName(status) + "); try again, or use --device cpu.");
+}
+
+/// The same for cuBLASLt.
+inline void cublas_check(cublasStatus_t status, std::string_view doing) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error("The GPU failed while " + std::string(doing) + ": " +
+              cublasLtGetStatusString(status) + "; try again, or use --device cpu.");
+}
+
+/// Throws Error when the launch just made was refused, or an earlier kernel has failed.
+inline void check_launch(std::string_view doing) { cuda_check(cudaGetLastError(), doing); }
+
+}  // namespace faststream

@@ -1,0 +1,80 @@
+// Owners of CUDA resources: each frees what it holds on destruction.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cuda/cuda_check.h"
+
+namespace faststream {
+
+struct CudaFree {
+  void operator()(std::byte* memory) const { cudaFree(memory); }
+};
+struct CudaFreeHost {
+  void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+};
+struct CudaStreamDestroy {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+struct CudaEventDestroy {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+
+using DeviceMemory = std::unique_ptr<std::byte, CudaFree>;
+using PinnedMemory = std::unique_ptr<std::byte, CudaFreeHost>;
+using Stream = std::unique_ptr<CUstream_st, CudaStreamDestroy>;
+using Event = std::unique_ptr<CUevent_st, CudaEventDestroy>;
+
+/// Page-locked host memory that copies may use asynchronously.
+inline PinnedMemory allocate_pinned(size_t bytes) {
+  void* memory = nullptr;
+  cuda_check(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
+  return PinnedMemory(static_cast<std::byte*>(memory));
+}
+
+/// A stream that does not wait for the default stream.
+inline Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  return Stream(stream);
+}
+
+/// An event for ordering, without a time stamp.
+inline Event make_event() {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  return Event(event);
+}
+
+/// Memory that grows when more is asked for than ever before and is otherwise reused. Growing frees
+/// the old memory, which waits for the kernels that use it: the steady state never grows.
+template <typename Memory, Memory (*kAllocate)(size_t)>
+class GrowingBuffer {
+ public:
+  std::byte* at_least(size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      const size_t rounded = (bytes + kGrain - 1) / kGrain * kGrain;
+      memory_ = kAllocate(rounded);
+      size_ = rounded;
+    }
+    return memory_.get();
+  }
+
+ private:
+  static constexpr size_t kGrain = 1 << 16;
+  Memory memory_;
+  size_t size_ = 0;
+};
+
+/// Device memory on the current GPU. Throws Error that says how much was asked for and is free.
+DeviceMemory allocate_device(size_t bytes);
+
+using DeviceBuffer = GrowingBuffer<DeviceMemory, allocate_device>;
+using PinnedBuffer = GrowingBuffer<PinnedMemory, allocate_pinned>;
+
+}  // namespace faststream

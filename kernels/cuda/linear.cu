@@ -1,0 +1,41 @@
+// Which kernel multiplies: by the number of rows, the types and the alignment.
+//
+//   rows <= 16, 16-bit x, same weights or i8   tensor cores, own kernel    weights read once
+//   more rows, i8, sides multiples of 16       int8 x int8, cuBLASLt       x quantized by row
+//   rows > 8, x and weights of one type        cuBLASLt                    f32 in full float32
+//   else                                       float arithmetic            any type and alignment
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/linear_few_rows.h"
+#include "kernels/cuda/linear_many_rows.h"
+
+namespace faststream {
+
+namespace {
+
+constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
+
+}  // namespace
+
+void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bias,
+                         LinearOutput mode, const Matrix& out) {
+  if (x.rows == 0) return;
+  const cudaStream_t stream = this->stream();
+  const bool add = mode == LinearOutput::add;
+  const Epilogue epilogue{out.data, out.dtype, out.stride, weight.scales, bias, add};
+
+  if (x.rows <= kMaxFewRows && few_rows_fit(x, weight)) {
+    few_rows_product(x, weight, epilogue, false, stream);
+    return;
+  }
+  if (x.rows > kMaxFewRows && x.dtype != DType::f32 && int8_fits(weight) &&
+      int8_product(matmul_, scratch_, x, weight, epilogue, false, stream)) {
+    return;
+  }
+  if (x.rows > kMaxFloatRows && x.dtype == weight.dtype &&
+      float_product(matmul_, x, weight, bias, add, out, stream)) {
+    return;
+  }
+  any_rows_product(x, weight, epilogue, stream);
+}
+
+}  // namespace faststream

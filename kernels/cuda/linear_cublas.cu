@@ -1,0 +1,164 @@
+// Products with many rows, on cuBLASLt.
+//
+// int8: quantize rows of x, multiply int8 by int8 into int32, then one kernel scales by row and by
+// channel, adds bias or residual, or applies the gate. The int32 matrix costs 8 bytes an output of
+// traffic; rows are taken kMaxRows at a time so that it stays below 100 MB.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/linear_many_rows.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxRows = 1024;
+
+__global__ void add_bias_kernel(const float* bias, int64_t n, void* out, DType dtype,
+                                int64_t stride) {
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= n) return;
+  const int64_t index = row * stride + c;
+  store_element(out, dtype, index, load_element(out, dtype, index) + bias[c]);
+}
+
+template <typename T>
+__global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
+                                                                 int64_t n, int8_t* out,
+                                                                 float* scales) {
+  __shared__ float warp_maxima[kThreads / kWarp];
+  x += blockIdx.x * stride;
+  out += blockIdx.x * n;
+  float largest = 0;
+#pragma unroll 4
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+    largest = fmaxf(largest, fabsf(to_float(x[c])));
+  }
+  largest = warp_max(largest);
+  if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
+  __syncthreads();
+  for (const float other : warp_maxima) largest = fmaxf(largest, other);
+
+  const float scale = largest / 127.0F;
+  const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+#pragma unroll 4
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+    const int quantized = __float2int_rn(to_float(x[c]) * inverse);
+    out[c] = static_cast<int8_t>(max(-127, min(127, quantized)));
+  }
+}
+
+// sums [rows, width] -> the epilogue's out; width is outputs, or twice that when gated.
+template <bool kGated>
+__global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const float* row_scales,
+                                  int64_t outputs, Epilogue epilogue) {
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= outputs) return;
+  const float row_scale = row_scales[row];
+  const auto value_at = [&](int64_t column) {
+    return static_cast<float>(sums[row * width + column]) * row_scale * epilogue.scales[column];
+  };
+  float value = value_at(c);
+  if constexpr (kGated) value = silu(value) * value_at(c + outputs);
+  finish_product(epilogue, row, c, value);
+}
+
+__global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= out.cols) return;
+  const int64_t index = row * gate_up.stride + c;
+  const float gate = load_element(gate_up.data, gate_up.dtype, index);
+  const float up = load_element(gate_up.data, gate_up.dtype, index + out.cols);
+  store_element(out.data, out.dtype, row * out.stride + c, silu(gate) * up);
+}
+
+dim3 elements_grid(int64_t rows, int64_t cols) {
+  return {static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(cols, kThreads))};
+}
+
+}  // namespace
+
+bool float_product(Matmul& matmul, const Matrix& x, const Weight& weight, const float* bias,
+                   bool add, const Matrix& out, cudaStream_t stream) {
+  if (out.dtype != DType::f32 && out.dtype != x.dtype) return false;
+  MatmulShape shape;
+  shape.m = weight.rows;
+  shape.n = x.rows;
+  shape.k = weight.cols;
+  shape.x_stride = x.stride;
+  shape.out_stride = out.stride;
+  shape.in = x.dtype;
+  shape.out_f32 = out.dtype == DType::f32;
+  shape.add = add;
+  if (!matmul.run(shape, x.data, weight.data, out.data, stream)) return false;
+  if (bias != nullptr) {
+    add_bias_kernel<<<elements_grid(x.rows, out.cols), kThreads, 0, stream>>>(
+        bias, out.cols, out.data, out.dtype, out.stride);
+    check_launch("adding a bias");
+  }
+  return true;
+}
+
+bool int8_fits(const Weight& weight) {
+  return weight.dtype == DType::i8 && weight.rows % 16 == 0 && weight.cols % 16 == 0;
+}
+
+bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                  const Epilogue& epilogue, bool gated, cudaStream_t stream) {
+  const int64_t width = weight.rows;
+  const int64_t outputs = gated ? width / 2 : width;
+  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
+    const int64_t rows = std::min(kMaxRows, x.rows - first);
+    // The tensor cores want multiples of 16. The rows of the padding are never read back.
+    const int64_t padded = (rows + 15) / 16 * 16;
+    const int64_t sums_bytes = padded * width * 4;
+    const int64_t x_bytes = (padded * weight.cols + 255) / 256 * 256;
+    std::byte* memory = scratch.at_least(static_cast<size_t>(sums_bytes + x_bytes + padded * 4));
+    auto* sums = reinterpret_cast<int32_t*>(memory);
+    auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
+    auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
+
+    const auto* rows_of_x =
+        static_cast<const std::byte*>(x.data) + first * x.stride * dtype_size(x.dtype);
+    with_float_type(x.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      quantize_rows_kernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+          reinterpret_cast<const T*>(rows_of_x), x.stride, x.cols, quantized, row_scales);
+    });
+    check_launch("quantizing activations");
+
+    MatmulShape shape;
+    shape.m = width;
+    shape.n = padded;
+    shape.k = weight.cols;
+    shape.x_stride = weight.cols;
+    shape.out_stride = width;
+    shape.in = DType::i8;
+    // All pieces but the last have the same shape: a refusal comes before anything was written,
+    // unless the last piece alone is refused, which no shape of cuBLASLt's rules can cause.
+    if (!matmul.run(shape, quantized, weight.data, sums, stream)) return false;
+
+    Epilogue piece = epilogue;
+    piece.out = static_cast<std::byte*>(epilogue.out) +
+                first * epilogue.stride * dtype_size(epilogue.dtype);
+    const auto kernel = gated ? scale_sums_kernel<true> : scale_sums_kernel<false>;
+    kernel<<<elements_grid(rows, outputs), kThreads, 0, stream>>>(sums, width, row_scales, outputs,
+                                                                  piece);
+    check_launch("scaling a product");
+  }
+  return true;
+}
+
+void silu_multiply(const Matrix& gate_up, const Matrix& out, cudaStream_t stream) {
+  silu_multiply_kernel<<<elements_grid(out.rows, out.cols), kThreads, 0, stream>>>(gate_up, out);
+  check_launch("applying a gate");
+}
+
+}  // namespace faststream

@@ -1,0 +1,298 @@
+// Products with few rows: decode. Memory-bound: the weights are read once, at the speed of memory.
+//
+// 16-bit activations go to the tensor cores even for one row, not for their arithmetic (15/16 of it
+// is wasted) but because they take the multiplications, the additions across lanes and up to
+// sixteen activation rows off the other units, which an int8 stream already keeps busy with
+// conversions. A block makes 16 outputs, its 8 warps share the inputs, and each lane reads 16 bytes
+// of two weight rows at a time, four times before the first use: 64 kB and more in flight on each
+// multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 kB.
+//
+// The trick: m16n8k16 wants elements 2t, 2t+1, 2t+8, 2t+9 of the inner dimension in lane t of four.
+// A sum does not depend on its order, so the four are given to four consecutive bytes of memory
+// instead, for weights and activations alike, and both are read in 16-byte pieces without shuffles.
+//
+// Bytes and predicted time for Llama-2-7B in INT8 at 3.10 TB/s, one row (measured: RESULTS.md):
+//   attention_qkv  12288 x 4096   50.3 MB   16.2 us
+//   attention_out   4096 x 4096   16.8 MB    5.4 us
+//   ffn_gate_up    22016 x 4096   90.2 MB   29.1 us
+//   ffn_down        4096 x 11008  45.1 MB   14.5 us
+//   output         32000 x 4096  131.1 MB   42.3 us
+#include "kernels/cuda/linear_few_rows.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kTileRows = 16;  // outputs of a tensor core instruction
+constexpr int kTileCols = 8;   // activation rows of one
+
+struct Product {
+  const void* x;
+  int64_t x_stride;
+  int rows;
+  const void* weight;
+  int64_t outputs;  // of the epilogue: half the weight's rows when gated
+  int64_t inputs;
+  Epilogue epilogue;
+};
+
+// Four consecutive weights as the two registers of a fragment.
+template <typename T>
+__device__ void unpack(const uint4& raw, int quad, const int8_t*, uint32_t& low, uint32_t& high) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  int8_to_bf16(words[quad], low, high);
+}
+template <typename T>
+__device__ void unpack(const uint4& raw, int quad, const T*, uint32_t& low, uint32_t& high) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  low = words[2 * quad];
+  high = words[2 * quad + 1];
+}
+
+/// T: activations; W: weights; kTiles: tiles of eight activation rows.
+template <typename T, typename W, int kTiles, bool kGated>
+__global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
+  constexpr int kMatrices = kGated ? 2 : 1;
+  constexpr int kUnroll = kGated ? 2 : 4;
+  constexpr int kElements = 16 / sizeof(W);            // of a 16-byte load
+  constexpr int kXLoads = kElements * sizeof(T) / 16;  // 16-byte loads of as many activations
+  constexpr int kChunk = 4 * kElements;                // inputs that a warp takes at a time
+  __shared__ float partial[kWarps][kMatrices][kTiles * kTileCols][kTileRows];
+
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = lane / 4;
+  const int in_group = lane % 4;
+  const int64_t first_output = static_cast<int64_t>(blockIdx.x) * kTileRows;
+
+  // Outputs past the end read the last row and are not stored.
+  const W* weight[kMatrices][2];
+#pragma unroll
+  for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t output = min(first_output + group + 8 * half, p.outputs - 1);
+      weight[matrix][half] =
+          static_cast<const W*>(p.weight) + (matrix * p.outputs + output) * p.inputs;
+    }
+  }
+
+  float sums[kMatrices][kTiles][4] = {};
+  for (int64_t first = static_cast<int64_t>(warp) * kChunk; first < p.inputs;
+       first += static_cast<int64_t>(kWarps) * kChunk * kUnroll) {
+    uint4 w[kUnroll][kMatrices][2];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+#pragma unroll
+      for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          w[u][matrix][half] = column < p.inputs ? load_streaming(weight[matrix][half] + column)
+                                                 : make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+      uint4 x[kTiles][kXLoads];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int row = tile * kTileCols + group;
+        const T* from = static_cast<const T*>(p.x) + row * p.x_stride + column;
+#pragma unroll
+        for (int i = 0; i < kXLoads; ++i) {
+          x[tile][i] = row < p.rows && column < p.inputs ? reinterpret_cast<const uint4*>(from)[i]
+                                                         : make_uint4(0, 0, 0, 0);
+        }
+      }
+#pragma unroll
+      for (int quad = 0; quad < kElements / 4; ++quad) {
+#pragma unroll
+        for (int matrix = 0; matrix < kMatrices; ++matrix) {
+          uint32_t a[4];
+          unpack<T>(w[u][matrix][0], quad, static_cast<const W*>(nullptr), a[0], a[2]);
+          unpack<T>(w[u][matrix][1], quad, static_cast<const W*>(nullptr), a[1], a[3]);
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) {
+            const uint4& pair = x[tile][quad / 2];
+            const uint32_t b0 = quad % 2 == 0 ? pair.x : pair.z;
+            const uint32_t b1 = quad % 2 == 0 ? pair.y : pair.w;
+            mma_16x8x16<T>(sums[matrix][tile], a, b0, b1);
+          }
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        partial[warp][matrix][tile * kTileCols + 2 * in_group + i % 2][group + 8 * (i / 2)] =
+            sums[matrix][tile][i];
+      }
+    }
+  }
+  __syncthreads();
+
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTileCols * kTiles; i += kThreads) {
+    const int row = i / kTileRows;
+    const int64_t output = first_output + i % kTileRows;
+    if (row >= p.rows || output >= p.outputs) continue;
+    float totals[kMatrices] = {};
+#pragma unroll
+    for (int matrix = 0; matrix < kMatrices; ++matrix) {
+      for (int from = 0; from < kWarps; ++from) {
+        totals[matrix] += partial[from][matrix][row][i % kTileRows];
+      }
+      if (p.epilogue.scales != nullptr) {
+        totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
+      }
+    }
+    float value = totals[0];
+    if constexpr (kGated) value = silu(totals[0]) * totals[1];
+    finish_product(p.epilogue, row, output, value);
+  }
+}
+
+// Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes
+// of weights where rows are aligned, else one element.
+template <typename A, typename W, int kRows, int kVector>
+__global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t output =
+      static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  if (output >= p.outputs) return;
+  const W* weight = static_cast<const W*>(p.weight) + output * p.inputs;
+  const A* x = static_cast<const A*>(p.x);
+
+  float sums[kRows] = {};
+#pragma unroll 2
+  for (int64_t column = static_cast<int64_t>(lane) * kVector; column < p.inputs;
+       column += kWarp * kVector) {
+    float w[kVector];
+    load_floats(weight + column, w);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      // Rows past the end repeat the last one and are not stored.
+      float a[kVector];
+      load_floats(x + min(row, p.rows - 1) * p.x_stride + column, a);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sums[row] += w[i] * a[i];
+    }
+  }
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    float total = warp_sum(sums[row]);
+    if (lane != 0 || row >= p.rows) continue;
+    if (p.epilogue.scales != nullptr) total *= p.epilogue.scales[output];
+    finish_product(p.epilogue, row, output, total);
+  }
+}
+
+template <typename A, typename W, int kVector>
+void launch_any_rows(const Product& p, cudaStream_t stream) {
+  const auto launch = [&](auto kernel) {
+    kernel<<<ceil_div(p.outputs, kWarps), kThreads, 0, stream>>>(p);
+    check_launch("multiplying matrices");
+  };
+  if (p.rows == 1) {
+    launch(any_rows_kernel<A, W, 1, kVector>);
+  } else if (p.rows <= 4) {
+    launch(any_rows_kernel<A, W, 4, kVector>);
+  } else {
+    launch(any_rows_kernel<A, W, 8, kVector>);
+  }
+}
+
+template <typename T, typename W>
+void launch_few_rows(const Product& p, bool gated, cudaStream_t stream) {
+  const auto launch = [&](auto kernel) {
+    kernel<<<ceil_div(p.outputs, kTileRows), kThreads, 0, stream>>>(p);
+    check_launch("multiplying matrices");
+  };
+  if (p.rows <= kTileCols) {
+    launch(gated ? few_rows_kernel<T, W, 1, true> : few_rows_kernel<T, W, 1, false>);
+  } else {
+    launch(gated ? few_rows_kernel<T, W, 2, true> : few_rows_kernel<T, W, 2, false>);
+  }
+}
+
+bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
+         static_cast<size_t>(stride) * element % bytes == 0;
+}
+
+}  // namespace
+
+bool few_rows_fit(const Matrix& x, const Weight& weight) {
+  const bool types =
+      (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
+      (weight.dtype == x.dtype || (weight.dtype == DType::i8 && x.dtype == DType::bf16));
+  return types && is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
+         is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16);
+}
+
+void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+                      cudaStream_t stream) {
+  const Product product{x.data,
+                        x.stride,
+                        static_cast<int>(x.rows),
+                        weight.data,
+                        gated ? weight.rows / 2 : weight.rows,
+                        weight.cols,
+                        epilogue};
+  if (weight.dtype == DType::i8) {
+    launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
+  } else if (weight.dtype == DType::bf16) {
+    launch_few_rows<__nv_bfloat16, __nv_bfloat16>(product, gated, stream);
+  } else {
+    launch_few_rows<__half, __half>(product, gated, stream);
+  }
+}
+
+void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                      cudaStream_t stream) {
+  constexpr int64_t kRows = 8;
+  const size_t x_element = dtype_size(x.dtype);
+  const size_t w_element = dtype_size(weight.dtype);
+  for (int64_t first = 0; first < x.rows; first += kRows) {
+    Product product{static_cast<const std::byte*>(x.data) + first * x.stride * x_element,
+                    x.stride,
+                    static_cast<int>(std::min(kRows, x.rows - first)),
+                    weight.data,
+                    weight.rows,
+                    weight.cols,
+                    epilogue};
+    product.epilogue.out = static_cast<std::byte*>(epilogue.out) +
+                           first * epilogue.stride * dtype_size(epilogue.dtype);
+    with_float_type(x.dtype, [&](auto x_zero) {
+      with_weight_type(weight.dtype, [&](auto w_zero) {
+        using A = decltype(x_zero);
+        using W = decltype(w_zero);
+        constexpr int kVector = 16 / sizeof(W);
+        if (is_aligned(product.x, x.stride, x_element, 16) &&
+            is_aligned(weight.data, weight.cols, w_element, 16)) {
+          launch_any_rows<A, W, kVector>(product, stream);
+        } else {
+          launch_any_rows<A, W, 1>(product, stream);
+        }
+      });
+    });
+  }
+}
+
+}  // namespace faststream

@@ -1,0 +1,26 @@
+// Products with many rows: prefill.
+#pragma once
+
+#include "kernels/cuda/linear_few_rows.h"
+#include "kernels/cuda/matmul.h"
+
+namespace faststream {
+
+/// out = or += x · weightᵀ + bias for x and weight of the same floating type. Returns false, with
+/// nothing done, when cuBLASLt cannot.
+bool float_product(Matmul& matmul, const Matrix& x, const Weight& weight, const float* bias,
+                   bool add, const Matrix& out, cudaStream_t stream);
+
+/// Whether int8_product can run: i8 weights whose sides are multiples of 16.
+bool int8_fits(const Weight& weight);
+
+/// x [rows, in] · weightᵀ with each row of x quantized to eight bits (symmetric, scale
+/// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are
+/// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
+bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                  const Epilogue& epilogue, bool gated, cudaStream_t stream);
+
+/// out [rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:], any types.
+void silu_multiply(const Matrix& gate_up, const Matrix& out, cudaStream_t stream);
+
+}  // namespace faststream

@@ -1,0 +1,141 @@
+// cuBLASLt: one plan (descriptors and algorithm) for each shape, kept.
+#include "kernels/cuda/matmul.h"
+
+#include <algorithm>
+
+namespace faststream {
+
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr size_t kMaxPlans = 4096;                    // prompts of any length make new shapes
+
+cudaDataType_t cuda_type(DType type) {
+  switch (type) {
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::i8:
+      return CUDA_R_8I;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  uint32_t alignment = 256;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+struct LayoutDestroy {
+  void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
+};
+struct DescDestroy {
+  void operator()(cublasLtMatmulDesc_t desc) const { cublasLtMatmulDescDestroy(desc); }
+};
+struct PreferenceDestroy {
+  void operator()(cublasLtMatmulPreference_t p) const { cublasLtMatmulPreferenceDestroy(p); }
+};
+using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, LayoutDestroy>;
+using Desc = std::unique_ptr<cublasLtMatmulDescOpaque_t, DescDestroy>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, PreferenceDestroy>;
+
+Layout make_layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t leading) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  cublas_check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(cols), leading),
+               "describing a matrix");
+  return Layout(layout);
+}
+
+}  // namespace
+
+struct Matmul::Plan {
+  Desc desc;
+  Layout w;
+  Layout x;
+  Layout out;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;
+};
+
+Matmul::Matmul() : workspace_(allocate_device(kWorkspaceBytes)) {
+  cublasLtHandle_t handle = nullptr;
+  cublas_check(cublasLtCreate(&handle), "starting cuBLASLt");
+  handle_.reset(handle);
+}
+
+Matmul::~Matmul() = default;
+
+// cuBLAS matrices are column-major. Read that way, w is [k, m] and wanted transposed, x is [k, n]
+// and out is [m, n]: out = op(w) x, the "TN" order that its kernels prefer.
+const Matmul::Plan& Matmul::plan(const MatmulShape& shape) {
+  if (const auto it = plans_.find(shape); it != plans_.end()) return *it->second;
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+
+  const bool integers = shape.in == DType::i8;
+  auto plan = std::make_unique<Plan>();
+  cublasLtMatmulDesc_t desc = nullptr;
+  // CUBLAS_COMPUTE_32F is full float32 for f32 matrices; TF32 would have to be asked for.
+  cublas_check(cublasLtMatmulDescCreate(&desc, integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                        integers ? CUDA_R_32I : CUDA_R_32F),
+               "describing a product");
+  plan->desc.reset(desc);
+  const cublasOperation_t transpose = CUBLAS_OP_T;
+  cublas_check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                              sizeof transpose),
+               "describing a product");
+  const cudaDataType_t in = cuda_type(shape.in);
+  const cudaDataType_t out = integers ? CUDA_R_32I : shape.out_f32 ? CUDA_R_32F : in;
+  plan->w = make_layout(in, shape.k, shape.m, shape.k);
+  plan->x = make_layout(in, shape.k, shape.n, shape.x_stride);
+  plan->out = make_layout(out, shape.m, shape.n, shape.out_stride);
+
+  cublasLtMatmulPreference_t raw = nullptr;
+  cublas_check(cublasLtMatmulPreferenceCreate(&raw), "choosing a product's algorithm");
+  const Preference preference(raw);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
+    cublas_check(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value),
+                 "choosing a product's algorithm");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment);
+
+  cublasLtMatmulHeuristicResult_t result{};
+  int n_results = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_.get(), desc, plan->w.get(), plan->x.get(),
+                                     plan->out.get(), plan->out.get(), raw, 1, &result, &n_results);
+  plan->found = status == CUBLAS_STATUS_SUCCESS && n_results > 0;
+  plan->algorithm = result.algo;
+  return *plans_.emplace(shape, std::move(plan)).first->second;
+}
+
+bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream) {
+  shape.w_alignment = alignment_of(w);
+  shape.x_alignment = alignment_of(x);
+  shape.out_alignment = alignment_of(out);
+  const Plan& chosen = plan(shape);
+  if (!chosen.found) return false;
+
+  const float one = 1;
+  const float zero = 0;
+  const int32_t int_one = 1;
+  const int32_t int_zero = 0;
+  const bool integers = shape.in == DType::i8;
+  const void* alpha = integers ? static_cast<const void*>(&int_one) : &one;
+  const void* beta = integers ? static_cast<const void*>(&int_zero) : shape.add ? &one : &zero;
+  cublas_check(cublasLtMatmul(handle_.get(), chosen.desc.get(), alpha, w, chosen.w.get(), x,
+                              chosen.x.get(), beta, out, chosen.out.get(), out, chosen.out.get(),
+                              &chosen.algorithm, workspace_.get(), kWorkspaceBytes, stream),
+               "multiplying matrices");
+  return true;
+}
+
+}  // namespace faststream

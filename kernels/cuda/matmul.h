@@ -1,0 +1,60 @@
+// Matrix products with many rows: cuBLASLt on the tensor cores.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "kernels/cuda/device_buffer.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// out [n, m] (row stride out_stride) = x [n, k] (row stride x_stride) · w [m, k]ᵀ, plus out if
+/// `add`. x and w have type `in`; out is `in` or f32, and int32 when `in` is i8.
+struct MatmulShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t x_stride = 0;
+  int64_t out_stride = 0;
+  DType in = DType::f32;
+  bool out_f32 = true;
+  bool add = false;
+  uint32_t w_alignment = 0;  ///< largest power of two up to 256 that divides the address
+  uint32_t x_alignment = 0;
+  uint32_t out_alignment = 0;
+
+  auto operator<=>(const MatmulShape&) const = default;
+};
+
+/// A cuBLASLt handle, its workspace, and the algorithms it chose, by shape.
+class Matmul {
+ public:
+  Matmul();
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  /// Returns false, with nothing launched, when cuBLASLt has no algorithm for the shape. The
+  /// alignments of `shape` are filled in here.
+  bool run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream);
+
+ private:
+  struct Plan;
+  const Plan& plan(const MatmulShape& shape);
+
+  struct HandleDestroy {
+    void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+  };
+  std::unique_ptr<cublasLtContext, HandleDestroy> handle_;
+  DeviceMemory workspace_;
+  std::map<MatmulShape, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace faststream

@@ -1,0 +1,76 @@
+// Tensor core instructions, and int8 weights for them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace faststream {
+
+/// c += a · b: a [16, 16] and b [16, 8] of 16-bit elements, c [16, 8] f32. Fragments as in the PTX
+/// ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": with lane = 4g + t, c holds
+/// (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1); a holds columns 2t, 2t+1 of rows g and g+8, then
+/// columns 2t+8, 2t+9; b holds rows 2t, 2t+1 and 2t+8, 2t+9 of column g.
+template <typename T>
+__device__ void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
+template <>
+__device__ inline void mma_16x8x16<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4],
+                                                  uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ inline void mma_16x8x16<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two 16-bit values packed as tensor core registers hold them, `first` in the low half.
+template <typename T>
+__device__ uint32_t pack_pair(float first, float second);
+template <>
+__device__ inline uint32_t pack_pair<__nv_bfloat16>(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+template <>
+__device__ inline uint32_t pack_pair<__half>(float first, float second) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof bits);
+  return bits;
+}
+
+/// Two int8, each in the low byte of a half of `spread` with 0x43 above it, to two bfloat16. With
+/// the byte's low seven bits as mantissa, 0x43.. is 128 + bits; with its sign bit, which is the
+/// lowest exponent bit, it is 128 or 256. Their difference is the byte's value, exactly.
+__device__ inline uint32_t spread_int8_to_bf16(uint32_t spread) {
+  const uint32_t magnitude_bits = spread & 0xff7fff7fU;
+  const uint32_t offset_bits = spread & 0xff80ff80U;
+  __nv_bfloat162 magnitude;
+  __nv_bfloat162 offset;
+  memcpy(&magnitude, &magnitude_bits, sizeof magnitude);
+  memcpy(&offset, &offset_bits, sizeof offset);
+  const __nv_bfloat162 value = __hsub2(magnitude, offset);
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/// Four int8 to four bfloat16, in order.
+__device__ inline void int8_to_bf16(uint32_t bytes, uint32_t& low, uint32_t& high) {
+  low = spread_int8_to_bf16(__byte_perm(bytes, 0x43434343U, 0x4140));
+  high = spread_int8_to_bf16(__byte_perm(bytes, 0x43434343U, 0x4342));
+}
+
+}  // namespace faststream

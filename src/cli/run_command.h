@@ -1,0 +1,12 @@
+// faststream-run's work.
+#pragma once
+
+#include "cli/run_options.h"
+
+namespace faststream {
+
+/// Reads the prompt, loads the model and prints its text to stdout. Throws Error, UsageError or
+/// Interrupted.
+void run_command(const RunOptions& options);
+
+}  // namespace faststream

@@ -1,0 +1,84 @@
+#include "cli/run_options.h"
+
+#include <limits>
+
+namespace faststream {
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  constexpr auto kMaxTokens = std::numeric_limits<int64_t>::max();
+  app.description("Runs a language model from a single file and prints the text it generates.");
+  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
+
+  app.add_option("-m,--model", options.model, "Model file made by faststream-convert")
+      ->required()
+      ->type_name("FILE");
+
+  auto* prompt = app.add_option("-p,--prompt", options.prompt, "Text to continue")->group("Prompt");
+  app.add_option("-f,--file", options.prompt_file,
+                 "Read the prompt from FILE; without -p and -f it is read from standard input (of "
+                 "both, one final newline is dropped)")
+      ->group("Prompt")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  app.add_flag("--tokenize", options.tokenize,
+               "Print the prompt's token ids as a JSON array and leave")
+      ->group("Prompt");
+
+  app.add_option("-n,--tokens", options.generate.max_tokens,
+                 "Generate at most N tokens [until the model ends its text or the context is full]")
+      ->group("Generation")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, kMaxTokens).name("TOKENS"));
+  app.add_option("--temp", options.generate.sampling.temperature,
+                 "Temperature: 0 always takes the likeliest token, higher is more varied")
+      ->group("Generation")
+      ->capture_default_str();
+  app.add_option("--top-k", options.generate.sampling.top_k,
+                 "Draw from the K likeliest tokens; 0 draws from all")
+      ->group("Generation")
+      ->type_name("K")
+      ->capture_default_str();
+  app.add_option(
+         "--top-p", options.generate.sampling.top_p,
+         "Draw from the likeliest tokens that together have probability P; 1 draws from all")
+      ->group("Generation")
+      ->type_name("P")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed,
+                 "Seed of the random draws; the same seed gives the same text [random]")
+      ->group("Generation");
+  app.add_flag("--ignore-eos", options.generate.ignore_eos, "Go on when the model ends its text")
+      ->group("Generation");
+
+  app.add_option("--device", options.engine.device,
+                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
+      ->group("Device")
+      ->capture_default_str();
+  app.add_option("-t,--threads", options.engine.threads, "CPU threads [all]")
+      ->group("Device")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).name("THREADS"));
+  app.add_option("-c,--context", options.engine.context,
+                 "Tokens of prompt and answer together [the model's, or what memory allows]")
+      ->group("Device")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, kMaxTokens).name("CONTEXT"));
+
+  app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
+  app.add_flag("--stats", options.stats,
+               "Print times, tokens per second, memory and device to standard error")
+      ->group("Output");
+
+  app.footer(R"(
+The generated text, and nothing else, goes to standard output.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+Examples:
+  faststream-run -m llama.bin -p "The capital of France is" -n 32
+  faststream-run -m llama.bin -f letter.txt --temp 0 > answer.txt
+  git diff | faststream-run -m llama.bin --stats --device cuda:1
+  faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
+  faststream-run -m llama.bin -p "How many tokens?" --tokenize)");
+}
+
+}  // namespace faststream

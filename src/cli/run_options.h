@@ -1,0 +1,28 @@
+// The command line of faststream-run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace faststream {
+
+struct RunOptions {
+  std::string model;
+  std::optional<std::string> prompt;       ///< -p
+  std::optional<std::string> prompt_file;  ///< -f; without either, standard input
+  EngineOptions engine;
+  GenerateOptions generate;
+  std::optional<uint64_t> seed;  ///< drawn at random when not given
+  bool echo = false;
+  bool stats = false;
+  bool tokenize = false;
+};
+
+/// Adds the options to `app`, bound to `options`, with help that teaches.
+void add_run_options(CLI::App& app, RunOptions& options);
+
+}  // namespace faststream

@@ -1,0 +1,18 @@
+// Chooses the device that a model runs on.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace faststream {
+
+/// The backend for "auto", "cpu", "cuda" or "cuda:N". "auto" is the first GPU if `bytes_needed` are
+/// free on it, else the CPU. threads: 0 for all available. Throws UsageError for any other text or
+/// a thread count out of range, Error when the device is not there.
+std::unique_ptr<Backend> choose_backend(const std::string& device, int threads,
+                                        size_t bytes_needed);
+
+}  // namespace faststream

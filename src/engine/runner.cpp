@@ -1,0 +1,169 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <string>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+int32_t pages_for(int64_t tokens) {
+  return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
+}
+
+// Finds tensors of `file` in the copy at `base`, where the range file.weights() is.
+WeightLookup lookup_in(const ModelFile& file, const std::byte* base) {
+  return [&file, base](const TensorPlan& plan) {
+    const TensorInfo& tensor = file.require(plan.name, plan.dtype, plan.shape);
+    return base + (tensor.offset - file.weights().offset);
+  };
+}
+
+}  // namespace
+
+size_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
+  return static_cast<size_t>(2 * config.n_layers * config.kv_dim()) * dtype_size(dtype);
+}
+
+SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence) {
+  return {.temperature = params.temperature,
+          .top_k = params.top_k,
+          .top_p = params.top_p,
+          .seed = params.seed,
+          .sequence = sequence.id,
+          .position = static_cast<uint64_t>(sequence.n_cached)};
+}
+
+ModelConfig read_config(const ModelFile& file) {
+  const auto model = file.header().find("model");
+  if (model == file.header().end()) {
+    throw Error(file.name() + ": the header has no \"model\"; convert the checkpoint again");
+  }
+  return config_from_json(*model, file.name());
+}
+
+Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
+               const std::function<void(size_t)>& progress)
+    : config_(read_config(file)), backend_(backend), limits_(limits), pages_(limits.n_pages) {
+  for (const TensorPlan& plan : tensor_plan(config_)) {
+    (void)file.require(plan.name, plan.dtype, plan.shape);  // before anything large is allocated
+  }
+  const std::byte* weights = backend.load_weights(file.weights(), progress);
+  model_ = make_model(config_, lookup_in(file, weights), backend, limits.batch);
+
+  const DType dtype = backend.kv_dtype(config_.weights);
+  const size_t half_layer = static_cast<size_t>(limits.n_pages) * kPageTokens *
+                            static_cast<size_t>(config_.kv_dim()) * dtype_size(dtype);
+  kv_bytes_ = half_layer * 2 * static_cast<size_t>(config_.n_layers);
+  kv_memory_ = backend.allocate(kv_bytes_);
+  for (int64_t n = 0; n < config_.n_layers; ++n) {
+    std::byte* layer = kv_memory_.get() + static_cast<size_t>(2 * n) * half_layer;
+    kv_.push_back({.k = layer,
+                   .v = layer + half_layer,
+                   .dtype = dtype,
+                   .n_pages = limits.n_pages,
+                   .n_kv_heads = static_cast<int32_t>(config_.n_kv_heads),
+                   .head_dim = static_cast<int32_t>(config_.head_dim)});
+  }
+  logits_memory_ = backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
+                                    static_cast<size_t>(config_.vocab) * sizeof(float));
+}
+
+void Runner::step(std::span<const Chunk> chunks) {
+  take_pages(chunks);
+  pack(chunks);
+  const BatchView view = backend_.upload(batch_);
+  const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
+  model_->forward(view, kv_, logits);
+  for (const Chunk& chunk : chunks) {
+    chunk.sequence->n_cached += static_cast<int32_t>(chunk.tokens.size());
+  }
+}
+
+std::vector<float> Runner::logits() {
+  std::vector<float> host(static_cast<size_t>(n_logits()) * static_cast<size_t>(config_.vocab));
+  backend_.copy_to_host(host.data(), logits_memory_.get(), host.size() * sizeof(float));
+  return host;
+}
+
+std::vector<int32_t> Runner::sample(std::span<const SamplingRow> rules) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n_logits()));
+  const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
+  backend_.sample(logits, rules, tokens);
+  return tokens;
+}
+
+void Runner::release(Sequence& sequence) {
+  for (const int32_t page : sequence.pages) pages_.release(page);
+  sequence.pages.clear();
+  sequence.n_cached = 0;
+}
+
+// Checks everything first, so that a refusal changes nothing.
+void Runner::take_pages(std::span<const Chunk> chunks) {
+  const auto missing_pages = [](const Chunk& chunk) {
+    const int64_t tokens = chunk.sequence->n_cached + static_cast<int64_t>(chunk.tokens.size());
+    return pages_for(tokens) - static_cast<int64_t>(chunk.sequence->pages.size());
+  };
+  int64_t tokens = 0;
+  int64_t logits = 0;
+  int64_t pages = 0;
+  for (const Chunk& chunk : chunks) {
+    const auto n = static_cast<int64_t>(chunk.tokens.size());
+    if (n == 0) throw Error("a sequence in a batch has no tokens");
+    for (const int32_t token : chunk.tokens) {
+      if (token < 0 || token >= config_.vocab) {
+        throw Error("token id " + std::to_string(token) + " is outside the model's vocabulary of " +
+                    std::to_string(config_.vocab));
+      }
+    }
+    tokens += n;
+    logits += chunk.logits == Chunk::Logits::all ? n : chunk.logits == Chunk::Logits::last ? 1 : 0;
+    pages += std::max<int64_t>(missing_pages(chunk), 0);
+  }
+  if (tokens > limits_.batch.max_tokens || logits > limits_.batch.max_logits) {
+    throw Error("a batch of " + std::to_string(tokens) + " tokens and " + std::to_string(logits) +
+                " rows of logits exceeds the limits of " +
+                std::to_string(limits_.batch.max_tokens) + " and " +
+                std::to_string(limits_.batch.max_logits));
+  }
+  if (pages > pages_.n_free()) {
+    throw Error("the KV cache has " + std::to_string(pages_.n_free()) + " free pages of " +
+                std::to_string(kPageTokens) + " tokens, " + std::to_string(pages) +
+                " are needed; give a smaller context or fewer sequences");
+  }
+  for (const Chunk& chunk : chunks) {
+    for (int64_t n = missing_pages(chunk); n > 0; --n) {
+      chunk.sequence->pages.push_back(pages_.take());
+    }
+  }
+}
+
+void Runner::pack(std::span<const Chunk> chunks) {
+  batch_ = Batch{};
+  batch_.query_start.push_back(0);
+  for (const Chunk& chunk : chunks) {
+    batch_.max_pages =
+        std::max(batch_.max_pages, static_cast<int32_t>(chunk.sequence->pages.size()));
+  }
+  for (size_t s = 0; s < chunks.size(); ++s) {
+    const Chunk& chunk = chunks[s];
+    const Sequence& sequence = *chunk.sequence;
+    const int32_t first_row = batch_.n_tokens();
+    for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+      batch_.tokens.push_back(chunk.tokens[i]);
+      batch_.positions.push_back(sequence.n_cached + static_cast<int32_t>(i));
+      batch_.sequence_of.push_back(static_cast<int32_t>(s));
+    }
+    batch_.query_start.push_back(batch_.n_tokens());
+    batch_.kv_len.push_back(batch_.positions.back() + 1);
+    batch_.page_table.insert(batch_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
+    batch_.page_table.resize((s + 1) * static_cast<size_t>(batch_.max_pages), 0);
+    if (chunk.logits == Chunk::Logits::none) continue;
+    const int32_t first = chunk.logits == Chunk::Logits::all ? first_row : batch_.n_tokens() - 1;
+    for (int32_t row = first; row < batch_.n_tokens(); ++row) batch_.logit_rows.push_back(row);
+  }
+}
+
+}  // namespace faststream

@@ -1,0 +1,93 @@
+// Runs a model over packed batches of sequences.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/page_pool.h"
+#include "engine/sampling.h"
+#include "model_file/model_file.h"
+#include "models/config.h"
+#include "models/model.h"
+
+namespace faststream {
+
+/// A sequence's place in the KV cache. Made and released by a Runner.
+struct Sequence {
+  uint64_t id = 0;             ///< the random stream of its samples
+  int32_t n_cached = 0;        ///< tokens whose keys and values are in the pages
+  std::vector<int32_t> pages;  ///< one for each kPageTokens tokens
+};
+
+/// New tokens of one sequence, to be processed in one step.
+struct Chunk {
+  enum class Logits { none, last, all };
+
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;  ///< at least one
+  Logits logits = Logits::last;     ///< of which tokens the next-token logits are wanted
+};
+
+struct RunnerLimits {
+  int32_t n_pages = 0;
+  BatchLimits batch;
+};
+
+/// Owns a model on a backend with its KV cache. One step is one forward pass over the new tokens of
+/// any number of sequences. Not thread-safe.
+class Runner {
+ public:
+  /// Loads the weights. `file` and `backend` must outlive the runner. `progress` may be empty.
+  Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
+         const std::function<void(size_t)>& progress);
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const PagePool& pages() const { return pages_; }
+  /// Bytes of the KV cache.
+  [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
+
+  /// Processes the chunks as one batch. Takes the pages that the sequences need; when they do not
+  /// suffice, or a limit or a token id is out of range, throws Error and changes nothing.
+  /// Afterwards logits() and sample() speak of the wanted rows, in the order of the chunks.
+  void step(std::span<const Chunk> chunks);
+
+  /// Rows of logits that the last step left.
+  [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
+  /// The last step's logits [n_logits, vocab].
+  [[nodiscard]] std::vector<float> logits();
+  /// Draws a token from each row of the last step's logits; once a step. rules: [n_logits].
+  [[nodiscard]] std::vector<int32_t> sample(std::span<const SamplingRow> rules);
+
+  /// Gives the pages of a sequence back; it may then begin again.
+  void release(Sequence& sequence);
+
+ private:
+  void take_pages(std::span<const Chunk> chunks);
+  void pack(std::span<const Chunk> chunks);
+
+  ModelConfig config_;
+  Backend& backend_;
+  RunnerLimits limits_;
+  PagePool pages_;
+  Buffer kv_memory_;
+  size_t kv_bytes_ = 0;
+  std::vector<KvLayer> kv_;
+  Buffer logits_memory_;
+  std::unique_ptr<Model> model_;
+  Batch batch_;  // of the last step
+};
+
+/// Bytes of KV pages for one token in all layers.
+size_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
+
+/// The rule by which `sequence` draws its next token, which will be at position n_cached.
+SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence);
+
+/// The configuration in a model file's header. Throws Error naming the file.
+ModelConfig read_config(const ModelFile& file);
+
+}  // namespace faststream

@@ -1,0 +1,14 @@
+// JSON from outside.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace faststream {
+
+/// Parses one JSON object. Throws Error, starting with `where`, when `text` is not JSON, not an
+/// object, not UTF-8, or nested more than 64 deep: copying and printing a value recurse, and a
+/// hostile file must not choose how far.
+nlohmann::json parse_json_object(std::string_view text, std::string_view where);
+
+}  // namespace faststream

@@ -1,0 +1,56 @@
+#include "support/progress.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace faststream {
+
+using namespace std::chrono_literals;
+
+ProgressBar::ProgressBar(std::string label, uint64_t total_bytes, bool enabled)
+    : label_(std::move(label)),
+      total_(total_bytes),
+      enabled_(enabled && ::isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()),
+      last_draw_(start_) {}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) std::fputs("\r\x1b[K", stderr);  // erase to the end of the line
+}
+
+void ProgressBar::update(uint64_t done_bytes) {
+  if (!enabled_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_draw_ < 100ms) return;
+  last_draw_ = now;
+  drawn_ = true;
+  const std::chrono::duration<double> elapsed = now - start_;
+  const double percent =
+      total_ == 0 ? 100.0 : 100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_);
+  const auto speed = static_cast<uint64_t>(static_cast<double>(done_bytes) / elapsed.count());
+  std::fprintf(stderr, "\r\x1b[K%s %3.0f%% %s of %s, %s/s", label_.c_str(), percent,
+               format_bytes(done_bytes).c_str(), format_bytes(total_).c_str(),
+               format_bytes(speed).c_str());
+  std::fflush(stderr);
+}
+
+std::string format_bytes(uint64_t bytes) {
+  if (bytes < 1000) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  constexpr std::array<const char*, 6> kUnits = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  auto value = static_cast<double>(bytes) / 1000;
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  // Three digits; small kilobytes need no second decimal.
+  const int decimals = value >= 99.95 ? 0 : value >= 9.995 || unit == 0 ? 1 : 2;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, kUnits.at(unit));
+  return text.data();
+}
+
+}  // namespace faststream

@@ -1,0 +1,22 @@
+// UTF-8, checked character by character (RFC 3629).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace faststream {
+
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  ///< U+FFFD
+
+/// What the first bytes of `bytes` (not empty) are: the length, 1 to 4, of a valid character; 0
+/// where none can begin like this; -1 where the end comes before it is decided. Overlong forms,
+/// surrogates and code points above U+10FFFF are invalid.
+int utf8_character(std::string_view bytes);
+
+bool is_valid_utf8(std::string_view text);
+
+/// Takes all that is decided from the front of `pending` and returns it, each invalid byte replaced
+/// by U+FFFD. What stays is nothing or an incomplete character.
+std::string take_utf8(std::string& pending);
+
+}  // namespace faststream

@@ -1,0 +1,391 @@
+// faststream-run as a user starts it.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "run_program.h"
+#include "stories.h"
+
+namespace faststream {
+namespace {
+
+#define REQUIRE_STORIES() \
+  if (stories_folder().empty()) GTEST_SKIP() << "shared/models/stories260K is not there"
+
+size_t count_lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// A refusal is one sentence on stderr and nothing on stdout.
+void expect_refusal(const ProgramResult& result, int exit_code, const std::string& mentions) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(count_lines(result.err), 1U) << result.err;
+  EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+}
+
+std::vector<int32_t> tokenize_with_run(const std::string& model, const std::string& prompt) {
+  const ProgramResult result =
+      run_program({"faststream-run", "-m", model, "-p", prompt, "--tokenize"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return nlohmann::json::parse(result.out).get<std::vector<int32_t>>();
+}
+
+class StoriesOn : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    REQUIRE_STORIES();
+    if (GetParam() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+  // The text of 200 positions, the prompt included, as llama2.c's program counts them.
+  std::string greedy(const std::string& prompt) {
+    const std::string model = stories_model();
+    const size_t n = 201 - tokenize_with_run(model, prompt).size();
+    const ProgramResult result =
+        run_program({"faststream-run", "-m", model, "-p", prompt, "-n", std::to_string(n), "--temp",
+                     "0", "--echo", "--device", GetParam()});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  }
+};
+
+TEST_P(StoriesOn, EqualTheReferenceProgramsText) {
+  const auto folder = stories_folder();
+  EXPECT_EQ(greedy(""), read_file(folder / "expected-empty-prompt.txt"));
+  for (const char* number : {"1", "2"}) {
+    std::string prompt = read_file(folder / ("prompt-" + std::string(number) + ".txt"));
+    if (prompt.ends_with('\n')) prompt.pop_back();
+    EXPECT_EQ(greedy(prompt), read_file(folder / ("expected-" + std::string(number) + ".txt")));
+  }
+}
+
+TEST_P(StoriesOn, AreTheSameForTheSameSeedAndDifferForAnother) {
+  const auto text = [&](const std::string& seed, const std::string& device) {
+    return run_program({"faststream-run", "-m", stories_model(), "-p", "One day", "-n", "150",
+                        "--seed", seed, "--device", device})
+        .out;
+  };
+  const std::string first = text("1", GetParam());
+  EXPECT_GT(first.size(), 100U);
+  EXPECT_EQ(text("1", GetParam()), first);
+  EXPECT_EQ(text("1", "cpu"), first);  // also when GetParam() is a GPU
+  EXPECT_NE(text("2", GetParam()), first);
+}
+
+TEST_P(StoriesOn, RunInEveryType) {
+  for (const char* dtype : {"f16", "bf16", "int8"}) {
+    const ProgramResult result =
+        run_program({"faststream-run", "-m", stories_model(dtype), "-p", "Once upon a time", "-n",
+                     "60", "--temp", "0", "--device", GetParam()});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("little girl"), std::string::npos) << dtype << ": " << result.out;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, StoriesOn, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, StoriesOn, testing::Values("cuda"));
+
+TEST(Run, ReadsThePromptFromAFileOrStandardInput) {
+  REQUIRE_STORIES();
+  const std::vector<std::string> common = {
+      "faststream-run", "-m", stories_model(), "-n",  "20",
+      "--temp",         "0",  "--device",      "cpu", "--echo"};
+  const auto with = [&](std::vector<std::string> more, const std::string& input) {
+    std::vector<std::string> args = common;
+    args.insert(args.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(args, input);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return result.out;
+  };
+  const auto file = scratch_folder() / "prompt.txt";
+  std::ofstream(file) << "The cat\n";
+  const std::string expected = with({"-p", "The cat"}, "");
+  EXPECT_TRUE(expected.starts_with("The cat"));
+  EXPECT_EQ(with({"-f", file.string()}, ""), expected);
+  EXPECT_EQ(with({}, "The cat\n"), expected);
+  EXPECT_EQ(with({}, "The cat"), expected);
+}
+
+TEST(Run, PrintsOnlyTheCompletionWithoutEcho) {
+  REQUIRE_STORIES();
+  const auto text = [](bool echo) {
+    std::vector<std::string> args = {
+        "faststream-run", "-m", stories_model(), "-p", "The cat", "-n", "20",
+        "--temp",         "0",  "--device",      "cpu"};
+    if (echo) args.emplace_back("--echo");
+    return run_program(args).out;
+  };
+  EXPECT_EQ("The cat" + text(false), text(true));
+}
+
+TEST(Run, CountsTokens) {
+  REQUIRE_STORIES();
+  EXPECT_EQ(run_program({"faststream-run", "-m", stories_model(), "-p", "Hi", "-n", "0"}).out,
+            "\n");
+  const std::vector<int32_t> empty = tokenize_with_run(stories_model(), "");
+  EXPECT_EQ(empty, std::vector<int32_t>{1});  // BOS alone
+  EXPECT_GT(tokenize_with_run(stories_model(), "Once upon a time").size(), 2U);
+}
+
+TEST(Run, GoesOnAfterEosWhenAsked) {
+  REQUIRE_STORIES();
+  const ProgramResult result =
+      run_program({"faststream-run", "-m", stories_model(), "-p", "Once", "--temp", "0", "--device",
+                   "cpu", "--ignore-eos", "--stats", "-c", "300"});
+  EXPECT_EQ(result.exit_code, 0);
+  // The prompt's tokens and all but the last generated one fill the context.
+  const size_t prompt = tokenize_with_run(stories_model(), "Once").size();
+  const std::string expected = "generation: " + std::to_string(300 - prompt) + " tokens";
+  EXPECT_NE(result.err.find(expected), std::string::npos) << expected << "\n" << result.err;
+}
+
+TEST(Run, PrintsStatisticsToStandardError) {
+  REQUIRE_STORIES();
+  const ProgramResult result =
+      run_program({"faststream-run", "-m", stories_model(), "-p", "Once", "-n", "5", "--stats",
+                   "--device", "cpu", "--seed", "9"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* label : {"device:     CPU", "load:", "prompt:", "tokens/s",
+                            "generation: 4 tokens", "memory:", "seed:       9"}) {
+    EXPECT_NE(result.err.find(label), std::string::npos) << label << "\n" << result.err;
+  }
+}
+
+TEST(Run, RefusesAPromptLongerThanTheContext) {
+  REQUIRE_STORIES();
+  std::string prompt;
+  for (int i = 0; i < 600; ++i) prompt += "word ";
+  expect_refusal(
+      run_program({"faststream-run", "-m", stories_model(), "-p", prompt, "--device", "cpu"}), 1,
+      "context");
+  expect_refusal(run_program({"faststream-run", "-m", stories_model(), "-p", "Once upon a time",
+                              "-c", "3", "--device", "cpu"}),
+                 1, "context");
+}
+
+TEST(Run, RefusesBadOptions) {
+  REQUIRE_STORIES();
+  const std::string model = stories_model();
+  const std::vector<std::vector<std::string>> cases = {{"-n", "-1"},
+                                                       {"-n", "many"},
+                                                       {"-n", "99999999999999999999"},
+                                                       {"-t", "0"},
+                                                       {"-t", "-2"},
+                                                       {"-t", "1000000"},
+                                                       {"-t", "two"},
+                                                       {"--temp", "-1"},
+                                                       {"--temp", "hot"},
+                                                       {"--temp", "nan"},
+                                                       {"--temp", "inf"},
+                                                       {"--top-k", "-1"},
+                                                       {"--top-k", "1.5"},
+                                                       {"--top-p", "1.1"},
+                                                       {"--top-p", "-0.1"},
+                                                       {"--top-p", "nan"},
+                                                       {"--seed", "-1"},
+                                                       {"--seed", "x"},
+                                                       {"-c", "0"},
+                                                       {"-c", "-5"},
+                                                       {"-c", "100000"},
+                                                       {"--device", "tpu"},
+                                                       {"--device", "cuda:"},
+                                                       {"--device", "cuda:x"},
+                                                       {"--device", "cuda:-1"},
+                                                       {"--device", ""},
+                                                       {"--unknown"},
+                                                       {"-f", "also.txt"},
+                                                       {"stray"}};
+  for (const std::vector<std::string>& options : cases) {
+    std::vector<std::string> args = {"faststream-run", "-m", model, "-p", "x"};
+    args.insert(args.end(), options.begin(), options.end());
+    SCOPED_TRACE(testing::PrintToString(options));
+    expect_refusal(run_program(args), 2, "");
+  }
+  expect_refusal(run_program({"faststream-run", "-p", "x"}), 2, "--model");
+}
+
+TEST(Run, SaysWhichFileItCannotRead) {
+  const auto missing = scratch_folder() / "missing.bin";
+  expect_refusal(run_program({"faststream-run", "-m", missing.string(), "-p", "x"}), 1,
+                 missing.string());
+  const auto text = scratch_folder() / "text.bin";
+  std::ofstream(text) << "This is a text.\n";
+  expect_refusal(run_program({"faststream-run", "-m", text.string(), "-p", "x"}), 1, text.string());
+  const auto empty = scratch_folder() / "empty.bin";
+  std::ofstream(empty).flush();
+  expect_refusal(run_program({"faststream-run", "-m", empty.string(), "-p", "x"}), 1,
+                 empty.string());
+  expect_refusal(run_program({"faststream-run", "-m", scratch_folder().string(), "-p", "x"}), 1,
+                 scratch_folder().string());
+  expect_refusal(run_program({"faststream-run", "-m", "x", "-f", missing.string()}), 1,
+                 missing.string());
+}
+
+TEST(Run, RefusesATruncatedModelAtEverySixteenth) {
+  REQUIRE_STORIES();
+  const std::string whole = read_file(stories_model());
+  const auto path = scratch_folder() / "truncated.bin";
+  for (size_t part = 0; part < 16; ++part) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(whole.data(), static_cast<std::streamsize>(whole.size() * part / 16));
+    SCOPED_TRACE(part);
+    expect_refusal(run_program({"faststream-run", "-m", path.string(), "-p", "x"}), 1,
+                   path.string());
+  }
+}
+
+TEST(Run, RefusesFlippedBytesInHeaderAndTable) {
+  REQUIRE_STORIES();
+  const std::string whole = read_file(stories_model());
+  const auto path = scratch_folder() / "flipped.bin";
+  for (size_t at = 0; at < 4096; at += 61) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+    SCOPED_TRACE(at);
+    expect_refusal(run_program({"faststream-run", "-m", path.string(), "-p", "x"}), 1,
+                   path.string());
+  }
+}
+
+TEST(Run, SaysThatThereIsNoGpu) {
+  REQUIRE_STORIES();
+  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
+  expect_refusal(
+      run_program({"faststream-run", "-m", stories_model(), "-p", "x", "--device", "cuda"}), 1,
+      "GPU");
+}
+
+TEST(Run, FallsBackToTheCpuAndSaysSo) {
+  REQUIRE_STORIES();
+  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
+  const ProgramResult result =
+      run_program({"faststream-run", "-m", stories_model(), "-p", "x", "-n", "1"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err.rfind("device: CPU", 0), 0U) << result.err;
+}
+
+TEST(Run, SaysThatStandardOutputIsFull) {
+  REQUIRE_STORIES();
+  const std::string command = std::string(std::getenv("FASTSTREAM_BIN")) + "/faststream-run -m " +
+                              stories_model() + " -p x -n 5 --device cpu > /dev/full 2> " +
+                              (scratch_folder() / "full.txt").string();
+  const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell redirects
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(read_file(scratch_folder() / "full.txt").find("standard output"), std::string::npos);
+}
+
+TEST(Run, TeachesInItsHelp) {
+  for (const char* program : {"faststream-run", "faststream-convert", "faststream-bench"}) {
+    const ProgramResult result = run_program({program, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.out.find("Examples:"), std::string::npos) << program;
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+// A child process with pipes on standard input and output.
+class Child {
+ public:
+  explicit Child(const std::vector<std::string>& args) {
+    std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) {
+      throw std::runtime_error("no pipes");
+    }
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(in[0], STDIN_FILENO);
+      dup2(out[1], STDOUT_FILENO);
+      const std::string program = std::string(std::getenv("FASTSTREAM_BIN")) + "/" + args[0];
+      std::vector<char*> argv;
+      for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+      argv.push_back(nullptr);
+      execv(program.c_str(), argv.data());
+      _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    in_ = in[1];
+    out_ = out[0];
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    close(in_);
+    close(out_);
+  }
+
+  void close_input() {
+    close(in_);
+    in_ = -1;
+  }
+  std::string read_some() {
+    std::array<char, 4096> buffer{};
+    const ssize_t n = read(out_, buffer.data(), buffer.size());
+    return {buffer.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))};
+  }
+  void interrupt() const { kill(pid_, SIGINT); }
+  int wait() {
+    std::string rest;
+    while (!(rest = read_some()).empty()) text_ += rest;
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  pid_t pid_ = 0;
+  int in_ = -1;
+  int out_ = -1;
+  std::string text_;
+};
+
+TEST(Run, EndsItsTextCleanlyOnCtrlC) {
+  REQUIRE_STORIES();
+  Child child(
+      {"faststream-run", "-m", stories_model(), "-p", "Once", "--ignore-eos", "--device", "cpu"});
+  EXPECT_NE(child.read_some(), "");
+  child.interrupt();
+  EXPECT_EQ(child.wait(), 130);
+  EXPECT_TRUE(child.text().ends_with('\n'));
+}
+
+TEST(Run, EndsOnCtrlCWhileItWaitsForThePrompt) {
+  REQUIRE_STORIES();
+  Child child({"faststream-run", "-m", stories_model(), "--device", "cpu"});
+  usleep(300'000);  // until it reads
+  child.interrupt();
+  EXPECT_EQ(child.wait(), 130);
+  EXPECT_EQ(child.text(), "");
+}
+
+TEST(Bench, MeasuresANamedShape) {
+  const ProgramResult result = run_program(
+      {"faststream-bench", "--shape", "llama-tiny", "--dtype", "int8", "--device", "cpu",
+       "--prompt", "33", "--sequences", "1,3", "--generate", "5", "--repeat", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("prefill"), std::string::npos);
+  EXPECT_EQ(count_lines(result.out), 4U) << result.out;
+}
+
+TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
+  const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("llama-2-7b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,79 @@
+// Starts one of the built programs and collects what it says.
+#pragma once
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+struct ProgramResult {
+  int exit_code = 0;  ///< 128 + the signal's number when a signal ended it
+  std::string out;
+  std::string err;
+};
+
+namespace run_program_detail {
+
+// Files rather than pipes: neither side can wait for the other, whatever the sizes.
+using TemporaryFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+inline TemporaryFile temporary_file() {
+  TemporaryFile file(std::tmpfile(), &std::fclose);
+  if (!file) throw std::runtime_error("cannot make a temporary file");
+  return file;
+}
+
+inline std::string contents(std::FILE* file) {
+  std::rewind(file);
+  std::string text;
+  char block[4096];
+  size_t count = 0;
+  while ((count = std::fread(block, 1, sizeof block, file)) > 0) text.append(block, count);
+  return text;
+}
+
+}  // namespace run_program_detail
+
+/// Runs `args[0]`, a program in the folder that the environment variable FASTSTREAM_BIN names, with
+/// the other arguments, and waits for its end. Throws std::runtime_error when it cannot be started.
+inline ProgramResult run_program(std::vector<std::string> args, std::string stdin_text = "") {
+  using namespace run_program_detail;
+  const char* folder = std::getenv("FASTSTREAM_BIN");
+  if (folder == nullptr) throw std::runtime_error("FASTSTREAM_BIN is not set");
+  const std::string program = std::string(folder) + "/" + args.at(0);
+
+  const TemporaryFile in = temporary_file();
+  const TemporaryFile out = temporary_file();
+  const TemporaryFile err = temporary_file();
+  std::fwrite(stdin_text.data(), 1, stdin_text.size(), in.get());
+  std::fflush(in.get());
+  ::lseek(::fileno(in.get()), 0, SEEK_SET);
+
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ::fileno(in.get()), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ::fileno(out.get()), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ::fileno(err.get()), STDERR_FILENO);
+  pid_t pid = 0;
+  const int failure = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) throw std::runtime_error("cannot start " + program);
+
+  int status = 0;
+  if (::waitpid(pid, &status, 0) != pid) throw std::runtime_error("lost " + program);
+  ProgramResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = contents(out.get());
+  result.err = contents(err.get());
+  return result;
+}

@@ -1,0 +1,77 @@
+// The golden checkpoints that make_golden.py made, for tests.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+
+namespace faststream {
+
+/// One variant: a small checkpoint folder and what Transformers computes from it.
+struct GoldenData {
+  std::string name;
+  std::filesystem::path folder;  ///< config.json, *.safetensors, tokenizer.model
+  int64_t vocab = 0;
+  std::vector<int32_t> tokens;  ///< the prompt
+  std::vector<float> logits;    ///< [tokens, vocab]
+  std::vector<int32_t> greedy;  ///< the greedy continuation; empty for most variants
+};
+
+/// The folder with the variants: tests/golden, found through the variable FASTSTREAM_TEST_DATA.
+inline std::filesystem::path golden_root() {
+  const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
+  if (tests == nullptr) throw Error("FASTSTREAM_TEST_DATA must name the folder tests/.");
+  return std::filesystem::path(tests) / "golden";
+}
+
+/// A file of little-endian numbers (our machines' order). Throws Error when it is missing or is no
+/// whole number of elements.
+template <typename T>
+std::vector<T> read_numbers(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) throw Error(path.string() + ": cannot be opened; run tests/golden/make_golden.py.");
+  const auto size = static_cast<size_t>(file.tellg());
+  if (size % sizeof(T) != 0) throw Error(path.string() + ": ends in the middle of a number.");
+  std::vector<T> values(size / sizeof(T));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(size));
+  if (!file) throw Error(path.string() + ": cannot be read.");
+  return values;
+}
+
+/// Names of all variants, in the manifest's order.
+inline std::vector<std::string> golden_variants() {
+  std::ifstream file(golden_root() / "manifest.json");
+  const nlohmann::json manifest = nlohmann::json::parse(file);
+  std::vector<std::string> names;
+  for (const auto& variant : manifest.at("variants")) {
+    names.push_back(variant.at("name"));
+  }
+  return names;
+}
+
+/// Loads a variant. Throws Error when its files are missing or do not fit together.
+inline GoldenData load_golden(const std::string& name) {
+  GoldenData data;
+  data.name = name;
+  data.folder = golden_root() / name;
+  data.tokens = read_numbers<int32_t>(data.folder / "tokens.i32");
+  data.logits = read_numbers<float>(data.folder / "logits.f32");
+  if (std::filesystem::exists(data.folder / "greedy.i32")) {
+    data.greedy = read_numbers<int32_t>(data.folder / "greedy.i32");
+  }
+  std::ifstream config(data.folder / "config.json");
+  data.vocab = nlohmann::json::parse(config).at("vocab_size");
+  if (data.logits.size() != data.tokens.size() * static_cast<size_t>(data.vocab)) {
+    throw Error(data.folder.string() + ": logits.f32 is not [tokens, vocab].");
+  }
+  return data;
+}
+
+}  // namespace faststream

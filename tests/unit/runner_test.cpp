@@ -1,0 +1,217 @@
+// The forward pass does not depend on how tokens are cut into steps or which sequences share them.
+
+#include "engine/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "engine/random_model.h"
+#include "support/error.h"
+#include "test_backends.h"
+
+namespace faststream {
+namespace {
+
+constexpr RunnerLimits kLimits{.n_pages = 40, .batch = {.max_tokens = 600, .max_logits = 600}};
+
+// Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
+ModelConfig odd_shape(DType dtype) {
+  ModelConfig config;
+  config.n_layers = 3;
+  config.hidden = 52;
+  config.n_heads = 6;
+  config.n_kv_heads = 2;
+  config.head_dim = 20;
+  config.ffn_hidden = 76;
+  config.vocab = 131;
+  config.max_context = 512;
+  config.attention_bias = true;
+  config.weights = config.output = dtype;
+  config.embedding = dtype == DType::i8 ? DType::bf16 : dtype;
+  return config;
+}
+
+std::vector<int32_t> tokens_for(int32_t count, int32_t salt) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 37 + salt * 11 + i * i) % 131);
+  return tokens;
+}
+
+// Largest difference over largest magnitude.
+double distance(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0;
+  double magnitude = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (std::isnan(a[i]) || std::isnan(b[i])) return INFINITY;
+    difference = std::max(difference, std::abs(double{a[i]} - b[i]));
+    magnitude = std::max(magnitude, std::abs(double{b[i]}));
+  }
+  return difference / magnitude;
+}
+
+class TestModel {
+ public:
+  TestModel(const ModelConfig& config, Backend& backend)
+      : image_(make_random_model(config, 7)),
+        file_(ModelFile::from_bytes(image_.bytes(), "random")),
+        runner_(file_, backend, kLimits, nullptr) {}
+
+  Runner& runner() { return runner_; }
+
+  // Logits of every token, fed in pieces of the given sizes (the last is repeated).
+  std::vector<float> logits(const std::vector<int32_t>& tokens, std::vector<size_t> pieces) {
+    Sequence sequence;
+    std::vector<float> all;
+    std::span<const int32_t> rest = tokens;
+    for (size_t n = 0; !rest.empty(); ++n) {
+      const size_t size = std::min(rest.size(), pieces[std::min(n, pieces.size() - 1)]);
+      runner_.step({{{&sequence, rest.first(size), Chunk::Logits::all}}});
+      const std::vector<float> part = runner_.logits();
+      all.insert(all.end(), part.begin(), part.end());
+      rest = rest.subspan(size);
+    }
+    runner_.release(sequence);
+    return all;
+  }
+
+ private:
+  ModelImage image_;
+  ModelFile file_;
+  Runner runner_;
+};
+
+class RunnerTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    backend_ = make_test_backend(GetParam());
+    FASTSTREAM_REQUIRE_BACKEND(backend_);
+  }
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
+    const std::vector<int32_t> tokens = tokens_for(length, length);
+    const std::vector<float> whole = model.logits(tokens, {tokens.size()});
+    for (const std::vector<size_t>& pieces : std::vector<std::vector<size_t>>{
+             {1}, {31, 1, 1, 32}, {32}, {7, 26, 33, 1}, {64, 5}, {20, 1, 1, 1, 40}}) {
+      EXPECT_LT(distance(model.logits(tokens, pieces), whole), 1e-5)
+          << length << " tokens, first piece of " << pieces.front();
+    }
+  }
+}
+
+TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  Runner& runner = model.runner();
+  // Some in prefill, some in decode, some both in turn; lengths around page borders.
+  const std::vector<std::vector<int32_t>> texts = {
+      tokens_for(70, 1), tokens_for(33, 2), tokens_for(5, 3), tokens_for(64, 4), tokens_for(40, 5)};
+  const std::vector<std::vector<size_t>> cuts = {
+      {1}, {32, 1, 0}, {5}, {0, 31, 2, 1}, {10, 0, 0, 3, 20}};
+  std::vector<Sequence> sequences(texts.size());
+  std::vector<std::vector<float>> got(texts.size());
+  bool any = true;
+  for (size_t round = 0; any; ++round) {
+    any = false;
+    std::vector<Chunk> chunks;
+    std::vector<size_t> owners;
+    for (size_t s = 0; s < texts.size(); ++s) {
+      const auto done = static_cast<size_t>(sequences[s].n_cached);
+      const size_t left = texts[s].size() - done;
+      any |= left > 0;
+      const size_t take =
+          std::min(left, round < cuts[s].size() ? cuts[s][round] : std::max<size_t>(1, s));
+      if (take == 0) continue;
+      chunks.push_back(
+          {&sequences[s], std::span(texts[s]).subspan(done, take), Chunk::Logits::all});
+      owners.push_back(s);
+    }
+    if (chunks.empty()) continue;
+    runner.step(chunks);
+    const std::vector<float> logits = runner.logits();
+    auto from = logits.begin();
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      const auto to = from + static_cast<ptrdiff_t>(chunks[c].tokens.size() * 131);
+      got[owners[c]].insert(got[owners[c]].end(), from, to);
+      from = to;
+    }
+  }
+  for (Sequence& sequence : sequences) runner.release(sequence);
+  EXPECT_EQ(runner.pages().n_free(), runner.pages().n_pages());
+  for (size_t s = 0; s < texts.size(); ++s) {
+    EXPECT_LT(distance(got[s], model.logits(texts[s], {texts[s].size()})), 1e-5) << s;
+  }
+}
+
+TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
+  const auto reference = make_reference_backend();
+  TestModel expected(odd_shape(DType::f32), *reference);
+  TestModel model(odd_shape(DType::f32), *backend_);
+  const std::vector<int32_t> tokens = tokens_for(100, 9);
+  EXPECT_LT(distance(model.logits(tokens, {60, 1}), expected.logits(tokens, {100})), 1e-4);
+}
+
+// Bounds: bf16 has 8 significant bits, so a rounding is off by up to 2^-9; about 10 roundings lie
+// on the path through each of 3 layers (activations, KV, weights' inputs), and their errors add up
+// like a random walk: 2^-9 · sqrt(30) ≈ 0.011; three times that for the largest of 13,100 logits.
+// f16 has 11 bits, an eighth of it. INT8 activations of tall products are off by up to max|x| /
+// 254, for values of about max|x| / 3: 1.2% each, so with 12 such products sqrt(12) · 1.2% ≈ 4%,
+// largest 3 times that over a dot product's averaging.
+TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
+  for (const auto& [dtype, bound] :
+       {std::pair{DType::f16, 0.005}, {DType::bf16, 0.033}, {DType::i8, 0.12}}) {
+    const auto reference = make_reference_backend();
+    TestModel expected(odd_shape(dtype), *reference);
+    TestModel model(odd_shape(dtype), *backend_);
+    const std::vector<int32_t> tokens = tokens_for(100, 9);
+    const std::vector<float> want = expected.logits(tokens, {100});
+    EXPECT_LT(distance(model.logits(tokens, {100}), want), bound) << dtype_name(dtype);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), bound) << dtype_name(dtype);
+    EXPECT_LT(distance(model.logits(tokens, {33, 1, 1, 40}), want), bound) << dtype_name(dtype);
+  }
+}
+
+TEST_P(RunnerTest, ReachesTheLongestContext) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  const std::vector<int32_t> tokens = tokens_for(512, 3);
+  EXPECT_LT(distance(model.logits(tokens, {500, 1}), model.logits(tokens, {512})), 1e-5);
+}
+
+TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  Runner& runner = model.runner();
+  Sequence sequence;
+  const int32_t free = runner.pages().n_free();
+  const std::vector<int32_t> unknown = {3, 131};
+  const std::vector<int32_t> negative = {-1};
+  const std::vector<int32_t> many(601, 1);
+  EXPECT_THROW(runner.step({{{&sequence, unknown}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, negative}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, many}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, {}}}}), Error);
+  EXPECT_EQ(runner.pages().n_free(), free);
+  EXPECT_EQ(sequence.n_cached, 0);
+
+  // 40 pages hold 1,280 tokens: the third 600 do not fit.
+  std::vector<Sequence> sequences(3);
+  const std::vector<int32_t> text(600, 1);
+  runner.step({{{&sequences[0], text, Chunk::Logits::none}}});
+  runner.step({{{&sequences[1], text, Chunk::Logits::none}}});
+  const int32_t left = runner.pages().n_free();
+  EXPECT_THROW(runner.step({{{&sequences[2], text, Chunk::Logits::none}}}), Error);
+  EXPECT_EQ(runner.pages().n_free(), left);
+  for (Sequence& s : sequences) runner.release(s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, RunnerTest, testing::Values("reference"));
+INSTANTIATE_TEST_SUITE_P(Cpu, RunnerTest, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, RunnerTest, testing::Values("cuda"));
+
+}  // namespace
+}  // namespace faststream
