@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/philox.h"
 #include "support/error.h"
 
@@ -122,6 +123,21 @@ int32_t sample_row(std::span<const float> logits, const SamplingRow& rule,
     if (cumulative > threshold) break;
   }
   return token;
+}
+
+void CpuBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
+                        std::span<int32_t> tokens) {
+  const auto rows = static_cast<int64_t>(rules.size());
+  require_f32(logits, rows, logits.cols, "sample: logits must have one f32 row for each rule");
+  require(tokens.size() == rules.size(), "sample: one token for each rule");
+  pool_.parallel_for(rows, 1, [&](int64_t first, int64_t last) {
+    std::vector<Candidate> scratch;
+    for (int64_t r = first; r < last; ++r) {
+      const float* row = static_cast<const float*>(logits.data) + r * logits.stride;
+      tokens[static_cast<size_t>(r)] = sample_row({row, static_cast<size_t>(logits.cols)},
+                                                  rules[static_cast<size_t>(r)], scratch);
+    }
+  });
 }
 
 }  // namespace faststream

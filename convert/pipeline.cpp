@@ -1,0 +1,166 @@
+#include "convert/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iomanip>
+#include <ostream>
+#include <span>
+#include <sstream>
+
+#include "convert/tensor_stream.h"
+#include "model_file/model_writer.h"
+#include "support/error.h"
+#include "support/progress.h"
+#include "support/thread_pool.h"
+
+namespace faststream {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Mistakes in the command that can be seen before the checkpoint is read.
+void check_output(const ConvertOptions& options) {
+  std::error_code ignored;
+  if (!fs::exists(options.output, ignored)) return;
+  if (!options.force) {
+    throw Error(options.output.string() +
+                ": already exists; choose another name or overwrite it with --force");
+  }
+  if (fs::equivalent(options.output, options.checkpoint, ignored)) {
+    throw Error(options.output.string() + ": is the checkpoint itself; choose another name");
+  }
+}
+
+// The name of the folder or file alone: the same checkpoint gives the same file on every machine.
+std::string source_name(const fs::path& path) {
+  const fs::path plain = fs::absolute(path).lexically_normal();
+  return plain.has_filename() ? plain.filename().string() : plain.parent_path().filename().string();
+}
+
+nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
+                           const fs::path& path) {
+  nlohmann::json header = {
+      {"model", config_to_json(config)},
+      {"tokenizer", tokenizer_config_to_json(source.tokenizer)},
+      {"provenance",
+       {{"source", source_name(path)},
+        {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
+  };
+  if (source.chat_template) header["chat_template"] = *source.chat_template;
+  if (config.weights == DType::i8) {
+    header["quantization"] = {{"type", "int8"},
+                              {"scheme", "symmetric"},
+                              {"scales", "one float32 for each output channel: max|w| / 127"},
+                              {"rounding", "nearest"}};
+  }
+  return header;
+}
+
+std::vector<TensorSpec> make_specs(const SourceModel& source,
+                                   const std::vector<TensorPlan>& plans) {
+  std::vector<TensorSpec> specs;
+  specs.push_back({"tokenizer", DType::u8, {static_cast<int64_t>(source.tokenizer_model.size())}});
+  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
+  return specs;
+}
+
+// Bytes of the checkpoint that the conversion will read.
+uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& plans) {
+  uint64_t bytes = 0;
+  for (const TensorPlan& plan : plans) {
+    const auto parts = source.parts.find(plan.name);
+    if (parts == source.parts.end()) continue;  // scales
+    for (const TensorPart& part : parts->second) {
+      uint64_t part_bytes = dtype_size(source.weights.require(part.source, part.shape).dtype);
+      for (const int64_t extent : part.shape) part_bytes *= static_cast<uint64_t>(extent);
+      bytes += part_bytes;
+    }
+  }
+  return bytes;
+}
+
+double relative_error(const TensorStream::Norms& norms) {
+  return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
+}
+
+}  // namespace
+
+ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
+  const DType type = options.dtype.value_or(source.weights);
+  if (type == DType::u8) throw UsageError("--dtype: u8 is no type of weights");
+  if (options.keep_output && type != DType::i8) {
+    throw UsageError("--keep-output: has a meaning only with --dtype int8");
+  }
+  ModelConfig config = source;
+  config.weights = config.embedding = config.output = type;
+  if (type == DType::i8) {
+    config.embedding = source.embedding == DType::f16 ? DType::f16 : DType::bf16;
+    config.output = options.keep_output ? config.embedding : DType::i8;
+    // A quantized output matrix cannot be the embedding table any more.
+    config.tied_output = source.tied_output && options.keep_output;
+  }
+  return config;
+}
+
+ConvertReport convert_checkpoint(const ConvertOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  check_output(options);
+  const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  const ModelConfig config = target_config(source.config, options);
+  const std::vector<TensorPlan> plans = tensor_plan(config);
+  const std::vector<TensorSpec> specs = make_specs(source, plans);
+
+  ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
+                     options.force);
+  writer.append(std::as_bytes(std::span(source.tokenizer_model)));
+
+  ThreadPool pool(options.threads);
+  TensorStream stream(source.weights, writer, pool);
+  ProgressBar progress("converting", source_size(source, plans), options.show_progress);
+  const auto on_block = [&](uint64_t bytes_read) {
+    progress.update(bytes_read);
+    if (options.check_interrupted) options.check_interrupted();
+  };
+  ConvertReport report;
+  for (const TensorPlan& plan : plans) {
+    const auto parts = source.parts.find(plan.name);
+    if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
+    const TensorStream::Norms norms = stream.add(plan, parts->second, on_block);
+    if (plan.dtype == DType::i8) report.errors.push_back({plan.name, relative_error(norms)});
+  }
+  stream.flush();
+  writer.finish();
+
+  report.output = options.output;
+  report.source_files = source.weights.files().size();
+  report.source_bytes = stream.bytes_read();
+  report.file_bytes = writer.file_size();
+  report.n_tensors = specs.size();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void print_report(const ConvertReport& report, std::ostream& out) {
+  std::ostringstream text;
+  text << "wrote " << report.output.string() << ": " << format_bytes(report.file_bytes) << ", "
+       << report.n_tensors << " tensors\n";
+  const auto speed =
+      static_cast<uint64_t>(static_cast<double>(report.source_bytes) / report.seconds);
+  text << "read " << format_bytes(report.source_bytes) << " of weights from " << report.source_files
+       << (report.source_files == 1 ? " file in " : " files in ") << std::fixed
+       << std::setprecision(report.seconds < 10 ? 2 : 0) << report.seconds << " s, "
+       << format_bytes(speed) << "/s\n";
+  if (!report.errors.empty()) {
+    double sum = 0;
+    for (const QuantizationError& error : report.errors) sum += error.relative;
+    const auto worst = std::ranges::max_element(report.errors, {}, &QuantizationError::relative);
+    text << "int8 error relative to the weights: " << std::setprecision(3)
+         << 100 * sum / static_cast<double>(report.errors.size()) << "% on average over "
+         << report.errors.size() << " tensors, worst " << 100 * worst->relative << "% in "
+         << worst->tensor << '\n';
+  }
+  out << text.str();
+}
+
+}  // namespace faststream

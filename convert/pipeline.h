@@ -1,0 +1,59 @@
+// From a checkpoint to a model file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/source_model.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+struct ConvertOptions {
+  std::filesystem::path checkpoint;
+  std::filesystem::path output;
+  std::optional<DType> dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own
+  bool keep_output = false;    ///< with i8: the output matrix stays in 16 bits
+  std::optional<std::filesystem::path> tokenizer;  ///< instead of the checkpoint's own
+  bool force = false;                              ///< overwrite `output`
+  bool show_progress = false;                      ///< on a terminal
+  int threads = 1;
+  /// Called between pieces of work; what it throws ends the conversion. May be empty.
+  std::function<void()> check_interrupted;
+};
+
+/// How far an INT8 tensor is from the original.
+struct QuantizationError {
+  std::string tensor;
+  double relative = 0;  ///< ||w - q|| / ||w||
+};
+
+struct ConvertReport {
+  std::filesystem::path output;
+  size_t source_files = 0;
+  uint64_t source_bytes = 0;  ///< of the tensors that were read
+  uint64_t file_bytes = 0;
+  size_t n_tensors = 0;
+  double seconds = 0;
+  std::vector<QuantizationError> errors;  ///< INT8 tensors in file order
+};
+
+/// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot
+/// be converted (see open_source_model), a weight is NaN, infinite or too large for the type, or
+/// the file cannot be written; UsageError when options contradict each other. No file is left
+/// behind then.
+ConvertReport convert_checkpoint(const ConvertOptions& options);
+
+/// The hyperparameters of the model file: the checkpoint's with the types that `options` ask for.
+/// Throws UsageError when they make no sense together.
+ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
+
+/// A few lines for the user.
+void print_report(const ConvertReport& report, std::ostream& out);
+
+}  // namespace faststream

@@ -1,0 +1,63 @@
+// Tensors from the checkpoint into the model file, block by block, on all threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convert/source_model.h"
+#include "model_file/model_writer.h"
+#include "support/thread_pool.h"
+
+namespace faststream {
+
+/// Converts tensors one after the other. While the threads read and convert a block of rows, one of
+/// them writes the block before; memory is two blocks and a scratch area for each thread.
+class TensorStream {
+ public:
+  /// All three must outlive the stream.
+  TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool);
+
+  /// What came of an INT8 tensor; zeros for others.
+  struct Norms {
+    double squared_error = 0;
+    double squared_norm = 0;
+  };
+
+  /// Appends the tensor `plan`, made of `parts`, and its scales if it is i8. `on_block` is called
+  /// with the source bytes read so far, of all tensors. Throws Error when a part cannot be read, or
+  /// has a value that is not finite or not representable.
+  Norms add(const TensorPlan& plan, std::span<const TensorPart> parts,
+            const std::function<void(uint64_t)>& on_block);
+
+  /// Writes what is still in memory.
+  void flush();
+
+  [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  struct Job;
+  struct Scratch {
+    std::vector<std::byte> raw;
+    std::vector<float> values;
+  };
+
+  void convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const;
+  void read_rows(const TensorPart& part, const SourceTensor& tensor, int64_t first, int64_t count,
+                 int64_t cols, Scratch& scratch) const;
+
+  const Checkpoint& source_;
+  ModelWriter& writer_;
+  ThreadPool& pool_;
+  std::vector<Scratch> scratch_;           // one for each thread
+  std::vector<std::byte> block_;           // being converted
+  std::vector<std::byte> pending_;         // converted, to be written
+  std::vector<std::byte> pending_scales_;  // to be written after pending_
+  uint64_t bytes_read_ = 0;
+};
+
+}  // namespace faststream

@@ -1,0 +1,78 @@
+// Work is split into (sequence, KV head, block of queries): the query heads that share a KV head
+// read its pages together.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace faststream {
+namespace {
+
+static_assert(kPageTokens <= kMaxPageTokens);
+
+struct Block {
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  int32_t first_head = 0;  // of n_heads
+  int32_t heads = 0;
+  int32_t first_token = 0;  // row of the batch
+  int32_t tokens = 0;
+};
+
+/// Blocks of at most kMaxAttentionRows rows, those with the longest contexts first.
+std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads) {
+  const int32_t group = n_heads / n_kv_heads;
+  const int32_t heads = std::min<int32_t>(group, kMaxAttentionRows);
+  const int32_t tokens = kMaxAttentionRows / heads;
+  std::vector<Block> blocks;
+  for (int32_t s = 0; s < batch.n_sequences; ++s) {
+    const int32_t begin = batch.query_start[s];
+    for (int32_t end = batch.query_start[s + 1]; end > begin;
+         end -= std::min(tokens, end - begin)) {
+      const int32_t count = std::min(tokens, end - begin);
+      for (int32_t h = 0; h < n_heads; h += std::min(heads, group - h % group)) {
+        blocks.push_back({s, h / group, h, std::min(heads, group - h % group), end - count, count});
+      }
+    }
+  }
+  return blocks;
+}
+
+}  // namespace
+
+void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
+                           const Matrix& out) {
+  const int64_t dim = kv.head_dim;
+  require_f32(q, batch.n_tokens, q.cols, "attention: q must be [tokens, n_heads head_dim] f32");
+  require_f32(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
+  require(q.cols % (dim * kv.n_kv_heads) == 0,
+          "attention: n_heads must be a multiple of n_kv_heads");
+  const std::vector<Block> blocks = split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads);
+  const auto head_bytes = kPageTokens * dim * static_cast<int64_t>(dtype_size(kv.dtype));
+
+  for_pieces(static_cast<int64_t>(blocks.size()), 1, 1, [&](int thread, int64_t first, int64_t) {
+    const Block& block = blocks[static_cast<size_t>(first)];
+    AttentionTask task;
+    task.q =
+        static_cast<const float*>(q.data) + block.first_token * q.stride + block.first_head * dim;
+    task.q_stride = q.stride;
+    task.out =
+        static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
+    task.out_stride = out.stride;
+    task.tokens = block.tokens;
+    task.group = block.heads;
+    task.head_dim = kv.head_dim;
+    task.visible = batch.positions[block.first_token] + 1;
+    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
+    task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
+    task.type = kernel_type(kv.dtype);
+    task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
+    task.page_stride = kv.n_kv_heads * kPageTokens * dim;
+    task.page_tokens = kPageTokens;
+    task.scale = scale;
+    task.scratch = thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
+    kernels_.attention(task);
+  });
+}
+
+}  // namespace faststream

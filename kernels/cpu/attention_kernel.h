@@ -1,0 +1,237 @@
+// Attention of a block of queries over KV pages with an online softmax (arXiv:2205.14135), for the
+// vectors of the including file's instruction set.
+//
+// A page of keys is transposed once for all rows (tokens x query heads of the group), so that
+// scores need no horizontal sums: lanes are keys in the scores and dimensions in the values.
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace faststream {
+namespace {
+
+constexpr int kRowBlock = kLanes == 16 ? 4 : 2;  // rows whose sums stay in registers
+constexpr int kKeyVectors = kMaxPageTokens / kLanes;
+static_assert(kMaxPageTokens % kLanes == 0 && kMaxAttentionRows % kRowBlock == 0);
+
+/// AttentionTask::scratch, carved up. `padded` is head_dim rounded up to whole vectors.
+struct AttentionScratch {
+  AttentionScratch(float* memory, int64_t padded)
+      : queries(memory),
+        sums(queries + kMaxAttentionRows * padded),
+        keys(sums + kMaxAttentionRows * padded),
+        keys_transposed(keys + kMaxPageTokens * padded),
+        values(keys_transposed + kMaxPageTokens * padded),
+        weights(values + kMaxPageTokens * padded),
+        largest(weights + kMaxAttentionRows * kMaxPageTokens),
+        total(largest + kMaxAttentionRows) {}
+
+  float* queries;          // [rows, padded], scaled
+  float* sums;             // [rows, padded] of weighted values
+  float* keys;             // [kMaxPageTokens, padded]
+  float* keys_transposed;  // [padded, kMaxPageTokens]
+  float* values;           // [kMaxPageTokens, padded]
+  float* weights;          // [rows, kMaxPageTokens]
+  float* largest;          // [rows] score so far
+  float* total;            // [rows] of weights so far
+};
+
+template <class T>
+inline void load_page_rows(const T* from, int64_t keys, int64_t dim, int64_t padded, float* to) {
+  for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      store(to + j * padded + i, i + kLanes <= dim ? widen(from + j * dim + i)
+                                                   : widen_some(from + j * dim + i, dim - i));
+    }
+  }
+}
+
+inline void load_page(const void* base, KernelType type, int64_t offset, int64_t keys, int64_t dim,
+                      int64_t padded, float* to) {
+  switch (type) {
+    case KernelType::f32:
+      load_page_rows(static_cast<const float*>(base) + offset, keys, dim, padded, to);
+      break;
+    case KernelType::f16:
+      load_page_rows(static_cast<const StoredF16*>(base) + offset, keys, dim, padded, to);
+      break;
+    case KernelType::bf16:
+      load_page_rows(static_cast<const StoredBf16*>(base) + offset, keys, dim, padded, to);
+      break;
+    case KernelType::i8:
+      break;  // no cache is i8
+  }
+}
+
+/// keys [kMaxPageTokens, padded] to [padded, kMaxPageTokens]. Rows past the page's keys are
+/// whatever was there; their scores are overwritten.
+inline void transpose_keys(const float* keys, int64_t padded, float* transposed) {
+#if defined(__AVX512F__)
+  for (int64_t i = 0; i < padded; i += 16) {
+    for (int64_t j = 0; j < kMaxPageTokens; j += 16) {
+      __m512i rows[16];
+      for (int64_t r = 0; r < 16; ++r) {
+        rows[r] = _mm512_loadu_si512(keys + (j + r) * padded + i);
+      }
+      transpose16(rows);
+      for (int64_t r = 0; r < 16; ++r) {
+        _mm512_storeu_si512(transposed + (i + r) * kMaxPageTokens + j, rows[r]);
+      }
+    }
+  }
+#else
+  for (int64_t j = 0; j < kMaxPageTokens; ++j) {
+    for (int64_t i = 0; i < padded; ++i) {
+      transposed[i * kMaxPageTokens + j] = keys[j * padded + i];
+    }
+  }
+#endif
+}
+
+/// weights [kRowBlock, kMaxPageTokens] = queries [kRowBlock, padded] · keys.
+inline void score_block(const float* queries, const float* keys_transposed, int64_t padded,
+                        int64_t dim, float* weights) {
+  Vec sum[kRowBlock][kKeyVectors] = {};
+  for (int64_t i = 0; i < dim; ++i) {
+    Vec keys[kKeyVectors];
+    for (int v = 0; v < kKeyVectors; ++v) {
+      keys[v] = load(keys_transposed + i * kMaxPageTokens + v * kLanes);
+    }
+    for (int r = 0; r < kRowBlock; ++r) {
+      const Vec query = splat(queries[r * padded + i]);
+      for (int v = 0; v < kKeyVectors; ++v) {
+        sum[r][v] += query * keys[v];
+      }
+    }
+  }
+  for (int r = 0; r < kRowBlock; ++r) {
+    for (int v = 0; v < kKeyVectors; ++v) {
+      store(weights + r * kMaxPageTokens + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+/// Scores become weights relative to the row's new largest score; returns what earlier sums shrink
+/// by.
+inline float soften(float* weights, int64_t visible, float& largest, float& total) {
+  for (int64_t j = visible < 0 ? 0 : visible; j < kMaxPageTokens; ++j) {
+    weights[j] = -__builtin_inff();
+  }
+  Vec top = load(weights);
+  for (int v = 1; v < kKeyVectors; ++v) {
+    top = larger(load(weights + v * kLanes), top);
+  }
+  const float page_largest = largest_lane(top);
+  const float new_largest = page_largest > largest ? page_largest : largest;
+  // A row's first page has a visible key, so new_largest is finite from then on.
+  const float shrink = exponential(splat(largest - new_largest))[0];
+  Vec page_total = {};
+  for (int v = 0; v < kKeyVectors; ++v) {
+    const Vec weight = exponential(load(weights + v * kLanes) - new_largest);
+    store(weights + v * kLanes, weight);
+    page_total += weight;
+  }
+  largest = new_largest;
+  total = total * shrink + sum_of_lanes(page_total);
+  return shrink;
+}
+
+/// sums [kRowBlock, V vectors] = sums * shrink + weights [kRowBlock, keys] · values.
+template <int V>
+inline void add_values(const float* weights, const float* values, int64_t keys, int64_t padded,
+                       const float* shrink, float* sums) {
+  Vec sum[kRowBlock][V];
+  for (int r = 0; r < kRowBlock; ++r) {
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = load(sums + r * padded + v * kLanes) * shrink[r];
+    }
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    Vec value[V];
+    for (int v = 0; v < V; ++v) {
+      value[v] = load(values + j * padded + v * kLanes);
+    }
+    for (int r = 0; r < kRowBlock; ++r) {
+      const Vec weight = splat(weights[r * kMaxPageTokens + j]);
+      for (int v = 0; v < V; ++v) {
+        sum[r][v] += weight * value[v];
+      }
+    }
+  }
+  for (int r = 0; r < kRowBlock; ++r) {
+    for (int v = 0; v < V; ++v) {
+      store(sums + r * padded + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+/// Row i of a task is token i / group, head i % group; rows up to the next kRowBlock are zero.
+inline void prepare_rows(const AttentionTask& task, int64_t padded, const AttentionScratch& s) {
+  const int64_t dim = task.head_dim;
+  for (int64_t row = 0; row < kMaxAttentionRows; ++row) {
+    s.largest[row] = -__builtin_inff();
+    s.total[row] = 0;
+  }
+  const int64_t rows = int64_t{task.tokens} * task.group;
+  const int64_t rounded = (rows + kRowBlock - 1) / kRowBlock * kRowBlock;
+  for (int64_t i = 0; i < rounded * padded; ++i) {
+    s.sums[i] = 0;
+    s.queries[i] = 0;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* q = task.q + (row / task.group) * task.q_stride + (row % task.group) * dim;
+    for (int64_t i = 0; i < dim; ++i) {
+      s.queries[row * padded + i] = q[i] * task.scale;
+    }
+  }
+  for (int64_t i = 0; i < kMaxPageTokens * padded; ++i) {
+    s.keys[i] = 0;
+  }
+}
+
+void attend(const AttentionTask& task) {
+  const int64_t dim = task.head_dim;
+  const int64_t padded = (dim + kLanes - 1) / kLanes * kLanes;
+  const int64_t rows = int64_t{task.tokens} * task.group;
+  const AttentionScratch s(task.scratch, padded);
+  prepare_rows(task, padded, s);
+
+  const int64_t all_visible = task.visible + task.tokens - 1;
+  for (int64_t first = 0; first < all_visible; first += task.page_tokens) {
+    const int64_t left = all_visible - first;
+    const int64_t keys = left < task.page_tokens ? left : task.page_tokens;
+    const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
+    load_page(task.k, task.type, offset, keys, dim, padded, s.keys);
+    transpose_keys(s.keys, padded, s.keys_transposed);
+    load_page(task.v, task.type, offset, keys, dim, padded, s.values);
+    for (int64_t row = 0; row < rows; row += kRowBlock) {
+      float* weights = s.weights + row * kMaxPageTokens;
+      score_block(s.queries + row * padded, s.keys_transposed, padded, dim, weights);
+      float shrink[kRowBlock];
+      for (int r = 0; r < kRowBlock; ++r) {
+        const int64_t token = (row + r < rows ? row + r : rows - 1) / task.group;
+        shrink[r] = soften(weights + r * kMaxPageTokens, task.visible + token - first,
+                           s.largest[row + r], s.total[row + r]);
+      }
+      float* sums = s.sums + row * padded;
+      int64_t i = 0;
+      for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
+        add_values<4>(weights, s.values + i, keys, padded, shrink, sums + i);
+      }
+      for (; i < padded; i += kLanes) {
+        add_values<1>(weights, s.values + i, keys, padded, shrink, sums + i);
+      }
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    float* out = task.out + (row / task.group) * task.out_stride + (row % task.group) * dim;
+    const float inverse = 1.0F / s.total[row];
+    for (int64_t i = 0; i < dim; ++i) {
+      out[i] = s.sums[row * padded + i] * inverse;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,115 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <new>
+#include <stdexcept>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+Kernels kernels_of(CpuIsa isa) {
+  if (!cpu_supports(isa)) {
+    throw Error("This processor does not support " + std::string(cpu_isa_name(isa)) +
+                "; choose another instruction set.");
+  }
+#if defined(__x86_64__)
+  Kernels kernels = isa >= CpuIsa::avx512 ? avx512_kernels()
+                    : isa == CpuIsa::avx2 ? avx2_kernels()
+                                          : portable_kernels();
+  if (isa >= CpuIsa::avx512_vnni) add_avx512_vnni_kernels(kernels);
+  if (isa >= CpuIsa::amx) add_amx_kernels(kernels);
+  return kernels;
+#else
+  return portable_kernels();
+#endif
+}
+
+}  // namespace
+
+std::byte* Scratch::reserve(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  if (bytes > size_) {
+    const size_t size = (bytes + bytes / 2 + kAlignment - 1) / kAlignment * kAlignment;
+    memory_.reset();
+    size_ = 0;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
+    if (memory_ == nullptr) {
+      throw Error("There is not enough memory for working buffers of " +
+                  std::to_string(size >> 20) + " MiB; use a smaller model or a shorter prompt.");
+    }
+    size_ = size;
+  }
+  return memory_.get();
+}
+
+CpuBackend::CpuBackend(int threads, CpuIsa isa)
+    : isa_(isa),
+      kernels_(kernels_of(isa)),
+      pool_(threads),
+      thread_scratch_(static_cast<size_t>(pool_.size())) {}
+
+std::string CpuBackend::description() const {
+  return "CPU (" + std::to_string(pool_.size()) + (pool_.size() == 1 ? " thread, " : " threads, ") +
+         std::string(cpu_isa_name(isa_)) + ")";
+}
+
+DType CpuBackend::kv_dtype(DType weights) const {
+  if (weights == DType::f32 || weights == DType::f16) return weights;
+  return DType::bf16;
+}
+
+void CpuBackend::for_pieces(int64_t count, int64_t grain, int64_t longest,
+                            const std::function<void(int, int64_t, int64_t)>& task) {
+  const int64_t n_grains = (count + grain - 1) / grain;
+  const int64_t most = std::max<int64_t>(1, longest / grain);
+  const int64_t threads = pool_.size();
+  std::atomic<int64_t> next = 0;  // in grains
+  const auto work = [&](int thread) {
+    int64_t first = next.load(std::memory_order_relaxed);
+    while (first < n_grains) {
+      const int64_t take = std::clamp<int64_t>((n_grains - first) / (2 * threads), 1, most);
+      if (!next.compare_exchange_weak(first, first + take, std::memory_order_relaxed)) continue;
+      task(thread, first * grain, std::min(count, (first + take) * grain));
+      first = next.load(std::memory_order_relaxed);
+    }
+  };
+  if (n_grains == 1) {
+    work(0);
+  } else if (n_grains > 1) {
+    pool_.run(work);
+  }
+}
+
+KernelType kernel_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return KernelType::f32;
+    case DType::f16:
+      return KernelType::f16;
+    case DType::bf16:
+      return KernelType::bf16;
+    case DType::i8:
+      return KernelType::i8;
+    case DType::u8:
+      break;
+  }
+  throw std::logic_error("u8 is not an element type of matrices");
+}
+
+void require_f32(const Matrix& m, int64_t rows, int64_t cols, const char* what) {
+  require(m.dtype == DType::f32 && m.rows == rows && m.cols == cols && m.stride >= cols, what);
+}
+
+std::unique_ptr<Backend> make_cpu_backend(int threads, CpuIsa isa) {
+  return std::make_unique<CpuBackend>(threads, isa);
+}
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  return make_cpu_backend(threads, best_cpu_isa());
+}
+
+}  // namespace faststream

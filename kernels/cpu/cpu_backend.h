@@ -1,0 +1,102 @@
+// The fast CPU backend. An operation's work is in the file of its name; kernels for an instruction
+// set are in kernels_*.cpp.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/host_backend.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/kernels.h"
+#include "support/thread_pool.h"
+
+namespace faststream {
+
+/// The fast CPU backend with kernels of `isa` at most. Throws Error when this machine lacks it.
+std::unique_ptr<Backend> make_cpu_backend(int threads, CpuIsa isa);
+
+/// Memory that grows and is reused; 64-byte aligned.
+class Scratch {
+ public:
+  /// At least `count` elements, contents undefined; valid until the next call.
+  template <class T>
+  T* get(int64_t count) {
+    return static_cast<T*>(static_cast<void*>(reserve(static_cast<size_t>(count) * sizeof(T))));
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::byte* reserve(size_t bytes);
+
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t size_ = 0;
+};
+
+/// Activations are f32; the KV cache is f32 for f32 weights, else 16 bits.
+class CpuBackend final : public HostBackend {
+ public:
+  CpuBackend(int threads, CpuIsa isa);
+
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
+  [[nodiscard]] DType kv_dtype(DType weights) const override;
+
+  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
+  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+              const Matrix& out) override;
+  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
+                    const Matrix& out) override;
+  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override;
+  void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+                   const KvLayer& kv) override;
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
+                 const Matrix& out) override;
+  void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
+              std::span<int32_t> tokens) override;
+  void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
+
+ private:
+  /// x Wᵀ in pieces of channels: `finish` is called with `result` completed by each piece's sums. A
+  /// weight of two halves is a gated one: a piece has the same channels of both.
+  struct Product {
+    Matrix x;
+    Weight weight;
+    int64_t halves = 1;
+    FinishTask result;
+    void (*finish)(const FinishTask&) = nullptr;
+
+    [[nodiscard]] int64_t channels() const { return weight.rows / halves; }
+  };
+
+  void multiply(const Product& product);           // product.cpp
+  void multiply_few_rows(const Product& product);  // product.cpp
+  void multiply_gemm(const Product& product);      // product_gemm.cpp
+  void multiply_tiles(const Product& product);     // product_tiles.cpp
+
+  /// Splits [0, count) into pieces of `grain` and runs task(thread, first, last) for runs of them,
+  /// balanced dynamically: long runs first, at most `longest` elements.
+  void for_pieces(int64_t count, int64_t grain, int64_t longest,
+                  const std::function<void(int, int64_t, int64_t)>& task);
+
+  CpuIsa isa_;
+  Kernels kernels_;
+  ThreadPool pool_;
+  std::vector<Scratch> thread_scratch_;  // one a thread
+  Scratch shared_scratch_;               // what all threads of an operation read
+  Scratch scale_scratch_;
+};
+
+/// The kernels' name of a dtype.
+KernelType kernel_type(DType type);
+
+/// Throws std::logic_error unless `m` is [rows, cols] f32.
+void require_f32(const Matrix& m, int64_t rows, int64_t cols, const char* what);
+
+}  // namespace faststream

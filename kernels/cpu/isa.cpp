@@ -1,0 +1,83 @@
+#include "kernels/cpu/isa.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace faststream {
+
+#if defined(__x86_64__)
+
+namespace {
+
+/// CPUID says that there are tiles with int8 and bfloat16 products, and Linux lets us use them.
+bool has_amx() {
+  constexpr unsigned kBf16 = 1U << 22;
+  constexpr unsigned kTile = 1U << 24;
+  constexpr unsigned kInt8 = 1U << 25;
+  constexpr unsigned kAll = kBf16 | kTile | kInt8;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAll) != kAll) return false;
+  // Documentation/arch/x86/xstate.rst of Linux: the tile data is component 18.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+bool cpu_supports(CpuIsa isa) {
+  __builtin_cpu_init();
+  switch (isa) {
+    case CpuIsa::portable:
+      return true;
+    case CpuIsa::avx2:
+      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    case CpuIsa::avx512:
+      return cpu_supports(CpuIsa::avx2) && __builtin_cpu_supports("avx512f") != 0 &&
+             __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+             __builtin_cpu_supports("avx512vl") != 0;
+    case CpuIsa::avx512_vnni:
+      return cpu_supports(CpuIsa::avx512) && __builtin_cpu_supports("avx512vnni") != 0;
+    case CpuIsa::amx:
+      return cpu_supports(CpuIsa::avx512_vnni) && __builtin_cpu_supports("avx512bf16") != 0 &&
+             has_amx();
+  }
+  return false;
+}
+
+#else
+
+bool cpu_supports(CpuIsa isa) { return isa == CpuIsa::portable; }
+
+#endif
+
+CpuIsa best_cpu_isa() {
+  for (const CpuIsa isa : {CpuIsa::amx, CpuIsa::avx512_vnni, CpuIsa::avx512, CpuIsa::avx2}) {
+    if (cpu_supports(isa)) return isa;
+  }
+  return CpuIsa::portable;
+}
+
+std::string_view cpu_isa_name(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::portable:
+      return "portable";
+    case CpuIsa::avx2:
+      return "AVX2";
+    case CpuIsa::avx512:
+      return "AVX-512";
+    case CpuIsa::avx512_vnni:
+      return "AVX-512 VNNI";
+    case CpuIsa::amx:
+      return "AMX";
+  }
+  return "?";
+}
+
+}  // namespace faststream

@@ -1,0 +1,137 @@
+// What the files that are compiled for one instruction set each offer to the rest of the backend.
+//
+// Plain pointers and numbers only: a file compiled with AVX-512 must not instantiate inline
+// functions of the standard library, because the linker may keep its copy for everybody. One thread
+// runs a kernel; matrices are row-major with the stride in elements.
+#pragma once
+
+#include <cstdint>
+
+namespace faststream {
+
+/// Element types as kernels name them.
+enum class KernelType { f32, f16, bf16, i8 };
+
+/// Products of few rows of x [rows, in] with `channels` rows of a weight matrix [channels, in]:
+/// sums[r * sums_stride + c] = x[r] · weights[c], without the scales of i8 weights.
+struct DotTask {
+  const void* weights = nullptr;
+  int64_t in = 0;
+  int64_t channels = 0;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  const int16_t* quantized = nullptr;  ///< x for Kernels::dot_i16: [rows, quantized_stride]
+  int64_t quantized_stride = 0;        ///< `in` rounded up to kQuantizedPadding
+  const float* row_scales = nullptr;   ///< [rows] of `quantized`
+  int rows = 0;
+  float* sums = nullptr;
+  int64_t sums_stride = 0;
+};
+
+/// Rows of 16-bit quantized activations are padded with zeros to a multiple of this.
+inline constexpr int64_t kQuantizedPadding = 32;
+
+/// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
+/// the bias and `out`; a gated product's sums have `channels` gates, then as many ups, in each row,
+/// and so do the scales, `gate_distance` apart.
+struct FinishTask {
+  const float* sums = nullptr;
+  int64_t sums_stride = 0;
+  int64_t rows = 0;
+  int64_t first = 0;
+  int64_t channels = 0;
+  const float* scales = nullptr;  ///< null but for i8
+  const float* bias = nullptr;    ///< may be null
+  int64_t up_column = 0;
+  int64_t up_distance = 0;
+  bool add = false;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+/// Attention of the query heads that share one KV head, for consecutive tokens of one sequence.
+struct AttentionTask {
+  const float* q = nullptr;  ///< token 0's first head of the group; heads are head_dim apart
+  int64_t q_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int32_t tokens = 0;
+  int32_t group = 0;  ///< query heads
+  int32_t head_dim = 0;
+  int32_t visible = 0;      ///< positions that token 0 attends to; each later token one more
+  const void* k = nullptr;  ///< this KV head in page 0
+  const void* v = nullptr;
+  KernelType type = KernelType::f32;
+  const int32_t* pages = nullptr;
+  int64_t page_stride = 0;  ///< elements from a page to the next
+  int32_t page_tokens = 0;  ///< at most kMaxPageTokens
+  float scale = 1;
+  float* scratch = nullptr;  ///< attention_scratch() floats, 64-byte aligned
+};
+
+/// tokens · group may be at most this.
+inline constexpr int kMaxAttentionRows = 64;
+inline constexpr int kMaxPageTokens = 32;
+
+/// Floats of AttentionTask::scratch.
+constexpr int64_t attention_scratch(int64_t head_dim) {
+  const int64_t padded = (head_dim + 15) / 16 * 16;
+  return 2 * kMaxAttentionRows * padded + 3 * kMaxPageTokens * padded +
+         kMaxAttentionRows * (kMaxPageTokens + 2);
+}
+
+/// A product of `halves` x 16 or 32 channels with many rows on AMX tiles.
+struct TileTask {
+  const void* first = nullptr;   ///< 16 channels, `channel_bytes` apart, each tiles_k * 64 bytes
+  const void* second = nullptr;  ///< 16 more
+  int64_t channel_bytes = 0;
+  int64_t tiles_k = 0;                ///< 64-byte tiles of the inner dimension
+  const void* packed = nullptr;       ///< x as pack_tiles_* writes it
+  int64_t groups = 0;                 ///< of 16 rows
+  const float* row_scales = nullptr;  ///< [groups * 16], i8 only
+  int64_t ahead = 0;      ///< bytes to the channels of the next task, to prefetch; 0: none
+  float* sums = nullptr;  ///< [groups * 16, 32]
+};
+
+/// The kernels of one instruction set. Null members are what it does not have.
+struct Kernels {
+  using Dot = void (*)(const DotTask&);
+  Dot dot_f32;
+  Dot dot_f16;
+  Dot dot_bf16;
+  Dot dot_i8;   ///< x in f32
+  Dot dot_i16;  ///< i8 weights, x quantized to 16 bits
+  /// Quantizes x [in] to quantized [in, padded with zeros to kQuantizedPadding]; returns the scale.
+  float (*quantize_i16)(const float* x, int64_t in, int16_t* quantized);
+  /// Quantizes x [in] to eight bits; returns the scale.
+  float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
+  /// Converts `count` elements to float.
+  void (*widen)(const void* from, KernelType type, int64_t count, float* to);
+  /// Converts `count` floats to f32, f16 or bf16.
+  void (*narrow)(const float* from, KernelType type, int64_t count, void* to);
+  void (*finish_linear)(const FinishTask&);
+  void (*finish_gated)(const FinishTask&);
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
+  /// Rotates `heads` heads by angles with these cosines and sines [head_dim / 2]; out may be x.
+  void (*rotate)(const float* x, const float* cosines, const float* sines, int64_t heads,
+                 int64_t head_dim, float* out);
+  void (*attention)(const AttentionTask&);
+  /// Packs 16 rows of x [16, in] (fewer: the rest is zero) to tiles: [tiles_k][1024 bytes].
+  void (*pack_tiles_i8)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
+                        float* row_scales);
+  void (*pack_tiles_bf16)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed);
+  void (*tiles_i8)(const TileTask&);
+  void (*tiles_bf16)(const TileTask&);
+};
+
+/// Kernels for any processor.
+Kernels portable_kernels();
+#if defined(__x86_64__)
+Kernels avx2_kernels();
+Kernels avx512_kernels();
+/// Adds what the instruction set has to `kernels`.
+void add_avx512_vnni_kernels(Kernels& kernels);
+void add_amx_kernels(Kernels& kernels);
+#endif
+
+}  // namespace faststream

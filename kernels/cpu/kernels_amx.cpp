@@ -1,0 +1,175 @@
+// Products with many rows on AMX tiles.
+//
+// The weights are the left operand: 16 channels x 64 bytes come straight from the model file's
+// layout, so nothing of the model is packed or copied. The activations, which are small, are packed
+// once for each product to the layout of the right operand ("VNNI"): a tile holds, for 16 rows, 64
+// bytes of the inner dimension, four bytes of each row beside each other. A step multiplies 2 x 2
+// tiles; the same code serves int8 and bfloat16, which differ in the meaning of those bytes alone.
+#include <immintrin.h>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace faststream {
+namespace {
+
+constexpr int64_t kTileBytes = 1024;
+
+/// Palette 1: eight tiles of 16 rows x 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// Tiles 0 to 3 are sums (channels x rows: 0 = 0x0, 1 = 0x1, 2 = 1x0, 3 = 1x1), 4 and 5 weights, 6
+// and 7 activations.
+template <bool kInt8>
+inline void multiply_tiles() {
+  if constexpr (kInt8) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  } else {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+/// sums [16 rows, 16 channels] of stride 32 = the transpose of a tile [16 channels, 16 rows].
+template <bool kInt8>
+inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums) {
+  __m512i rows[16];
+  for (int i = 0; i < 16; ++i) {
+    rows[i] = _mm512_load_si512(tile + i * 16);
+  }
+  transpose16(rows);
+  for (int i = 0; i < 16; ++i) {
+    const __m512 v = kInt8
+                         ? _mm512_mul_ps(_mm512_cvtepi32_ps(rows[i]), _mm512_set1_ps(row_scales[i]))
+                         : _mm512_castsi512_ps(rows[i]);
+    _mm512_storeu_ps(sums + i * 32, v);
+  }
+}
+
+template <bool kInt8>
+void multiply(const TileTask& task) {
+  alignas(64) int32_t tiles[4][256];
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  const auto* first = static_cast<const char*>(task.first);
+  const auto* second = static_cast<const char*>(task.second);
+  const auto* packed = static_cast<const char*>(task.packed);
+  const int64_t pairs = (task.groups + 1) / 2;
+  // The 32 channels of the next task are prefetched line by line, evenly over the steps of this
+  // one.
+  const int64_t lines = task.ahead == 0 ? 0 : (16 + pairs - 1) / pairs;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const char* left = packed + 2 * pair * task.tiles_k * kTileBytes;
+    const bool is_whole = 2 * pair + 1 < task.groups;
+    const char* right = is_whole ? left + task.tiles_k * kTileBytes : left;
+    const int64_t line_end = (pair + 1) * lines < 16 ? (pair + 1) * lines : 16;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = 0; k < task.tiles_k; ++k) {
+      for (int64_t c = pair * lines; c < line_end; ++c) {
+        const int64_t line = task.ahead + c * task.channel_bytes + k * 64;
+        _mm_prefetch(first + line, _MM_HINT_T1);
+        _mm_prefetch(second + line, _MM_HINT_T1);
+      }
+      _tile_loadd(6, left + k * kTileBytes, 64);
+      _tile_loadd(4, first + k * 64, static_cast<size_t>(task.channel_bytes));
+      _tile_loadd(7, right + k * kTileBytes, 64);
+      _tile_loadd(5, second + k * 64, static_cast<size_t>(task.channel_bytes));
+      multiply_tiles<kInt8>();
+    }
+    _tile_stored(0, tiles[0], 64);
+    _tile_stored(1, tiles[1], 64);
+    _tile_stored(2, tiles[2], 64);
+    _tile_stored(3, tiles[3], 64);
+    float* sums = task.sums + pair * 32 * 32;
+    const float* scales = task.row_scales + pair * 32;
+    store_transposed<kInt8>(tiles[0], scales, sums);
+    store_transposed<kInt8>(tiles[2], scales, sums + 16);
+    if (is_whole) {
+      store_transposed<kInt8>(tiles[1], scales + 16, sums + 16 * 32);
+      store_transposed<kInt8>(tiles[3], scales + 16, sums + 16 * 32 + 16);
+    }
+  }
+  _tile_release();
+}
+
+/// Element i of a row as a vector with the elements past `in` zero.
+inline __m512 load_row(const float* x, int64_t i, int64_t in) {
+  if (i + 16 <= in) return _mm512_loadu_ps(x + i);
+  if (i >= in) return _mm512_setzero_ps();
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << (in - i)) - 1), x + i);
+}
+
+inline void store_tile(__m512i (&rows)[16], void* packed) {
+  transpose16(rows);
+  for (int i = 0; i < 16; ++i) {
+    _mm512_storeu_si512(static_cast<char*>(packed) + i * 64, rows[i]);
+  }
+}
+
+void pack_tiles_i8(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
+                   float* row_scales) {
+  __m512 inverse[16];
+  for (int64_t r = 0; r < 16; ++r) {
+    __m512 largest = _mm512_setzero_ps();
+    for (int64_t i = 0; r < rows && i < in; i += 16) {
+      largest = _mm512_max_ps(largest, _mm512_abs_ps(load_row(x + r * stride, i, in)));
+    }
+    const float top = _mm512_reduce_max_ps(largest);
+    row_scales[r] = top / 127.0F;
+    inverse[r] = _mm512_set1_ps(top > 0 ? 127.0F / top : 0.0F);
+  }
+  for (int64_t k = 0; k * 64 < in; ++k) {
+    __m512i tile[16];
+    for (int64_t r = 0; r < 16; ++r) {
+      __m128i quarter[4];
+      for (int64_t j = 0; j < 4; ++j) {
+        const __m512 v =
+            r < rows ? load_row(x + r * stride, k * 64 + j * 16, in) : _mm512_setzero_ps();
+        quarter[j] = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v, inverse[r])));
+      }
+      const __m256i low = _mm256_set_m128i(quarter[1], quarter[0]);
+      const __m256i high = _mm256_set_m128i(quarter[3], quarter[2]);
+      tile[r] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    store_tile(tile, static_cast<char*>(packed) + k * kTileBytes);
+  }
+}
+
+void pack_tiles_bf16(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed) {
+  for (int64_t k = 0; k * 32 < in; ++k) {
+    __m512i tile[16];
+    for (int64_t r = 0; r < 16; ++r) {
+      tile[r] = _mm512_setzero_si512();
+      if (r >= rows) continue;
+      const __m512bh v = _mm512_cvtne2ps_pbh(load_row(x + r * stride, k * 32 + 16, in),
+                                             load_row(x + r * stride, k * 32, in));
+      __builtin_memcpy(&tile[r], &v, sizeof v);
+    }
+    store_tile(tile, static_cast<char*>(packed) + k * kTileBytes);
+  }
+}
+
+}  // namespace
+
+void add_amx_kernels(Kernels& kernels) {
+  kernels.pack_tiles_i8 = pack_tiles_i8;
+  kernels.pack_tiles_bf16 = pack_tiles_bf16;
+  kernels.tiles_i8 = multiply<true>;
+  kernels.tiles_bf16 = multiply<false>;
+}
+
+}  // namespace faststream

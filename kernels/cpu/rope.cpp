@@ -1,0 +1,62 @@
+#include <cmath>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace faststream {
+
+void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) {
+  require_f32(cos_sin, batch.n_tokens, cos_sin.cols,
+              "rope_table: cos_sin must be [tokens, dim] f32");
+  pool_.parallel_for(batch.n_tokens, 16, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      float* row = static_cast<float*>(cos_sin.data) + t * cos_sin.stride;
+      for (int64_t i = 0; i < cos_sin.cols / 2; ++i) {
+        const double angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
+        row[2 * i] = static_cast<float>(std::cos(angle));
+        row[2 * i + 1] = static_cast<float>(std::sin(angle));
+      }
+    }
+  });
+}
+
+void CpuBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+                             const KvLayer& kv) {
+  const int64_t dim = kv.head_dim;
+  const int64_t kv_heads = kv.n_kv_heads;
+  const int64_t n_heads = qkv.cols / dim - 2 * kv_heads;
+  require_f32(cos_sin, batch.n_tokens, dim, "rope_append: cos_sin must be [tokens, head_dim] f32");
+  require_f32(qkv, batch.n_tokens, (n_heads + 2 * kv_heads) * dim,
+              "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
+  const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
+  const KernelType type = kernel_type(kv.dtype);
+
+  for_pieces(batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
+    auto* cosines = thread_scratch_[static_cast<size_t>(thread)].get<float>(dim + kv_heads * dim);
+    float* sines = cosines + dim / 2;
+    float* keys = cosines + dim;
+    for (int64_t t = first; t < last; ++t) {
+      const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
+      for (int64_t i = 0; i < dim / 2; ++i) {
+        cosines[i] = rotation[2 * i];
+        sines[i] = rotation[2 * i + 1];
+      }
+      float* row = static_cast<float*>(qkv.data) + t * qkv.stride;
+      kernels_.rotate(row, cosines, sines, n_heads, dim, row);
+      kernels_.rotate(row + n_heads * dim, cosines, sines, kv_heads, dim, keys);
+      const float* values = row + (n_heads + kv_heads) * dim;
+
+      const int64_t position = batch.positions[t];
+      const int64_t s = batch.sequence_of[t];
+      const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
+      for (int64_t h = 0; h < kv_heads; ++h) {
+        const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
+        kernels_.narrow(keys + h * dim, type, dim,
+                        static_cast<std::byte*>(kv.k) + slot * dim * element);
+        kernels_.narrow(values + h * dim, type, dim,
+                        static_cast<std::byte*>(kv.v) + slot * dim * element);
+      }
+    }
+  });
+}
+
+}  // namespace faststream

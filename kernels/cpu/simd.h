@@ -1,0 +1,173 @@
+// Vectors of floats as wide as the instruction set that the including file is compiled for, on the
+// vector extensions of GCC and Clang. Everything is local to the including file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace faststream {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+using Vec = float __attribute__((vector_size(4 * kLanes)));
+using IntVec = int32_t __attribute__((vector_size(4 * kLanes)));
+using WordVec = uint32_t __attribute__((vector_size(4 * kLanes)));
+using HalfWordVec = uint16_t __attribute__((vector_size(2 * kLanes)));
+using ByteVec = int8_t __attribute__((vector_size(kLanes)));
+
+/// Storage of a bfloat16 and of an IEEE half.
+struct StoredBf16 {
+  uint16_t bits;
+};
+struct StoredF16 {
+  uint16_t bits;
+};
+
+template <class To, class From>
+inline To load_raw(const From* from) {
+  To to;
+  __builtin_memcpy(&to, from, sizeof to);
+  return to;
+}
+
+inline Vec splat(float x) { return x - Vec{}; }
+
+inline Vec load(const float* from) { return load_raw<Vec>(from); }
+inline void store(float* to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
+
+// Whole vectors of any element type, as floats.
+inline Vec widen(const float* from) { return load(from); }
+inline Vec widen(const StoredBf16* from) {
+  const auto wide = __builtin_convertvector(load_raw<HalfWordVec>(from), WordVec) << 16;
+  return reinterpret_cast<Vec>(wide);
+}
+inline Vec widen(const int8_t* from) {
+  return __builtin_convertvector(__builtin_convertvector(load_raw<ByteVec>(from), IntVec), Vec);
+}
+inline Vec widen(const StoredF16* from) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_cvtph_ps(load_raw<__m256i>(from)));
+#elif defined(__F16C__)
+  return reinterpret_cast<Vec>(_mm256_cvtph_ps(load_raw<__m128i>(from)));
+#else
+  // The exponent moves from bias 15 to 127 by an exact product, which also normalizes subnormals.
+  const auto bits = __builtin_convertvector(load_raw<HalfWordVec>(from), WordVec);
+  const Vec magnitude = reinterpret_cast<Vec>((bits & 0x7fffU) << 13) * 0x1p112F;
+  const auto not_finite = reinterpret_cast<WordVec>((bits & 0x7c00U) == 0x7c00U) & 0x7f800000U;
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(magnitude) | not_finite |
+                               ((bits & 0x8000U) << 16));
+#endif
+}
+
+/// The first `count` elements, then zeros; reads nothing beyond them.
+template <class T>
+inline Vec widen_some(const T* from, int64_t count) {
+  T elements[kLanes] = {};
+  __builtin_memcpy(elements, from, static_cast<size_t>(count) * sizeof(T));
+  return widen(elements);
+}
+
+inline void store_some(float* to, Vec v, int64_t count) {
+  __builtin_memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));
+}
+
+inline Vec select(IntVec mask, Vec yes, Vec no) {
+  return reinterpret_cast<Vec>((mask & reinterpret_cast<IntVec>(yes)) |
+                               (~mask & reinterpret_cast<IntVec>(no)));
+}
+
+inline Vec larger(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(
+      _mm512_max_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#else
+  return select(a > b, a, b);
+#endif
+}
+
+inline Vec magnitude(Vec v) {
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(v) & 0x7fffffffU);
+}
+
+inline float sum_of_lanes(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(v));
+#else
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    sum += v[i];
+  }
+  return sum;
+#endif
+}
+
+inline float largest_lane(Vec v) {
+  float largest = v[0];
+  for (int i = 1; i < kLanes; ++i) {
+    largest = v[i] > largest ? v[i] : largest;
+  }
+  return largest;
+}
+
+/// e^x within 2 units in the last place; 0 below -87, where e^x nears the smallest normal number.
+/// Range reduction by ln 2 in two parts (Cody and Waite) and the minimax polynomial of Cephes'
+/// expf.
+inline Vec exponential(Vec x) {
+  const IntVec underflow = x < splat(-87.0F);
+  const Vec clamped = select(x > splat(88.0F), splat(88.0F), select(underflow, splat(-87.0F), x));
+  constexpr float kRounder = 0x1.8p23F;  // adding it leaves an integer in the low bits
+  const Vec shifted = clamped * 1.44269504F + kRounder;
+  const Vec n = shifted - kRounder;
+  const Vec r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  Vec p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const auto power = (reinterpret_cast<WordVec>(shifted) + 127U) << 23;
+  return select(underflow, Vec{}, p * reinterpret_cast<Vec>(power));
+}
+
+#if defined(__AVX512F__)
+/// Transposes a 16 x 16 matrix of 32-bit elements in place.
+inline void transpose16(__m512i (&rows)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {  // pairs of rows, 32-bit elements
+    t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {  // fours of rows, 64-bit elements
+    rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    rows[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    rows[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {  // 128-bit elements: rows[4 a + i] holds columns i, 4 + i, ...
+    t[i] = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0x88);
+    t[4 + i] = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0xdd);
+    t[8 + i] = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0x88);
+    t[12 + i] = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0xdd);
+  }
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
+    rows[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
+    rows[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
+    rows[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace faststream

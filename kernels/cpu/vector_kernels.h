@@ -1,0 +1,331 @@
+// The kernels that are the same for every instruction set but for the width of its vectors.
+// Included by one file for each (kernels_*.cpp); everything is local to the including file.
+#pragma once
+
+#include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace faststream {
+namespace {
+
+// --- Products with few rows
+// ---------------------------------------------------------------------------
+//
+// Bound by memory: C channels are read at once, each element once for all R rows, a cache line of
+// every channel at a time, with the same place of the next C channels prefetched.
+
+template <class T, int R, int C>
+inline void dot_block(const T* weights, const DotTask& task, const float* x, float* sums) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  constexpr int kVectors = kLine / kLanes;
+  const int64_t in = task.in;
+  Vec sum[C][R] = {};
+  int64_t k = 0;
+  for (; k + kLine <= in; k += kLine) {
+    for (int c = 0; c < C; ++c) {
+      __builtin_prefetch(weights + (C + c) * in + k);
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = k + v * kLanes;
+      Vec xs[R];
+      for (int r = 0; r < R; ++r) {
+        xs[r] = load(x + r * task.x_stride + i);
+      }
+      for (int c = 0; c < C; ++c) {
+        const Vec w = widen(weights + c * in + i);
+        for (int r = 0; r < R; ++r) {
+          sum[c][r] += w * xs[r];
+        }
+      }
+    }
+  }
+  for (; k < in; k += kLanes) {
+    const int64_t count = in - k < kLanes ? in - k : kLanes;
+    for (int c = 0; c < C; ++c) {
+      const Vec w = widen_some(weights + c * in + k, count);
+      for (int r = 0; r < R; ++r) {
+        sum[c][r] += w * widen_some(x + r * task.x_stride + k, count);
+      }
+    }
+  }
+  for (int c = 0; c < C; ++c) {
+    for (int r = 0; r < R; ++r) {
+      sums[r * task.sums_stride + c] = sum_of_lanes(sum[c][r]);
+    }
+  }
+}
+
+template <class T, int R>
+inline void dot_channels(const DotTask& task, const float* x, float* sums) {
+  const T* weights = static_cast<const T*>(task.weights);
+  int64_t c = 0;
+  for (; c + 4 <= task.channels; c += 4) {
+    dot_block<T, R, 4>(weights + c * task.in, task, x, sums + c);
+  }
+  for (; c < task.channels; ++c) {
+    dot_block<T, R, 1>(weights + c * task.in, task, x, sums + c);
+  }
+}
+
+/// Four rows at a time; the weights of a task are few enough to stay in the cache between them.
+template <class T>
+void dot(const DotTask& task) {
+  for (int r = 0; r < task.rows; r += 4) {
+    const float* x = task.x + r * task.x_stride;
+    float* sums = task.sums + r * task.sums_stride;
+    switch (task.rows - r) {
+      case 1:
+        dot_channels<T, 1>(task, x, sums);
+        break;
+      case 2:
+        dot_channels<T, 2>(task, x, sums);
+        break;
+      case 3:
+        dot_channels<T, 3>(task, x, sums);
+        break;
+      default:
+        dot_channels<T, 4>(task, x, sums);
+        break;
+    }
+  }
+}
+
+// --- Quantization and conversion
+// ----------------------------------------------------------------------
+
+inline float largest_magnitude(const float* x, int64_t n) {
+  Vec largest = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    largest = larger(magnitude(load(x + i)), largest);
+  }
+  if (i < n) largest = larger(magnitude(widen_some(x + i, n - i)), largest);
+  return largest_lane(largest);
+}
+
+inline void store_integers(int16_t* to, IntVec v) {
+  using ShortVec = int16_t __attribute__((vector_size(2 * kLanes)));
+  const auto narrow = __builtin_convertvector(v, ShortVec);
+  __builtin_memcpy(to, &narrow, sizeof narrow);
+}
+
+inline void store_integers(int8_t* to, IntVec v) {
+  const auto narrow = __builtin_convertvector(v, ByteVec);
+  __builtin_memcpy(to, &narrow, sizeof narrow);
+}
+
+/// Rounds x / scale to nearest; `limit` is the largest quantized magnitude.
+template <class Q>
+inline float quantize(const float* x, int64_t n, float limit, Q* quantized) {
+  constexpr float kRounder = 0x1.8p23F;
+  const float largest = largest_magnitude(x, n);
+  const float inverse = largest > 0 ? limit / largest : 0;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec rounded = (load(x + i) * inverse + kRounder) - kRounder;
+    store_integers(quantized + i, __builtin_convertvector(rounded, IntVec));
+  }
+  for (; i < n; ++i) {
+    quantized[i] = static_cast<Q>((x[i] * inverse + kRounder) - kRounder);
+  }
+  return largest / limit;
+}
+
+float quantize_i16(const float* x, int64_t in, int16_t* quantized) {
+  for (int64_t i = in; i % kQuantizedPadding != 0; ++i) {
+    quantized[i] = 0;
+  }
+  return quantize(x, in, 32767.0F, quantized);
+}
+
+float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
+  return quantize(x, in, 127.0F, quantized);
+}
+
+template <class T>
+inline void widen_all(const T* from, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store(to + i, widen(from + i));
+  }
+  if (i < count) store_some(to + i, widen_some(from + i, count - i), count - i);
+}
+
+void widen_elements(const void* from, KernelType type, int64_t count, float* to) {
+  switch (type) {
+    case KernelType::f32:
+      widen_all(static_cast<const float*>(from), count, to);
+      break;
+    case KernelType::f16:
+      widen_all(static_cast<const StoredF16*>(from), count, to);
+      break;
+    case KernelType::bf16:
+      widen_all(static_cast<const StoredBf16*>(from), count, to);
+      break;
+    case KernelType::i8:
+      widen_all(static_cast<const int8_t*>(from), count, to);
+      break;
+  }
+}
+
+/// Round to nearest even; NaN stays NaN.
+inline HalfWordVec to_bf16(Vec v) {
+  const auto bits = reinterpret_cast<WordVec>(v);
+  const WordVec rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const WordVec quiet = (bits >> 16) | 0x40U;
+  const auto is_nan = reinterpret_cast<WordVec>((bits & 0x7fffffffU) > 0x7f800000U);
+  return __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), HalfWordVec);
+}
+
+inline HalfWordVec to_f16(Vec v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<HalfWordVec>(_mm512_cvtps_ph(reinterpret_cast<__m512>(v), 0));
+#elif defined(__F16C__)
+  return reinterpret_cast<HalfWordVec>(_mm256_cvtps_ph(reinterpret_cast<__m256>(v), 0));
+#else
+  const auto bits = reinterpret_cast<WordVec>(v);
+  const WordVec size = bits & 0x7fffffffU;
+  const WordVec normal = (size + 0xfffU + ((size >> 13) & 1U) - 0x38000000U) >> 13;
+  // Below 2^-14: adding 0.5 rounds to the grid of the subnormals.
+  const WordVec subnormal =
+      reinterpret_cast<WordVec>(reinterpret_cast<Vec>(size) + 0.5F) - 0x3f000000U;
+  const auto is_small = reinterpret_cast<WordVec>(size < 0x38800000U);
+  const auto is_large = reinterpret_cast<WordVec>(size >= 0x47800000U);
+  const auto is_nan = reinterpret_cast<WordVec>(size > 0x7f800000U);
+  const WordVec special = 0x7c00U | (is_nan & 0x200U);
+  const WordVec result = (is_small & subnormal) | (is_large & special) |
+                         (~is_small & ~is_large & normal) | ((bits >> 16) & 0x8000U);
+  return __builtin_convertvector(result, HalfWordVec);
+#endif
+}
+
+template <HalfWordVec (*convert)(Vec)>
+inline void narrow_all(const float* from, int64_t count, uint16_t* to) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t n = count - i < kLanes ? count - i : kLanes;
+    const HalfWordVec v = convert(n == kLanes ? load(from + i) : widen_some(from + i, n));
+    __builtin_memcpy(to + i, &v, static_cast<size_t>(n) * sizeof(uint16_t));
+  }
+}
+
+void narrow_elements(const float* from, KernelType type, int64_t count, void* to) {
+  switch (type) {
+    case KernelType::f32:
+      __builtin_memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+      break;
+    case KernelType::f16:
+      narrow_all<to_f16>(from, count, static_cast<uint16_t*>(to));
+      break;
+    case KernelType::bf16:
+      narrow_all<to_bf16>(from, count, static_cast<uint16_t*>(to));
+      break;
+    case KernelType::i8:
+      break;  // activations and caches are never i8
+  }
+}
+
+// --- From sums to results
+// -----------------------------------------------------------------------------
+
+/// Calls body(channel, count) for vectors of channels, count < kLanes for the last.
+template <class Body>
+inline void for_vectors(int64_t channels, const Body& body) {
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    body(c, channels - c < kLanes ? channels - c : int64_t{kLanes});
+  }
+}
+
+inline Vec load_up_to(const float* from, int64_t count) {
+  return count == kLanes ? load(from) : widen_some(from, count);
+}
+
+inline void store_up_to(float* to, Vec v, int64_t count) {
+  if (count == kLanes) {
+    store(to, v);
+  } else {
+    store_some(to, v, count);
+  }
+}
+
+void finish_linear(const FinishTask& task) {
+  for (int64_t r = 0; r < task.rows; ++r) {
+    const float* sums = task.sums + r * task.sums_stride;
+    float* out = task.out + r * task.out_stride + task.first;
+    for_vectors(task.channels, [&](int64_t c, int64_t count) {
+      Vec v = load_up_to(sums + c, count);
+      if (task.scales != nullptr) v *= load_up_to(task.scales + task.first + c, count);
+      if (task.bias != nullptr) v += load_up_to(task.bias + task.first + c, count);
+      if (task.add) v += load_up_to(out + c, count);
+      store_up_to(out + c, v, count);
+    });
+  }
+}
+
+void finish_gated(const FinishTask& task) {
+  for (int64_t r = 0; r < task.rows; ++r) {
+    const float* sums = task.sums + r * task.sums_stride;
+    float* out = task.out + r * task.out_stride + task.first;
+    for_vectors(task.channels, [&](int64_t c, int64_t count) {
+      Vec gate = load_up_to(sums + c, count);
+      Vec up = load_up_to(sums + task.up_column + c, count);
+      if (task.scales != nullptr) {
+        gate *= load_up_to(task.scales + task.first + c, count);
+        up *= load_up_to(task.scales + task.up_distance + task.first + c, count);
+      }
+      store_up_to(out + c, up * gate / (1.0F + exponential(-gate)), count);
+    });
+  }
+}
+
+// --- Norm and rotation
+// --------------------------------------------------------------------------------
+
+void rms_norm_row(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  Vec squares[2] = {};
+  for_vectors(n, [&](int64_t c, int64_t count) {
+    const Vec v = load_up_to(x + c, count);
+    squares[(c / kLanes) % 2] += v * v;
+  });
+  const float mean = sum_of_lanes(squares[0] + squares[1]) / static_cast<float>(n);
+  const float scale = 1.0F / __builtin_sqrtf(mean + eps);
+  for_vectors(n, [&](int64_t c, int64_t count) {
+    store_up_to(out + c, load_up_to(x + c, count) * scale * load_up_to(weight + c, count), count);
+  });
+}
+
+void rotate(const float* x, const float* cosines, const float* sines, int64_t heads,
+            int64_t head_dim, float* out) {
+  const int64_t half = head_dim / 2;
+  for (int64_t h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
+    for_vectors(half, [&](int64_t i, int64_t count) {
+      const Vec first = load_up_to(x + i, count);
+      const Vec second = load_up_to(x + half + i, count);
+      const Vec cosine = load_up_to(cosines + i, count);
+      const Vec sine = load_up_to(sines + i, count);
+      store_up_to(out + i, first * cosine - second * sine, count);
+      store_up_to(out + half + i, second * cosine + first * sine, count);
+    });
+  }
+}
+
+inline Kernels vector_kernels() {
+  Kernels kernels = {};
+  kernels.dot_f32 = dot<float>;
+  kernels.dot_f16 = dot<StoredF16>;
+  kernels.dot_bf16 = dot<StoredBf16>;
+  kernels.dot_i8 = dot<int8_t>;
+  kernels.quantize_i16 = quantize_i16;
+  kernels.quantize_i8 = quantize_i8;
+  kernels.widen = widen_elements;
+  kernels.narrow = narrow_elements;
+  kernels.finish_linear = finish_linear;
+  kernels.finish_gated = finish_gated;
+  kernels.rms_norm = rms_norm_row;
+  kernels.rotate = rotate;
+  kernels.attention = attend;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,246 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+#include "support/error.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+#include "unit/text_samples.h"
+#include "unit/tokenizer_models.h"
+
+namespace faststream {
+namespace {
+
+using Type = SentencePieceModel::PieceType;
+
+std::unique_ptr<Tokenizer> make(const SentencePieceModel& model, const TokenizerConfig& config) {
+  return make_sentencepiece_tokenizer(as_bytes(serialize_sentencepiece_model(model)), config,
+                                      "test.model");
+}
+
+TokenizerConfig bos_and_eos() {
+  TokenizerConfig config;
+  config.bos = 1;
+  config.eos = {2};
+  return config;
+}
+
+std::string refusal(std::string_view model, const TokenizerConfig& config = {}) {
+  try {
+    make_sentencepiece_tokenizer(as_bytes(model), config, "test.model");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string refusal(const SentencePieceModel& model) {
+  return refusal(serialize_sentencepiece_model(model));
+}
+
+int32_t id_of(const SentencePieceModel& model, std::string_view text) {
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    if (model.pieces[i].text == text) return static_cast<int32_t>(i);
+  }
+  ADD_FAILURE() << "no piece " << text;
+  return -1;
+}
+
+TEST(SentencePieceTokenizer, PutsBosAndEosWhereTheConfigurationSays) {
+  const SentencePieceModel model = small_model(true);
+  TokenizerConfig config = bos_and_eos();
+  const int32_t a = id_of(model,
+                          "\xE2\x96\x81"
+                          "a");
+  EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{1, a}));
+  EXPECT_EQ(make(model, config)->encode("a", false), (std::vector<int32_t>{a}));
+  EXPECT_EQ(make(model, config)->encode(""), (std::vector<int32_t>{1}));
+  config.add_eos = true;
+  EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{1, a, 2}));
+  config.add_bos = false;
+  EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{a, 2}));
+  EXPECT_EQ(make(model, {})->encode("a"), (std::vector<int32_t>{a})) << "no BOS to put";
+}
+
+TEST(SentencePieceTokenizer, TakesControlPiecesInTextAsText) {
+  for (const int32_t id : make(small_model(true), bos_and_eos())->encode("<s></s>", false)) {
+    EXPECT_GT(id, 2);
+  }
+}
+
+TEST(SentencePieceTokenizer, GivesTheBytesOfEachKindOfPiece) {
+  const SentencePieceModel model = small_model(true);
+  const auto tokenizer = make(model, bos_and_eos());
+  EXPECT_EQ(tokenizer->vocab_size(), static_cast<int32_t>(model.pieces.size()));
+  EXPECT_EQ(tokenizer->token_bytes(0), " \xE2\x81\x87 ");
+  EXPECT_EQ(tokenizer->token_bytes(1), "");
+  EXPECT_EQ(tokenizer->token_bytes(3), std::string(1, '\0'));
+  EXPECT_EQ(tokenizer->token_bytes(3 + 0x0A), "\n");
+  EXPECT_EQ(tokenizer->token_bytes(3 + 0xFF), "\xFF");
+  EXPECT_EQ(tokenizer->token_bytes(id_of(model, "\xE2\x96\x81the")), " the");
+  EXPECT_EQ(tokenizer->token_bytes(id_of(model, "o\xE2\x96\x81")), "o ");
+  EXPECT_EQ(tokenizer->token_bytes(id_of(model, "\xE2\x96\x81\xE2\x96\x81")), "  ");
+  EXPECT_EQ(tokenizer->token_bytes(-1), "");
+  EXPECT_EQ(tokenizer->token_bytes(tokenizer->vocab_size()), "");
+  EXPECT_TRUE(tokenizer->is_eos(2));
+  EXPECT_FALSE(tokenizer->is_eos(1));
+}
+
+TEST(SentencePieceTokenizer, DecodesWhatItEncoded) {
+  const auto tokenizer = make(small_model(true), bos_and_eos());
+  for (const std::string& text : text_samples()) {
+    if (!is_valid_utf8(text) || text.find("\xE2\x96\x81") != std::string::npos) continue;
+    ASSERT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  }
+}
+
+TEST(SentencePieceTokenizer, PassesOverIdsOutsideTheVocabulary) {
+  const SentencePieceModel model = small_model(true);
+  const auto tokenizer = make(model, bos_and_eos());
+  const int32_t the = id_of(model, "\xE2\x96\x81the");
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{-5, the, 2'000'000'000, the}), "the the");
+}
+
+TEST(SentencePieceTokenizer, HasAnUnknownTokenWithoutByteFallback) {
+  const auto tokenizer = make(small_model(false), bos_and_eos());
+  const std::vector<int32_t> ids = tokenizer->encode("a\xE4\xBD\xA0", false);
+  EXPECT_EQ(ids.back(), 0);
+  EXPECT_EQ(tokenizer->decode(ids), "a \xE2\x81\x87 ");
+}
+
+TEST(SentencePieceTokenizer, EncodesAHundredKilobytesInWellUnderASecond) {
+  const auto tokenizer = make(small_model(true), bos_and_eos());
+  const std::vector<std::string> samples = text_samples();
+  for (const std::string& text : {std::string(100'000, 'l'), std::string(100'000, ' '),
+                                  samples.back(), samples[samples.size() - 2]}) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_GT(tokenizer->encode(text).size(), 1000U);
+    // A quadratic algorithm takes minutes; the bound leaves room for sanitizers and busy machines.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  }
+}
+
+TEST(SentencePieceTokenizer, RefusesSpecialTokensOutsideTheVocabulary) {
+  const std::string model = serialize_sentencepiece_model(small_model(false));
+  TokenizerConfig config;
+  config.bos = 20;
+  EXPECT_EQ(refusal(model, config),
+            "test.model: the BOS token 20 is not one of the tokenizer's 20 pieces; use the model's "
+            "original tokenizer.");
+  config.bos = 1;
+  config.eos = {2, 20};
+  EXPECT_NE(refusal(model, config).find("the EOS token 20"), std::string::npos);
+}
+
+TEST(SentencePieceTokenizer, RefusesWhatIsNoModel) {
+  EXPECT_NE(refusal("").find("test.model: is not a SentencePiece model"), std::string::npos);
+  EXPECT_NE(refusal("{\"model\": \"bpe\"}"), "accepted");
+  EXPECT_NE(refusal(std::string(1000, '\0')), "accepted");
+  EXPECT_NE(refusal(std::string(1000, '\xFF')), "accepted");
+}
+
+TEST(SentencePieceTokenizer, RefusesPiecesThatMakeNoSense) {
+  const auto with = [](auto change) {
+    SentencePieceModel model = small_model(true);
+    change(model);
+    return refusal(model);
+  };
+  EXPECT_NE(with([](auto& m) { m.pieces[270].text = ""; }).find("piece 270"), std::string::npos);
+  EXPECT_NE(with([](auto& m) { m.pieces[270].text = "\xC3"; }).find("piece 270"),
+            std::string::npos);
+  EXPECT_NE(with([](auto& m) { m.pieces[270].text = std::string("a\0b", 3); }), "accepted");
+  EXPECT_NE(with([](auto& m) { m.pieces[270].score = std::stof("nan"); }), "accepted");
+  EXPECT_NE(with([](auto& m) { m.pieces[270].type = static_cast<Type>(9); }), "accepted");
+  EXPECT_NE(with([](auto& m) { m.pieces[270] = m.pieces[271]; }), "accepted") << "a piece twice";
+  EXPECT_NE(with([](auto& m) { m.pieces[9].type = Type::normal; }), "accepted") << "a byte missing";
+  EXPECT_NE(with([](auto& m) { m.pieces[9].text = "<0xZZ>"; }), "accepted");
+  EXPECT_NE(with([](auto& m) { m.pieces[0].type = Type::control; }), "accepted") << "no unknown";
+  EXPECT_NE(with([](auto& m) { m.byte_fallback = false; }), "accepted");
+  EXPECT_NE(with([](auto& m) { m.algorithm = static_cast<SentencePieceModel::Algorithm>(3); }),
+            "accepted");
+}
+
+TEST(SentencePieceTokenizer, RefusesUserDefinedSymbolsNestedTooDeeply) {
+  SentencePieceModel model = small_model(true);
+  for (size_t length = 1; length <= 64; ++length) {
+    model.pieces.push_back({std::string(length, 'z'), 0, Type::user_defined});
+  }
+  EXPECT_EQ(refusal(model), "accepted");
+  EXPECT_EQ(make(model, {})->encode(std::string(65, 'z'), false).size(), 3U);
+  model.pieces.push_back({std::string(65, 'z'), 0, Type::user_defined});
+  EXPECT_NE(refusal(model).find("nests user-defined symbols too deeply"), std::string::npos);
+}
+
+/// A charsmap that turns "A" into string number `value`: 0 is "a", 1 is "", more are none.
+std::string small_charsmap(uint32_t value) {
+  constexpr uint32_t kRoot = 0;
+  constexpr uint32_t kChildren = 256;  // a byte's unit is at kChildren ^ byte
+  constexpr uint32_t kLeaf = 511;
+  constexpr uint32_t kHasLeaf = 1U << 8;
+  constexpr uint32_t kIsLeaf = 1U << 31;
+  std::vector<uint32_t> units(512, kIsLeaf);  // a leaf's unit matches no byte
+  units[kRoot] = (kRoot ^ kChildren) << 10;
+  units[kChildren ^ 'A'] = (kChildren ^ 'A' ^ kLeaf) << 10 | kHasLeaf | 'A';
+  units[kLeaf] = kIsLeaf | value;
+  const auto size = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
+  std::string map(reinterpret_cast<const char*>(&size), sizeof size);
+  map.append(reinterpret_cast<const char*>(units.data()), size);
+  map.append("a", 2);
+  return map;
+}
+
+TEST(SentencePieceTokenizer, AppliesNormalizationRules) {
+  SentencePieceModel model = small_model(true);
+  model.charsmap = small_charsmap(0);
+  EXPECT_EQ(make(model, {})->encode("A", false), make(model, {})->encode("a", false));
+}
+
+TEST(SentencePieceTokenizer, RefusesNormalizationRulesThatLeaveTheirTable) {
+  const auto with = [](std::string charsmap) {
+    SentencePieceModel model = small_model(true);
+    model.charsmap = std::move(charsmap);
+    return refusal(model);
+  };
+  const std::string valid = small_charsmap(0);
+  EXPECT_NE(with(small_charsmap(2)), "accepted") << "a value past the strings";
+  EXPECT_NE(with(valid.substr(0, 100)), "accepted") << "cut short";
+  EXPECT_NE(with(valid + "b"), "accepted") << "a string without an end";
+  EXPECT_NE(with("ab"), "accepted");
+  for (const size_t unit : {0, 256 ^ 'A'}) {  // the root and "A" point far out
+    std::string charsmap = valid;
+    for (size_t i = 1; i < 4; ++i) charsmap[4 + 4 * unit + i] = '\x7F';
+    EXPECT_NE(with(charsmap), "accepted") << unit;
+  }
+}
+
+TEST(SentencePieceTokenizer, SurvivesDamage) {
+  SentencePieceModel model = small_model(true);
+  model.charsmap = small_charsmap(0);
+  model.pieces.push_back({"<|user|>", 0, Type::user_defined});
+  const std::string valid = serialize_sentencepiece_model(model);
+  ASSERT_EQ(refusal(valid), "accepted");
+  const std::string text = "hello AAA the <|user|> \xE4\xBD\xA0 \xFF";
+  const auto use = [&](const std::string& bytes) {
+    try {
+      const auto tokenizer = make_sentencepiece_tokenizer(as_bytes(bytes), {}, "test.model");
+      tokenizer->decode(tokenizer->encode(text));
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::string_view(error.what()).starts_with("test.model: ")) << error.what();
+    }
+  };
+  for (size_t length = 0; length < valid.size(); length += 1 + length / 64) {
+    use(valid.substr(0, length));
+  }
+  std::mt19937 random(7);
+  for (int round = 0; round < 4000; ++round) {
+    std::string damaged = valid;
+    for (size_t flips = 1 + random() % 4; flips > 0; --flips) {
+      damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
+    }
+    use(damaged);
+  }
+}
+
+}  // namespace
+}  // namespace faststream

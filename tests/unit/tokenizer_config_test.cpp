@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "support/error.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+namespace {
+
+nlohmann::json valid() {
+  TokenizerConfig config;
+  config.bos = 1;
+  config.eos = {2, 7};
+  config.add_eos = true;
+  config.keep_leading_space = true;
+  return tokenizer_config_to_json(config);
+}
+
+std::string refusal(const nlohmann::json& json) {
+  try {
+    tokenizer_config_from_json(json, "model.bin");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(TokenizerConfig, SurvivesJson) {
+  const TokenizerConfig config =
+      tokenizer_config_from_json(nlohmann::json::parse(valid().dump()), "model.bin");
+  EXPECT_EQ(config.kind, "sentencepiece");
+  EXPECT_EQ(config.bos, 1);
+  EXPECT_EQ(config.eos, (std::vector<int32_t>{2, 7}));
+  EXPECT_TRUE(config.add_bos);
+  EXPECT_TRUE(config.add_eos);
+  EXPECT_TRUE(config.keep_leading_space);
+}
+
+TEST(TokenizerConfig, MayHaveNoBosToken) {
+  TokenizerConfig config;
+  const nlohmann::json json = tokenizer_config_to_json(config);
+  EXPECT_TRUE(json.at("bos").is_null());
+  EXPECT_FALSE(tokenizer_config_from_json(json, "model.bin").bos.has_value());
+}
+
+TEST(TokenizerConfig, RefusesEachMissingMember) {
+  const nlohmann::json members = valid();
+  for (const auto& [name, value] : members.items()) {
+    nlohmann::json json = valid();
+    json.erase(name);
+    EXPECT_EQ(refusal(json), "model.bin: the tokenizer's \"" + name +
+                                 "\" is missing; convert the checkpoint again.");
+  }
+}
+
+TEST(TokenizerConfig, RefusesEachMemberOfAWrongType) {
+  const nlohmann::json members = valid();
+  for (const auto& [name, value] : members.items()) {
+    nlohmann::json json = valid();
+    json[name] = nlohmann::json::object();
+    EXPECT_NE(refusal(json).find("\"" + name + "\" is not"), std::string::npos) << refusal(json);
+  }
+  EXPECT_NE(refusal(nlohmann::json::array()), "accepted");
+  EXPECT_NE(refusal("text"), "accepted");
+}
+
+TEST(TokenizerConfig, RefusesIdsOutOfRange) {
+  for (const char* id :
+       {"-1", "2147483648", "4294967297", "18446744073709551615", "1.5", "true", "\"1\"", "1e3"}) {
+    nlohmann::json json = valid();
+    json["bos"] = nlohmann::json::parse(id);
+    EXPECT_NE(refusal(json).find("\"bos\" is not a token id"), std::string::npos) << id;
+    json = valid();
+    json["eos"] = nlohmann::json::parse(std::string("[2, ") + id + "]");
+    EXPECT_NE(refusal(json).find("\"eos\" is not a token id"), std::string::npos) << id;
+  }
+}
+
+TEST(TokenizerConfig, RefusesAnUnknownKind) {
+  nlohmann::json json = valid();
+  json["kind"] = "wordpiece";
+  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,65 @@
+// Tokenizers for tests: small ones made on the spot, and those that stand beside the checkout.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/sentencepiece_model.h"
+
+namespace faststream {
+
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// The bytes of a file in the folder of third-party models; nothing where there is no such file.
+inline std::optional<std::string> read_shared(const std::string& name) {
+  const char* shared = std::getenv("FASTSTREAM_SHARED");
+  if (shared == nullptr) return std::nullopt;
+  std::ifstream file(std::filesystem::path(shared) / name, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+inline std::string byte_name(int byte) {
+  char name[8];
+  std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte) & 0xFFU);
+  return name;
+}
+
+/// BPE with <unk>, <s>, </s>, bytes from id 3 on if `byte_fallback`, then letters and a few merges;
+/// `_` in a text stands for SentencePiece's space symbol.
+inline SentencePieceModel small_model(bool byte_fallback) {
+  using Type = SentencePieceModel::PieceType;
+  SentencePieceModel model;
+  model.algorithm = SentencePieceModel::Algorithm::bpe;
+  model.byte_fallback = byte_fallback;
+  model.remove_extra_whitespaces = false;
+  model.pieces = {
+      {"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control}, {"</s>", 0, Type::control}};
+  if (byte_fallback) {
+    for (int byte = 0; byte < 256; ++byte) {
+      model.pieces.push_back({byte_name(byte), 0, Type::byte});
+    }
+  }
+  float score = 0;
+  for (std::string_view text : {"_a", "he", "_the", "_t", "ll", "o_", "__", "hell", "_", "a", "b",
+                                "e", "h", "l", "o", "t", "\xC3\xA9"}) {
+    std::string piece;
+    for (const char c : text) piece += c == '_' ? std::string("\xE2\x96\x81") : std::string(1, c);
+    model.pieces.push_back({piece, score, Type::normal});
+    score -= 1;
+  }
+  return model;
+}
+
+}  // namespace faststream
