@@ -106,7 +106,7 @@ void run_command(const RunOptions& options) {
   }
 
   Engine engine = load(options);
-  if (options.engine.device == "auto") {
+  if (options.engine.device == "auto" && !options.stats) {
     std::fprintf(stderr, "device: %s\n", engine.info().device.c_str());
   }
   GenerateOptions generate = options.generate;

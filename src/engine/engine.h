@@ -28,7 +28,7 @@ struct EngineOptions {
   int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
   int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
-  std::function<void(size_t, size_t)> load_progress;
+  std::function<void(size_t, size_t)> load_progress = {};
 };
 
 enum class FinishReason {
@@ -41,7 +41,7 @@ enum class FinishReason {
 struct GenerateOptions {
   int64_t max_tokens = -1;  ///< -1: until the model ends or the context is full
   bool ignore_eos = false;  ///< go on after an end-of-sequence token
-  SamplingParams sampling;
+  SamplingParams sampling = {};
 };
 
 struct GenerateResult {

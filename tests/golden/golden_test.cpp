@@ -23,7 +23,11 @@ const ModelFile& converted(const GoldenData& golden) {
   if (found != files.end()) return found->second;
   const auto path = std::filesystem::temp_directory_path() /
                     ("faststream-golden-" + golden.name + "-" + std::to_string(getpid()) + ".bin");
-  convert_checkpoint({.checkpoint = golden.folder, .output = path, .dtype = DType::f32});
+  ConvertOptions options;
+  options.checkpoint = golden.folder;
+  options.output = path;
+  options.dtype = DType::f32;
+  convert_checkpoint(options);
   const auto [entry, added] = files.emplace(golden.name, ModelFile::open(path));
   std::filesystem::remove(path);  // the mapping keeps it
   return entry->second;
@@ -38,8 +42,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     const auto n = static_cast<int32_t>(golden_.tokens.size());
     runner_ = std::make_unique<Runner>(
         converted(golden_), *backend_,
-        RunnerLimits{.n_pages = n / kPageTokens + 3,
-                     .batch = {.max_tokens = n, .max_logits = n}},
+        RunnerLimits{.n_pages = n / kPageTokens + 3, .batch = {.max_tokens = n, .max_logits = n}},
         nullptr);
   }
 
