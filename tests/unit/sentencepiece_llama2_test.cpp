@@ -111,7 +111,7 @@ std::vector<std::string> through_program(const std::string& command, const std::
   return results;
 }
 
-TEST_F(SentencePieceLlama2, EncodesAndDecodesAsThePrograms) {
+TEST_F(SentencePieceLlama2, EncodesAndDecodesAsTheProgramsDo) {
   if (std::system("command -v spm_encode >/dev/null && command -v spm_decode >/dev/null") != 0) {
     GTEST_SKIP() << "spm_encode and spm_decode (Debian package sentencepiece) are not installed";
   }
