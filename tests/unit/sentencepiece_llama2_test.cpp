@@ -14,11 +14,13 @@
 namespace faststream {
 namespace {
 
+const std::string kModel = "tokenizers/llama2/tokenizer.model";
+
 class SentencePieceLlama2 : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto model = read_shared("tokenizers/llama2/tokenizer.model");
-    if (!model) GTEST_SKIP() << "FASTSTREAM_SHARED has no tokenizers/llama2/tokenizer.model";
+    const auto model = read_shared(kModel);
+    if (!model) GTEST_SKIP() << "FASTSTREAM_SHARED has no " << kModel;
     TokenizerConfig config;
     config.bos = 1;
     config.eos = {2};
@@ -99,8 +101,7 @@ class ScratchFolder {
 std::vector<std::string> through_program(const std::string& command, const std::string& lines) {
   const ScratchFolder folder;
   std::ofstream(folder.file("in"), std::ios::binary) << lines;
-  const std::string model =
-      std::string(std::getenv("FASTSTREAM_SHARED")) + "/tokenizers/llama2/tokenizer.model";
+  const std::string model = shared_file(kModel).string();
   const std::string line = command + " --model='" + model + "' --input='" + folder.file("in") +
                            "' --output='" + folder.file("out") + "' 2>/dev/null";
   EXPECT_EQ(std::system(line.c_str()), 0) << line;
@@ -110,7 +111,7 @@ std::vector<std::string> through_program(const std::string& command, const std::
   return results;
 }
 
-TEST_F(SentencePieceLlama2, EncodesAndDecodesAsThePrograms) {
+TEST_F(SentencePieceLlama2, EncodesAndDecodesAsTheProgramsDo) {
   if (std::system("command -v spm_encode >/dev/null && command -v spm_decode >/dev/null") != 0) {
     GTEST_SKIP() << "spm_encode and spm_decode (Debian package sentencepiece) are not installed";
   }

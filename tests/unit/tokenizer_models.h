@@ -21,11 +21,15 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// The bytes of a file in the folder of third-party models; nothing where there is no such file.
-inline std::optional<std::string> read_shared(const std::string& name) {
+/// A file in the folder of third-party models, which may not be there.
+inline std::filesystem::path shared_file(const std::string& name) {
   const char* shared = std::getenv("FASTSTREAM_SHARED");
-  if (shared == nullptr) return std::nullopt;
-  std::ifstream file(std::filesystem::path(shared) / name, std::ios::binary);
+  return std::filesystem::path(shared == nullptr ? "no-shared-folder" : shared) / name;
+}
+
+/// The bytes of such a file; nothing where it is not there.
+inline std::optional<std::string> read_shared(const std::string& name) {
+  std::ifstream file(shared_file(name), std::ios::binary);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
