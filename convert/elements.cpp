@@ -11,21 +11,13 @@
 namespace faststream {
 namespace {
 
-// Shifting a half's exponent and mantissa into place leaves a float that is too small by 2^112,
-// subnormals included; only infinity and NaN need their exponent forced.
-float widen_half(uint16_t half) {
-  const uint32_t magnitude = (half & 0x7fffU) << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
-  const uint32_t special = magnitude >= 0x0f800000U ? 0x7f800000U : 0U;
-  const uint32_t sign = (half & 0x8000U) << 16;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-}
-
 template <typename Element>
-Element load(const std::byte* in, size_t index) {
-  Element value;
-  std::memcpy(&value, in + index * sizeof value, sizeof value);
-  return value;
+void widen_as(const std::byte* in, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    Element value;
+    std::memcpy(&value, in + i * sizeof value, sizeof value);
+    out[i] = static_cast<float>(value);
+  }
 }
 
 template <typename Element>
@@ -39,16 +31,12 @@ void narrow_as(std::span<const float> in, std::byte* out) {
 }  // namespace
 
 void widen(const std::byte* in, DType type, std::span<float> out) {
-  float* to = out.data();
-  const size_t count = out.size();
   if (type == DType::f32) {
-    std::memcpy(to, in, count * sizeof(float));
+    std::memcpy(out.data(), in, out.size_bytes());
   } else if (type == DType::f16) {
-    for (size_t i = 0; i < count; ++i) to[i] = widen_half(load<uint16_t>(in, i));
+    widen_as<Float16>(in, out);
   } else if (type == DType::bf16) {
-    for (size_t i = 0; i < count; ++i) {
-      to[i] = std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(in, i)) << 16);
-    }
+    widen_as<BFloat16>(in, out);
   }
 }
 

@@ -9,23 +9,33 @@
 namespace faststream {
 namespace {
 
-// Sums run in lanes, because the compiler may not reorder additions to vectorise them.
-constexpr size_t kLanes = 16;
+// Sums run in lanes, because the compiler may not reorder additions to vectorise them; in so many
+// that it keeps their loop instead of unrolling it.
+constexpr size_t kLanes = 64;
 
 struct Sums {
   std::array<float, kLanes> error{};
   std::array<float, kLanes> norm{};
 };
 
-void quantize_lane(float weight, float scale, int8_t& out, float& error, float& norm) {
+// count <= kLanes
+void quantize_lanes(const float* weights, size_t count, float scale, int8_t* out, Sums& sums) {
   // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer without a call.
   constexpr float kRounder = 12582912.0F;
-  const float rounded = (weight / scale + kRounder) - kRounder;
-  const float level = std::clamp(rounded, -127.0F, 127.0F);  // a subnormal scale is inexact
-  out = static_cast<int8_t>(level);
-  const float difference = weight - level * scale;
-  error += difference * difference;
-  norm += weight * weight;
+  std::array<float, kLanes> levels;
+  for (size_t i = 0; i < count; ++i) {
+    const float rounded = (weights[i] / scale + kRounder) - kRounder;
+    const float low = rounded < -127.0F ? -127.0F : rounded;  // a subnormal scale is inexact
+    levels[i] = low > 127.0F ? 127.0F : low;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    out[i] = static_cast<int8_t>(static_cast<int32_t>(levels[i]));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const float difference = weights[i] - levels[i] * scale;
+    sums.error[i] += difference * difference;
+    sums.norm[i] += weights[i] * weights[i];
+  }
 }
 
 }  // namespace
@@ -42,14 +52,9 @@ QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out) {
   for (size_t first = 0; first < row.size(); first += kPiece) {
     const size_t end = std::min(first + kPiece, row.size());
     Sums sums;
-    size_t i = first;
-    for (; i + kLanes <= end; i += kLanes) {
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        quantize_lane(row[i + lane], result.scale, out[i + lane], sums.error[lane],
-                      sums.norm[lane]);
-      }
+    for (size_t i = first; i < end; i += kLanes) {
+      quantize_lanes(&row[i], std::min(kLanes, end - i), result.scale, &out[i], sums);
     }
-    for (; i < end; ++i) quantize_lane(row[i], result.scale, out[i], sums.error[0], sums.norm[0]);
     result.squared_error += std::accumulate(sums.error.begin(), sums.error.end(), 0.0);
     result.squared_norm += std::accumulate(sums.norm.begin(), sums.norm.end(), 0.0);
   }

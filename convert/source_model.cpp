@@ -28,6 +28,14 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
   return open_llama2c(path, tokenizer);
 }
 
+SourceModel open_readable(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+  try {
+    return open_any(path, tokenizer);
+  } catch (const fs::filesystem_error& error) {  // a folder without read permission, for instance
+    throw Error(error.path1().string() + ": cannot be read: " + error.code().message());
+  }
+}
+
 void check_tensors(const SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
     for (const TensorPart& part : model.parts.at(plan.name)) {
@@ -50,7 +58,7 @@ void check_tokenizer(const SourceModel& model) {
 }  // namespace
 
 SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
-  SourceModel model = open_any(path, tokenizer);
+  SourceModel model = open_readable(path, tokenizer);
   check_tensors(model);
   check_tokenizer(model);
   return model;

@@ -115,7 +115,7 @@ struct ModelWriter::Impl {
 };
 
 ModelWriter::ModelWriter(const fs::path& path, const nlohmann::json& header,
-                         std::vector<TensorSpec> tensors, bool overwrite)
+                         const std::vector<TensorSpec>& tensors, bool overwrite)
     : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->overwrite = overwrite;

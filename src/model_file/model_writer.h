@@ -29,7 +29,7 @@ class ModelWriter {
   /// u8 tensors must come first. Throws Error when the file cannot be created, when there is not
   /// enough room on the disk, or when `path` exists and `overwrite` is false.
   ModelWriter(const std::filesystem::path& path, const nlohmann::json& header,
-              std::vector<TensorSpec> tensors, bool overwrite);
+              const std::vector<TensorSpec>& tensors, bool overwrite);
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
   ~ModelWriter();

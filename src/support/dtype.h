@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -86,26 +85,23 @@ struct Float16 {
     const auto u = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000U);
     const uint32_t magnitude = u & 0x7fffffffU;
-    if (magnitude >= 0x47800000U) {  // 65536 and beyond, infinity, NaN
-      bits = static_cast<uint16_t>(sign | (magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U));
-    } else if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 rounds to the subnormal's grid
-      const float rounded = std::bit_cast<float>(magnitude) + 0.5F;
-      bits = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000U));
-    } else {
-      const uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13) & 1U);
-      bits = static_cast<uint16_t>(sign | ((rounded - 0x38000000U) >> 13));
-    }
+    // All three cases are computed and one is chosen, so that loops over elements vectorise.
+    const uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
+    // Below 2^-14: adding 0.5 rounds to the subnormals' grid.
+    const uint32_t subnormal =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+    const uint32_t normal = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13;
+    const uint32_t finite = magnitude < 0x38800000U ? subnormal : normal;
+    bits = static_cast<uint16_t>(sign | (magnitude >= 0x47800000U ? special : finite));
   }
   explicit operator float() const {
+    // Exponent and mantissa in a float's places mean a value that is 2^112 too small, subnormals
+    // included; only infinity and NaN need their exponent forced.
+    const uint32_t magnitude = (bits & 0x7fffU) << 13;
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
+    const uint32_t special = magnitude >= 0x0f800000U ? 0x7f800000U : 0U;
     const uint32_t sign = (bits & 0x8000U) << 16;
-    const uint32_t exponent = (bits >> 10) & 0x1fU;
-    const uint32_t mantissa = bits & 0x3ffU;
-    if (exponent == 0) {
-      const float value = std::ldexp(static_cast<float>(mantissa), -24);
-      return sign != 0 ? -value : value;
-    }
-    const uint32_t wide = exponent == 31 ? 0x7f800000U : (exponent + 112) << 23;
-    return std::bit_cast<float>(sign | wide | (mantissa << 13));
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
   }
 };
 

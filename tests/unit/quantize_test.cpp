@@ -60,6 +60,19 @@ TEST(Quantize, SurvivesTheSmallestAndLargestNumbers) {
   }
 }
 
+// What 16 bits mean by IEEE 754's definition.
+float value_of(int bits, int mantissa_bits, int bias) {
+  const int exponent = (bits & 0x7fff) >> mantissa_bits;
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int hidden = exponent == 0 ? 0 : 1 << mantissa_bits;
+  double value = std::ldexp(mantissa + hidden, std::max(exponent, 1) - bias - mantissa_bits);
+  if (exponent == 0x7fff >> mantissa_bits) {
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
+  }
+  return static_cast<float>((bits & 0x8000) != 0 ? -value : value);
+}
+
 TEST(Elements, WidenEveryHalf) {
   std::vector<uint16_t> halves(65536);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
@@ -67,13 +80,37 @@ TEST(Elements, WidenEveryHalf) {
   for (const DType type : {DType::f16, DType::bf16}) {
     const auto* bytes = reinterpret_cast<const std::byte*>(halves.data());
     widen(bytes, type, floats);
+    const int mantissa_bits = type == DType::f16 ? 10 : 7;
+    const int bias = type == DType::f16 ? 15 : 127;
     for (size_t i = 0; i < halves.size(); ++i) {
-      const float expected = load_as_float(bytes, type, i);
+      const float expected = value_of(halves[i], mantissa_bits, bias);
       if (std::isnan(expected)) {
         EXPECT_TRUE(std::isnan(floats[i])) << i;
       } else {
         EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), std::bit_cast<uint32_t>(expected)) << i;
       }
+    }
+  }
+}
+
+TEST(Elements, NarrowToTheNearestAndToEvenInBetween) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const int mantissa_bits = type == DType::f16 ? 10 : 7;
+    const int bias = type == DType::f16 ? 15 : 127;
+    const int infinity = 0x7fff >> mantissa_bits << mantissa_bits;
+    for (int bits = 0; bits + 1 < infinity; ++bits) {
+      const float low = value_of(bits, mantissa_bits, bias);
+      const float high = value_of(bits + 1, mantissa_bits, bias);
+      const auto middle = static_cast<float>((double{low} + high) / 2);
+      const std::vector<float> values = {low, std::nextafter(middle, low), middle,
+                                         std::nextafter(middle, high), -high};
+      std::vector<uint16_t> out(values.size());
+      narrow(values, type, reinterpret_cast<std::byte*>(out.data()));
+      const int even = bits + (bits & 1);
+      const std::vector<uint16_t> expected = {
+          static_cast<uint16_t>(bits), static_cast<uint16_t>(bits), static_cast<uint16_t>(even),
+          static_cast<uint16_t>(bits + 1), static_cast<uint16_t>((bits + 1) | 0x8000)};
+      ASSERT_EQ(out, expected) << dtype_name(type) << ' ' << bits;
     }
   }
 }

@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cli/run_program.h"
+#include "unit/checkpoint_files.h"
+#include "unit/file_helpers.h"
+
+namespace faststream {
+namespace {
+
+class ConvertProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(folder_ / "model");
+    write_hf_folder(folder_ / "model", tiny_config(), tiny_tensors(DType::bf16));
+  }
+  // Runs faststream-convert; nothing may come on stdout.
+  ProgramResult convert(std::vector<std::string> args) const {
+    args.insert(args.begin(), "faststream-convert");
+    ProgramResult result = run_program(args);
+    EXPECT_EQ(result.out, "");
+    return result;
+  }
+  // A failure: one line that begins with the program's name, the exit code, and no output.
+  void expect_failure(const std::vector<std::string>& args, int code, const char* words) const {
+    const ProgramResult result = convert(args);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_EQ(result.err.rfind("faststream-convert: ", 0), 0U) << result.err;
+    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+    EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+  TemporaryFolder folder_;
+  std::string model_ = folder_ / "model";
+  std::string out_ = folder_ / "m.bin";
+};
+
+TEST_F(ConvertProgram, ConvertsShowsAndVerifies) {
+  const ProgramResult converted = convert({model_, "-o", out_, "--dtype", "int8"});
+  EXPECT_EQ(converted.exit_code, 0);
+  EXPECT_NE(converted.err.find("wrote " + out_), std::string::npos) << converted.err;
+  EXPECT_NE(converted.err.find("worst"), std::string::npos) << converted.err;
+  EXPECT_EQ(converted.err.find('\r'), std::string::npos) << "a progress bar without a terminal";
+
+  const ProgramResult shown = run_program({"faststream-convert", "--show", out_});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_NE(shown.out.find("layers.1.ffn_down.scales"), std::string::npos);
+  EXPECT_EQ(shown.err, "");
+
+  const ProgramResult verified = run_program({"faststream-convert", "--verify", out_});
+  EXPECT_EQ(verified.exit_code, 0);
+  std::string bytes = read_bytes(out_);
+  bytes.back() ^= 1;
+  write_bytes(out_, bytes);
+  const ProgramResult damaged = run_program({"faststream-convert", "--verify", out_});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_EQ(damaged.out, "");
+  EXPECT_NE(damaged.err.find("checksum"), std::string::npos);
+}
+
+TEST_F(ConvertProgram, IsSilentWhenQuiet) {
+  const ProgramResult result = convert({model_, "-o", out_, "--quiet"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(ConvertProgram, ExitsWith1WhenItCannotConvert) {
+  expect_failure({folder_ / "none", "-o", out_}, 1, "no such checkpoint");
+  expect_failure({model_, "-o", folder_ / "none" / "m.bin"}, 1, "cannot create");
+  write_bytes(folder_ / "model" / "config.json", "no");
+  expect_failure({model_, "-o", out_}, 1, "config.json: is not valid JSON");
+}
+
+TEST_F(ConvertProgram, ExitsWith2WhenTheCommandMakesNoSense) {
+  expect_failure({}, 2, "CHECKPOINT");
+  expect_failure({model_}, 2, "-o FILE");
+  expect_failure({model_, "-o", out_, "--dtype", "int3"}, 2, "--dtype");
+  expect_failure({model_, "-o", out_, "--dtype", "u8"}, 2, "--dtype");
+  expect_failure({model_, "-o", out_, "--keep-output"}, 2, "--keep-output");
+  for (const char* threads : {"0", "-1", "100000", "many", "1.5"}) {
+    expect_failure({model_, "-o", out_, "-t", threads}, 2, "--threads");
+  }
+  expect_failure({model_, "-o", out_, "--nonsense"}, 2, "--nonsense");
+  expect_failure({model_, "--show", out_}, 2, "--show");
+}
+
+TEST_F(ConvertProgram, ExplainsItself) {
+  const ProgramResult help = run_program({"faststream-convert", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.out.find("Examples:"), std::string::npos);
+  EXPECT_EQ(help.err, "");
+}
+
+TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
+  // Large enough to last until the signal comes.
+  nlohmann::json config = tiny_config();
+  TestTensors tensors = tiny_tensors(DType::f32);
+  const int64_t vocab = 4'000'000;
+  config["vocab_size"] = vocab;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+    tensors[name].shape[0] = vocab;
+    tensors[name].values.assign(static_cast<size_t>(vocab) * 16, 0.5F);
+  }
+  write_hf_folder(folder_ / "model", config, tensors);
+
+  const std::string program = std::string(std::getenv("FASTSTREAM_BIN")) + "/faststream-convert";
+  std::vector<std::string> args = {program, model_, "-o", out_, "--quiet", "-t", "1"};
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  ASSERT_EQ(::posix_spawn(&pid, program.c_str(), nullptr, nullptr, argv.data(), environ), 0);
+  const std::string partial = out_ + ".partial-" + std::to_string(pid);
+  while (!std::filesystem::exists(partial) && ::waitpid(pid, nullptr, WNOHANG) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(pid, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(folder_.entries(), 1U);
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,41 @@
+// config.json of a Hugging Face folder: whatever the bytes, an Error or a configuration that is
+// valid, survives the model file's header, and plans tensors of possible sizes.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "convert/hf_llama.h"
+#include "support/error.h"
+#include "support/json.h"
+
+namespace {
+
+void check(const faststream::ModelConfig& config) {
+  const nlohmann::json header = faststream::config_to_json(config);
+  if (faststream::config_to_json(faststream::config_from_json(header, "fuzz")) != header) {
+    std::abort();
+  }
+  constexpr int64_t kEnough = 8;  // layers are all alike
+  if (config.n_layers > kEnough) return;
+  for (const faststream::TensorPlan& plan : faststream::tensor_plan(config)) {
+    for (const int64_t extent : plan.shape) {
+      if (extent < 1) std::abort();
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    const nlohmann::json config = faststream::parse_json_object(text, "fuzz");
+    const nlohmann::json empty = nlohmann::json::object();
+    static_cast<void>(faststream::tokenizer_config_from_hf(config, config, config, "fuzz"));
+    static_cast<void>(faststream::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
+    check(faststream::llama_config_from_hf(config, "fuzz"));
+  } catch (const faststream::Error&) {  // the only way to say no
+  }
+  return 0;
+}

@@ -1,0 +1,26 @@
+// Headers of safetensors files: whatever the bytes, an Error or tensors that lie in the file. The
+// first two bytes of an input are the size of the byte buffer behind the header.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "convert/safetensors.h"
+#include "support/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const uint64_t buffer = data[0] + 256U * data[1];
+  const std::string_view header(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const uint64_t start = sizeof(uint64_t) + header.size();
+  try {
+    for (const faststream::SourceTensor& tensor :
+         faststream::parse_safetensors_header(header, start, start + buffer, "fuzz")) {
+      uint64_t bytes = faststream::dtype_size(tensor.dtype);
+      for (const int64_t extent : tensor.shape) bytes *= static_cast<uint64_t>(extent);
+      if (tensor.offset < start || tensor.offset + bytes > start + buffer) std::abort();
+    }
+  } catch (const faststream::Error&) {  // the only way to say no
+  }
+  return 0;
+}
