@@ -96,7 +96,9 @@ struct TileTask {
   bool is_first = true;  ///< range: starts from zero, else from `partial`
   bool is_last = true;   ///< range: writes `sums`, else `partial`
   const float* row_scales = nullptr;  ///< [groups * 16], i8 only
-  float* sums = nullptr;              ///< [groups * 16, 32]
+  float* sums = nullptr;              ///< [groups * 16, sums_stride]: 16 columns of `first` here
+  int64_t sums_stride = 0;
+  int64_t second_column = 0;  ///< where the 16 columns of `second` are
 };
 
 /// Elements of TileTask::partial.

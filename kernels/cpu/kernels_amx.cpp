@@ -41,9 +41,10 @@ inline void multiply_tiles() {
   }
 }
 
-/// sums [16 rows, 16 channels] of stride 32 = the transpose of a tile [16 channels, 16 rows].
+/// sums [16 rows, 16 channels] = the transpose of a tile [16 channels, 16 rows].
 template <bool kInt8>
-inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums) {
+inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums,
+                             int64_t stride) {
   __m512i rows[16];
   for (int i = 0; i < 16; ++i) {
     rows[i] = _mm512_load_si512(tile + i * 16);
@@ -53,7 +54,7 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
     const __m512 v = kInt8
                          ? _mm512_mul_ps(_mm512_cvtepi32_ps(rows[i]), _mm512_set1_ps(row_scales[i]))
                          : _mm512_castsi512_ps(rows[i]);
-    _mm512_storeu_ps(sums + i * 32, v);
+    _mm512_storeu_ps(sums + i * stride, v);
   }
 }
 
@@ -114,13 +115,15 @@ void multiply(const TileTask& task) {
     }
     store_sums(tiles);
     if (!task.is_last) continue;
-    float* sums = task.sums + pair * 32 * 32;
+    const int64_t stride = task.sums_stride;
+    float* sums = task.sums + pair * 32 * stride;
+    float* second_sums = sums + task.second_column;
     const float* scales = task.row_scales + pair * 32;
-    store_transposed<kInt8>(tiles, scales, sums);
-    store_transposed<kInt8>(tiles + 512, scales, sums + 16);
+    store_transposed<kInt8>(tiles, scales, sums, stride);
+    store_transposed<kInt8>(tiles + 512, scales, second_sums, stride);
     if (is_whole) {
-      store_transposed<kInt8>(tiles + 256, scales + 16, sums + 16 * 32);
-      store_transposed<kInt8>(tiles + 768, scales + 16, sums + 16 * 32 + 16);
+      store_transposed<kInt8>(tiles + 256, scales + 16, sums + 16 * stride, stride);
+      store_transposed<kInt8>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
     }
   }
   _tile_release();

@@ -84,25 +84,24 @@ void CpuBackend::multiply_tiles(const Product& product) {
 
     const bool is_cut = groups * group_bytes > kMostPackedBytes;
     const int64_t range = is_cut ? kRange : tiles_k;
-    const int64_t blocks = is_cut ? kBlocks : 1;
     const int64_t longest = 16 * step;
     for_pieces(product.channels(), step, longest, [&](int thread, int64_t first, int64_t last) {
-      const int64_t n_sums = groups * 16 * kTileChannels;
+      const int64_t n_sums = groups * 16 * kBlocks * kTileChannels;
       const int64_t n_partial = tile_partials(groups);
       const int64_t padded_bytes = kTileChannels * tiles_k * 64;
       Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
-      auto* sums = scratch.get<float>(n_sums + blocks * (n_partial + padded_bytes / 4));
+      auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4));
       auto* partial = static_cast<int32_t*>(static_cast<void*>(sums + n_sums));
-      auto* padded = static_cast<std::byte*>(static_cast<void*>(partial + blocks * n_partial));
+      auto* padded = static_cast<std::byte*>(static_cast<void*>(partial + kBlocks * n_partial));
 
       FinishTask result = product.result;
       result.sums = sums;
-      result.sums_stride = kTileChannels;
+      result.sums_stride = kBlocks * kTileChannels;
       result.rows = rows;
-      result.up_column = 16;
+      result.up_column = kBlocks * 16;
       result.out += start * result.out_stride;
-      for (int64_t begin = first; begin < last; begin += blocks * step) {
-        const int64_t end = std::min(last, begin + blocks * step);
+      for (int64_t begin = first; begin < last; begin += kBlocks * step) {
+        const int64_t end = std::min(last, begin + kBlocks * step);
         for (int64_t k = 0; k < tiles_k; k += range) {
           for (int64_t c = begin; c < end; c += step) {
             const int64_t count = std::min(step, last - c);
@@ -119,7 +118,9 @@ void CpuBackend::multiply_tiles(const Product& product) {
             task.is_first = k == 0;
             task.is_last = k + range >= tiles_k;
             task.row_scales = scales;
-            task.sums = sums;
+            task.sums = sums + block * step;
+            task.sums_stride = result.sums_stride;
+            task.second_column = product.halves == 2 ? result.up_column : 16;
             if (count < step || channels.bytes % 64 != 0) {
               std::byte* copy = padded + block * padded_bytes;
               if (task.is_first) copy_padded(channels, c, count, copy);
@@ -128,16 +129,15 @@ void CpuBackend::multiply_tiles(const Product& product) {
               task.channel_bytes = tiles_k * 64;
             } else if (!task.is_last) {
               task.ahead = range * 64;
-            } else if (c + (blocks + 1) * step <= last) {
-              task.ahead = blocks * step * channels.bytes - k * 64;
+            } else if (c + (kBlocks + 1) * step <= last) {
+              task.ahead = kBlocks * step * channels.bytes - k * 64;
             }
             (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
-            if (!task.is_last) continue;
-            result.first = c;
-            result.channels = count;
-            product.finish(result);
           }
         }
+        result.first = begin;
+        result.channels = end - begin;
+        product.finish(result);
       }
     });
   }
