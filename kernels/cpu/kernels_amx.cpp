@@ -88,7 +88,9 @@ void multiply(const TileTask& task) {
   const auto* packed = static_cast<const char*>(task.packed);
   const auto channel_bytes = static_cast<size_t>(task.channel_bytes);
   const int64_t pairs = (task.groups + 1) / 2;
-  // What the next tasks read is prefetched a line at a time, evenly over the steps of this one.
+  // What the next tasks read is prefetched evenly over the steps of this one, every other line: the
+  // processor fetches pairs of lines, and more requests would hold the line fill buffers that the
+  // tile loads need (measured on gate_up with 256 rows, two threads: 2,690 GOP/s instead of 1,930).
   const int64_t lines = task.ahead == 0 ? 0 : (16 + pairs - 1) / pairs;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const char* left = packed + 2 * pair * task.group_bytes;
@@ -102,10 +104,10 @@ void multiply(const TileTask& task) {
       load_sums(tiles);
     }
     for (int64_t k = 0; k < task.tiles_k; ++k) {
-      for (int64_t c = pair * lines; c < line_end; ++c) {
+      for (int64_t c = pair * lines; k % 2 == 0 && c < line_end; ++c) {
         const int64_t line = task.ahead + c * task.channel_bytes + k * 64;
-        _mm_prefetch(first + line, _MM_HINT_T1);
-        _mm_prefetch(second + line, _MM_HINT_T1);
+        _mm_prefetch(first + line, _MM_HINT_T0);
+        _mm_prefetch(second + line, _MM_HINT_T0);
       }
       _tile_loadd(6, left + k * kTileBytes, 64);
       _tile_loadd(4, first + k * 64, channel_bytes);
