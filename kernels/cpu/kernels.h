@@ -80,18 +80,29 @@ constexpr int64_t attention_scratch(int64_t head_dim) {
          kMaxAttentionRows * (kMaxPageTokens + 2);
 }
 
-/// A product of `halves` x 16 or 32 channels with many rows on AMX tiles.
+/// A part of a product with many rows on AMX tiles: 32 channels and a range of the inner dimension.
 struct TileTask {
-  const void* first = nullptr;   ///< 16 channels, `channel_bytes` apart, each tiles_k * 64 bytes
+  const void* first = nullptr;   ///< 16 channels at the range's start, `channel_bytes` apart
   const void* second = nullptr;  ///< 16 more
   int64_t channel_bytes = 0;
-  int64_t tiles_k = 0;                ///< 64-byte tiles of the inner dimension
-  const void* packed = nullptr;       ///< x as pack_tiles_* writes it
-  int64_t groups = 0;                 ///< of 16 rows
+  int64_t tiles_k = 0;           ///< 64-byte tiles of the range
+  const void* packed = nullptr;  ///< x as pack_tiles_* writes it, at the range's start
+  int64_t group_bytes = 0;       ///< from a group of `packed` to the next
+  int64_t groups = 0;            ///< of 16 rows
+  int64_t ahead =
+      0;  ///< bytes from first and second to what the next tasks read, to prefetch; 0: none
+  int32_t* partial =
+      nullptr;           ///< tile_partials() elements that live from the first range to the last
+  bool is_first = true;  ///< range: starts from zero, else from `partial`
+  bool is_last = true;   ///< range: writes `sums`, else `partial`
   const float* row_scales = nullptr;  ///< [groups * 16], i8 only
-  int64_t ahead = 0;      ///< bytes to the channels of the next task, to prefetch; 0: none
-  float* sums = nullptr;  ///< [groups * 16, 32]
+  float* sums = nullptr;              ///< [groups * 16, sums_stride]: 16 columns of `first` here
+  int64_t sums_stride = 0;
+  int64_t second_column = 0;  ///< where the 16 columns of `second` are
 };
+
+/// Elements of TileTask::partial.
+constexpr int64_t tile_partials(int64_t groups) { return (groups + 1) / 2 * 1024; }
 
 /// The kernels of one instruction set. Null members are what it does not have.
 struct Kernels {

@@ -41,9 +41,10 @@ inline void multiply_tiles() {
   }
 }
 
-/// sums [16 rows, 16 channels] of stride 32 = the transpose of a tile [16 channels, 16 rows].
+/// sums [16 rows, 16 channels] = the transpose of a tile [16 channels, 16 rows].
 template <bool kInt8>
-inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums) {
+inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums,
+                             int64_t stride) {
   __m512i rows[16];
   for (int i = 0; i < 16; ++i) {
     rows[i] = _mm512_load_si512(tile + i * 16);
@@ -53,54 +54,78 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
     const __m512 v = kInt8
                          ? _mm512_mul_ps(_mm512_cvtepi32_ps(rows[i]), _mm512_set1_ps(row_scales[i]))
                          : _mm512_castsi512_ps(rows[i]);
-    _mm512_storeu_ps(sums + i * 32, v);
+    _mm512_storeu_ps(sums + i * stride, v);
   }
+}
+
+inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+inline void load_sums(const int32_t* tiles) {
+  _tile_loadd(0, tiles, 64);
+  _tile_loadd(1, tiles + 256, 64);
+  _tile_loadd(2, tiles + 512, 64);
+  _tile_loadd(3, tiles + 768, 64);
+}
+
+inline void store_sums(int32_t* tiles) {
+  _tile_stored(0, tiles, 64);
+  _tile_stored(1, tiles + 256, 64);
+  _tile_stored(2, tiles + 512, 64);
+  _tile_stored(3, tiles + 768, 64);
 }
 
 template <bool kInt8>
 void multiply(const TileTask& task) {
-  alignas(64) int32_t tiles[4][256];
   const TileConfig config;
   _tile_loadconfig(&config);
   const auto* first = static_cast<const char*>(task.first);
   const auto* second = static_cast<const char*>(task.second);
   const auto* packed = static_cast<const char*>(task.packed);
+  const auto channel_bytes = static_cast<size_t>(task.channel_bytes);
   const int64_t pairs = (task.groups + 1) / 2;
-  // The 32 channels of the next task are prefetched line by line, evenly over the steps of this
-  // one.
+  // What the next tasks read is prefetched evenly over the steps of this one, every other line: the
+  // processor fetches pairs of lines, and more requests would hold the line fill buffers that the
+  // tile loads need (measured on gate_up with 256 rows, two threads: 2,690 GOP/s instead of 1,930).
   const int64_t lines = task.ahead == 0 ? 0 : (16 + pairs - 1) / pairs;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    const char* left = packed + 2 * pair * task.tiles_k * kTileBytes;
+    const char* left = packed + 2 * pair * task.group_bytes;
     const bool is_whole = 2 * pair + 1 < task.groups;
-    const char* right = is_whole ? left + task.tiles_k * kTileBytes : left;
+    const char* right = is_whole ? left + task.group_bytes : left;
     const int64_t line_end = (pair + 1) * lines < 16 ? (pair + 1) * lines : 16;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    int32_t* tiles = task.partial + pair * 1024;
+    if (task.is_first) {
+      zero_sums();
+    } else {
+      load_sums(tiles);
+    }
     for (int64_t k = 0; k < task.tiles_k; ++k) {
-      for (int64_t c = pair * lines; c < line_end; ++c) {
+      for (int64_t c = pair * lines; k % 2 == 0 && c < line_end; ++c) {
         const int64_t line = task.ahead + c * task.channel_bytes + k * 64;
-        _mm_prefetch(first + line, _MM_HINT_T1);
-        _mm_prefetch(second + line, _MM_HINT_T1);
+        _mm_prefetch(first + line, _MM_HINT_T0);
+        _mm_prefetch(second + line, _MM_HINT_T0);
       }
       _tile_loadd(6, left + k * kTileBytes, 64);
-      _tile_loadd(4, first + k * 64, static_cast<size_t>(task.channel_bytes));
+      _tile_loadd(4, first + k * 64, channel_bytes);
       _tile_loadd(7, right + k * kTileBytes, 64);
-      _tile_loadd(5, second + k * 64, static_cast<size_t>(task.channel_bytes));
+      _tile_loadd(5, second + k * 64, channel_bytes);
       multiply_tiles<kInt8>();
     }
-    _tile_stored(0, tiles[0], 64);
-    _tile_stored(1, tiles[1], 64);
-    _tile_stored(2, tiles[2], 64);
-    _tile_stored(3, tiles[3], 64);
-    float* sums = task.sums + pair * 32 * 32;
+    store_sums(tiles);
+    if (!task.is_last) continue;
+    const int64_t stride = task.sums_stride;
+    float* sums = task.sums + pair * 32 * stride;
+    float* second_sums = sums + task.second_column;
     const float* scales = task.row_scales + pair * 32;
-    store_transposed<kInt8>(tiles[0], scales, sums);
-    store_transposed<kInt8>(tiles[2], scales, sums + 16);
+    store_transposed<kInt8>(tiles, scales, sums, stride);
+    store_transposed<kInt8>(tiles + 512, scales, second_sums, stride);
     if (is_whole) {
-      store_transposed<kInt8>(tiles[1], scales + 16, sums + 16 * 32);
-      store_transposed<kInt8>(tiles[3], scales + 16, sums + 16 * 32 + 16);
+      store_transposed<kInt8>(tiles + 256, scales + 16, sums + 16 * stride, stride);
+      store_transposed<kInt8>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
     }
   }
   _tile_release();

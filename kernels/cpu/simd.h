@@ -49,11 +49,26 @@ inline void store(float* to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
 // Whole vectors of any element type, as floats.
 inline Vec widen(const float* from) { return load(from); }
 inline Vec widen(const StoredBf16* from) {
-  const auto wide = __builtin_convertvector(load_raw<HalfWordVec>(from), WordVec) << 16;
-  return reinterpret_cast<Vec>(wide);
+#if defined(__AVX512F__)
+  const auto wide = reinterpret_cast<WordVec>(_mm512_cvtepu16_epi32(load_raw<__m256i>(from)));
+#elif defined(__AVX2__)
+  const auto wide = reinterpret_cast<WordVec>(_mm256_cvtepu16_epi32(load_raw<__m128i>(from)));
+#else
+  const auto wide = __builtin_convertvector(load_raw<HalfWordVec>(from), WordVec);
+#endif
+  return reinterpret_cast<Vec>(wide << 16);
 }
 inline Vec widen(const int8_t* from) {
-  return __builtin_convertvector(__builtin_convertvector(load_raw<ByteVec>(from), IntVec), Vec);
+  // GCC 12 makes single steps of byte vectors' conversions, so that they need intrinsics.
+#if defined(__AVX512F__)
+  const auto wide = reinterpret_cast<IntVec>(_mm512_cvtepi8_epi32(load_raw<__m128i>(from)));
+#elif defined(__AVX2__)
+  const auto wide =
+      reinterpret_cast<IntVec>(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(load_raw<int64_t>(from))));
+#else
+  const auto wide = __builtin_convertvector(load_raw<ByteVec>(from), IntVec);
+#endif
+  return __builtin_convertvector(wide, Vec);
 }
 inline Vec widen(const StoredF16* from) {
 #if defined(__AVX512F__)

@@ -105,13 +105,21 @@ inline float largest_magnitude(const float* x, int64_t n) {
 }
 
 inline void store_integers(int16_t* to, IntVec v) {
+#if defined(__AVX512F__)
+  const __m256i narrow = _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(v));
+#else
   using ShortVec = int16_t __attribute__((vector_size(2 * kLanes)));
   const auto narrow = __builtin_convertvector(v, ShortVec);
+#endif
   __builtin_memcpy(to, &narrow, sizeof narrow);
 }
 
 inline void store_integers(int8_t* to, IntVec v) {
+#if defined(__AVX512F__)
+  const __m128i narrow = _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(v));
+#else
   const auto narrow = __builtin_convertvector(v, ByteVec);
+#endif
   __builtin_memcpy(to, &narrow, sizeof narrow);
 }
 
@@ -175,7 +183,12 @@ inline HalfWordVec to_bf16(Vec v) {
   const WordVec rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const WordVec quiet = (bits >> 16) | 0x40U;
   const auto is_nan = reinterpret_cast<WordVec>((bits & 0x7fffffffU) > 0x7f800000U);
-  return __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), HalfWordVec);
+  const WordVec result = (is_nan & quiet) | (~is_nan & rounded);
+#if defined(__AVX512F__)
+  return reinterpret_cast<HalfWordVec>(_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(result)));
+#else
+  return __builtin_convertvector(result, HalfWordVec);
+#endif
 }
 
 inline HalfWordVec to_f16(Vec v) {
