@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kMaxJsonBytes = uint64_t{16} << 20;
 
 // Members of a JSON object. Absent and null are the same, as in Transformers.
@@ -77,8 +78,8 @@ class Members {
     std::vector<int32_t> ids;
     if (value == nullptr) return ids;
     for (const json& id : value->is_array() ? *value : json::array({*value})) {
-      if (!id.is_number_unsigned() ||
-          id.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
+      const bool fits = id.is_number_integer() && id >= 0 && id <= kMaxId;
+      if (!fits) {
         fail(std::string("\"") + key + "\" is neither a token id nor a list of them");
       }
       ids.push_back(id.get<int32_t>());

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLabelWidth = 18;
+constexpr int kLabelWidth = 24;
 
 // One line for each member; objects are indented under their name.
 void show_members(const json& object, const std::string& indent, std::ostream& out) {

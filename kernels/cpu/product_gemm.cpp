@@ -5,12 +5,17 @@
 // a time, so that f16 keeps its precision and no copy of the model is made; i8 weights meet
 // activations in eight bits where the processor has 8-bit dot products.
 #include <dnnl.h>
-#include <omp.h>
 
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "support/error.h"
+
+// Of GCC's OpenMP run-time, as its omp.h declares them; Clang has no such header.
+extern "C" {
+int omp_get_max_threads(void);
+void omp_set_num_threads(int threads);
+}
 
 namespace faststream {
 namespace {

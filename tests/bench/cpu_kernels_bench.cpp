@@ -1,0 +1,204 @@
+// Speed of the CPU backend's products on the shapes of a 1.1-billion-parameter Llama (hidden 2048,
+// ffn 8192, 32 heads, 8 KV heads), of attention and of the other operations of a layer.
+//
+//   cpu-kernels-bench [--benchmark_filter=linear/int8] [--benchmark_repetitions=5]
+//
+// "GB/s" counts weights once; "GOP/s" two operations for each weight and row. The ceilings are in
+// tests/bench/RESULTS.md. Weights rotate among copies that exceed the caches together, as the
+// layers of a model do.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "support/thread_pool.h"
+
+namespace faststream {
+namespace {
+
+constexpr size_t kWorkingSet = size_t{256} << 20;
+
+struct Shape {
+  const char* name;
+  int64_t out;
+  int64_t in;
+};
+
+constexpr Shape kQkv{"qkv", 3072, 2048};
+constexpr Shape kAttentionOut{"attention_out", 2048, 2048};
+constexpr Shape kGateUp{"gate_up", 16384, 2048};
+constexpr Shape kDown{"down", 2048, 8192};
+constexpr Shape kOutput{"output", 32000, 2048};
+
+Backend& backend() {
+  static const std::unique_ptr<Backend> instance = make_cpu_backend(available_threads());
+  return *instance;
+}
+
+/// Copies of a weight matrix, at least kWorkingSet in all.
+class Weights {
+ public:
+  Weights(DType dtype, const Shape& shape)
+      : bytes_(static_cast<size_t>(shape.out * shape.in) * dtype_size(dtype)),
+        copies_(std::max<size_t>(1, (kWorkingSet + bytes_ - 1) / bytes_)),
+        memory_(backend().allocate(bytes_ * copies_)),
+        scales_(static_cast<size_t>(shape.out), 0.001F) {
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> uniform(-0.05F, 0.05F);
+    // A short random pattern suffices: the speed does not depend on values, but denormals would
+    // slow.
+    std::vector<std::byte> pattern(size_t{4096} * dtype_size(dtype));
+    for (size_t i = 0; i < 4096; ++i) {
+      if (dtype == DType::i8) {
+        pattern[i] = static_cast<std::byte>(static_cast<int8_t>(uniform(random) * 2000));
+      } else {
+        store_float(pattern.data(), dtype, i, uniform(random));
+      }
+    }
+    for (size_t at = 0; at < bytes_ * copies_; at += pattern.size()) {
+      std::memcpy(memory_.get() + at, pattern.data(),
+                  std::min(pattern.size(), bytes_ * copies_ - at));
+    }
+    weight_.dtype = dtype;
+    weight_.rows = shape.out;
+    weight_.cols = shape.in;
+    weight_.scales = dtype == DType::i8 ? scales_.data() : nullptr;
+  }
+
+  /// The next copy.
+  const Weight& next() {
+    weight_.data = memory_.get() + bytes_ * (turn_++ % copies_);
+    return weight_;
+  }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+  size_t copies_;
+  Buffer memory_;
+  std::vector<float> scales_;
+  Weight weight_;
+  size_t turn_ = 0;
+};
+
+std::vector<float> random_values(int64_t count) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = normal(random);
+  }
+  return values;
+}
+
+void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64_t rows,
+                 bool gated) {
+  Weights weights(dtype, shape);
+  const int64_t n = gated ? shape.out / 2 : shape.out;
+  std::vector<float> x = random_values(rows * shape.in);
+  std::vector<float> out(static_cast<size_t>(rows * n));
+  const Matrix input(x.data(), DType::f32, rows, shape.in);
+  const Matrix output(out.data(), DType::f32, rows, n);
+  for (auto _ : state) {
+    if (gated) {
+      backend().gated_linear(input, weights.next(), Activation::silu, output);
+    } else {
+      backend().linear(input, weights.next(), nullptr, LinearOutput::store, output);
+    }
+  }
+  const auto count = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = benchmark::Counter(count * static_cast<double>(weights.bytes()) * 1e-9,
+                                              benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] = benchmark::Counter(
+      count * 2e-9 * static_cast<double>(shape.out * shape.in * rows), benchmark::Counter::kIsRate);
+}
+
+/// One sequence of `tokens` queries at the end of a context of `context` positions.
+void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t context) {
+  constexpr int32_t kHeads = 32;
+  constexpr int32_t kKvHeads = 8;
+  constexpr int32_t kDim = 64;
+  const int32_t n_pages = (context + kPageTokens - 1) / kPageTokens;
+  Batch batch;
+  batch.query_start = {0, tokens};
+  batch.kv_len = {context};
+  batch.max_pages = n_pages;
+  for (int32_t p = 0; p < n_pages; ++p) {
+    batch.page_table.push_back(p);
+  }
+  for (int32_t t = 0; t < tokens; ++t) {
+    batch.tokens.push_back(0);
+    batch.positions.push_back(context - tokens + t);
+    batch.sequence_of.push_back(0);
+  }
+  const int64_t cache = int64_t{n_pages} * kKvHeads * kPageTokens * kDim;
+  const std::vector<float> values = random_values(cache);
+  const size_t bytes = static_cast<size_t>(cache) * dtype_size(dtype);
+  const Buffer k = backend().allocate(bytes);
+  const Buffer v = backend().allocate(bytes);
+  for (int64_t i = 0; i < cache; ++i) {
+    store_float(k.get(), dtype, static_cast<size_t>(i), values[static_cast<size_t>(i)]);
+    store_float(v.get(), dtype, static_cast<size_t>(i), values[static_cast<size_t>(i)]);
+  }
+  std::vector<float> q = random_values(int64_t{tokens} * kHeads * kDim);
+  std::vector<float> out(q.size());
+  const KvLayer kv{k.get(), v.get(), dtype, n_pages, kKvHeads, kDim};
+  const BatchView view = backend().upload(batch);
+  for (auto _ : state) {
+    backend().attention(view, {q.data(), DType::f32, tokens, kHeads * kDim}, kv, 0.125F,
+                        {out.data(), DType::f32, tokens, kHeads * kDim});
+  }
+  const double pairs = tokens * (context - (tokens - 1) / 2.0);
+  state.counters["GOP/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 4e-9 * pairs * kHeads * kDim,
+                         benchmark::Counter::kIsRate);
+}
+
+void register_all() {
+  for (const DType dtype : {DType::i8, DType::bf16, DType::f16, DType::f32}) {
+    for (const Shape& shape : {kQkv, kAttentionOut, kGateUp, kDown, kOutput}) {
+      for (const int64_t rows : {1, 4, 16, 256}) {
+        const bool gated = shape.name == kGateUp.name;
+        const std::string name = "linear/" + std::string(dtype_name(dtype)) + "/" + shape.name +
+                                 "/rows:" + std::to_string(rows);
+        benchmark::RegisterBenchmark(
+            name.c_str(),
+            [=](benchmark::State& state) { run_product(state, dtype, shape, rows, gated); })
+            ->UseRealTime()
+            ->MinTime(0.2);
+      }
+    }
+  }
+  struct Attention {
+    int32_t tokens;
+    int32_t context;
+  };
+  for (const auto& [tokens, context] :
+       std::vector<Attention>{{1, 256}, {1, 2048}, {256, 256}, {2048, 2048}}) {
+    const std::string name =
+        "attention/bf16/tokens:" + std::to_string(tokens) + "/context:" + std::to_string(context);
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [n = tokens, c = context](benchmark::State& state) {
+                                   run_attention(state, DType::bf16, n, c);
+                                 })
+        ->UseRealTime()
+        ->MinTime(0.2);
+  }
+}
+
+}  // namespace
+}  // namespace faststream
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  faststream::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,269 @@
+#include "convert/hf_llama.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint_files.h"
+#include "file_helpers.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+// tiny_config() with some members replaced; null removes.
+json config_with(const json& changes) {
+  json config = tiny_config();
+  config.merge_patch(changes);
+  return config;
+}
+
+ModelConfig parse(const json& config) { return llama_config_from_hf(config, "config.json"); }
+
+std::string error_with(const json& changes) {
+  return error_of([&] { parse(config_with(changes)); });
+}
+
+TEST(HfLlama, ReadsTheShape) {
+  const ModelConfig config = parse(tiny_config());
+  EXPECT_EQ(config.n_layers, 2);
+  EXPECT_EQ(config.hidden, 16);
+  EXPECT_EQ(config.n_heads, 4);
+  EXPECT_EQ(config.n_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 4);
+  EXPECT_EQ(config.ffn_hidden, 24);
+  EXPECT_EQ(config.vocab, kTinyVocab);
+  EXPECT_EQ(config.max_context, 64);
+  EXPECT_EQ(config.norm_eps, 1e-5F);
+  EXPECT_FALSE(config.tied_output);
+  EXPECT_FALSE(config.attention_bias);
+}
+
+TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
+  const json config = config_with({{"num_key_value_heads", nullptr},
+                                   {"max_position_embeddings", nullptr},
+                                   {"rms_norm_eps", nullptr},
+                                   {"tie_word_embeddings", nullptr},
+                                   {"rope_theta", nullptr},
+                                   {"hidden_act", nullptr}});
+  const ModelConfig model = parse(config);
+  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_EQ(model.max_context, 2048);
+  EXPECT_EQ(model.norm_eps, 1e-6F);
+  EXPECT_EQ(model.rope.theta, 10000.0);
+  EXPECT_FALSE(model.tied_output);
+}
+
+TEST(HfLlama, TakesHeadDimFromTheConfigOrFromTheHiddenSize) {
+  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).head_dim, 6);
+  json config = tiny_config();
+  config["head_dim"] = nullptr;  // as some checkpoints have it
+  EXPECT_EQ(parse(config).head_dim, 4);
+  EXPECT_TRUE(says(error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
+}
+
+TEST(HfLlama, ReadsLinearScalingOfTransformers4And5) {
+  for (const json& changes :
+       {json{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}, {"rope_theta", 5000.0}},
+        json{{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}}, {"rope_theta", 5000}},
+        json{
+            {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5000.0}}},
+            {"rope_theta", nullptr}}}) {
+    const RopeConfig rope = parse(config_with(changes)).rope;
+    EXPECT_EQ(rope.scaling, "linear");
+    EXPECT_EQ(rope.factor, 2.0);
+    EXPECT_EQ(rope.theta, 5000.0);
+  }
+}
+
+TEST(HfLlama, ReadsLlama3ScalingOfTransformers4And5) {
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}};
+  json parameters = scaling;
+  parameters["rope_theta"] = 500000.0;
+  for (const json& changes : {json{{"rope_scaling", scaling}, {"rope_theta", 500000.0}},
+                              json{{"rope_parameters", parameters}, {"rope_theta", nullptr}}}) {
+    const RopeConfig rope = parse(config_with(changes)).rope;
+    EXPECT_EQ(rope.scaling, "llama3");
+    EXPECT_EQ(rope.factor, 8.0);
+    EXPECT_EQ(rope.low_freq_factor, 1.0);
+    EXPECT_EQ(rope.high_freq_factor, 4.0);
+    EXPECT_EQ(rope.original_max_context, 8192);
+    EXPECT_EQ(rope.theta, 500000.0);
+  }
+  json incomplete = scaling;
+  incomplete.erase("low_freq_factor");
+  EXPECT_TRUE(says(error_with({{"rope_scaling", incomplete}}), "rope_scaling", "low_freq_factor"));
+}
+
+TEST(HfLlama, ReadsDefaultRotationOfTransformers5) {
+  const json parameters = {{"rope_type", "default"}, {"rope_theta", 1234.0}};
+  const RopeConfig rope = parse(config_with({{"rope_parameters", parameters}})).rope;
+  EXPECT_EQ(rope.scaling, "none");
+  EXPECT_EQ(rope.theta, 1234.0);
+}
+
+TEST(HfLlama, RefusesWhatItCannotRun) {
+  EXPECT_TRUE(says(error_with({{"model_type", "gpt2"}}), "config.json", "\"gpt2\"", "llama"));
+  EXPECT_TRUE(says(error_with({{"model_type", nullptr}}), "model type"));
+  EXPECT_TRUE(says(error_with({{"hidden_act", "gelu"}}), "gelu", "silu"));
+  EXPECT_TRUE(says(error_with({{"mlp_bias", true}}), "mlp_bias"));
+  EXPECT_TRUE(says(error_with({{"quantization_config", {{"bits", 4}}}}), "already quantized"));
+  EXPECT_TRUE(says(error_with({{"partial_rotary_factor", 0.5}}), "partial"));
+  for (const char* type : {"dynamic", "yarn", "longrope"}) {
+    EXPECT_TRUE(says(error_with({{"rope_scaling", {{"type", type}, {"factor", 2}}}}), type,
+                     "not supported"));
+  }
+  EXPECT_TRUE(says(error_with({{"rope_scaling", {{"factor", 2}}}}), "rope_type"));
+  EXPECT_TRUE(says(error_with({{"rope_scaling", "linear"}}), "not a JSON object"));
+}
+
+TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "vocab_size"}) {
+    EXPECT_TRUE(says(error_with({{key, nullptr}}), key, "missing"));
+    EXPECT_TRUE(says(error_with({{key, "many"}}), key, "not a whole number"));
+    EXPECT_TRUE(says(error_with({{key, 1.5}}), key, "not a whole number"));
+    EXPECT_TRUE(says(error_with({{key, UINT64_MAX}}), key, "not a whole number"));
+    EXPECT_TRUE(says(error_with({{key, 0}}), "config.json")) << key;
+    EXPECT_TRUE(says(error_with({{key, -4}}), "config.json")) << key;
+    EXPECT_TRUE(says(error_with({{key, INT64_MAX}}), "config.json")) << key;
+  }
+  EXPECT_TRUE(says(error_with({{"num_key_value_heads", 3}}), "multiple"));
+  EXPECT_TRUE(says(error_with({{"rms_norm_eps", "small"}}), "rms_norm_eps"));
+  EXPECT_TRUE(says(error_with({{"tie_word_embeddings", 1}}), "tie_word_embeddings"));
+  EXPECT_TRUE(says(error_with({{"rope_theta", -1.0}}), "theta"));
+}
+
+TEST(HfLlama, TakesTokenIdsFromTheConfigs) {
+  const auto ids = [](const json& config, const json& generation, const json& tokenizer) {
+    return tokenizer_config_from_hf(config, generation, tokenizer, "folder");
+  };
+  const json none = json::object();
+  TokenizerConfig plain = ids({{"bos_token_id", 5}, {"eos_token_id", 6}}, none, none);
+  EXPECT_EQ(plain.bos, 5);
+  EXPECT_EQ(plain.eos, std::vector<int32_t>{6});
+  EXPECT_TRUE(plain.add_bos);
+  EXPECT_FALSE(plain.add_eos);
+
+  TokenizerConfig listed = ids({{"eos_token_id", {6, 7}}}, none, {{"add_bos_token", false}});
+  EXPECT_EQ(listed.bos, 1);  // LlamaConfig's default
+  EXPECT_EQ(listed.eos, (std::vector<int32_t>{6, 7}));
+  EXPECT_FALSE(listed.add_bos);
+
+  TokenizerConfig generated = ids({{"eos_token_id", 6}}, {{"eos_token_id", {8, 9}}}, none);
+  EXPECT_EQ(generated.eos, (std::vector<int32_t>{8, 9}));
+
+  TokenizerConfig nothing = ids({{"bos_token_id", nullptr}, {"eos_token_id", nullptr}}, none, none);
+  EXPECT_FALSE(nothing.bos.has_value());
+  EXPECT_TRUE(nothing.eos.empty());
+
+  EXPECT_TRUE(says(error_of([&] { ids({{"eos_token_id", "x"}}, none, none); }), "eos_token_id"));
+  EXPECT_TRUE(says(error_of([&] { ids({{"bos_token_id", -1}}, none, none); }), "bos_token_id"));
+}
+
+class HfFolder : public testing::Test {
+ protected:
+  void write(const json& config, const TestTensors& tensors) {
+    write_hf_folder(folder_.path(), config, tensors);
+  }
+  [[nodiscard]] SourceModel open() const { return open_source_model(folder_.path(), std::nullopt); }
+  [[nodiscard]] std::string open_error() const {
+    return error_of([&] { static_cast<void>(open()); });
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(HfFolder, TakesTheTypeOfTheTensors) {
+  write(config_with({{"torch_dtype", "float32"}}), tiny_tensors(DType::f16));
+  EXPECT_EQ(open().config.weights, DType::f16);
+}
+
+TEST_F(HfFolder, ReadsTheChatTemplate) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  EXPECT_FALSE(open().chat_template.has_value());
+  write_bytes(folder_ / "tokenizer_config.json", R"({"chat_template": "A"})");
+  EXPECT_EQ(open().chat_template, "A");
+  write_bytes(folder_ / "tokenizer_config.json",
+              R"({"chat_template": [{"name": "tool_use", "template": "T"},
+                                    {"name": "default", "template": "D"}]})");
+  EXPECT_EQ(open().chat_template, "D");
+  write_bytes(folder_ / "chat_template.jinja", "J");
+  EXPECT_EQ(open().chat_template, "J");
+}
+
+TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
+  EXPECT_TRUE(says(open_error(), "no config.json"));
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "config.json", "hello");
+  EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
+  write_bytes(folder_ / "config.json", "");
+  EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
+}
+
+TEST_F(HfFolder, RefusesAMissingTensorAndAWrongShape) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors.erase("model.layers.1.mlp.up_proj.weight");
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.layers.1.mlp.up_proj.weight\"", "missing"));
+  tensors = tiny_tensors(DType::f32);
+  tensors["model.norm.weight"].shape = {4, 4};
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.norm.weight\"", "[4, 4]", "[16]"));
+}
+
+TEST_F(HfFolder, RefusesTensorsThatTheModelDoesNotHave) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {DType::f32, {2}, {1, 2}};
+  write(tiny_config(), tensors);
+  EXPECT_EQ(open_error(), "");
+  tensors["model.layers.0.self_attn.q_proj.bias"] = {DType::f32, {16}, random_values(16, 1)};
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.layers.0.self_attn.q_proj.bias\"", "no place"));
+}
+
+TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.tied_output);
+  tensors.erase("lm_head.weight");
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.tied_output);
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"lm_head.weight\"", "missing"));
+}
+
+TEST_F(HfFolder, NeedsATokenizerThatFits) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "tokenizer.model", tiny_tokenizer(kTinyVocab + 1));
+  EXPECT_TRUE(says(open_error(), "tokenizer", "21", "20", "--tokenizer"));
+  write_bytes(folder_ / "tokenizer.model", "not a tokenizer");
+  EXPECT_TRUE(says(open_error(), "tokenizer"));
+  write_bytes(folder_ / "tokenizer.model", "");
+  EXPECT_TRUE(says(open_error(), "tokenizer.model", "empty"));
+  std::filesystem::remove(folder_ / "tokenizer.model");
+  EXPECT_TRUE(says(open_error(), "tokenizer.model", "--tokenizer FILE"));
+  write_bytes(folder_ / "tokenizer.json", "{}");
+  EXPECT_TRUE(says(open_error(), "does not read tokenizer.json", "--tokenizer FILE"));
+  write_bytes(folder_ / "other.model", tiny_tokenizer(10));
+  EXPECT_EQ(error_of([&] { open_source_model(folder_.path(), folder_ / "other.model"); }), "");
+}
+
+TEST(SourceModel, RefusesPathsThatAreNoCheckpoint) {
+  const TemporaryFolder folder;
+  const auto error = [](const std::filesystem::path& path) {
+    return error_of([&] { open_source_model(path, std::nullopt); });
+  };
+  EXPECT_TRUE(says(error(folder / "none"), "none", "no such checkpoint"));
+  write_bytes(folder / "w.safetensors", "x");
+  EXPECT_TRUE(says(error(folder / "w.safetensors"), "give the folder"));
+  write_bytes(folder / "text.txt", std::string(1000, 'x'));
+  EXPECT_TRUE(says(error(folder / "text.txt"), "text.txt", "neither a folder nor a llama2.c"));
+  write_bytes(folder / "empty", "");
+  EXPECT_TRUE(says(error(folder / "empty"), "is empty"));
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,335 @@
+#include "convert/pipeline.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+#include "checkpoint_files.h"
+#include "convert/show.h"
+#include "file_helpers.h"
+#include "model_file/model_file.h"
+
+namespace faststream {
+namespace {
+
+class Pipeline : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(folder_ / "model");
+    write(tiny_tensors(DType::f32));
+    options_.checkpoint = folder_ / "model";
+    options_.output = folder_ / "m.bin";
+    options_.threads = 2;
+  }
+  void write(const TestTensors& tensors, const nlohmann::json& config = tiny_config()) {
+    write_hf_folder(folder_ / "model", config, tensors);
+  }
+  ModelFile convert() {
+    convert_checkpoint(options_);
+    return ModelFile::open(options_.output);
+  }
+  std::string convert_error() {
+    return error_of([&] { convert_checkpoint(options_); });
+  }
+  // All numbers of a tensor, INT8 ones with their scales applied.
+  static std::vector<float> values(const ModelFile& file, const std::string& name) {
+    const TensorInfo& tensor = *file.find(name);
+    std::vector<float> values(tensor.bytes / dtype_size(tensor.dtype));
+    const auto cols = static_cast<size_t>(tensor.shape.size() == 2 ? tensor.shape[1] : 1);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = load_as_float(file.bytes(tensor).data(), tensor.dtype, i);
+      if (tensor.dtype == DType::i8) values[i] *= scale(file, name, i / cols);
+    }
+    return values;
+  }
+  static float scale(const ModelFile& file, const std::string& name, size_t row) {
+    return load_as_float(file.bytes(*file.find(name + ".scales")).data(), DType::f32, row);
+  }
+  static std::vector<float> joined(const TestTensors& tensors,
+                                   const std::vector<std::string>& names) {
+    std::vector<float> all;
+    for (const std::string& name : names) {
+      const std::vector<float>& part = tensors.at(name).values;
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+  TemporaryFolder folder_;
+  ConvertOptions options_;
+};
+
+const std::vector<std::string> kQkv = {"model.layers.1.self_attn.q_proj.weight",
+                                       "model.layers.1.self_attn.k_proj.weight",
+                                       "model.layers.1.self_attn.v_proj.weight"};
+const std::vector<std::string> kGateUp = {"model.layers.0.mlp.gate_proj.weight",
+                                          "model.layers.0.mlp.up_proj.weight"};
+
+TEST_F(Pipeline, KeepsTheCheckpointsTypeAndValues) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    TestTensors tensors = tiny_tensors(type);
+    for (auto& [name, tensor] : tensors) {  // what the type can hold
+      for (float& value : tensor.values) {
+        float stored = 0;
+        store_float(&stored, type, 0, value);
+        value = load_as_float(&stored, type, 0);
+      }
+    }
+    write(tensors);
+    options_.force = true;
+    const ModelFile file = convert();
+    EXPECT_EQ(file.find("layers.1.attention_qkv")->dtype, type);
+    EXPECT_EQ(file.find("output_norm")->dtype, DType::f32);
+    EXPECT_EQ(values(file, "layers.1.attention_qkv"), joined(tensors, kQkv));
+    EXPECT_EQ(values(file, "layers.0.ffn_gate_up"), joined(tensors, kGateUp));
+    EXPECT_EQ(values(file, "embedding"), tensors["model.embed_tokens.weight"].values);
+    EXPECT_EQ(values(file, "output"), tensors["lm_head.weight"].values);
+    EXPECT_EQ(values(file, "output_norm"), tensors["model.norm.weight"].values);
+  }
+}
+
+TEST_F(Pipeline, WritesExactlyTheTensorsOfThePlan) {
+  for (const DType type : {DType::f32, DType::bf16, DType::i8}) {
+    options_.dtype = type;
+    options_.force = true;
+    const ModelFile file = convert();
+    const ModelConfig config = config_from_json(file.header()["model"], "test");
+    const std::vector<TensorPlan> plan = tensor_plan(config);
+    ASSERT_EQ(file.tensors().size(), plan.size() + 1);
+    EXPECT_EQ(file.tensors()[0].name, "tokenizer");
+    EXPECT_EQ(file.tensors()[0].dtype, DType::u8);
+    for (size_t i = 0; i < plan.size(); ++i) {
+      EXPECT_EQ(file.tensors()[i + 1].name, plan[i].name);
+      EXPECT_EQ(file.tensors()[i + 1].dtype, plan[i].dtype);
+      EXPECT_EQ(file.tensors()[i + 1].shape, plan[i].shape);
+    }
+    EXPECT_NO_THROW(file.verify());
+  }
+}
+
+TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
+  options_.dtype = DType::i8;
+  const ConvertReport report = convert_checkpoint(options_);
+  const ModelFile file = ModelFile::open(options_.output);
+  const std::vector<float> original = joined(tiny_tensors(DType::f32), kQkv);
+  const std::vector<float> restored = values(file, "layers.1.attention_qkv");
+  ASSERT_EQ(restored.size(), original.size());
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < original.size(); ++i) {
+    const float half = scale(file, "layers.1.attention_qkv", i / 16) / 2;
+    EXPECT_LE(std::abs(restored[i] - original[i]), half * (1 + 1e-5F)) << i;
+    error += std::pow(restored[i] - original[i], 2);
+    norm += std::pow(original[i], 2);
+  }
+  ASSERT_EQ(report.errors.size(), 9U);  // four matrices in each of two layers, and the output
+  EXPECT_EQ(report.errors[4].tensor, "layers.1.attention_qkv");
+  EXPECT_NEAR(report.errors[4].relative, std::sqrt(error / norm), 1e-5);
+  std::ostringstream summary;
+  print_report(report, summary);
+  EXPECT_NE(summary.str().find("worst"), std::string::npos);
+  EXPECT_NE(summary.str().find(std::max_element(report.errors.begin(), report.errors.end(),
+                                                [](const auto& a, const auto& b) {
+                                                  return a.relative < b.relative;
+                                                })
+                                   ->tensor),
+            std::string::npos);
+}
+
+TEST_F(Pipeline, ChoosesTypesForInt8) {
+  ModelConfig source;
+  source.weights = source.embedding = source.output = DType::f32;
+  source.tied_output = true;
+  options_.dtype = DType::i8;
+  ModelConfig target = target_config(source, options_);
+  EXPECT_EQ(target.weights, DType::i8);
+  EXPECT_EQ(target.embedding, DType::bf16);
+  EXPECT_EQ(target.output, DType::i8);
+  EXPECT_FALSE(target.tied_output);
+  source.weights = source.embedding = source.output = DType::f16;
+  options_.keep_output = true;
+  target = target_config(source, options_);
+  EXPECT_EQ(target.embedding, DType::f16);
+  EXPECT_EQ(target.output, DType::f16);
+  EXPECT_TRUE(target.tied_output);
+  options_.dtype = DType::bf16;
+  EXPECT_THROW(target_config(source, options_), UsageError);
+}
+
+TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
+  TestTensors tensors = tiny_tensors(DType::bf16);
+  tensors.erase("lm_head.weight");
+  nlohmann::json config = tiny_config();
+  config["tie_word_embeddings"] = true;
+  write(tensors, config);
+  options_.dtype = DType::i8;
+  const ModelFile file = convert();
+  EXPECT_EQ(file.header()["model"]["tied_output"], false);
+  const std::vector<float> embedding = values(file, "embedding");
+  const std::vector<float> output = values(file, "output");
+  for (size_t i = 0; i < output.size(); ++i) {
+    EXPECT_NEAR(output[i], embedding[i], scale(file, "output", i / 16) * 0.51F);
+  }
+  options_.force = true;
+  options_.keep_output = true;
+  const ModelFile kept = convert();
+  EXPECT_EQ(kept.header()["model"]["tied_output"], true);
+  EXPECT_EQ(kept.find("output"), nullptr);
+}
+
+TEST_F(Pipeline, JoinsBiases) {
+  TestTensors tensors = tiny_tensors(DType::f16);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    tensors[layer + "self_attn.q_proj.bias"] = {DType::f16, {16}, std::vector<float>(16, 1)};
+    tensors[layer + "self_attn.k_proj.bias"] = {DType::f16, {8}, std::vector<float>(8, 2)};
+    tensors[layer + "self_attn.v_proj.bias"] = {DType::f16, {8}, std::vector<float>(8, 3)};
+    tensors[layer + "self_attn.o_proj.bias"] = {DType::f16, {16}, std::vector<float>(16, 4)};
+  }
+  nlohmann::json config = tiny_config();
+  config["attention_bias"] = true;
+  write(tensors, config);
+  const ModelFile file = convert();
+  std::vector<float> expected(16, 1);
+  expected.resize(24, 2);
+  expected.resize(32, 3);
+  EXPECT_EQ(values(file, "layers.0.attention_qkv_bias"), expected);
+  EXPECT_EQ(values(file, "layers.1.attention_out_bias"), std::vector<float>(16, 4));
+}
+
+TEST_F(Pipeline, WritesTheSameBytesWithAnyNumberOfThreads) {
+  options_.dtype = DType::i8;
+  options_.threads = 1;
+  convert_checkpoint(options_);
+  const std::string one = read_bytes(options_.output);
+  options_.force = true;
+  options_.threads = 5;
+  convert_checkpoint(options_);
+  EXPECT_EQ(read_bytes(options_.output), one);
+}
+
+TEST_F(Pipeline, StreamsTensorsOfManyBlocks) {
+  nlohmann::json config = tiny_config();
+  const int64_t vocab = 70000;  // times 16: several blocks of rows on two threads
+  config["vocab_size"] = vocab;
+  TestTensors tensors = tiny_tensors(DType::bf16);
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+    tensors[name].shape[0] = vocab;
+    tensors[name].values.resize(static_cast<size_t>(vocab) * 16);
+    for (size_t i = 0; i < tensors[name].values.size(); ++i) {
+      tensors[name].values[i] = static_cast<float>(i % 251);  // exact in bf16
+    }
+  }
+  write(tensors, config);
+  const ModelFile file = convert();
+  EXPECT_EQ(values(file, "embedding"), tensors["model.embed_tokens.weight"].values);
+  EXPECT_EQ(values(file, "output"), tensors["lm_head.weight"].values);
+  EXPECT_NO_THROW(file.verify());
+}
+
+TEST_F(Pipeline, PutsTokenizerTemplateAndProvenanceIntoTheHeader) {
+  write_bytes(folder_ / "model" / "chat_template.jinja", "{{ messages }}");
+  options_.dtype = DType::i8;
+  options_.checkpoint = (folder_ / "model").string() + "/";
+  const ModelFile file = convert();
+  EXPECT_EQ(file.header()["chat_template"], "{{ messages }}");
+  EXPECT_EQ(file.header()["provenance"]["source"], "model");
+  EXPECT_EQ(file.header()["quantization"]["type"], "int8");
+  EXPECT_EQ(file.header()["tokenizer"]["bos"], 1);
+  const auto bytes = file.bytes(*file.find("tokenizer"));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+            tiny_tokenizer(kTinyVocab));
+}
+
+TEST_F(Pipeline, RefusesNanAndInfinityAndNamesTheTensor) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    for (const char* name : {"model.layers.1.mlp.down_proj.weight", "model.norm.weight"}) {
+      TestTensors tensors = tiny_tensors(DType::f32);
+      tensors[name].values[7] = bad;
+      write(tensors);
+      for (const DType type : {DType::f32, DType::bf16, DType::i8}) {
+        options_.dtype = type;
+        EXPECT_TRUE(says(convert_error(), "model.safetensors", name, "NaN or infinity"));
+        EXPECT_EQ(folder_.entries(), 1U);
+      }
+    }
+  }
+}
+
+TEST_F(Pipeline, RefusesValuesThatF16CannotHold) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["lm_head.weight"].values[3] = 70000;
+  write(tensors);
+  options_.dtype = DType::f16;
+  EXPECT_TRUE(says(convert_error(), "\"lm_head.weight\"", "70000", "f16"));
+  EXPECT_EQ(folder_.entries(), 1U);
+  options_.dtype = DType::bf16;
+  EXPECT_EQ(convert_error(), "");
+}
+
+TEST_F(Pipeline, RefusesToOverwriteWithoutForce) {
+  write_bytes(folder_ / "m.bin", "precious");
+  EXPECT_TRUE(says(convert_error(), "m.bin", "already exists", "--force"));
+  EXPECT_EQ(read_bytes(folder_ / "m.bin"), "precious");
+  options_.force = true;
+  EXPECT_EQ(convert_error(), "");
+  EXPECT_NO_THROW(ModelFile::open(options_.output));
+}
+
+TEST_F(Pipeline, NeverOverwritesTheCheckpoint) {
+  write_bytes(folder_ / "source.bin", std::string(100, 'x'));
+  options_.checkpoint = options_.output = folder_ / "source.bin";
+  options_.force = true;
+  EXPECT_TRUE(says(convert_error(), "is the checkpoint itself"));
+}
+
+TEST_F(Pipeline, LeavesNothingWhenItIsInterrupted) {
+  struct Stop {};
+  options_.check_interrupted = [] { throw Stop(); };
+  EXPECT_THROW(convert_checkpoint(options_), Stop);
+  EXPECT_EQ(folder_.entries(), 1U);
+}
+
+TEST_F(Pipeline, LeavesNothingWhenTheDiskIsFull) {
+  ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit tight = before;
+  tight.rlim_cur = 20000;
+  ::setrlimit(RLIMIT_FSIZE, &tight);
+  const std::string message = convert_error();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(says(message, "m.bin", "disk is full"));
+  EXPECT_EQ(folder_.entries(), 1U);
+}
+
+TEST_F(Pipeline, ShowsWhatIsInAFile) {
+  options_.dtype = DType::i8;
+  convert_checkpoint(options_);
+  std::ostringstream out;
+  show_model_file(options_.output, out);
+  for (const char* text : {"hidden", "vocab", "tokenizer", "layers.1.ffn_down.scales", "int8",
+                           "[16, 24]", "bf16", "checksum"}) {
+    EXPECT_NE(out.str().find(text), std::string::npos) << text;
+  }
+}
+
+TEST_F(Pipeline, VerifiesEveryByteOfTheTensors) {
+  convert_checkpoint(options_);
+  std::ostringstream out;
+  verify_model_file(options_.output, out);
+  EXPECT_NE(out.str().find("match"), std::string::npos);
+  std::string bytes = read_bytes(options_.output);
+  bytes.back() ^= 1;
+  write_bytes(options_.output, bytes);
+  EXPECT_TRUE(
+      says(error_of([&] { verify_model_file(options_.output, out); }), "\"output\"", "checksum"));
+}
+
+}  // namespace
+}  // namespace faststream
