@@ -235,7 +235,9 @@ TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
   for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     const DType act = backend_->activation_dtype(weight_type);
     const double rounding = unit_roundoff(act);
-    for (const auto& [inputs, n] : kShapes) {
+    for (const auto& shape : kShapes) {
+      const int64_t inputs = shape.first;
+      const int64_t n = shape.second;
       for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
         const HostTensor x = random_tensor(random_, act, rows, inputs);
         const WeightCase weight = random_weight(weight_type, 2 * n, inputs);
