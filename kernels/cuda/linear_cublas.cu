@@ -34,16 +34,20 @@ __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   float largest = 0;
+  int has_nan = 0;
 #pragma unroll 4
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    largest = fmaxf(largest, fabsf(to_float(x[c])));
+    const float value = to_float(x[c]);
+    largest = fmaxf(largest, fabsf(value));
+    has_nan |= isnan(value) ? 1 : 0;
   }
   largest = warp_max(largest);
   if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
-  __syncthreads();
+  has_nan = __syncthreads_or(has_nan);
   for (const float other : warp_maxima) largest = fmaxf(largest, other);
 
-  const float scale = largest / 127.0F;
+  // No byte can say NaN or infinity: the row's scale does.
+  const float scale = has_nan != 0 ? NAN : largest / 127.0F;
   const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 #pragma unroll 4

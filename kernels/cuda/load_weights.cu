@@ -57,13 +57,16 @@ class Upload {
     running_ = n_threads;
     for (int i = 0; i < n_threads; ++i) threads.emplace_back([this] { work(); });
     std::unique_lock lock(mutex_);
-    while (running_ > 0) {
-      changed_.wait(lock);
-      const size_t done = done_;
-      if (!progress) continue;
+    size_t reported = 0;
+    for (bool finished = false; !finished;) {
+      changed_.wait(lock, [&] { return done_ != reported || running_ == 0; });
+      finished = running_ == 0;
+      if (done_ == reported) continue;
+      reported = done_;
+      if (!progress || failure_) continue;
       lock.unlock();
       try {
-        progress(done);
+        progress(reported);
       } catch (...) {
         fail(std::current_exception());
       }
@@ -92,7 +95,7 @@ class Upload {
 
   void transfer() {
     cuda_check(cudaSetDevice(device_), "loading weights");
-    // The stream is destroyed last: the buffers must outlive its copies, which finish() awaits.
+    // The copies must end before their buffers do: finish() awaits them, or else the handler below.
     std::array<Slot, 2> slots;
     const Stream stream = make_stream();
     for (Slot& slot : slots) {

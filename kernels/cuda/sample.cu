@@ -197,13 +197,25 @@ __device__ void select(const float* logits, int vocab, int k, uint64_t* keys) {
       if (bin >= 0 && thread % kWarp == leader) atomicAdd(&histogram[bin], __popc(peers));
     }
     __syncthreads();
-    if (thread == 0) {
-      int bin = 255;
-      int larger = 0;
-      while (larger + histogram[bin] < wanted) larger += histogram[bin--];
-      digit = bin;
-      above = larger;
-      count = histogram[bin];
+    if (thread < kWarp) {
+      // Each lane owns eight bins, from the top; the lane that reaches `wanted` walks its own.
+      constexpr int kBins = 256 / kWarp;
+      const int top = 255 - thread * kBins;
+      int reached = 0;
+      for (int i = 0; i < kBins; ++i) reached += histogram[top - i];
+      const int own = reached;
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int before = __shfl_up_sync(kAllLanes, reached, step);
+        if (thread >= step) reached += before;
+      }
+      int larger = reached - own;
+      if (larger < wanted && wanted <= reached) {
+        int bin = top;
+        while (larger + histogram[bin] < wanted) larger += histogram[bin--];
+        digit = bin;
+        above = larger;
+        count = histogram[bin];
+      }
     }
     __syncthreads();
     prefix |= static_cast<uint64_t>(digit) << shift;

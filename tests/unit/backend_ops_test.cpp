@@ -42,35 +42,37 @@ class BackendOps : public BackendTest {
     return out.fetch();
   }
 
-  /// Bounds of a product's error, [rows, outputs]: float32 sums, whose roundings add up like a
-  /// random walk (four deviations, of the sum of magnitudes); and, where the backend may quantize
-  /// rows of x, uniform errors of up to half a step of max|x| / 127 in every x (six deviations).
-  HostTensor product_bounds(const HostTensor& x, const WeightCase& weight) {
-    WeightCase magnitudes = weight;
-    WeightCase squares = weight;
-    magnitudes.values = weight.values.map(DType::f32, [](float v) { return std::abs(v); });
-    squares.values = weight.values.map(DType::f32, [](float v) { return v * v; });
-    const HostTensor x_magnitudes = x.map(DType::f32, [](float v) { return std::abs(v); });
+  /// Bounds of a product's error, [rows, outputs]. Independent roundings add up like a random walk:
+  /// - float32 sums: four deviations, of the sum of magnitudes;
+  /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
+  ///   relative errors that are uniform within the unit roundoff;
+  /// - x beside i8 weights, which a backend may quantize by row, to eight bits where there are
+  /// several
+  ///   rows, to sixteen for a single one: six deviations of errors uniform within half a step.
+  static HostTensor product_bounds(const HostTensor& x, const WeightCase& weight) {
+    const DType type = weight.values.dtype;
+    const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
     HostTensor bounds(DType::f32, x.rows, weight.values.rows);
-    const bool quantized = weight.values.dtype == DType::i8 && x.rows > 1;
-    std::vector<double> norms(static_cast<size_t>(weight.values.rows));
-    for (int64_t o = 0; o < weight.values.rows; ++o) {
-      double sum = 0;
-      for (int64_t c = 0; c < x.cols; ++c) sum += squares.values.at(o, c);
-      norms[static_cast<size_t>(o)] = std::sqrt(sum);
-    }
     for (int64_t r = 0; r < x.rows; ++r) {
       float largest = 0;
-      for (int64_t c = 0; c < x.cols; ++c) largest = std::max(largest, x_magnitudes.at(r, c));
+      for (int64_t c = 0; c < x.cols; ++c) largest = std::max(largest, std::abs(x.at(r, c)));
       for (int64_t o = 0; o < weight.values.rows; ++o) {
-        const double scale = weight.values.dtype == DType::i8 ? weight.scales.at(0, o) : 1.0;
-        double sum = 0;
+        double magnitudes = 0;
+        double products_squared = 0;
+        double weights_squared = 0;
         for (int64_t c = 0; c < x.cols; ++c) {
-          sum += double{x_magnitudes.at(r, c)} * magnitudes.values.at(o, c);
+          const double w = weight.values.at(o, c);
+          const double term = x.at(r, c) * w;
+          magnitudes += std::abs(term);
+          products_squared += term * term;
+          weights_squared += w * w;
         }
-        double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * sum * scale;
-        if (quantized) {
-          bound += 6 * norms[static_cast<size_t>(o)] * scale * largest / 127 / std::sqrt(12.0);
+        double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
+        if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
+        if (type == DType::i8) {
+          const double step = largest / (x.rows > 1 ? 127.0 : 32767.0);
+          bound += 6 * step * std::sqrt(weights_squared / 12);
+          bound *= weight.scales.at(0, o);
         }
         bounds.set(r, o, static_cast<float>(bound + 1e-30));
       }
@@ -94,19 +96,15 @@ class BackendOps : public BackendTest {
     const HostTensor want = product(*reference_, x, weight, used_bias, mode, reference_before);
     const HostTensor got = product(*backend_, x, weight, used_bias, mode, before);
     const HostTensor bounds = product_bounds(x, weight);
-    // The product may be rounded before a bias is added, and the sum again.
+    // The product may be rounded before bias and residual are added, and each sum again.
     const double rounding = unit_roundoff(out_type);
     expect_near(
         got, want,
         [&](int64_t r, int64_t c) {
-          const double addends =
-              (with_bias ? std::abs(bias.at(0, c)) : 0.0) + std::abs(reference_before.at(r, c));
-          return bounds.at(r, c) +
-                 rounding * (2 * std::abs(want.at(r, c)) +
-                             (mode == LinearOutput::add || with_bias
-                                  ? (std::isnan(addends) ? std::abs(bias.at(0, c)) : addends)
-                                  : 0.0)) +
-                 0x1p-24;
+          double magnitude = 2 * std::abs(want.at(r, c));
+          if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
+          if (mode == LinearOutput::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+          return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
         },
         "linear of " + std::to_string(rows) + " rows, " + std::to_string(inputs) + " to " +
             std::to_string(outputs) + ", x " + std::string(dtype_name(x_type)) + ", weights " +
@@ -237,7 +235,9 @@ TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
   for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     const DType act = backend_->activation_dtype(weight_type);
     const double rounding = unit_roundoff(act);
-    for (const auto& [inputs, n] : kShapes) {
+    for (const auto& shape : kShapes) {
+      const int64_t inputs = shape.first;
+      const int64_t n = shape.second;
       for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
         const HostTensor x = random_tensor(random_, act, rows, inputs);
         const WeightCase weight = random_weight(weight_type, 2 * n, inputs);

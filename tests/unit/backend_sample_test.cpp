@@ -59,6 +59,7 @@ TEST_P(BackendSample, DrawsTheSameTokensAmongManyTies) {
   HostTensor logits = random_tensor(random_, DType::f32, 60, 5000);
   logits = logits.map(DType::f32, [](float v) { return std::round(v); });  // -0 and 0 among them
   std::vector<SamplingRow> rules;
+  rules.reserve(60);
   for (int i = 0; i < 60; ++i) {
     rules.push_back(
         rule_of(1, 1 + i * 37 % 1500, i % 2 == 0 ? 1.0F : 0.7F, static_cast<uint64_t>(i)));

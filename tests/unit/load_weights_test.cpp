@@ -74,12 +74,12 @@ TEST_P(LoadWeightsToGpu, ReadsAFileFromAnOffset) {
   const auto bytes = random_bytes(size_t{40} << 20);
   const TemporaryFile file(bytes);
   constexpr size_t kOffset = 4096;
-  expect_loaded({std::span(bytes).subspan(kOffset), file.descriptor(), kOffset});
+  expect_loaded({std::span<const std::byte>(bytes).subspan(kOffset), file.descriptor(), kOffset});
 }
 
 TEST_P(LoadWeightsToGpu, RefusesAFileThatEndsEarly) {
   const auto bytes = random_bytes(size_t{20} << 20);
-  const TemporaryFile file(std::span(bytes).first(size_t{17} << 20));
+  const TemporaryFile file(std::span<const std::byte>(bytes).first(size_t{17} << 20));
   EXPECT_THROW(backend_->load_weights({bytes, file.descriptor(), 0}, nullptr), Error);
 }
 

@@ -1,0 +1,326 @@
+// Times the CUDA backend's operations on the shapes of Llama-2-7B and prints what they reach beside
+// the GPU's ceiling. A plain program: cuda-kernels-bench [filter], where filter is a part of a
+// name.
+//
+// Calls are captured in a CUDA graph, so launches by the host do not count; every call of a graph
+// reads another copy of its weights or pages, so that the L2 cache (50 MB on an H100) does not
+// help. The median of kRepeats launches after a warm-up.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+namespace {
+
+constexpr int kRepeats = 9;
+constexpr int64_t kRotation = int64_t{1} << 30;  // bytes that the calls of a graph walk through
+// H100 SXM5: HBM3 as measured, tensor cores as in NVIDIA's data sheet without sparsity.
+constexpr double kMemoryGbs = 3100;
+constexpr double kTflopsBf16 = 989;
+constexpr double kTopsInt8 = 1979;
+
+// Random signs and mantissas; as 16-bit floats, all in ±[1, 2) · 2^-4 so that sums stay finite.
+__global__ void fill_kernel(uint16_t* data, int64_t count, uint16_t mask, uint16_t base) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    auto hash = static_cast<uint32_t>(i) * 2654435761U;
+    hash ^= hash >> 15;
+    hash *= 2246822519U;
+    data[i] = static_cast<uint16_t>((hash >> 13 & mask) | base);
+  }
+}
+
+struct GraphDestroy {
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+};
+struct GraphExecDestroy {
+  void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+};
+
+class Bench {
+ public:
+  explicit Bench(std::string filter) : filter_(std::move(filter)), backend_(0) {
+    cuda_check(cudaEventCreate(&start_), "creating an event");
+    cuda_check(cudaEventCreate(&stop_), "creating an event");
+    weights_ = filled(kRotation, DType::bf16);
+    scales_ = backend_.allocate(65536 * sizeof(float));
+    const std::vector<float> ones(65536, 1.0F);
+    backend_.copy_to_device(scales_.get(), ones.data(), ones.size() * sizeof(float));
+    std::printf("%s\n%-44s %10s %12s %8s\n", backend_.description().c_str(), "operation", "us",
+                "reached", "ceiling");
+  }
+  ~Bench() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void linears() {
+    struct Shape {
+      const char* name;
+      int64_t outputs;
+      int64_t inputs;
+      bool gated;
+    };
+    constexpr Shape kShapes[] = {{"attention_qkv", 12288, 4096, false},
+                                 {"attention_out", 4096, 4096, false},
+                                 {"ffn_gate_up", 22016, 4096, true},
+                                 {"ffn_down", 4096, 11008, false},
+                                 {"output", 32000, 4096, false}};
+    for (const DType type : {DType::i8, DType::bf16}) {
+      for (const Shape& shape : kShapes) {
+        for (const int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512, 2048}) {
+          const std::string name = std::string(shape.name) + " " + std::string(dtype_name(type)) +
+                                   " rows " + std::to_string(rows);
+          if (!wanted(name)) continue;
+          linear(name, type, shape.outputs, shape.inputs, rows, shape.gated);
+        }
+      }
+    }
+  }
+
+  void attention_decodes() {
+    for (const int32_t n_sequences : {1, 16}) {
+      for (const int32_t kv_len : {128, 512, 2048, 8192}) {
+        for (const int32_t n_kv_heads : {32, 8}) {
+          attention("attention decode, " + std::to_string(n_sequences) + " sequences, " +
+                        std::to_string(n_kv_heads) + " KV heads, " + std::to_string(kv_len),
+                    n_sequences, 1, kv_len, n_kv_heads);
+        }
+      }
+    }
+  }
+
+  void attention_prefills() {
+    for (const int32_t length : {128, 512, 2048}) {
+      attention("attention prefill " + std::to_string(length), 1, length, length, 32);
+    }
+  }
+
+  void small_operations() {
+    for (const int64_t rows : {1, 512}) {
+      const Buffer x = filled(rows * 4096 * 4, DType::bf16);
+      const Buffer out = backend_.allocate(static_cast<size_t>(rows) * 4096 * 2);
+      run_memory("rms_norm rows " + std::to_string(rows), 32, rows * 4096 * 6, [&](int64_t) {
+        backend_.rms_norm({x.get(), DType::f32, rows, 4096},
+                          reinterpret_cast<const float*>(scales_.get()), 1e-5F,
+                          {out.get(), DType::bf16, rows, 4096});
+      });
+    }
+  }
+
+  /// Not captured: sample() waits for its result, so this is what a decode step sees.
+  void samples() {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal(0, 3);
+    for (const int64_t vocab : {32000, 128256}) {
+      std::vector<float> logits(static_cast<size_t>(vocab));
+      for (float& logit : logits) logit = normal(random);
+      const Buffer device = backend_.allocate(logits.size() * sizeof(float));
+      backend_.copy_to_device(device.get(), logits.data(), logits.size() * sizeof(float));
+      for (const SamplingRow& rule :
+           {SamplingRow{}, SamplingRow{0.8F, 40, 0.95F, 1, 1, 1}, SamplingRow{0.8F, 0, 0.95F, 1}}) {
+        const std::string name = "sample vocab " + std::to_string(vocab) + ", temperature " +
+                                 std::to_string(rule.temperature).substr(0, 3) + ", top_k " +
+                                 std::to_string(rule.top_k);
+        if (!wanted(name)) continue;
+        std::vector<int32_t> token(1);
+        std::vector<double> times;
+        for (int i = 0; i < 10 * kRepeats; ++i) {
+          cuda_check(cudaEventRecord(start_, backend_.stream()), "timing");
+          backend_.sample({device.get(), DType::f32, 1, vocab}, {&rule, 1}, token);
+          times.push_back(stop());
+        }
+        std::printf("%-44s %10.1f\n", name.c_str(), median(times));
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool wanted(const std::string& name) const {
+    return name.find(filter_) != std::string::npos;
+  }
+
+  Buffer filled(int64_t bytes, DType type) {
+    Buffer buffer = backend_.allocate(static_cast<size_t>(bytes));
+    const uint16_t mask = type == DType::bf16 ? 0x807f : 0x83ff;
+    const uint16_t base = type == DType::bf16 ? 0x3d80 : 0x2c00;
+    fill_kernel<<<1024, 256, 0, backend_.stream()>>>(reinterpret_cast<uint16_t*>(buffer.get()),
+                                                     bytes / 2, mask, base);
+    check_launch("filling a buffer");
+    return buffer;
+  }
+
+  double stop() {
+    cuda_check(cudaEventRecord(stop_, backend_.stream()), "timing");
+    cuda_check(cudaEventSynchronize(stop_), "timing");
+    float milliseconds = 0;
+    cuda_check(cudaEventElapsedTime(&milliseconds, start_, stop_), "timing");
+    return 1000.0 * milliseconds;
+  }
+
+  static double median(std::vector<double> times) {
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                     times.end());
+    return times[times.size() / 2];
+  }
+
+  /// Microseconds of one call(i), i in [0, calls).
+  double time(int calls, const std::function<void(int64_t)>& call) {
+    for (int i = 0; i < 2; ++i) call(i);  // grows workspaces, chooses algorithms
+    backend_.synchronize();
+    const cudaStream_t stream = backend_.stream();
+    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+    for (int i = 0; i < calls; ++i) call(i);
+    cudaGraph_t raw = nullptr;
+    cuda_check(cudaStreamEndCapture(stream, &raw), "capturing");
+    const std::unique_ptr<CUgraph_st, GraphDestroy> graph(raw);
+    cudaGraphExec_t raw_executable = nullptr;
+    cuda_check(cudaGraphInstantiate(&raw_executable, graph.get(), 0), "capturing");
+    const std::unique_ptr<CUgraphExec_st, GraphExecDestroy> executable(raw_executable);
+    std::vector<double> times;
+    for (int i = 0; i < kRepeats + 1; ++i) {
+      cuda_check(cudaEventRecord(start_, stream), "timing");
+      cuda_check(cudaGraphLaunch(executable.get(), stream), "launching a graph");
+      const double elapsed = stop();
+      if (i > 0) times.push_back(elapsed / calls);
+    }
+    return median(times);
+  }
+
+  void run_memory(const std::string& name, int calls, int64_t bytes,
+                  const std::function<void(int64_t)>& call) {
+    if (!wanted(name)) return;
+    const double us = time(calls, call);
+    const double gbs = static_cast<double>(bytes) / us / 1e3;
+    std::printf("%-44s %10.2f %7.0f GB/s %7.1f%%\n", name.c_str(), us, gbs, 100 * gbs / kMemoryGbs);
+  }
+
+  void run_compute(const std::string& name, int calls, double operations, double ceiling,
+                   const std::function<void(int64_t)>& call) {
+    if (!wanted(name)) return;
+    const double us = time(calls, call);
+    const double tops = operations / us / 1e6;
+    std::printf("%-44s %10.2f %5.0f TFLOP/s %6.1f%%\n", name.c_str(), us, tops,
+                100 * tops / ceiling);
+  }
+
+  void linear(const std::string& name, DType type, int64_t outputs, int64_t inputs, int64_t rows,
+              bool gated) {
+    const int64_t bytes = outputs * inputs * static_cast<int64_t>(dtype_size(type));
+    const int64_t copies = kRotation / bytes;
+    const int64_t columns = gated ? outputs / 2 : outputs;
+    const Buffer x = filled(rows * inputs * 2, DType::bf16);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows * columns) * 4);
+    cuda_check(
+        cudaMemsetAsync(out.get(), 0, static_cast<size_t>(rows * columns) * 4, backend_.stream()),
+        "clearing a buffer");
+    const Matrix x_matrix(x.get(), DType::bf16, rows, inputs);
+    const auto call = [&](int64_t i) {
+      const Weight weight{
+          weights_.get() + i % copies * bytes, type, outputs, inputs,
+          type == DType::i8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
+      if (gated) {
+        backend_.gated_linear(x_matrix, weight, Activation::silu,
+                              {out.get(), DType::bf16, rows, columns});
+      } else {
+        backend_.linear(x_matrix, weight, nullptr, LinearOutput::store,
+                        {out.get(), DType::f32, rows, columns});
+      }
+    };
+    const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
+    if (rows <= 16) {
+      run_memory(name, calls, bytes, call);
+    } else {
+      run_compute(name, calls, 2.0 * static_cast<double>(rows * outputs * inputs),
+                  type == DType::i8 ? kTopsInt8 : kTflopsBf16, call);
+    }
+  }
+
+  void attention(const std::string& name, int32_t n_sequences, int32_t n_queries, int32_t kv_len,
+                 int32_t n_kv_heads) {
+    if (!wanted(name)) return;
+    constexpr int32_t kHeads = 32;
+    constexpr int32_t kDim = 128;
+    const int32_t pages_each = (kv_len + kPageTokens - 1) / kPageTokens;
+    const int32_t n_pages = pages_each * n_sequences;
+    const int64_t bytes = int64_t{n_pages} * n_kv_heads * kPageTokens * kDim * 2;  // of K, and of V
+    if (2 * bytes > kRotation) return;
+    const int64_t copies = kRotation / (2 * bytes);
+
+    Batch batch;
+    batch.max_pages = pages_each;
+    batch.page_table.resize(static_cast<size_t>(n_pages));
+    std::iota(batch.page_table.begin(), batch.page_table.end(), 0);
+    std::shuffle(batch.page_table.begin(), batch.page_table.end(), std::mt19937(1));
+    for (int32_t s = 0; s < n_sequences; ++s) {
+      batch.query_start.push_back(batch.n_tokens());
+      for (int32_t i = 0; i < n_queries; ++i) {
+        batch.tokens.push_back(0);
+        batch.positions.push_back(kv_len - n_queries + i);
+        batch.sequence_of.push_back(s);
+      }
+      batch.kv_len.push_back(kv_len);
+    }
+    batch.query_start.push_back(batch.n_tokens());
+    const BatchView view = backend_.upload(batch);
+    const int64_t rows = batch.n_tokens();
+    const Buffer q = filled(rows * kHeads * kDim * 2, DType::bf16);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows) * kHeads * kDim * 2);
+    const auto call = [&](int64_t i) {
+      std::byte* k = weights_.get() + i % copies * 2 * bytes;
+      backend_.attention(view, {q.get(), DType::bf16, rows, kHeads * kDim},
+                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim}, 0.088F,
+                         {out.get(), DType::bf16, rows, kHeads * kDim});
+    };
+    const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
+    if (n_queries == 1) {
+      run_memory(name, calls, 2 * bytes, call);
+    } else {
+      run_compute(name, calls, 2.0 * n_queries * n_queries * kDim * kHeads, kTflopsBf16, call);
+    }
+  }
+
+  std::string filter_;
+  CudaBackend backend_;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+  Buffer weights_;
+  Buffer scales_;
+};
+
+int run(int argc, char** argv) {
+  if (cuda_device_count() == 0) {
+    std::fprintf(stderr, "There is no GPU to measure: %s.\n", cuda_unavailable_reason().c_str());
+    return 1;
+  }
+  Bench bench(argc > 1 ? argv[1] : "");
+  bench.small_operations();
+  bench.linears();
+  bench.attention_decodes();
+  bench.attention_prefills();
+  bench.samples();
+  return 0;
+}
+
+}  // namespace
+}  // namespace faststream
+
+int main(int argc, char** argv) {
+  try {
+    return faststream::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
