@@ -48,7 +48,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_flag("--force", arguments.force, "Overwrite the output file");
   app.add_flag("-q,--quiet", arguments.quiet, "No progress bar and no summary");
   app.add_option("-t,--threads", arguments.threads, "Threads; default: all")
-      ->check(CLI::Range(1, 1024))
+      ->check(faststream::whole_number(1, 1024))
       ->type_name("N");
   app.add_option("--show", arguments.show, "Print what is in a model file, and leave")
       ->type_name("FILE");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/interrupt.h"
+#include "cli/program.h"
 #include "engine/device.h"
 #include "engine/random_model.h"
 #include "engine/runner.h"
@@ -167,20 +168,20 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
-      ->check(CLI::Range(1, 1024).name("THREADS"));
+      ->check(whole_number(1, 1024));
   app.add_option("--prompt", options.prompt, "Tokens of the prompts to measure")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20).name("TOKENS"))
+      ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--sequences", options.sequences, "Sequences that generate together")
       ->delimiter(',')
-      ->check(CLI::Range(1, 4096).name("COUNT"))
+      ->check(whole_number(1, 4096))
       ->capture_default_str();
   app.add_option("--generate", options.generate, "Tokens that each sequence generates")
-      ->check(CLI::Range(1, 1 << 20).name("TOKENS"))
+      ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--repeat", options.repeat, "Runs of which the median is shown")
-      ->check(CLI::Range(1, 1000).name("RUNS"))
+      ->check(whole_number(1, 1000))
       ->capture_default_str();
   app.footer(R"(
 Examples:

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
+#include <limits>
 #include <string>
 
 namespace faststream {
@@ -11,6 +13,25 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitInterrupted = 130;
+
+/// Accepts decimal whole numbers from `least` to `most`, nothing else. (CLI11 alone lets numbers
+/// that are too large or negative wrap around.)
+template <typename Integer>
+CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<Integer>::max()) {
+  const auto check = [least, most](const std::string& text) {
+    Integer value{};
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (status == std::errc() && stop == end && value >= least && value <= most)
+      return std::string();
+    std::string range = "at least " + std::to_string(least);
+    if (most < std::numeric_limits<Integer>::max()) {
+      range = "from " + std::to_string(least) + " to " + std::to_string(most);
+    }
+    return text + " is not a whole number " + range;
+  };
+  return CLI::Validator(check, "", "");
+}
 
 /// Parses the command line with `app`, then calls `command`; returns the exit code. Help and
 /// version go to stdout; an error is one line on stderr that begins with the program's name.

@@ -1,11 +1,10 @@
 #include "cli/run_options.h"
 
-#include <limits>
+#include "cli/program.h"
 
 namespace faststream {
 
 void add_run_options(CLI::App& app, RunOptions& options) {
-  constexpr auto kMaxTokens = std::numeric_limits<int64_t>::max();
   app.description("Runs a language model from a single file and prints the text it generates.");
   app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
 
@@ -28,7 +27,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "Generate at most N tokens [until the model ends its text or the context is full]")
       ->group("Generation")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, kMaxTokens).name("TOKENS"));
+      ->check(whole_number<int64_t>(0));
   app.add_option("--temp", options.generate.sampling.temperature,
                  "Temperature: 0 always takes the likeliest token, higher is more varied")
       ->group("Generation")
@@ -37,6 +36,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "Draw from the K likeliest tokens; 0 draws from all")
       ->group("Generation")
       ->type_name("K")
+      ->check(whole_number<int32_t>(0))
       ->capture_default_str();
   app.add_option(
          "--top-p", options.generate.sampling.top_p,
@@ -46,7 +46,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.seed,
                  "Seed of the random draws; the same seed gives the same text [random]")
-      ->group("Generation");
+      ->group("Generation")
+      ->type_name("N")
+      ->check(whole_number<uint64_t>(0));
   app.add_flag("--ignore-eos", options.generate.ignore_eos, "Go on when the model ends its text")
       ->group("Generation");
 
@@ -57,12 +59,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("-t,--threads", options.engine.threads, "CPU threads [all]")
       ->group("Device")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024).name("THREADS"));
+      ->check(whole_number(1, 1024));
   app.add_option("-c,--context", options.engine.context,
                  "Tokens of prompt and answer together [the model's, or what memory allows]")
       ->group("Device")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, kMaxTokens).name("CONTEXT"));
+      ->check(whole_number<int64_t>(1));
 
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
   app.add_flag("--stats", options.stats,
