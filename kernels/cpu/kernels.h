@@ -89,8 +89,8 @@ struct TileTask {
   const void* packed = nullptr;  ///< x as pack_tiles_* writes it, at the range's start
   int64_t group_bytes = 0;       ///< from a group of `packed` to the next
   int64_t groups = 0;            ///< of 16 rows
-  int64_t ahead =
-      0;  ///< bytes from first and second to what the next tasks read, to prefetch; 0: none
+  int64_t ahead = 0;        ///< bytes from first and second to what the next task reads; 0: nothing
+  void* weights = nullptr;  ///< room for tiles_k * 2048 bytes, 64-byte aligned
   int32_t* partial =
       nullptr;           ///< tile_partials() elements that live from the first range to the last
   bool is_first = true;  ///< range: starts from zero, else from `partial`

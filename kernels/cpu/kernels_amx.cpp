@@ -79,18 +79,34 @@ inline void store_sums(int32_t* tiles) {
   _tile_stored(3, tiles + 768, 64);
 }
 
+/// Copies the task's weights to whole tiles, [tiles_k][2][1024 bytes]: 16 channels of `first`, then
+/// 16 of `second`.
+inline void gather_weights(const TileTask& task, char* tiles) {
+  const auto* first = static_cast<const char*>(task.first);
+  const auto* second = static_cast<const char*>(task.second);
+  for (int64_t c = 0; c < 16; ++c) {
+    const char* from = first + c * task.channel_bytes;
+    const char* from_second = second + c * task.channel_bytes;
+    char* to = tiles + c * 64;
+    for (int64_t k = 0; k < task.tiles_k; ++k) {
+      _mm512_store_si512(to + k * 2 * kTileBytes, _mm512_loadu_si512(from + k * 64));
+      _mm512_store_si512(to + k * 2 * kTileBytes + kTileBytes,
+                         _mm512_loadu_si512(from_second + k * 64));
+    }
+  }
+}
+
 template <bool kInt8>
 void multiply(const TileTask& task) {
   const TileConfig config;
   _tile_loadconfig(&config);
-  const auto* first = static_cast<const char*>(task.first);
-  const auto* second = static_cast<const char*>(task.second);
+  auto* weights = static_cast<char*>(task.weights);
+  gather_weights(task, weights);
+  const auto* next_first = static_cast<const char*>(task.first) + task.ahead;
+  const auto* next_second = static_cast<const char*>(task.second) + task.ahead;
   const auto* packed = static_cast<const char*>(task.packed);
-  const auto channel_bytes = static_cast<size_t>(task.channel_bytes);
   const int64_t pairs = (task.groups + 1) / 2;
-  // What the next tasks read is prefetched evenly over the steps of this one, every other line: the
-  // processor fetches pairs of lines, and more requests would hold the line fill buffers that the
-  // tile loads need (measured on gate_up with 256 rows, two threads: 2,690 GOP/s instead of 1,930).
+  // What the next task reads is prefetched evenly over the steps of this one.
   const int64_t lines = task.ahead == 0 ? 0 : (16 + pairs - 1) / pairs;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const char* left = packed + 2 * pair * task.group_bytes;
@@ -104,15 +120,15 @@ void multiply(const TileTask& task) {
       load_sums(tiles);
     }
     for (int64_t k = 0; k < task.tiles_k; ++k) {
-      for (int64_t c = pair * lines; k % 2 == 0 && c < line_end; ++c) {
-        const int64_t line = task.ahead + c * task.channel_bytes + k * 64;
-        _mm_prefetch(first + line, _MM_HINT_T0);
-        _mm_prefetch(second + line, _MM_HINT_T0);
+      for (int64_t c = pair * lines; c < line_end; ++c) {
+        const int64_t line = c * task.channel_bytes + k * 64;
+        _mm_prefetch(next_first + line, _MM_HINT_T1);
+        _mm_prefetch(next_second + line, _MM_HINT_T1);
       }
       _tile_loadd(6, left + k * kTileBytes, 64);
-      _tile_loadd(4, first + k * 64, channel_bytes);
+      _tile_loadd(4, weights + k * 2 * kTileBytes, 64);
       _tile_loadd(7, right + k * kTileBytes, 64);
-      _tile_loadd(5, second + k * 64, channel_bytes);
+      _tile_loadd(5, weights + k * 2 * kTileBytes + kTileBytes, 64);
       multiply_tiles<kInt8>();
     }
     store_sums(tiles);
