@@ -1,27 +1,31 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to generated text: installs what is missing, builds, converts the small
 # checkpoint beside the project and prints a story. Run it as often as you like.
-#
-#   FASTSTREAM_PRESET=release-sm90 scripts/quickstart.sh     another CMake preset than release
+# The build is for this machine alone: for its GPU if there is one and nvcc, else for the CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
 
-preset=${FASTSTREAM_PRESET:-release}
-programs=build/$preset
+programs=build/quickstart
 checkpoint=../shared/models/stories260K
-model=build/quickstart/stories260K.bin
+model=build/stories260K.bin
 prompt="Once upon a time"
 
 install_missing "${build_packages[@]}"
 
-echo "==> Building (preset $preset)"
-if ! cmake --preset "$preset" -DFASTSTREAM_TESTS=OFF >/dev/null; then
-  echo "Quickstart failed: CMake could not configure the preset $preset." >&2
+if nvidia-smi -L >/dev/null 2>&1; then
+  target=(-DFASTSTREAM_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
+  echo "==> Building for the CPU and, with nvcc, for the GPU: $(nvidia-smi -L | head -n 1)"
+else
+  target=(-DFASTSTREAM_CUDA=OFF)
+  echo "==> Building for the CPU (there is no NVIDIA driver here)"
+fi
+if ! cmake --preset release -B $programs -DFASTSTREAM_TESTS=OFF "${target[@]}" >/dev/null; then
+  echo "Quickstart failed: CMake could not configure the build in $programs." >&2
   exit 1
 fi
-if ! cmake --build --preset "$preset" --target faststream-run faststream-convert; then
+if ! cmake --build $programs --target faststream-run faststream-convert; then
   echo "Quickstart failed: the build did." >&2
   exit 1
 fi
@@ -33,7 +37,6 @@ if [[ ! -f $checkpoint/stories260K.bin || ! -f $checkpoint/tok512.bin ]]; then
 fi
 
 echo "==> Converting stories260K"
-mkdir -p "$(dirname $model)"
 "$programs/faststream-convert" $checkpoint/stories260K.bin --tokenizer $checkpoint/tok512.bin \
   -o $model --force
 

@@ -74,7 +74,9 @@ use_installed() {
   cmake --install build/$preset --prefix "$at/prefix" >/dev/null &&
     cmake -S tests/install -B "$at/build" -G Ninja -DCMAKE_PREFIX_PATH="$at/prefix" \
       -DCMAKE_BUILD_TYPE=Release >/dev/null &&
-    cmake --build "$at/build" && "$at/build/consumer"
+    cmake --build "$at/build" &&
+    "$at/prefix/bin/faststream-convert" tests/golden/gqa -o "$at/model.bin" --quiet &&
+    "$at/build/consumer" "$at/model.bin" "the" | grep .
 }
 
 install_missing "${build_packages[@]}" "${test_packages[@]}"
