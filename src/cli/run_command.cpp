@@ -11,14 +11,14 @@
 #include <random>
 #include <string_view>
 
+#include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/perplexity.h"
 #include "support/error.h"
 #include "support/progress.h"
 
 namespace faststream {
 namespace {
-
-constexpr size_t kMaxPromptBytes = 256 << 20;
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
@@ -27,36 +27,16 @@ void print(std::string_view text) {
   }
 }
 
-std::string read_all(int fd, const std::string& name) {
-  std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t n = read(fd, buffer, sizeof buffer);
-    check_interrupted();
-    if (n < 0) throw Error(name + " cannot be read: " + std::strerror(errno));
-    if (n == 0) break;
-    text.append(buffer, static_cast<size_t>(n));
-    if (text.size() > kMaxPromptBytes) {
-      throw Error(name + " is longer than 256 MB; give a shorter prompt");
-    }
-  }
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
+// A final newline is the editor's or the shell's, not the prompt's.
 std::string read_prompt(const RunOptions& options) {
   if (options.prompt) return *options.prompt;
-  if (!options.prompt_file) {
-    if (isatty(STDIN_FILENO) != 0) {
-      throw UsageError("there is no prompt; give one with -p TEXT, -f FILE or on standard input");
-    }
-    return read_all(STDIN_FILENO, "standard input");
+  if (!options.prompt_file && isatty(STDIN_FILENO) != 0) {
+    throw UsageError("there is no prompt; give one with -p TEXT, -f FILE or on standard input");
   }
-  const std::string& path = *options.prompt_file;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  if (!file) throw Error("--file " + path + " cannot be opened: " + std::strerror(errno));
-  return read_all(fileno(file.get()), "--file " + path);
+  std::string text =
+      options.prompt_file ? read_text_file(*options.prompt_file, "--file") : read_standard_input();
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
 }
 
 Engine load(const RunOptions& options) {
@@ -99,6 +79,13 @@ void print_stats(const EngineInfo& info, size_t prompt_tokens, const GenerateRes
 void run_command(const RunOptions& options) {
   catch_interrupts();
   validate(options.generate.sampling);
+  if (!options.perplexity_file.empty()) {
+    perplexity_command({.model = options.model,
+                        .text_file = options.perplexity_file,
+                        .against = options.against,
+                        .engine = options.engine});
+    return;
+  }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
     print(nlohmann::json(tokenize(options.model, prompt)).dump() + "\n");

@@ -23,6 +23,19 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                "Print the prompt's token ids as a JSON array and leave")
       ->group("Prompt");
 
+  auto* perplexity =
+      app.add_option("--perplexity", options.perplexity_file,
+                     "Instead of generating, print how well the model predicts the text in FILE")
+          ->group("Measurement")
+          ->type_name("FILE")
+          ->excludes(prompt);
+  app.add_option("--against", options.against,
+                 "With --perplexity: compare the model's predictions with those of this one, such "
+                 "as an INT8 file with the f32 file it came from")
+      ->group("Measurement")
+      ->type_name("MODEL")
+      ->needs(perplexity);
+
   app.add_option("-n,--tokens", options.generate.max_tokens,
                  "Generate at most N tokens [until the model ends its text or the context is full]")
       ->group("Generation")
@@ -80,7 +93,8 @@ Examples:
   faststream-run -m llama.bin -f letter.txt --temp 0 > answer.txt
   git diff | faststream-run -m llama.bin --stats --device cuda:1
   faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
-  faststream-run -m llama.bin -p "How many tokens?" --tokenize)");
+  faststream-run -m llama.bin -p "How many tokens?" --tokenize
+  faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }
 
 }  // namespace faststream

@@ -14,6 +14,8 @@ struct RunOptions {
   std::string model;
   std::optional<std::string> prompt;       ///< -p
   std::optional<std::string> prompt_file;  ///< -f; without either, standard input
+  std::string perplexity_file;             ///< measure instead of generating, on this text
+  std::string against;                     ///< a reference model for it
   EngineOptions engine;
   GenerateOptions generate;
   std::optional<uint64_t> seed;  ///< drawn at random when not given

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "backend/batch.h"
-#include "engine/device.h"
-#include "engine/runner.h"
-#include "text/tokenizer.h"
+#include "engine/loaded_model.h"
 
 namespace faststream {
 namespace {
-
-constexpr int32_t kMaxStepTokens = 2048;      // of a prompt, processed at once
-constexpr size_t kMemoryReserve = 512 << 20;  // bytes left for workspaces and other programs
 
 using Clock = std::chrono::steady_clock;
 
@@ -20,88 +14,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab) {
-  const auto section = file.header().find("tokenizer");
-  if (section == file.header().end()) {
-    throw Error(file.name() + ": the header has no \"tokenizer\"; convert the checkpoint again");
-  }
-  const TokenizerConfig config = tokenizer_config_from_json(*section, file.name());
-  const TensorInfo* model = file.find("tokenizer");
-  if (model == nullptr || model->dtype != DType::u8) {
-    throw Error(file.name() + ": the tokenizer is missing; convert the checkpoint again");
-  }
-  auto tokenizer = make_sentencepiece_tokenizer(file.bytes(*model), config, file.name());
-  if (tokenizer->vocab_size() > model_vocab) {
-    throw Error(file.name() + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
-                " tokens, but the model only " + std::to_string(model_vocab) +
-                "; convert with the checkpoint's own tokenizer");
-  }
-  return tokenizer;
-}
-
-// Tokens of context: what was asked for, else the model's own, as far as memory reaches.
-int64_t choose_context(const ModelConfig& config, int64_t asked, size_t bytes_per_token,
-                       size_t free_bytes) {
-  if (asked < 0 || asked > config.max_context) {
-    throw UsageError("--context " + std::to_string(asked) + ": the model was trained for 1 to " +
-                     std::to_string(config.max_context) + " tokens");
-  }
-  const size_t room = free_bytes > kMemoryReserve ? free_bytes - kMemoryReserve : 0;
-  const auto fits = static_cast<int64_t>(std::min<size_t>(
-      room / bytes_per_token / kPageTokens * kPageTokens, static_cast<size_t>(config.max_context)));
-  if (asked == 0 && fits > 0) return fits;
-  if (asked == 0 || asked > fits) {
-    throw Error("the KV cache of " + std::to_string(std::max<int64_t>(asked, 1)) +
-                " tokens does not fit into memory; give a smaller --context");
-  }
-  return asked;
-}
-
 }  // namespace
 
-struct Engine::Impl {
-  ModelFile file;
-  ModelConfig config;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Runner> runner;
-  EngineInfo info;
-
+struct Engine::Impl : LoadedModel {
   Impl(const std::filesystem::path& model, const EngineOptions& options)
-      : file(ModelFile::open(model)),
-        config(read_config(file)),
-        tokenizer(make_tokenizer(file, config.vocab)) {
-    const auto start = Clock::now();
-    const WeightSource weights = file.weights();
-    backend =
-        choose_backend(options.device, options.threads, weights.bytes.size() + kMemoryReserve);
-
-    // Weights that are used in place take no further memory, so they are loaded before the rest is
-    // sized; a device's copy is accounted for by asking afterwards.
-    const BatchLimits limits{
-        .max_tokens = static_cast<int32_t>(std::min<int64_t>(kMaxStepTokens, config.max_context)),
-        .max_logits = 1};
-    const size_t per_token = kv_bytes_per_token(config, backend->kv_dtype(config.weights));
-    const size_t taken =
-        weights.bytes.size() +
-        activation_bytes(config, backend->activation_dtype(config.weights), limits);
-    const size_t free = backend->free_memory();
-    info.context =
-        choose_context(config, options.context, per_token, free > taken ? free - taken : 0);
-
-    const auto n_pages = static_cast<int32_t>((info.context + kPageTokens - 1) / kPageTokens);
-    std::function<void(size_t)> progress;
-    if (options.load_progress) {
-      progress = [&](size_t done) { options.load_progress(done, weights.bytes.size()); };
-    }
-    runner = std::make_unique<Runner>(file, *backend,
-                                      RunnerLimits{.n_pages = n_pages, .batch = limits}, progress);
-    backend->synchronize();
-    info.device = backend->description();
-    info.load_seconds = seconds_since(start);
-    info.weight_bytes = weights.bytes.size();
-    info.kv_bytes = runner->kv_bytes();
-  }
+      : LoadedModel(model, options, 1) {}
 
   // Processes all but the logits of a prompt, then draws the first token. False if cancelled.
   bool prefill(Sequence& sequence, std::span<const int32_t> prompt,

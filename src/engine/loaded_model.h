@@ -1,0 +1,37 @@
+// A model file on a device, ready to run.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "backend/backend.h"
+#include "engine/engine.h"
+#include "engine/runner.h"
+#include "model_file/model_file.h"
+#include "models/config.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+
+/// Tokens of a prompt that are processed at once.
+inline constexpr int32_t kMaxStepTokens = 2048;
+
+/// Everything that belongs to a model in use, in the order in which it must be destroyed (last
+/// first).
+struct LoadedModel {
+  /// max_logits: rows of logits that a step may ask for. Throws as Engine's constructor does.
+  LoadedModel(const std::filesystem::path& path, const EngineOptions& options, int32_t max_logits);
+
+  ModelFile file;
+  ModelConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Runner> runner;
+  EngineInfo info;
+};
+
+/// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
+/// more tokens than the model's vocabulary.
+std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab);
+
+}  // namespace faststream
