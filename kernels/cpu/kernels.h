@@ -80,17 +80,25 @@ constexpr int64_t attention_scratch(int64_t head_dim) {
          kMaxAttentionRows * (kMaxPageTokens + 2);
 }
 
-/// A part of a product with many rows on AMX tiles: 32 channels and a range of the inner dimension.
-struct TileTask {
+/// Weights of 32 channels and a range of the inner dimension, as they lie in the model file.
+struct TileSource {
   const void* first = nullptr;   ///< 16 channels at the range's start, `channel_bytes` apart
   const void* second = nullptr;  ///< 16 more
   int64_t channel_bytes = 0;
-  int64_t tiles_k = 0;           ///< 64-byte tiles of the range
+  int64_t tiles_k = 0;  ///< 64-byte tiles of the range
+};
+
+/// A part of a product with many rows on AMX tiles: 32 channels and a range of the inner dimension.
+struct TileTask {
+  const void* weights =
+      nullptr;  ///< gathered: [tiles_k][2][16 channels][64 bytes], 64-byte aligned
+  int64_t tiles_k = 0;
+  TileSource next;               ///< gathered to next_weights meanwhile; tiles_k 0: nothing
+  void* next_weights = nullptr;  ///< not `weights`
+  int64_t ahead = 0;             ///< bytes from `next` to what follows it, to prefetch; 0: nothing
   const void* packed = nullptr;  ///< x as pack_tiles_* writes it, at the range's start
   int64_t group_bytes = 0;       ///< from a group of `packed` to the next
   int64_t groups = 0;            ///< of 16 rows
-  int64_t ahead = 0;        ///< bytes from first and second to what the next task reads; 0: nothing
-  void* weights = nullptr;  ///< room for tiles_k * 2048 bytes, 64-byte aligned
   int32_t* partial =
       nullptr;           ///< tile_partials() elements that live from the first range to the last
   bool is_first = true;  ///< range: starts from zero, else from `partial`
@@ -131,6 +139,8 @@ struct Kernels {
   void (*pack_tiles_i8)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
                         float* row_scales);
   void (*pack_tiles_bf16)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed);
+  /// Copies weights to [tiles_k][2][16 channels][64 bytes].
+  void (*gather_tiles)(const TileSource&, void* to);
   void (*tiles_i8)(const TileTask&);
   void (*tiles_bf16)(const TileTask&);
 };

@@ -79,20 +79,22 @@ inline void store_sums(int32_t* tiles) {
   _tile_stored(3, tiles + 768, 64);
 }
 
-/// Copies the task's weights to whole tiles, [tiles_k][2][1024 bytes]: 16 channels of `first`, then
-/// 16 of `second`.
-inline void gather_weights(const TileTask& task, char* tiles) {
-  const auto* first = static_cast<const char*>(task.first);
-  const auto* second = static_cast<const char*>(task.second);
-  for (int64_t c = 0; c < 16; ++c) {
-    const char* from = first + c * task.channel_bytes;
-    const char* from_second = second + c * task.channel_bytes;
-    char* to = tiles + c * 64;
-    for (int64_t k = 0; k < task.tiles_k; ++k) {
-      _mm512_store_si512(to + k * 2 * kTileBytes, _mm512_loadu_si512(from + k * 64));
-      _mm512_store_si512(to + k * 2 * kTileBytes + kTileBytes,
-                         _mm512_loadu_si512(from_second + k * 64));
-    }
+/// Copies tile k of channels [begin, end) of both halves.
+inline void gather_lines(const TileSource& source, int64_t k, int64_t begin, int64_t end,
+                         char* to) {
+  const auto* first = static_cast<const char*>(source.first) + k * 64;
+  const auto* second = static_cast<const char*>(source.second) + k * 64;
+  char* tile = to + k * 2 * kTileBytes;
+  for (int64_t c = begin; c < end; ++c) {
+    _mm512_store_si512(tile + c * 64, _mm512_loadu_si512(first + c * source.channel_bytes));
+    _mm512_store_si512(tile + kTileBytes + c * 64,
+                       _mm512_loadu_si512(second + c * source.channel_bytes));
+  }
+}
+
+void gather_tiles(const TileSource& source, void* to) {
+  for (int64_t k = 0; k < source.tiles_k; ++k) {
+    gather_lines(source, k, 0, 16, static_cast<char*>(to));
   }
 }
 
@@ -100,19 +102,22 @@ template <bool kInt8>
 void multiply(const TileTask& task) {
   const TileConfig config;
   _tile_loadconfig(&config);
-  auto* weights = static_cast<char*>(task.weights);
-  gather_weights(task, weights);
-  const auto* next_first = static_cast<const char*>(task.first) + task.ahead;
-  const auto* next_second = static_cast<const char*>(task.second) + task.ahead;
+  const auto* weights = static_cast<const char*>(task.weights);
   const auto* packed = static_cast<const char*>(task.packed);
+  auto* next_weights = static_cast<char*>(task.next_weights);
+  const TileSource next = task.next;
+  const auto* ahead_first = static_cast<const char*>(next.first) + task.ahead;
+  const auto* ahead_second = static_cast<const char*>(next.second) + task.ahead;
   const int64_t pairs = (task.groups + 1) / 2;
-  // What the next task reads is prefetched evenly over the steps of this one.
-  const int64_t lines = task.ahead == 0 ? 0 : (16 + pairs - 1) / pairs;
+  // The next task's weights are gathered, and those after it prefetched, between the steps of this
+  // one: each pair of row groups takes some channels, each step a tile of theirs.
+  const int64_t share = (16 + pairs - 1) / pairs;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const char* left = packed + 2 * pair * task.group_bytes;
     const bool is_whole = 2 * pair + 1 < task.groups;
     const char* right = is_whole ? left + task.group_bytes : left;
-    const int64_t line_end = (pair + 1) * lines < 16 ? (pair + 1) * lines : 16;
+    const int64_t begin = pair * share < 16 ? pair * share : 16;
+    const int64_t end = begin + share < 16 ? begin + share : 16;
     int32_t* tiles = task.partial + pair * 1024;
     if (task.is_first) {
       zero_sums();
@@ -120,16 +125,20 @@ void multiply(const TileTask& task) {
       load_sums(tiles);
     }
     for (int64_t k = 0; k < task.tiles_k; ++k) {
-      for (int64_t c = pair * lines; c < line_end; ++c) {
-        const int64_t line = c * task.channel_bytes + k * 64;
-        _mm_prefetch(next_first + line, _MM_HINT_T1);
-        _mm_prefetch(next_second + line, _MM_HINT_T1);
-      }
       _tile_loadd(6, left + k * kTileBytes, 64);
       _tile_loadd(4, weights + k * 2 * kTileBytes, 64);
       _tile_loadd(7, right + k * kTileBytes, 64);
       _tile_loadd(5, weights + k * 2 * kTileBytes + kTileBytes, 64);
       multiply_tiles<kInt8>();
+      if (k >= next.tiles_k) continue;
+      gather_lines(next, k, begin, end, next_weights);
+      for (int64_t c = begin; task.ahead != 0 && c < end; ++c) {
+        _mm_prefetch(ahead_first + c * next.channel_bytes + k * 64, _MM_HINT_T1);
+        _mm_prefetch(ahead_second + c * next.channel_bytes + k * 64, _MM_HINT_T1);
+      }
+    }
+    for (int64_t k = task.tiles_k; k < next.tiles_k; ++k) {
+      gather_lines(next, k, begin, end, next_weights);
     }
     store_sums(tiles);
     if (!task.is_last) continue;
@@ -209,6 +218,7 @@ void pack_tiles_bf16(const float* x, int64_t stride, int64_t rows, int64_t in, v
 void add_amx_kernels(Kernels& kernels) {
   kernels.pack_tiles_i8 = pack_tiles_i8;
   kernels.pack_tiles_bf16 = pack_tiles_bf16;
+  kernels.gather_tiles = gather_tiles;
   kernels.tiles_i8 = multiply<true>;
   kernels.tiles_bf16 = multiply<false>;
 }

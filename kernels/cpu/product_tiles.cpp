@@ -2,13 +2,15 @@
 // channels.
 //
 // A block reads all packed rows. The inner dimension is cut into ranges of kRange tiles, and
-// kBlocks blocks go through a range together before the next one: the block's weights, gathered to
-// whole tiles, stay in the first-level cache while the rows' tiles come from the second.
+// kBlocks blocks go through a range together before the next one. The weights of a range are
+// gathered to whole tiles in the first-level cache, the next range's while this one is multiplied;
+// the rows' tiles come from the second level.
 //
-// Measured on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 to 4,800 GOP/s without tile loads,
-// 4,100 with all tiles from the first-level cache, 2,900 from the second; 1,200 and 1,000 while
-// another tenant keeps the core's second hardware thread busy. oneDNN 2.6.3 with the same operands
-// (weights as its plain left operand, in the caches) gave 1,300 in int8 and 260 in bf16.
+// Measured on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 GOP/s with all tiles in the
+// first-level cache, 3,200 in the second, 2,900 for the loops of multiply() alone with operands in
+// the caches; 1,200 and 1,000 in phases of seconds while other tenants load the machine.
+// oneDNN 2.6.3 with the same operands (weights as its plain left operand, in the caches) gave 1,300
+// in int8 and 260 in bf16.
 #include <algorithm>
 #include <cstring>
 
@@ -20,9 +22,10 @@ namespace {
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileChannels = 32;  // of a block: two tiles of 16
 constexpr int64_t kBlocks = 4;
+constexpr int64_t kRange = 8;  // tiles
+// Two of these take two thirds of a first-level cache.
+constexpr int64_t kGatheredBytes = kRange * 2 * kTileBytes;
 constexpr int64_t kMostRows = 256;  // that are packed at a time
-constexpr int64_t kRange =
-    16;  // tiles; those of 32 channels fill two thirds of a first-level cache
 
 /// The layout of a product's weights in blocks.
 struct Channels {
@@ -38,6 +41,14 @@ struct Channels {
   int64_t tiles_k;  // of a channel, the last perhaps in part
   int64_t halves;
   int64_t second;  // from the channel of a block's first tile to that of its second tile
+};
+
+/// Where a piece of a product is: block [c, c + step) of the blocks from `begin` on, tiles from k
+/// on.
+struct Place {
+  int64_t begin = 0;
+  int64_t k = 0;
+  int64_t c = 0;
 };
 
 /// Whole tiles would read past the channels: copies a block of `count` channels from `c` on, padded
@@ -91,10 +102,11 @@ void CpuBackend::multiply_tiles(const Product& product) {
       const int64_t padded_bytes = kTileChannels * tiles_k * 64;
       Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
       auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4) +
-                                      kRange * kTileBytes / 2);
+                                      2 * kGatheredBytes / 4);
       auto* partial = static_cast<int32_t*>(static_cast<void*>(sums + n_sums));
       auto* padded = static_cast<std::byte*>(static_cast<void*>(partial + kBlocks * n_partial));
-      std::byte* weights = padded + kBlocks * padded_bytes;
+      std::byte* gathered[2] = {padded + kBlocks * padded_bytes,
+                                padded + kBlocks * padded_bytes + kGatheredBytes};
 
       FinishTask result = product.result;
       result.sums = sums;
@@ -102,55 +114,61 @@ void CpuBackend::multiply_tiles(const Product& product) {
       result.rows = rows;
       result.up_column = kBlocks * 16;
       result.out += start * result.out_stride;
-      for (int64_t begin = first; begin < last; begin += kBlocks * step) {
-        const int64_t end = std::min(last, begin + kBlocks * step);
-        // Bytes from block c at tile k to what the loops below come to next, if that is whole.
-        const auto distance_to_next = [&](int64_t c, int64_t k) -> int64_t {
-          int64_t next = c + step;
-          int64_t next_k = k;
-          if (next >= end && k + range < tiles_k) {
-            next = begin;
-            next_k = k + range;
-          } else if (next >= end) {
-            next_k = 0;
-          }
-          return next + step <= last ? (next - c) * channels.bytes + (next_k - k) * 64 : 0;
-        };
-        for (int64_t k = 0; k < tiles_k; k += range) {
-          for (int64_t c = begin; c < end; c += step) {
-            const int64_t count = std::min(step, last - c);
-            const int64_t block = (c - begin) / step;
-            TileTask task;
-            task.first = channels.data + c * channels.bytes + k * 64;
-            task.second = channels.data + (c + channels.second) * channels.bytes + k * 64;
-            task.channel_bytes = channels.bytes;
-            task.tiles_k = std::min(range, tiles_k - k);
-            task.packed = packed + k * kTileBytes;
-            task.group_bytes = group_bytes;
-            task.groups = groups;
-            task.weights = weights;
-            task.partial = partial + block * n_partial;
-            task.is_first = k == 0;
-            task.is_last = k + range >= tiles_k;
-            task.row_scales = scales;
-            task.sums = sums + block * step;
-            task.sums_stride = result.sums_stride;
-            task.second_column = product.halves == 2 ? result.up_column : 16;
-            if (count < step || channels.bytes % 64 != 0) {
-              std::byte* copy = padded + block * padded_bytes;
-              if (task.is_first) copy_padded(channels, c, count, copy);
-              task.first = copy + k * 64;
-              task.second = copy + padded_bytes / 2 + k * 64;
-              task.channel_bytes = tiles_k * 64;
-            } else {
-              task.ahead = distance_to_next(c, k);
-            }
-            (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
-          }
+      const auto end_of = [&](const Place& at) {
+        return std::min(last, at.begin + kBlocks * step);
+      };
+      const auto after = [&](const Place& at) -> Place {
+        if (at.c + step < end_of(at)) return {at.begin, at.k, at.c + step};
+        if (at.k + range < tiles_k) return {at.begin, at.k + range, at.begin};
+        return {end_of(at), 0, end_of(at)};
+      };
+      const auto weights_at = [&](const Place& at) {
+        return channels.data + at.c * channels.bytes + at.k * 64;
+      };
+      const auto source_at = [&](const Place& at) -> TileSource {
+        if (at.begin >= last) return {};
+        const int64_t tiles = std::min(range, tiles_k - at.k);
+        const int64_t count = std::min(step, last - at.c);
+        if (count == step && channels.bytes % 64 == 0) {
+          const std::byte* from = weights_at(at);
+          return {from, from + channels.second * channels.bytes, channels.bytes, tiles};
         }
-        result.first = begin;
-        result.channels = end - begin;
-        product.finish(result);
+        std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
+        if (at.k == 0) copy_padded(channels, at.c, count, copy);
+        copy += at.k * 64;
+        return {copy, copy + padded_bytes / 2, tiles_k * 64, tiles};
+      };
+
+      Place at{first, 0, first};
+      kernels_.gather_tiles(source_at(at), gathered[0]);
+      while (at.begin < last) {
+        const Place next = after(at);
+        const Place then = after(next);
+        const int64_t block = (at.c - at.begin) / step;
+        TileTask task;
+        task.weights = gathered[0];
+        task.tiles_k = std::min(range, tiles_k - at.k);
+        task.next = source_at(next);
+        task.next_weights = gathered[1];
+        if (then.c + step <= last) task.ahead = weights_at(then) - weights_at(next);
+        task.packed = packed + at.k * kTileBytes;
+        task.group_bytes = group_bytes;
+        task.groups = groups;
+        task.partial = partial + block * n_partial;
+        task.is_first = at.k == 0;
+        task.is_last = at.k + range >= tiles_k;
+        task.row_scales = scales;
+        task.sums = sums + block * step;
+        task.sums_stride = result.sums_stride;
+        task.second_column = product.halves == 2 ? result.up_column : 16;
+        (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
+        if (next.begin != at.begin) {
+          result.first = at.begin;
+          result.channels = next.begin - at.begin;
+          product.finish(result);
+        }
+        std::swap(gathered[0], gathered[1]);
+        at = next;
       }
     });
   }

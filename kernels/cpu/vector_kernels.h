@@ -261,10 +261,20 @@ inline void store_up_to(float* to, Vec v, int64_t count) {
   }
 }
 
+/// Rows of a result are far apart, so the processor does not foresee the next ones.
+inline void prefetch_row(const FinishTask& task, int64_t row) {
+  if (row >= task.rows) return;
+  const float* out = task.out + row * task.out_stride + task.first;
+  for (int64_t c = 0; c < task.channels; c += 16) {
+    __builtin_prefetch(out + c, 1);
+  }
+}
+
 void finish_linear(const FinishTask& task) {
   for (int64_t r = 0; r < task.rows; ++r) {
     const float* sums = task.sums + r * task.sums_stride;
     float* out = task.out + r * task.out_stride + task.first;
+    prefetch_row(task, r + 4);
     for_vectors(task.channels, [&](int64_t c, int64_t count) {
       Vec v = load_up_to(sums + c, count);
       if (task.scales != nullptr) v *= load_up_to(task.scales + task.first + c, count);
@@ -279,6 +289,7 @@ void finish_gated(const FinishTask& task) {
   for (int64_t r = 0; r < task.rows; ++r) {
     const float* sums = task.sums + r * task.sums_stride;
     float* out = task.out + r * task.out_stride + task.first;
+    prefetch_row(task, r + 4);
     for_vectors(task.channels, [&](int64_t c, int64_t count) {
       Vec gate = load_up_to(sums + c, count);
       Vec up = load_up_to(sums + task.up_column + c, count);
