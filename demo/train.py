@@ -4,7 +4,7 @@
     python3 demo/train.py --out DIR --steps N   the same run again: everything follows from the seed and the steps
     python3 demo/train.py --out DIR --smoke     a tiny run on the CPU that tries every stage
 
-Without --steps, the number of steps follows from the measured speed and --train-seconds, and the log records it.
+Without --steps, the number of steps follows from the measured speed and --minutes, and the log records it.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 import corpus
 import evaluate
@@ -25,6 +26,7 @@ import tokens as text
 from model import Llama, Shape, causal, write_settings
 
 BLOCK = 128
+AFTER_TRAINING = 100  # seconds kept for the checks on the way, the final evaluation and the export
 WORTH = (0.1, 1.0, 3.0, 0.0)  # of a question's token, of prose, of an answer, of padding
 
 
@@ -33,10 +35,10 @@ def options():
     p.add_argument("--out", required=True, help="folder for the checkpoint and the logs")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--documents", type=int, default=3_600_000, help="training documents (about 43 tokens each)")
-    p.add_argument("--steps", type=int, default=0, help="optimizer steps; 0: as many as fit --train-seconds")
-    p.add_argument("--train-seconds", type=float, default=300)
+    p.add_argument("--steps", type=int, default=0, help="optimizer steps; 0: as many as fit --minutes")
+    p.add_argument("--minutes", type=float, default=8.5, help="for everything, from start to export")
     p.add_argument("--rows", type=int, default=64, help="rows of 1,024 tokens a step")
-    p.add_argument("--lr", type=float, default=3e-3)
+    p.add_argument("--lr", type=float, default=2.5e-3)
     p.add_argument("--warmup", type=int, default=300)
     p.add_argument("--decay", type=float, default=0.6, help="share of the run in which the rate falls to zero")
     p.add_argument("--weight-decay", type=float, default=0.1)
@@ -48,8 +50,8 @@ def options():
     p.add_argument("--smoke", action="store_true", help="tiny corpus, few steps, a part of the evaluation")
     o = p.parse_args()
     if o.smoke:
-        o.documents, o.rows, o.warmup = 3000, 2, 5
-        o.steps = o.steps or 16
+        o.documents, o.rows, o.warmup, o.layers = 2000, 2, 5, 2
+        o.steps = o.steps or 12
     return o
 
 
@@ -72,7 +74,6 @@ class DocumentMask:
     """Attention within documents, for FlexAttention. The buffers stay the same objects, so nothing is compiled twice."""
 
     def __init__(self, rows, length, device):
-        from torch.nn.attention.flex_attention import BlockMask
         self.make, self.blocks = BlockMask.from_kv_blocks, length // BLOCK
         self.documents = documents = torch.zeros(rows, length, dtype=torch.int32, device=device)
         self.lower = torch.tril(torch.ones(self.blocks, self.blocks, dtype=torch.bool, device=device))
@@ -103,6 +104,7 @@ class Trainer:
             [{"params": matrices, "weight_decay": o.weight_decay}, {"params": others, "weight_decay": 0.0}],
             lr=o.lr, betas=(0.9, 0.95), eps=1e-8, fused=self.gpu)
         self.worth = torch.tensor(WORTH, device=device)
+        self.class_ids = torch.arange(len(WORTH), device=device)
         self.mask = None
         self.losses = self._losses
         log.say(f"model: {sum(p.numel() for p in self.model.parameters()):,} parameters on {device}")
@@ -110,8 +112,6 @@ class Trainer:
     def _losses(self, tokens, targets, block_mask=None, dense_mask=None):
         """The training loss, and sum and count of the plain loss by class."""
         if block_mask is not None:
-            from torch.nn.attention.flex_attention import flex_attention
-
             def attend(q, k, v):
                 return flex_attention(q, k.contiguous(), v.contiguous(), block_mask=block_mask)
         elif dense_mask is not None:
@@ -123,7 +123,7 @@ class Trainer:
             logits = self.model(tokens, attend)
         classes, targets = targets >> text.CLASS_BITS, targets & (1 << text.CLASS_BITS) - 1
         each = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
-        one_hot = F.one_hot(classes.flatten(), 4).float()
+        one_hot = (classes.flatten()[:, None] == self.class_ids).float()
         by_class = torch.stack(((each[:, None] * one_hot).sum(0).detach(), one_hot.sum(0)))
         worth = self.worth[classes.flatten()]
         return (each * worth).sum() / worth.sum(), by_class
@@ -217,9 +217,9 @@ def train(trainer, data, o, encoder, log):
         if step == 250 and not o.steps:
             loss.item()
             seconds_a_step = (time.time() - rate_from[0]) / (step - rate_from[1])
-            left = o.train_seconds - (time.time() - begin)
-            steps = step + int(left * 0.96 / seconds_a_step)
-            log.say(f"{1000 * seconds_a_step:.1f} ms a step: {steps} steps fit in {o.train_seconds:.0f} s; "
+            left = o.minutes * 60 - AFTER_TRAINING - (time.time() - log.start)
+            steps = step + max(100, int(0.95 * left / seconds_a_step))
+            log.say(f"{1000 * seconds_a_step:.1f} ms a step: {steps} steps fit in {o.minutes} minutes; "
                     f"--steps {steps} repeats this run")
         if step % (4 if o.smoke else 100) == 0 or step == steps:
             loss_now = loss.item()  # waits for the device
@@ -302,12 +302,12 @@ def main():
 
     tokenizer_path = os.path.join(o.out, "tokenizer.model")
     sp = text.train_tokenizer(tokenizer_path, Shape.vocab, (
-        corpus.text_of(corpus.document("tokenizer", i)) for i in range(4000 if o.smoke else 40_000)))
+        corpus.text_of(corpus.document("tokenizer", i)) for i in range(3000 if o.smoke else 40_000)))
     write_settings(o.out, Shape(n_layers=o.layers))
     encoder = text.Encoder(sp)
     log.say(f"tokenizer: {sp.vocab_size()} pieces")
 
-    share = 500 if o.smoke else 10_000
+    share = 1000 if o.smoke else 10_000
     jobs = [(tokenizer_path, o.seed, first, min(share, o.documents - first)) for first in range(0, o.documents, share)]
     with multiprocessing.get_context("fork").Pool(o.processes) as pool:
         pending = pool.map_async(text.make_rows, jobs, chunksize=1)

@@ -120,7 +120,7 @@ def broken(t):
     end(t, "What is mended with care is loved even more.", "The thin line always reminded {N} of a good friend.",
         "And {N} carried the {obj} home slowly, step by step.")
     t.ask("The {part} broke.", "What part of the {obj} broke?", "What broke?")
-    t.ask("{N} tried {bad}.", "What did {N} try first?", "What did {N} use first to mend the {obj}?")
+    t.ask("{N} tried {bad}.", "What did {N} try first?", "What did {N} use first?")
     t.ask("{H} the {hK} mended the {obj}.", "Who mended the {obj}?", "Who fixed the {obj}?")
     t.ask("{H} used {glue}.", "What did {H} use to mend the {obj}?", "What did {H} use?")
 
@@ -181,7 +181,8 @@ def race(t):
         "The slowest heart can be the biggest one.")
     t.ask("The prize was {an_adj_obj}.", "What was the prize?", "What could the winner get?")
     t.ask("{F} the {fK} won the race.", "Who won the race?", "Who came first?")
-    t.ask("{H} the {hK} {trouble}.", "Who needed help?", "Why did {N} stop?")
+    t.ask("{H} the {hK} {trouble}.", "Why did {N} stop?", "What had happened to {H}?")
+    t.ask("{N} helped {H} the {hK}.", "Whom did {N} help?", "Who did {N} help?")
     t.ask("They ran to {goal}.", "Where did the race end?", "Where did they run to?")
 
 

@@ -5,7 +5,7 @@ from .plot_tools import plot, using
 
 def own(t):
     t.say("{He} had {an_adj_obj}. {love}",
-          "{N} took {his} {adj} {obj} everywhere. {love}",
+          "{N} was very proud of {his} {adj} {obj}. {love}",
           "{His} grandmother had given {him} {an_adj_obj}. {love}")
     t.ask("{N} had {an_adj_obj}.", "What did {N} have?", "What did {N} own?")
 
@@ -55,7 +55,8 @@ def stuck(t):
     t.say("They sat down in the sun until {F} was dry and warm.", "Then they walked home together, arm in arm.")
     end(t, "A clear head is the best helper.", "And {F} told everyone about {N} and the {obj}.",
         "Since that day, {N} never went out without the {obj}.")
-    t.ask("{F} the {fK} fell into {trap}.", "Who fell into {trap}?", "Who needed help?", "Who was in trouble?")
+    t.ask("{F} the {fK} fell into {trap}.", "Who fell into {trap}?")
+    t.ask("{F} the {fK} needed help.", "Who needed help?", "Who was in trouble?")
     t.ask("{F} fell into {trap}.", "What did {F} fall into?", "Where was {F} stuck?")
     t.ask("{N} used the {obj}.", "What did {N} use to help {F}?", "How did {N} help {F}?")
     t.ask("{N} tried {failed}.", "What did {N} try first?")
@@ -68,7 +69,7 @@ def stuck(t):
 @plot(using("light", "sound", "guide"))
 def fog(t):
     t.add("f")
-    t.set(weather=t.dice.pick(["a thick fog", "a dark night", "a sudden snowstorm", "a grey mist"]))
+    t.set(weather=t.dice.pick(["a thick fog", "a sudden snowstorm", "a grey mist", "a heavy rain"]))
     own(t)
     t.turn()
     t.say("{time}, {N} and {F} the {fK} went out to pick berries.", "{time}, {N} went for a long walk with {F} the {fK}.")
@@ -118,7 +119,8 @@ def cold(t):
     t.say("Some days later, {F} came back with {other} for {N}.", "In spring {F} came again and brought {N} {other}.")
     t.say('"You helped me when I was {need}," said {F}. "I will never forget it."', '"This is for my kind friend," said {F}.')
     end(t, "What you give away comes back to you.", "Kindness keeps everyone warm.", "And the two stayed friends for ever.")
-    t.ask("{F} the {fK} knocked at the door.", "Who knocked at the door?", "Who came to {N}?", "Who needed help?")
+    t.ask("{F} the {fK} knocked at the door.", "Who knocked at the door?", "Who came to {N}?")
+    t.ask("{F} the {fK} needed help.", "Who needed help?", "Who asked for help?")
     t.ask("{F} was {need}.", "Why did {F} need help?", "What was wrong with {F}?")
     t.ask("{F} brought {other}.", "What did {F} bring to {N}?", "What did {F} bring?")
     t.ask("{N} shared the {obj}." if food else "{N} gave {F} the {obj}.", "What did {N} do to help?", "How did {N} help {F}?")
@@ -156,6 +158,8 @@ def flood(t):
 def garden(t):
     t.add("f")
     seed = t.thing.use == "grow"
+    if t.slots["at"] == "in the snow":
+        t.set(at="in a sheltered corner where the snow had melted")
     t.set(crop=t.dice.pick(["a tiny tree", "a tall green stalk"] if seed else ["carrots", "sunflowers", "pumpkins", "peas", "strawberries"]),
           laugh=t.dice.pick(["Nothing grows in such dry soil", "That will take for ever", "You are too late in the year"]))
     own(t)
@@ -176,7 +180,7 @@ def garden(t):
     else:
         t.say("When autumn came, the bed was full of {crop}.", "At last there were {crop}, more than they could count.")
     t.say('"I was wrong," said {F}. "I am glad you did not listen to me."', '"I am sorry I laughed," said {F}.')
-    t.say("They had a little feast and invited all the neighbours.", "They sat down beside it and shared a cool drink.")
+    t.say("They had a little feast and invited all the neighbours.", "They sat down in the shade and shared a cool drink.")
     end(t, "Good things need time.", "With patience, even dry soil can bloom.", "And the next spring they began again, together.")
     t.ask("{N} planted the {obj}." if seed else "{N} grew {crop}.", "What did {N} plant?" if seed else "What did {N} grow?")
     t.ask("{F} the {fK} helped {N}.", "Who helped {N}?", "Who helped in the end?")
@@ -197,7 +201,7 @@ def fear(t):
     t.turn()
     t.say("{time}, {N} heard that {his} friend {H} the {hK} {test}.", "{time}, {H} the {hK} {test}.")
     t.say('"Somebody must go to {H}," said {N}, and {his} knees were shaking.', "There was nobody else to help.")
-    t.say("{He} took the {obj}, held it tightly, and counted to three.", '"One step at a time," {he} told {himself}, and took the {obj}.')
+    t.say("{N} took the {obj}, held it tightly, and counted to three.", '"One step at a time," {he} told {himself}, and took the {obj}.')
     t.say("{His} heart beat fast, but {he} went on.", "{He} was still afraid of {fear}, but {he} did not turn back.")
     t.turn()
     t.say('At last {he} found {H}. "You came!" said {H}.', '"I knew that somebody would come!" cried {H} when {he} arrived.')
@@ -213,7 +217,7 @@ def fear(t):
     t.ask("{H} {test}.", "Why did {H} need help?", "What had happened to {H}?")
 
 
-@plot(using("sound"))
+@plot(lambda thing: thing.noun in ("flute", "violin", "music box"))
 def lullaby(t):
     t.add("f")
     t.set(baby=t.dice.pick(["baby", "youngest child", "little son", "little daughter"]),
@@ -258,7 +262,8 @@ def present_for_the_old(t):
     t.say("When it grew dark, {N} left the {obj} with {H} for the night.", '"Keep the {obj} until tomorrow," said {N}. "Then I have to come back!"')
     t.say("And {N} did come back, the next day and every day after that.", "After that, {N} came to visit every week.")
     end(t, "A little time is the best present of all.", "And {H} was never lonely again.", "Old friends have the best stories.")
-    t.ask("{H} the {hK} was old.", "Who was old?", "Who lived near {N}?")
+    t.ask("{H} the {hK} was old.", "Who was old?")
+    t.ask("{H} the {hK} lived near {N}.", "Who lived near {N}?", "Who was {N}'s neighbour?")
     t.ask("{H} {trouble}.", "What was wrong with {H}?", "Why did {N} visit {H}?")
     t.ask("They had {dish}.", "What did they eat or drink?", "What did {H} have for {N}?")
     t.ask("{N} took the {obj} to {H}.", "What did {N} take to {H}?", "What did {N} bring to {H}?")
