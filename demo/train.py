@@ -34,7 +34,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", required=True, help="folder for the checkpoint and the logs")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--documents", type=int, default=3_600_000, help="training documents (about 43 tokens each)")
+    p.add_argument("--documents", type=int, default=5_000_000, help="training documents (about 43 tokens each)")
     p.add_argument("--steps", type=int, default=0, help="optimizer steps; 0: as many as fit --minutes")
     p.add_argument("--minutes", type=float, default=8.5, help="for everything, from start to export")
     p.add_argument("--rows", type=int, default=64, help="rows of 1,024 tokens a step")
