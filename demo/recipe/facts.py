@@ -2,7 +2,6 @@
 is held out."""
 
 from .dice import asked, capital, with_article
-from .world import ANIMALS
 
 COLOURS = {
     "grass": "green", "snow": "white", "the sky": "blue", "a lemon": "yellow", "a tomato": "red", "coal": "black",

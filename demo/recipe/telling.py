@@ -44,12 +44,10 @@ class Telling:
         he, his, him, He, His = _PRONOUNS[gender]
         if role:
             slots.update({role.upper(): name, role + "K": kind, role + "he": he, role + "his": his, role + "him": him,
-                          role + "He": He, role + "His": His, role + "_moved": BY_KIND[kind].moved,
-                          "a_" + role + "K": with_article(kind),
+                          role + "He": He, role + "His": His, "a_" + role + "K": with_article(kind),
                           "a_" + role + "K_cap": capital(with_article(kind))})
         else:
-            slots.update(N=name, K=kind, he=he, his=his, him=him, He=He, His=His, moved=BY_KIND[kind].moved,
-                         himself=him + "self", hers="hers" if he == "she" else "his")
+            slots.update(N=name, K=kind, he=he, his=his, him=him, He=He, His=His, himself=him + "self", hers="hers" if he == "she" else "his")
 
     def gifts(self, role):
         return BY_KIND[self.slots[role + "K"]].gifts.split()

@@ -2,27 +2,27 @@
 
 from collections import namedtuple
 
-Animal = namedtuple("Animal", "kind moved gifts")  # gifts: what it can do for a friend in trouble
+Animal = namedtuple("Animal", "kind gifts")  # gifts: what it can do for a friend in trouble
 Place = namedtuple("Place", "home at spots")  # "near the river", "by the river", hiding spots
 Thing = namedtuple("Thing", "noun adjectives use love part")  # part: what of it can break, or None
 
 ANIMALS = [
-    Animal("fox", "trotted", "run"), Animal("rabbit", "hopped", "dig run"), Animal("mouse", "scampered", "small"),
-    Animal("owl", "flew", "fly"), Animal("bear", "walked", "strong"), Animal("hedgehog", "shuffled", "small"),
-    Animal("squirrel", "scampered", "climb"), Animal("frog", "hopped", "swim"), Animal("duck", "waddled", "swim"),
-    Animal("turtle", "walked", "swim"), Animal("badger", "walked", "dig strong"), Animal("deer", "ran", "run"),
-    Animal("otter", "ran", "swim"), Animal("beaver", "walked", "swim build"), Animal("cat", "ran", "climb"),
-    Animal("dog", "ran", "run dig"), Animal("hen", "walked", "small"), Animal("goat", "trotted", "strong climb"),
-    Animal("lamb", "trotted", "run"), Animal("pony", "trotted", "strong run"), Animal("robin", "flew", "fly"),
-    Animal("sparrow", "flew", "fly"), Animal("crow", "flew", "fly"), Animal("mole", "shuffled", "dig"),
-    Animal("bat", "flew", "fly"), Animal("snail", "crept", "small"), Animal("ant", "marched", "small build"),
-    Animal("bee", "flew", "fly"), Animal("goose", "waddled", "swim"), Animal("pig", "trotted", "dig"),
-    Animal("donkey", "trotted", "strong"), Animal("cow", "walked", "strong"), Animal("wolf", "ran", "run strong"),
-    Animal("raccoon", "ran", "climb"), Animal("lizard", "ran", "climb small"), Animal("swan", "walked", "swim fly"),
-    Animal("kitten", "ran", "climb small"), Animal("puppy", "ran", "dig"), Animal("lion", "walked", "strong"),
-    Animal("elephant", "walked", "strong"), Animal("monkey", "ran", "climb"), Animal("penguin", "waddled", "swim"),
+    Animal("fox", "run"), Animal("rabbit", "dig run"), Animal("mouse", "small"),
+    Animal("owl", "fly"), Animal("bear", "strong"), Animal("hedgehog", "small"),
+    Animal("squirrel", "climb"), Animal("frog", "swim"), Animal("duck", "swim"),
+    Animal("turtle", "swim"), Animal("badger", "dig strong"), Animal("deer", "run"),
+    Animal("otter", "swim"), Animal("beaver", "swim build"), Animal("cat", "climb"),
+    Animal("dog", "run dig"), Animal("hen", "small"), Animal("goat", "strong climb"),
+    Animal("lamb", "run"), Animal("pony", "strong run"), Animal("robin", "fly"),
+    Animal("sparrow", "fly"), Animal("crow", "fly"), Animal("mole", "dig"),
+    Animal("bat", "fly"), Animal("snail", "small"), Animal("ant", "small build"),
+    Animal("bee", "fly"), Animal("goose", "swim"), Animal("pig", "dig"),
+    Animal("donkey", "strong"), Animal("cow", "strong"), Animal("wolf", "run strong"),
+    Animal("raccoon", "climb"), Animal("lizard", "climb small"), Animal("swan", "swim fly"),
+    Animal("kitten", "climb small"), Animal("puppy", "dig"), Animal("lion", "strong"),
+    Animal("elephant", "strong"), Animal("monkey", "climb"), Animal("penguin", "swim"),
 ]
-CHILDREN = [Animal("girl", "walked", "run"), Animal("boy", "walked", "run")]
+CHILDREN = [Animal("girl", "run"), Animal("boy", "run")]
 BY_KIND = {a.kind: a for a in ANIMALS + CHILDREN}
 
 GIRLS = ("Mia Lily Olive Rosie Poppy Daisy Hazel Ruby Willow Nell Ivy Clara Tilly Bella Luna Maya Nora Ella Ada Fern "
