@@ -193,6 +193,7 @@ def batch_of(data, index, device):
 
 def save_weights(model, path):
     save_file(model.hf_tensors(), path + ".part", metadata={"format": "pt"})
+    os.chmod(path + ".part", 0o644)
     os.replace(path + ".part", path)
 
 
