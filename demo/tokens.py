@@ -56,8 +56,15 @@ class Encoder:
 
     def encode(self, examples):
         """[(tokens, targets)] of a list of examples; EOS is a target only, never an input."""
-        coded = self.sp.encode([corpus.text_of(e) for e in examples])
-        return [self._targets([BOS] + ids, e) for ids, e in zip(coded, examples)]
+        coded = self.sp.encode([corpus.text_of(e) for e in examples], num_threads=1)
+        return [self._begin(e, *self._targets([BOS] + ids, e)) for ids, e in zip(coded, examples)]
+
+    @staticmethod
+    def _begin(example, ids, targets):
+        """Only stories teach what comes first, so an empty prompt gives a story."""
+        if example.family != "story":
+            targets[0] = ids[1] | NOTHING << CLASS_BITS
+        return ids, targets
 
     def _targets(self, ids, example):
         n = len(ids)

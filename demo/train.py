@@ -342,9 +342,11 @@ def main():
     if not o.families:
         final_evaluation(model, encoder, o, log)
         log.save()
+    log.record["settings"] = {name: value for name, value in vars(o).items() if name != "out"}
+    log.record["total_seconds"] = round(time.time() - log.start, 1)
+    log.save()
     check_export(model, encoder, o, log)
     log.record["total_seconds"] = round(time.time() - log.start, 1)
-    log.record["settings"].pop("out")
     log.save()
     log.say("done")
 
