@@ -1,16 +1,14 @@
 """Whole stories: an opening, one of the plots, an ending; and the ways to ask for one."""
 
-from . import plots
-from .dice import Example, with_article
+from . import plots, plots_of_use
+from .dice import Example, favour, with_article
 from .telling import Telling
-from .world import ANIMALS, BOYS, BY_NOUN, GIRLS, PLACES, THINGS
+from .world import ANIMALS, BOYS, BY_NOUN, CHILDREN, GIRLS, PLACES, THINGS, TRAITS
 
 
-def _plots_for(thing):
-    return [p for p in plots.ALL if p.suits(thing)]
-
-
-PLOTS_FOR = {t.noun: _plots_for(t) for t in THINGS}
+# for each object the plots that turn on its use, and those that suit most objects
+OF_USE = {t.noun: [p for p in plots_of_use.ALL if p.suits(t)] for t in THINGS}
+OF_MOST = {t.noun: [p for p in plots.ALL if p.suits(t)] for t in THINGS}
 
 REQUESTS = [
     "Tell me a story about {a} and {o}.", "Please tell me a story about {a} and {o}.",
@@ -36,17 +34,28 @@ NAMED = [
 
 
 def tell(dice, kind=None, noun=None, name=None):
-    """A story whose parameters are on the side that `dice` serves."""
+    """A story whose parameters are on the side that `dice` serves. Each choice has its favourites, and they depend on
+    one chosen before."""
     while True:
-        thing = BY_NOUN[noun] if noun else dice.pick(THINGS)
-        plot = dice.pick(PLOTS_FOR[thing.noun])
-        telling = Telling(dice, thing, dice.pick(PLACES), kind, name)
-        s = telling.slots
-        if dice.mine("story", plot.__name__, s["K"], s["N"], thing.noun, s["at"]):
+        trait = dice.pick(TRAITS)
+        hero = kind or (dice.even(CHILDREN) if dice.chance(0.12) else dice.pick(ANIMALS, favour(trait))).kind
+        called = name or dice.pick(_names_for(dice, hero), favour(hero))
+        place = dice.pick(PLACES, favour(called))
+        thing = BY_NOUN[noun] if noun else dice.pick(THINGS, favour(called, "thing"))
+        fitting = OF_USE if dice.chance(0.4) else OF_MOST
+        plot = dice.pick(fitting[thing.noun], favour(place.at, thing.noun))
+        if dice.mine("story", plot.__name__, hero, called, thing.noun, place.at):
             break
+    telling = Telling(dice, thing, place, trait, hero, called)
     _open(telling)
     plot(telling)
     return telling
+
+
+def _names_for(dice, kind):
+    if kind in ("girl", "boy"):
+        return GIRLS if kind == "girl" else BOYS
+    return GIRLS if dice.chance(0.5) else BOYS
 
 
 def _open(t):

@@ -1,7 +1,7 @@
 """The telling of one story: its cast, its sentences, and the questions that can be asked about it."""
 
-from .dice import capital, with_article
-from .world import BOYS, BY_KIND, CHILDREN, ANIMALS, FEELINGS, GIRLS, TIMES, TRAITS
+from .dice import capital, favour, with_article
+from .world import ANIMALS, BOYS, BY_KIND, FEELINGS, GIRLS, TIMES
 
 _PRONOUNS = {"f": ("she", "her", "her", "She", "Her"), "m": ("he", "his", "him", "He", "His")}
 
@@ -9,45 +9,40 @@ _PRONOUNS = {"f": ("she", "her", "her", "She", "Her"), "m": ("he", "his", "him",
 class Telling:
     """Sentences are patterns over slots such as {N} (the hero's name), {F} (the friend's), {obj} and {at}."""
 
-    def __init__(self, dice, thing, place, hero_kind=None, hero_name=None):
+    def __init__(self, dice, thing, place, trait, kind, name):
         self.dice = dice
         self.thing = thing
         self.place = place
-        self.slots = {"obj": thing.noun, "adj": dice.pick(thing.adjectives), "love": thing.love, "part": thing.part,
-                      "home": place.home, "at": place.at, "At": capital(place.at), "Home": capital(place.home),
-                      "time": dice.pick(TIMES), "feel": dice.pick(FEELINGS)}
-        self.slots["an_obj"] = with_article(thing.noun)
-        self.slots["an_adj_obj"] = with_article(f"{self.slots['adj']} {thing.noun}")
-        self._taken = set()
+        he, his, him, He, His = _PRONOUNS["f" if name in GIRLS else "m"]
+        adjective = dice.pick(thing.adjectives)
+        self.slots = {
+            "N": name, "K": kind, "a_K": with_article(kind), "a_trait_K": with_article(f"{trait} {kind}"),
+            "he": he, "his": his, "him": him, "He": He, "His": His, "himself": him + "self",
+            "hers": "hers" if he == "she" else "his",
+            "obj": thing.noun, "adj": adjective, "love": thing.love, "part": thing.part,
+            "an_obj": with_article(thing.noun), "an_adj_obj": with_article(f"{adjective} {thing.noun}"),
+            "home": place.home, "Home": capital(place.home), "at": place.at, "At": capital(place.at),
+            "time": dice.pick(TIMES, favour(name, "time")), "feel": dice.pick(FEELINGS, favour(name, "feel"))}
+        self._taken = {name, kind}
         self._paragraphs = [[]]
         self.questions = []  # (wordings of the question, answer)
-        self.add("", kind=hero_kind, name=hero_name)
-        trait = dice.pick(TRAITS)
-        self.slots.update(trait=trait, a_trait_K=with_article(f"{trait} {self.slots['K']}"),
-                          a_K=with_article(self.slots["K"]))
 
-    def add(self, role, kind=None, name=None, gift=None):
-        """Cast somebody: role "" is the hero ({N} the {K}; he, his, him), "f" the friend ({F} the {fK}; fhe, ...)."""
+    def add(self, role, kind=None, gift=None):
+        """Cast a friend or helper beside the hero ({N} the {K}; he, his, him). Role "f": {F} the {fK}; fhe, fhis."""
         dice, slots = self.dice, self.slots
         if kind is None:
             pool = [a for a in ANIMALS if a.kind not in self._taken and (gift is None or gift in a.gifts)]
-            kind = CHILDREN[dice.number(0, 1)].kind if not role and dice.chance(0.12) else dice.pick(pool).kind
-        gender = {"girl": "f", "boy": "m"}.get(kind) or ("f" if dice.chance(0.5) else "m")
-        if name is None:
-            names = GIRLS if gender == "f" else BOYS
-            name = dice.pick(names)
-            while name in self._taken:
-                name = dice.even(names)
-        else:
-            gender = "f" if name in GIRLS else "m"
+            kind = dice.pick(pool, favour(slots["K"], role)).kind
+        gender = "f" if dice.chance(0.5) else "m"
+        names = GIRLS if gender == "f" else BOYS
+        name = dice.pick(names, favour(slots["N"], role))
+        while name in self._taken:
+            name = dice.even(names)
         self._taken.update((name, kind))
         he, his, him, He, His = _PRONOUNS[gender]
-        if role:
-            slots.update({role.upper(): name, role + "K": kind, role + "he": he, role + "his": his, role + "him": him,
-                          role + "He": He, role + "His": His, "a_" + role + "K": with_article(kind),
-                          "a_" + role + "K_cap": capital(with_article(kind))})
-        else:
-            slots.update(N=name, K=kind, he=he, his=his, him=him, He=He, His=His, himself=him + "self", hers="hers" if he == "she" else "his")
+        slots.update({role.upper(): name, role + "K": kind, role + "he": he, role + "his": his, role + "him": him,
+                      role + "He": He, role + "His": His, "a_" + role + "K": with_article(kind),
+                      "a_" + role + "K_cap": capital(with_article(kind))})
 
     def gifts(self, role):
         return BY_KIND[self.slots[role + "K"]].gifts.split()
