@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to generated text: installs what is missing, builds, converts the small
-# checkpoint beside the project and prints a story. Run it as often as you like.
+# From a bare Debian 12 to generated text: installs what is missing, builds, converts the bundled
+# checkpoint to INT8 and prints a story. Run it as often as you like.
 # The build is for this machine alone: for its GPU if there is one and nvcc, else for the CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,9 +8,7 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 programs=build/quickstart
-checkpoint=../shared/models/stories260K
-model=build/stories260K.bin
-prompt="Once upon a time"
+model=build/demo-int8.bin
 
 install_missing "${build_packages[@]}"
 
@@ -30,17 +28,12 @@ if ! cmake --build $programs --target faststream-run faststream-convert; then
   exit 1
 fi
 
-if [[ ! -f $checkpoint/stories260K.bin || ! -f $checkpoint/tok512.bin ]]; then
-  echo "Quickstart stopped: FastStream is built in $programs, but there is no checkpoint to run:" \
-    "put stories260K.bin and tok512.bin (karpathy/tinyllamas) into $(realpath -m $checkpoint)." >&2
-  exit 1
-fi
+echo "==> Converting the bundled checkpoint, demo/"
+"$programs/faststream-convert" demo -o $model --dtype int8 --force
 
-echo "==> Converting stories260K"
-"$programs/faststream-convert" $checkpoint/stories260K.bin --tokenizer $checkpoint/tok512.bin \
-  -o $model --force
-
-echo "==> Running it"
-"$programs/faststream-run" -m $model -p "$prompt" -n 120 --temp 0 --echo
+echo "==> Asking for a story about a fox and a lantern"
+"$programs/faststream-run" -m $model --temp 0.5 --seed 4 \
+  -p $'User: Tell me a story about a fox and a lantern.\nAssistant:'
 echo
-echo "Quickstart done: $programs/faststream-run -m $model -p \"$prompt\" prints another story."
+echo "Quickstart done. Try next: $programs/faststream-run -m $model" \
+  "-p \$'User: What is 128 plus 345?\\nAssistant:'"

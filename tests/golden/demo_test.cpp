@@ -1,0 +1,243 @@
+// The bundled model: the same answers as Transformers, its scores, and what quantization costs.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/perplexity.h"
+#include "convert/pipeline.h"
+#include "engine/runner.h"
+#include "golden_data.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kEvery = 20;  // of the items; instrumented code is slow
+#else
+constexpr size_t kEvery = 1;
+#endif
+
+std::filesystem::path demo_folder() { return golden_root().parent_path().parent_path() / "demo"; }
+
+std::string read_all(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(path.string() + " cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// demo/ converted, once a process and type.
+std::string converted(DType dtype) {
+  struct Files {
+    std::map<DType, std::string> paths;
+    ~Files() {
+      for (const auto& [type, path] : paths) std::filesystem::remove(path);
+    }
+  };
+  static Files files;
+  std::string& path = files.paths[dtype];
+  if (path.empty()) {
+    path = std::filesystem::temp_directory_path() /
+           ("faststream-demo-" + std::string(dtype_name(dtype)) + "-" + std::to_string(getpid()) +
+            ".bin");
+    ConvertOptions options;
+    options.checkpoint = demo_folder();
+    options.output = path;
+    options.dtype = dtype;
+    options.threads = 2;
+    convert_checkpoint(options);
+  }
+  return path;
+}
+
+std::vector<nlohmann::json> items() {
+  std::ifstream file(demo_folder() / "eval" / "items.jsonl");
+  std::vector<nlohmann::json> all;
+  for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line));
+  return all;
+}
+
+// Greedy answers to prompts, kTogether at a time in one batch: ids up to and with the end of
+// sequence, at most `longest`.
+std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::string& device,
+                                         const std::vector<std::string>& prompts, size_t longest) {
+  constexpr size_t kTogether = 16;
+  LoadedModel loaded(model, {.device = device, .threads = 2}, 1);
+  Runner runner(loaded.file, *loaded.backend,
+                {.n_pages = 16 * 32, .batch = {.max_tokens = 16 * 1024, .max_logits = kTogether}},
+                nullptr);
+  std::vector<std::vector<int32_t>> answers(prompts.size());
+  for (size_t first = 0; first < prompts.size(); first += kTogether) {
+    const size_t count = std::min(kTogether, prompts.size() - first);
+    std::vector<Sequence> sequences(count);
+    std::vector<std::vector<int32_t>> inputs(count);
+    std::vector<size_t> running;
+    for (size_t i = 0; i < count; ++i) {
+      inputs[i] = loaded.tokenizer->encode(prompts[first + i]);
+      running.push_back(i);
+    }
+    while (!running.empty()) {
+      std::vector<Chunk> chunks;
+      std::vector<SamplingRow> rules;
+      for (const size_t i : running) {
+        chunks.push_back({&sequences[i], inputs[i], Chunk::Logits::last});
+        rules.push_back({.temperature = 0});
+      }
+      runner.step(chunks);
+      const std::vector<int32_t> tokens = runner.sample(rules);
+      std::vector<size_t> still;
+      for (size_t r = 0; r < running.size(); ++r) {
+        std::vector<int32_t>& answer = answers[first + running[r]];
+        answer.push_back(tokens[r]);
+        inputs[running[r]] = {tokens[r]};
+        if (!loaded.tokenizer->is_eos(tokens[r]) && answer.size() < longest) {
+          still.push_back(running[r]);
+        }
+      }
+      running = still;
+    }
+    for (Sequence& sequence : sequences) runner.release(sequence);
+  }
+  return answers;
+}
+
+// Right answers and all answers, by family; open stories are left out.
+using Scores = std::map<std::string, std::pair<int, int>>;
+
+Scores score(DType dtype, const std::string& device) {
+  std::vector<nlohmann::json> asked;
+  std::vector<std::string> prompts;
+  const std::vector<nlohmann::json> all = items();
+  for (size_t i = 0; i < all.size(); i += kEvery) {
+    if (all[i].at("check") != "exact") continue;
+    asked.push_back(all[i]);
+    prompts.push_back(all[i].at("prompt"));
+  }
+  const auto answers = greedy(converted(dtype), device, prompts, 96);
+  const ModelFile file = ModelFile::open(converted(dtype));
+  const auto tokenizer = make_tokenizer(file, read_config(file).vocab);
+  Scores scores;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    std::string text;
+    for (const int32_t id : answers[i]) text += tokenizer->token_bytes(id);
+    const bool ended = tokenizer->is_eos(answers[i].back());
+    auto& [right, total] = scores[asked[i].at("family")];
+    right += ended && text == " " + asked[i].at("answer").get<std::string>() ? 1 : 0;
+    ++total;
+  }
+  return scores;
+}
+
+double accuracy(const Scores& scores) {
+  int right = 0;
+  int total = 0;
+  for (const auto& [family, score] : scores) {
+    right += score.first;
+    total += score.second;
+  }
+  return static_cast<double>(right) / total;
+}
+
+class DemoTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+  Perplexity measure(DType dtype, std::optional<DType> against = std::nullopt) {
+    const EngineOptions options{.device = GetParam(), .threads = 2};
+    LoadedModel model(converted(dtype), options, 256);
+    std::optional<LoadedModel> reference;
+    if (against) reference.emplace(converted(*against), options, 256);
+    std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
+    if (kEvery > 1) text.resize(text.size() / kEvery);
+    return measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
+  }
+};
+
+TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
+  const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
+  std::map<std::string, std::string> prompts;
+  for (const nlohmann::json& item : items()) prompts[item.at("id")] = item.at("prompt");
+  std::vector<std::string> asked;
+  std::vector<std::vector<int32_t>> expected;
+  for (const auto& [id, answer] : golden.at("answers").items()) {
+    asked.push_back(prompts.at(id));
+    expected.push_back(answer);
+  }
+  ASSERT_GE(asked.size(), 200U);
+  const size_t longest = golden.at("longest_answer");
+  const auto answers = greedy(converted(DType::f32), GetParam(), asked, longest);
+  for (size_t i = 0; i < asked.size(); ++i) EXPECT_EQ(answers[i], expected[i]) << asked[i];
+}
+
+TEST_P(DemoTest, HasTransformersPerplexity) {
+  if (kEvery > 1) GTEST_SKIP() << "too slow with sanitizers";
+  const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
+  const Perplexity perplexity = measure(DType::f32);
+  EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
+  EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
+  EXPECT_GT(perplexity.standard_error, 0);
+}
+
+TEST_P(DemoTest, AnswersHeldOutQuestions) {
+  const Scores scores = score(DType::f32, GetParam());
+  EXPECT_EQ(scores.size(), 7U);
+  for (const auto& [family, score] : scores) {
+    EXPECT_GE(score.first, 0.95 * score.second) << family;
+  }
+}
+
+TEST_P(DemoTest, AnswersAsWellWithQuantizedWeights) {
+  const double full = accuracy(score(DType::f32, GetParam()));
+  EXPECT_NEAR(accuracy(score(DType::i8, GetParam())), full, 0.005);
+  EXPECT_NEAR(accuracy(score(DType::bf16, GetParam())), full, 0.005);
+}
+
+TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
+  const Perplexity quantized = measure(DType::i8, DType::f32);
+  const Perplexity rounded = measure(DType::bf16, DType::f32);
+  ASSERT_TRUE(quantized.divergence && rounded.divergence);
+  EXPECT_NEAR(quantized.value / quantized.divergence->reference_perplexity, 1, 0.005);
+  EXPECT_GE(quantized.divergence->top_token_agrees, 0.99);
+  EXPECT_NEAR(rounded.value / rounded.divergence->reference_perplexity, 1, 0.005);
+  EXPECT_GE(rounded.divergence->top_token_agrees, quantized.divergence->top_token_agrees);
+  EXPECT_LE(rounded.divergence->mean_kl, quantized.divergence->mean_kl);
+  EXPECT_LE(quantized.divergence->mean_kl, quantized.divergence->kl_99th);
+}
+
+TEST_P(DemoTest, IsAtNoDistanceFromItself) {
+  const Perplexity same = measure(DType::f32, DType::f32);
+  EXPECT_EQ(same.divergence->mean_kl, 0);
+  EXPECT_EQ(same.divergence->top_token_agrees, 1);
+  EXPECT_EQ(same.value, same.divergence->reference_perplexity);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, DemoTest, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
+
+TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
+  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1}, 256);
+  EXPECT_THROW(measure_perplexity(model, nullptr, "", [] {}), Error);
+
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("faststream-other-" + std::to_string(getpid()) + ".bin");
+  ConvertOptions options;
+  options.checkpoint = golden_root() / "gqa";
+  options.output = path;
+  convert_checkpoint(options);
+  LoadedModel other(path, {.device = "cpu", .threads = 1}, 256);
+  std::filesystem::remove(path);
+  EXPECT_THROW(measure_perplexity(model, &other, "a text", [] {}), Error);
+}
+
+}  // namespace
+}  // namespace faststream
