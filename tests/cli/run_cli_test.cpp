@@ -278,8 +278,8 @@ TEST(Run, FallsBackToTheCpuAndSaysSo) {
 
 TEST(Run, SaysThatStandardOutputIsFull) {
   REQUIRE_STORIES();
-  const std::string command = std::string(std::getenv("FASTSTREAM_BIN")) + "/faststream-run -m " +
-                              stories_model() + " -p x -n 5 --device cpu > /dev/full 2> " +
+  const std::string command = programs_folder() + "/faststream-run -m " + stories_model() +
+                              " -p x -n 5 --device cpu > /dev/full 2> " +
                               (scratch_folder() / "full.txt").string();
   const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell redirects
   EXPECT_EQ(WEXITSTATUS(status), 1);
@@ -308,7 +308,7 @@ class Child {
     if (pid_ == 0) {
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
-      const std::string program = std::string(std::getenv("FASTSTREAM_BIN")) + "/" + args[0];
+      const std::string program = programs_folder() + "/" + args[0];
       std::vector<char*> argv;
       for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
       argv.push_back(nullptr);

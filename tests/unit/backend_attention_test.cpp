@@ -68,7 +68,8 @@ class BackendAttention : public BackendTest {
     for (int32_t s = 0; s < batch.n_sequences(); ++s) {
       for (int32_t position = 0; position < batch.kv_len[static_cast<size_t>(s)]; ++position) {
         const int32_t page =
-            batch.page_table[static_cast<size_t>(s * batch.max_pages + position / kPageTokens)];
+            batch.page_table[static_cast<size_t>(s) * static_cast<size_t>(batch.max_pages) +
+                             static_cast<size_t>(position / kPageTokens)];
         for (int32_t head = 0; head < shape.n_kv_heads; ++head) {
           for (int32_t d = 0; d < shape.head_dim; ++d) {
             cache.set(page,
