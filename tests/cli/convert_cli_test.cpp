@@ -109,7 +109,7 @@ TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
   }
   write_hf_folder(folder_ / "model", config, tensors);
 
-  const std::string program = std::string(std::getenv("FASTSTREAM_BIN")) + "/faststream-convert";
+  const std::string program = programs_folder() + "/faststream-convert";
   std::vector<std::string> args = {program, model_, "-o", out_, "--quiet", "-t", "1"};
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());

@@ -40,13 +40,18 @@ inline std::string contents(std::FILE* file) {
 
 }  // namespace run_program_detail
 
-/// Runs `args[0]`, a program in the folder that the environment variable FASTSTREAM_BIN names, with
-/// the other arguments, and waits for its end. Throws std::runtime_error when it cannot be started.
-inline ProgramResult run_program(std::vector<std::string> args, std::string stdin_text = "") {
-  using namespace run_program_detail;
+/// The folder of the built programs, which the environment variable FASTSTREAM_BIN names.
+inline std::string programs_folder() {
   const char* folder = std::getenv("FASTSTREAM_BIN");
   if (folder == nullptr) throw std::runtime_error("FASTSTREAM_BIN is not set");
-  const std::string program = std::string(folder) + "/" + args.at(0);
+  return folder;
+}
+
+/// Runs `args[0]`, a program in programs_folder(), with the other arguments, and waits for its end.
+/// Throws std::runtime_error when it cannot be started.
+inline ProgramResult run_program(std::vector<std::string> args, std::string stdin_text = "") {
+  using namespace run_program_detail;
+  const std::string program = programs_folder() + "/" + args.at(0);
 
   const TemporaryFile in = temporary_file();
   const TemporaryFile out = temporary_file();

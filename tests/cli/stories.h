@@ -36,13 +36,6 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The folder of the built programs.
-inline std::string programs_folder() {
-  const char* folder = std::getenv("FASTSTREAM_BIN");
-  if (folder == nullptr) throw std::runtime_error("FASTSTREAM_BIN is not set");
-  return folder;
-}
-
 /// The folder shared/models/stories260K; empty where it is not there.
 inline std::filesystem::path stories_folder() {
   const char* shared = std::getenv("FASTSTREAM_SHARED");
