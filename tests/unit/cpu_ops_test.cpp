@@ -321,7 +321,7 @@ TEST_P(CpuOps, RopeAndAttentionEqualTheReference) {
       const Batch batch = mixed_batch(n_pages, random_);
       const int64_t tokens = batch.n_tokens();
       const int64_t cols = (heads + 2 * kv_heads) * dim;
-      const auto cache_size = static_cast<size_t>(n_pages * kv_heads * kPageTokens * dim);
+      const auto cache_size = static_cast<size_t>(int64_t{n_pages} * kv_heads * kPageTokens * dim);
       // What the caches hold beyond the sequences' ends must not matter.
       std::vector<float> expected_k(cache_size, NAN);
       std::vector<float> expected_v(cache_size, NAN);
@@ -338,7 +338,7 @@ TEST_P(CpuOps, RopeAndAttentionEqualTheReference) {
             for (int32_t h = 0; h < n_kv; ++h) {
               for (int32_t i = 0; i < n; ++i) {
                 const auto at = static_cast<size_t>(
-                    ((page * n_kv + h) * kPageTokens + p % kPageTokens) * n + i);
+                    ((int64_t{page} * n_kv + h) * kPageTokens + p % kPageTokens) * n + i);
                 store_float(k.data(), dtype, at, distribution(random));
                 store_float(v.data(), dtype, at, distribution(random));
               }
