@@ -7,7 +7,7 @@ build_packages=(
 )
 # sentencepiece: the programs that the tokenizer is compared with.
 test_packages=(
-  clang clang-format clang-tidy libclang-rt-14-dev libgtest-dev sentencepiece
+  clang clang-format clang-tidy libclang-rt-14-dev libgtest-dev python3 sentencepiece
 )
 
 # Installs those of the packages named that are missing.

@@ -89,6 +89,8 @@ else
   skipped=$((skipped + 3))
 fi
 
+check "Corpus of the bundled model" python3 -B demo/test_corpus.py || true
+
 if check "Build, asan" build asan; then
   run_tests asan
 else
