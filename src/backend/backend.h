@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/batch.h"
 #include "backend/tensor.h"
@@ -51,6 +52,17 @@ struct PageCopy {
   int32_t to = 0;
 };
 
+/// A change to the logit of one token before a draw: l becomes l / repetition if l > 0, else
+/// l * repetition; then `bias` is added. -infinity as bias forbids the token.
+struct LogitEdit {
+  int32_t token = 0;
+  float repetition = 1;  ///< above 0
+  float bias = 0;
+};
+
+/// Log-probabilities that a draw can report of the likeliest tokens.
+inline constexpr int32_t kMaxLogprobs = 20;
+
 /// How one row of logits becomes a token. The draw depends on (seed, sequence, position) only.
 struct SamplingRow {
   float temperature = 0;  ///< 0: greedy (the smallest id among equal logits)
@@ -59,6 +71,23 @@ struct SamplingRow {
   uint64_t seed = 0;
   uint64_t sequence = 0;
   uint64_t position = 0;  ///< the position that the drawn token will have
+  float min_p = 0;        ///< keep those at least min_p times as probable as the likeliest
+  /// -1: no log-probabilities; else the drawn token's and those of so many likeliest tokens.
+  int32_t n_logprobs = -1;
+  std::span<const LogitEdit> edits = {};  ///< at most one for each token, in any order; host memory
+};
+
+/// A token and the logarithm of its probability.
+struct LogProbability {
+  int32_t token = 0;
+  float value = 0;
+};
+
+/// What sample() drew from one row.
+struct SampledToken {
+  int32_t token = 0;
+  float logprob = 0;                ///< of the token, if n_logprobs >= 0
+  std::vector<LogProbability> top;  ///< n_logprobs likeliest tokens (or the vocabulary), descending
 };
 
 /// What linear() does with its result.
@@ -147,15 +176,18 @@ class Backend {
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;
 
-  /// Draws tokens[r] from row r of logits [rows, vocab] f32 under rules[r] and waits for the
-  /// result. Order by logit, then by id; keep top_k; softmax(logit / temperature); keep top_p; then
-  /// the first token whose cumulative probability exceeds u · total, with u in [0, 1) from
-  /// Philox4x32-10 (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence),
-  /// u = (first output word >> 8) · 2⁻²⁴. The same as cuRAND's
-  /// curand_init(seed, sequence, 4 * position). Logits may be changed. Logits that are NaN throw
-  /// Error.
+  /// Draws a token from each row of logits [rows, vocab] f32 under rules[r] and waits for the
+  /// results. Apply the edits; order by logit, then by id; keep top_k; p = softmax(logit /
+  /// temperature); keep top_p; keep min_p; then the first token whose cumulative probability
+  /// exceeds u · total, with u in [0, 1) from Philox4x32-10 (doi:10.1145/2063384.2063405): key =
+  /// seed, counter = (position, sequence), u = (first output word >> 8) · 2⁻²⁴. The same as
+  /// cuRAND's curand_init(seed, sequence, 4 * position). The likeliest token is always kept.
+  ///
+  /// Log-probabilities are the model's own: log softmax of the logits before edits and temperature.
+  /// Logits may be changed. Logits that are NaN, or all minus infinity after the edits, throw
+  /// Error. sampled: [rows].
   virtual void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                      std::span<int32_t> tokens) = 0;
+                      std::span<SampledToken> sampled) = 0;
 
   /// Copies whole pages in all `layers`. No page is both source and target in one call.
   virtual void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) = 0;

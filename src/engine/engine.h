@@ -1,24 +1,24 @@
-// The public C++ API: a model file in, text out.
+// The public C++ API: a model in memory that any number of requests share.
 //
 //   faststream::Engine engine("model.bin", {});
-//   const std::vector<int32_t> prompt = engine.tokenize("Once upon a time");
-//   engine.generate(prompt, {.max_tokens = 64}, [](std::string_view text) {
-//     std::cout << text << std::flush;
-//     return true;
-//   });
+//   std::future<faststream::Result> answer = engine.submit({.prompt = "Once upon a time"});
+//   std::cout << answer.get().outputs.front().text;
+//
+// docs/cpp-api.md is a guide with a complete example.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/sampling.h"
+#include "engine/request.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -26,40 +26,44 @@ namespace faststream {
 struct EngineOptions {
   std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
   int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
-  int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
+  int64_t context = 0;    ///< tokens of prompt and answer; 0: the model's, or what memory allows
+  int32_t slots = 0;      ///< sequences that run at once; 0: chosen for the device and its memory
+  int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
+  int32_t chunk = 0;      ///< prompt tokens that a step takes beside running sequences; 0: chosen
+  bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
+  /// A built-in chat template's name or a file; empty: the model file's own.
+  std::string chat_template = {};
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
-};
-
-enum class FinishReason {
-  eos,        ///< the model ended its text
-  length,     ///< max_tokens were generated
-  context,    ///< the context is full
-  cancelled,  ///< the callback returned false
-};
-
-struct GenerateOptions {
-  int64_t max_tokens = -1;  ///< -1: until the model ends or the context is full
-  bool ignore_eos = false;  ///< go on after an end-of-sequence token
-  SamplingParams sampling = {};
-};
-
-struct GenerateResult {
-  FinishReason finish_reason = FinishReason::length;
-  std::vector<int32_t> tokens;    ///< generated, the end-of-sequence token included
-  double prompt_seconds = 0;      ///< from the call to the first token
-  double generation_seconds = 0;  ///< from the first token to the last
 };
 
 struct EngineInfo {
   std::string device;   ///< such as "CPU (2 threads, AMX)"
   int64_t context = 0;  ///< tokens
+  int32_t slots = 0;
+  int64_t kv_tokens = 0;
+  int32_t chunk = 0;
   double load_seconds = 0;
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
 };
 
-/// Runs one model. One call at a time.
+/// Counts since the engine was made.
+struct EngineStats {
+  int64_t steps = 0;          ///< forward passes
+  int64_t prompt_tokens = 0;  ///< processed (recomputation after a preemption included)
+  int64_t cached_tokens = 0;  ///< of prompts, found in the KV cache instead
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t finished = 0;       ///< requests
+  int32_t running = 0;        ///< sequences now in slots
+  int32_t waiting = 0;        ///< sequences now waiting for one
+  int64_t free_tokens = 0;    ///< of the KV cache, what cached prefixes occupy included
+  double device_seconds = 0;  ///< time spent in forward passes and draws
+};
+
+/// Runs one model for any number of requests at once (continuous batching): a thread of its own
+/// takes waiting requests into slots as others finish. Any thread may call any member at any time.
 class Engine {
  public:
   /// Loads a model. Throws UsageError for bad options, Error when the file is no sound model or the
@@ -67,18 +71,36 @@ class Engine {
   Engine(const std::filesystem::path& model, const EngineOptions& options);
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
+  /// Cancels what is not finished.
   ~Engine();
 
   [[nodiscard]] const EngineInfo& info() const;
+  [[nodiscard]] EngineStats stats() const;
 
   /// Token ids of a text, with the begin-of-sequence token if the model wants one.
   [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text) const;
+  /// Token ids of a conversation, up to where the answer begins. Throws UsageError when the model
+  /// has no known chat template, or it does not know a role or their order.
+  [[nodiscard]] std::vector<int32_t> tokenize(std::span<const Message> messages) const;
+  /// The text of a token alone, with U+FFFD for what is not a whole character.
+  [[nodiscard]] std::string token_text(int32_t token) const;
+  /// Whether the model has a known chat template.
+  [[nodiscard]] bool can_chat() const;
 
-  /// Continues a prompt. `on_text` gets the text as it comes, in whole UTF-8 characters (sometimes
-  /// an empty string), and returns false to stop. Throws Error when the prompt is empty or longer
-  /// than the context.
-  GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                          const std::function<bool(std::string_view)>& on_text);
+  /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
+  /// UsageError when the request makes no sense, Error when its prompt is empty or longer than the
+  /// context; nothing is queued then.
+  RequestId submit(Request request, Callbacks callbacks);
+  /// The same; the future's get() throws Error where the device failed.
+  std::future<Result> submit(Request request);
+
+  /// Ends a request soon, with what it has generated so far and FinishReason::cancelled. Nothing
+  /// happens when it is finished already.
+  void cancel(RequestId request);
+
+  /// submit(), and waits; `on_text` gets the first sample's text as it comes and returns false to
+  /// cancel.
+  Result generate(Request request, const std::function<bool(std::string_view)>& on_text);
 
  private:
   struct Impl;

@@ -44,6 +44,12 @@ class Tokenizer {
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
+  /// Token ids of a text that continues another: no BOS or EOS, and no dummy prefix before it.
+  [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
+
+  /// The token that is spelled `piece` in the vocabulary, such as "<|im_end|>"; nothing if none is.
+  [[nodiscard]] virtual std::optional<int32_t> find_token(std::string_view piece) const = 0;
+
   /// The bytes that a token stands for in the middle of a text: "▁the" is " the", "<0x0A>" is "\n",
   /// control tokens are empty. Ids past the vocabulary (padding rows of the output matrix) are
   /// empty.

@@ -1,0 +1,93 @@
+// What an engine is asked for, and what it gives back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/sampling.h"
+#include "text/message.h"
+
+namespace faststream {
+
+using RequestId = uint64_t;
+
+/// What to continue: token ids as they are, a text (the tokenizer adds its begin-of-sequence
+/// token), or a conversation (written by the model's chat template).
+using Prompt = std::variant<std::vector<int32_t>, std::string, std::vector<Message>>;
+
+struct Request {
+  Prompt prompt;
+  int64_t max_tokens = -1;  ///< of each sample; -1: until the model ends or the context is full
+  SamplingParams sampling = {};
+  bool ignore_eos = false;                ///< go on after an end-of-sequence token
+  std::vector<std::string> stop = {};     ///< texts that end an answer; they are not part of it
+  std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own
+  int32_t n = 1;                          ///< samples to return, at most 128
+  int32_t best_of = 0;    ///< samples to draw, of which the n likeliest are returned; 0: n
+  int32_t logprobs = -1;  ///< -1: none; 0: of the chosen tokens; up to 20: also of the likeliest
+  int32_t priority = 0;   ///< larger goes first; among equals, first come, first served
+};
+
+enum class FinishReason {
+  eos,          ///< the model ended its text (an end-of-sequence or stop token)
+  stop_string,  ///< one of the stop strings came up
+  length,       ///< max_tokens were generated
+  context,      ///< the context is full
+  cancelled,    ///< cancel(), or the engine was destroyed
+};
+/// "eos", "stop", "length", "context" or "cancelled".
+std::string_view finish_reason_name(FinishReason reason);
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;  ///< natural logarithm
+};
+
+/// One generated token's log-probabilities, as the model gave them before penalties and
+/// temperature.
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  ///< the likeliest tokens, descending
+};
+
+/// One sample of a request.
+struct Output {
+  std::string text;             ///< whole UTF-8 characters
+  std::vector<int32_t> tokens;  ///< generated, the token that ended the text included
+  FinishReason finish_reason = FinishReason::length;
+  std::string stop;                        ///< which stop string came up
+  double mean_logprob = 0;                 ///< of the tokens; if logprobs >= 0 or best_of > n
+  std::vector<PositionLogprobs> logprobs;  ///< one a token; if logprobs >= 0
+};
+
+struct Result {
+  std::vector<Output> outputs;  ///< n, or fewer when cancelled; by likelihood if best_of > n
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;      ///< of the prompt, found in the KV cache by the first sample
+  uint64_t seed = 0;              ///< as given or drawn
+  double queue_seconds = 0;       ///< from submit() to the first step
+  double prompt_seconds = 0;      ///< from submit() to the first token
+  double generation_seconds = 0;  ///< from the first token to the last
+};
+
+/// A piece of a sample's text as it is generated.
+struct Delta {
+  int32_t sample = 0;     ///< 0 to best_of - 1
+  int32_t token = 0;      ///< the newest token
+  std::string_view text;  ///< what can be printed now: whole characters, perhaps none
+};
+
+/// Called by the engine's own thread: be quick, do not throw, and do not destroy the engine; calls
+/// of submit() and cancel() are fine. Either may be empty.
+struct Callbacks {
+  std::function<void(const Delta&)> on_delta;
+  /// Once a request, last. `error` is empty, or why the request failed (the device, usually).
+  std::function<void(Result result, const std::string& error)> on_finish;
+};
+
+}  // namespace faststream

@@ -1,0 +1,53 @@
+// How a conversation is written for a model.
+//
+// A checkpoint's template is a Jinja program. FastStream runs none: it knows the common formats as
+// data (chat_templates.json), recognizes a format by the checkpoint's own Jinja text, and takes
+// further ones from files of the same form (docs/chat-templates.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/message.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+
+/// One chat format. Immutable; any number of threads may use it.
+class ChatTemplate {
+ public:
+  /// From its description in JSON. Throws Error, starting with `where`, when that is not sound.
+  static ChatTemplate parse(std::string_view json, std::string_view where);
+  /// A built-in one. Throws UsageError for an unknown name, listing the known ones.
+  static ChatTemplate named(std::string_view name);
+  /// The built-in one whose marks are in a checkpoint's Jinja template; nothing if none fits.
+  static std::optional<ChatTemplate> recognize(std::string_view jinja);
+  /// Names of the built-in ones.
+  static std::vector<std::string> names();
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  /// Token ids of a conversation, the begin-of-sequence token included, up to where the assistant's
+  /// next answer begins. What users write is plain text: a control token's spelling in a message's
+  /// content does not become that token. The tokens for messages[0, n) are a prefix of those for
+  /// messages[0, n + 2) when messages[n] is an assistant's with `tokens`, so that a conversation
+  /// that goes on keeps its KV cache. Throws UsageError for a role that the format does not have,
+  /// or an order of roles that it cannot express.
+  [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer,
+                                            std::span<const Message> messages) const;
+
+  /// Tokens of `tokenizer` that end an answer, besides its own end-of-sequence tokens.
+  [[nodiscard]] std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
+  /// Texts that end an answer (where a model may write the next turn itself).
+  [[nodiscard]] const std::vector<std::string>& stop() const { return stop_; }
+
+ private:
+  std::string name_;
+  std::vector<std::string> stop_;
+};
+
+}  // namespace faststream
