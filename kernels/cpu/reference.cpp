@@ -102,6 +102,9 @@ class ReferenceBackend final : public HostBackend {
   [[nodiscard]] std::string description() const override { return "CPU reference (1 thread)"; }
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType) const override { return DType::f32; }
+  [[nodiscard]] StepSizes step_sizes() const override {
+    return {.sequences = 4, .prompt_tokens = 32};
+  }
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override {
     require_weight(table);

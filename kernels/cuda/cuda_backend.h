@@ -33,6 +33,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] DType activation_dtype(DType weights) const override;
   [[nodiscard]] DType kv_dtype(DType weights) const override;
+  [[nodiscard]] StepSizes step_sizes() const override {
+    return {.sequences = 128, .prompt_tokens = 1024};
+  }
 
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,
