@@ -60,7 +60,7 @@ class Runner {
   /// The last step's logits [n_logits, vocab].
   [[nodiscard]] std::vector<float> logits();
   /// Draws a token from each row of the last step's logits; once a step. rules: [n_logits].
-  [[nodiscard]] std::vector<int32_t> sample(std::span<const SamplingRow> rules);
+  [[nodiscard]] std::vector<SampledToken> sample(std::span<const SamplingRow> rules);
 
   /// Gives the pages of a sequence back; it may then begin again.
   void release(Sequence& sequence);
