@@ -62,7 +62,7 @@ class CpuBackend final : public HostBackend {
                  const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<int32_t> tokens) override;
+              std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
  private:

@@ -89,10 +89,10 @@ std::vector<float> Runner::logits() {
 }
 
 std::vector<SampledToken> Runner::sample(std::span<const SamplingRow> rules) {
-  std::vector<SampledToken> tokens(static_cast<size_t>(n_logits()));
+  std::vector<SampledToken> sampled(static_cast<size_t>(n_logits()));
   const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
-  backend_.sample(logits, rules, tokens);
-  return tokens;
+  backend_.sample(logits, rules, sampled);
+  return sampled;
 }
 
 void Runner::copy_page(int32_t from, int32_t to) {

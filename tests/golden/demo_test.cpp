@@ -91,13 +91,14 @@ std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::st
         rules.push_back({.temperature = 0});
       }
       runner.step(chunks);
-      const std::vector<int32_t> tokens = runner.sample(rules);
+      const std::vector<SampledToken> sampled = runner.sample(rules);
       std::vector<size_t> still;
       for (size_t r = 0; r < running.size(); ++r) {
         std::vector<int32_t>& answer = answers[first + running[r]];
-        answer.push_back(tokens[r]);
-        inputs[running[r]] = {tokens[r]};
-        if (!loaded.tokenizer->is_eos(tokens[r]) && answer.size() < longest) {
+        const int32_t token = sampled[r].token;
+        answer.push_back(token);
+        inputs[running[r]] = {token};
+        if (!loaded.tokenizer->is_eos(token) && answer.size() < longest) {
           still.push_back(running[r]);
         }
       }
