@@ -69,7 +69,7 @@ std::vector<nlohmann::json> items() {
 std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::string& device,
                                          const std::vector<std::string>& prompts, size_t longest) {
   constexpr size_t kTogether = 16;
-  LoadedModel loaded(model, {.device = device, .threads = 2}, 1);
+  LoadedModel loaded(model, {.device = device, .threads = 2, .slots = 1}, 1);
   Runner runner(loaded.file, *loaded.backend,
                 {.n_pages = 16 * 32, .batch = {.max_tokens = 16 * 1024, .max_logits = kTogether}},
                 nullptr);
@@ -154,7 +154,7 @@ class DemoTest : public testing::TestWithParam<std::string> {
     }
   }
   Perplexity measure(DType dtype, std::optional<DType> against = std::nullopt) {
-    const EngineOptions options{.device = GetParam(), .threads = 2};
+    const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
     LoadedModel model(converted(dtype), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, DemoTest, testing::Values("cpu"));
 INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
 
 TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
-  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1}, 256);
+  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
   EXPECT_THROW(measure_perplexity(model, nullptr, "", [] {}), Error);
 
   const auto path = std::filesystem::temp_directory_path() /
@@ -235,7 +235,7 @@ TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
   options.checkpoint = golden_root() / "gqa";
   options.output = path;
   convert_checkpoint(options);
-  LoadedModel other(path, {.device = "cpu", .threads = 1}, 256);
+  LoadedModel other(path, {.device = "cpu", .threads = 1, .slots = 1}, 256);
   std::filesystem::remove(path);
   EXPECT_THROW(measure_perplexity(model, &other, "a text", [] {}), Error);
 }
