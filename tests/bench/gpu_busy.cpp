@@ -1,0 +1,95 @@
+// How busy a program keeps the GPU: a library that CUDA loads into any program.
+//
+//   CUDA_INJECTION64_PATH=build/release/tests/libgpu-busy.so faststream-run ...
+//
+// At the program's end it prints to stderr the time from the first to the last piece of GPU work
+// (kernels, copies, fills) and the share of it in which at least one was running. CUPTI's activity
+// records, "CUPTI Activity API" in the CUDA documentation.
+#include <cupti.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr size_t kBufferBytes = 8 << 20;
+
+struct Record {
+  std::mutex mutex;
+  std::vector<std::pair<uint64_t, uint64_t>> spans;  // begin and end of each piece of work, ns
+  size_t dropped = 0;
+};
+
+Record& record() {
+  static auto* all = new Record;  // lives as long as CUPTI's own threads
+  return *all;
+}
+
+void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+  *bytes = kBufferBytes;
+  *max_records = 0;  // as many as fit
+}
+
+template <typename Activity>
+std::pair<uint64_t, uint64_t> span_of(const CUpti_Activity* activity) {
+  const auto* work = reinterpret_cast<const Activity*>(activity);
+  return {work->start, work->end};
+}
+
+void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t /*bytes*/,
+                          size_t valid) {
+  Record& all = record();
+  const std::lock_guard lock(all.mutex);
+  CUpti_Activity* activity = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, valid, &activity) == CUPTI_SUCCESS) {
+    if (activity->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      all.spans.push_back(span_of<CUpti_ActivityKernel9>(activity));
+    } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      all.spans.push_back(span_of<CUpti_ActivityMemcpy5>(activity));
+    } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      all.spans.push_back(span_of<CUpti_ActivityMemset4>(activity));
+    }
+  }
+  size_t dropped = 0;
+  cuptiActivityGetNumDroppedRecords(context, stream, &dropped);
+  all.dropped += dropped;
+  std::free(buffer);
+}
+
+void report() {
+  cuptiActivityFlushAll(1);
+  Record& all = record();
+  const std::lock_guard lock(all.mutex);
+  if (all.spans.empty()) return;
+  std::sort(all.spans.begin(), all.spans.end());
+  uint64_t busy = 0;
+  uint64_t end = all.spans.front().first;
+  for (const auto& [first, last] : all.spans) {
+    busy += last > end ? last - std::max(first, end) : 0;
+    end = std::max(end, last);
+  }
+  const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
+  const uint64_t all_time = end - all.spans.front().first;
+  std::fprintf(stderr, "GPU busy %.3f s of %.3f s (%.2f%%), %zu pieces of work, %zu not recorded\n",
+               seconds(busy), seconds(all_time),
+               100 * static_cast<double>(busy) / static_cast<double>(all_time), all.spans.size(),
+               all.dropped);
+}
+
+}  // namespace
+
+extern "C" int InitializeInjection() {
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
+    if (cuptiActivityEnable(kind) != CUPTI_SUCCESS) return 0;
+  }
+  cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  std::atexit(report);
+  return 1;
+}
