@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cli/batch_command.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/perplexity.h"
@@ -41,14 +42,19 @@ std::string read_prompt(const RunOptions& options) {
 
 Engine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
-  engine.slots = 1;
+  if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
   std::unique_ptr<ProgressBar> bar;
   engine.load_progress = [&](size_t done, size_t total) {
     check_interrupted();
     if (!bar) bar = std::make_unique<ProgressBar>("loading", total, true);
     bar->update(done);
   };
-  return Engine(options.model, engine);
+  Engine loaded(options.model, engine);
+  bar.reset();
+  if (engine.device == "auto" && !options.stats) {
+    std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
+  }
+  return loaded;
 }
 
 std::string rate(size_t tokens, double seconds) {
@@ -87,6 +93,12 @@ void run_command(const RunOptions& options) {
                         .engine = options.engine});
     return;
   }
+  if (!options.batch.input.empty()) {
+    Request defaults = options.request;
+    defaults.sampling.seed = options.seed;
+    batch_command(options.batch, defaults, [&] { return load(options); });
+    return;
+  }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
     print(nlohmann::json(tokenize(options.model, prompt)).dump() + "\n");
@@ -94,9 +106,6 @@ void run_command(const RunOptions& options) {
   }
 
   Engine engine = load(options);
-  if (options.engine.device == "auto" && !options.stats) {
-    std::fprintf(stderr, "device: %s\n", engine.info().device.c_str());
-  }
   Request request = options.request;
   request.prompt = prompt;
   request.sampling.seed = options.seed;
