@@ -51,6 +51,12 @@ class Input {
   explicit Input(const std::string& path) : name_(path == "-" ? "standard input" : path) {
     if (path != "-") fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) throw Error("--batch " + path + " cannot be opened: " + std::strerror(errno));
+    struct stat status = {};
+    if (fstat(fd_, &status) != 0 || S_ISDIR(status.st_mode)) {
+      if (fd_ != STDIN_FILENO) close(fd_);
+      throw Error("--batch " + path + " is a folder; give a file of prompts");
+    }
+    if (S_ISREG(status.st_mode)) size_ = static_cast<uint64_t>(status.st_size);
   }
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
@@ -61,15 +67,12 @@ class Input {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_; }
   // Bytes, if it is a regular file; else 0.
-  [[nodiscard]] uint64_t size() const {
-    struct stat status = {};
-    const bool regular = fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
-    return regular ? static_cast<uint64_t>(status.st_size) : 0;
-  }
+  [[nodiscard]] uint64_t size() const { return size_; }
 
  private:
   std::string name_;
   int fd_ = STDIN_FILENO;
+  uint64_t size_ = 0;
 };
 
 class BatchRun {

@@ -72,7 +72,8 @@ void print_stats(const EngineInfo& info, const Result& result) {
   const size_t steps = generated == 0 ? 0 : generated - 1;
   std::fprintf(stderr, "device:     %s\n", info.device.c_str());
   std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
-  std::fprintf(stderr, "prompt:     %s\n", rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
+  std::fprintf(stderr, "prompt:     %s\n",
+               rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %s\n", rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
@@ -86,7 +87,7 @@ void print_stats(const EngineInfo& info, const Result& result) {
 void run_command(const RunOptions& options) {
   catch_interrupts();
   validate(options.request, std::numeric_limits<int32_t>::max());  // before anything is loaded
-    if (!options.perplexity_file.empty()) {
+  if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,
                         .against = options.against,
