@@ -78,7 +78,9 @@ class CpuBackend final : public HostBackend {
     [[nodiscard]] int64_t channels() const { return weight.rows / halves; }
   };
 
-  void multiply(const Product& product);           // product.cpp
+  void multiply(const Product& product);  // product.cpp
+  /// x rounded as tall products with weights of `type` round it; valid until the next call.
+  Matrix round_rows(const Matrix& x, DType type);  // product.cpp
   void multiply_few_rows(const Product& product);  // product.cpp
   void multiply_gemm(const Product& product);      // product_gemm.cpp
   void multiply_tiles(const Product& product);     // product_tiles.cpp
@@ -94,6 +96,7 @@ class CpuBackend final : public HostBackend {
   std::vector<Scratch> thread_scratch_;  // one a thread
   Scratch shared_scratch_;               // what all threads of an operation read
   Scratch scale_scratch_;
+  Scratch rounded_scratch_;
 };
 
 /// The kernels' name of a dtype.

@@ -20,7 +20,7 @@ struct DotTask {
   int64_t channels = 0;
   const float* x = nullptr;
   int64_t x_stride = 0;
-  const int16_t* quantized = nullptr;  ///< x for Kernels::dot_i16: [rows, quantized_stride]
+  const int16_t* quantized = nullptr;  ///< x for dot_quantized: [rows, quantized_stride]
   int64_t quantized_stride = 0;        ///< `in` rounded up to kQuantizedPadding
   const float* row_scales = nullptr;   ///< [rows] of `quantized`
   int rows = 0;
@@ -28,7 +28,7 @@ struct DotTask {
   int64_t sums_stride = 0;
 };
 
-/// Rows of 16-bit quantized activations are padded with zeros to a multiple of this.
+/// Rows of DotTask::quantized are padded with zeros to a multiple of this.
 inline constexpr int64_t kQuantizedPadding = 32;
 
 /// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
@@ -118,12 +118,12 @@ struct Kernels {
   Dot dot_f32;
   Dot dot_f16;
   Dot dot_bf16;
-  Dot dot_i8;   ///< x in f32
-  Dot dot_i16;  ///< i8 weights, x quantized to 16 bits
-  /// Quantizes x [in] to quantized [in, padded with zeros to kQuantizedPadding]; returns the scale.
-  float (*quantize_i16)(const float* x, int64_t in, int16_t* quantized);
-  /// Quantizes x [in] to eight bits; returns the scale.
+  Dot dot_i8;         ///< x in f32
+  Dot dot_quantized;  ///< i8 weights, x quantized to eight bits
+  /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
+  /// The same for dot_quantized, [in, padded with zeros to kQuantizedPadding].
+  float (*quantize_padded)(const float* x, int64_t in, int16_t* quantized);
   /// Converts `count` elements to float.
   void (*widen)(const void* from, KernelType type, int64_t count, float* to);
   /// Converts `count` floats to f32, f16 or bf16.

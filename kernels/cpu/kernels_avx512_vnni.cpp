@@ -1,5 +1,5 @@
-// Near-exact products of i8 weights with few rows: activations in 16 bits, so that their error
-// (max|x| / 65534) is far below that of the weights, and exact sums in int32.
+// Exact products of i8 weights with few rows of eight-bit activations, which are held in 16 bits:
+// the processor multiplies signed by signed only there.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernels.h"
@@ -7,18 +7,18 @@
 namespace faststream {
 namespace {
 
-// A step adds two products of at most 32767 * 128 to each lane: int32 holds 255 steps. Sums move to
-// float after 128.
-constexpr int64_t kFlush = 128 * 32;
+// A product is at most 127 * 128: the sum of so many fits into int32 and moves to float only then.
+// Nearly all rows are shorter; their sums are the same integers that AMX tiles give.
+constexpr int64_t kFlush = 1 << 17;
 
 template <int R, int C>
 inline void dot_block(const int8_t* weights, const DotTask& task, const int16_t* x,
                       const float* scales, float* sums) {
   const int64_t in = task.in;
-  __m512 total[C][R];
+  float total[C][R];
   for (int c = 0; c < C; ++c) {
     for (int r = 0; r < R; ++r) {
-      total[c][r] = _mm512_setzero_ps();
+      total[c][r] = 0;
     }
   }
   for (int64_t start = 0; start < in; start += kFlush) {
@@ -58,13 +58,13 @@ inline void dot_block(const int8_t* weights, const DotTask& task, const int16_t*
     }
     for (int c = 0; c < C; ++c) {
       for (int r = 0; r < R; ++r) {
-        total[c][r] = _mm512_add_ps(total[c][r], _mm512_cvtepi32_ps(sum[c][r]));
+        total[c][r] += static_cast<float>(_mm512_reduce_add_epi32(sum[c][r]));
       }
     }
   }
   for (int c = 0; c < C; ++c) {
     for (int r = 0; r < R; ++r) {
-      sums[r * task.sums_stride + c] = _mm512_reduce_add_ps(total[c][r]) * scales[r];
+      sums[r * task.sums_stride + c] = total[c][r] * scales[r];
     }
   }
 }
@@ -84,7 +84,7 @@ inline void dot_channels(const DotTask& task, int row) {
   }
 }
 
-void dot_i16(const DotTask& task) {
+void dot_quantized(const DotTask& task) {
   for (int r = 0; r < task.rows; r += 4) {
     switch (task.rows - r) {
       case 1:
@@ -105,6 +105,6 @@ void dot_i16(const DotTask& task) {
 
 }  // namespace
 
-void add_avx512_vnni_kernels(Kernels& kernels) { kernels.dot_i16 = dot_i16; }
+void add_avx512_vnni_kernels(Kernels& kernels) { kernels.dot_quantized = dot_quantized; }
 
 }  // namespace faststream

@@ -1,8 +1,11 @@
 // x Wᵀ: which way is taken, and the way of few rows.
 //
-// Few rows (decode) are bound by memory: each thread streams its channels once, at full precision
-// of the activations. Many rows (prefill) are bound by arithmetic: AMX tiles where the machine has
-// them and the weights are i8 or bf16 (product_tiles.cpp), else oneDNN (product_gemm.cpp).
+// Few rows (decode) are bound by memory: each thread streams its channels once. Many rows (prefill)
+// are bound by arithmetic: AMX tiles where the machine has them and the weights are i8 or bf16
+// (product_tiles.cpp), else oneDNN (product_gemm.cpp).
+//
+// All ways round a row of x alike, to eight bits for i8 weights and to bf16 for bf16 ones on tiles:
+// what a sequence is given does not depend on how many others share its step.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -10,8 +13,7 @@
 namespace faststream {
 namespace {
 
-// From this many rows on, tiles win although activations are rounded and packed; below, a product
-// is exact in its activations, so that a single row never is quantized to eight bits.
+// From this many rows on, tiles win although rows are packed.
 constexpr int64_t kTileRows = 8;
 // From this many rows on, oneDNN wins.
 constexpr int64_t kGemmRows = 16;
@@ -20,15 +22,46 @@ constexpr int64_t kGemmRows = 16;
 
 void CpuBackend::multiply(const Product& product) {
   const int64_t rows = product.x.rows;
-  const bool has_tiles = kernels_.tiles_i8 != nullptr &&
-                         (product.weight.dtype == DType::i8 || product.weight.dtype == DType::bf16);
+  const DType weights = product.weight.dtype;
+  const bool has_tiles =
+      kernels_.tiles_i8 != nullptr && (weights == DType::i8 || weights == DType::bf16);
+  if (rows == 0) return;
   if (has_tiles && rows >= kTileRows) {
     multiply_tiles(product);
-  } else if (rows >= kGemmRows) {
-    multiply_gemm(product);
-  } else if (rows > 0) {
-    multiply_few_rows(product);
+    return;
   }
+  Product rounded = product;
+  const bool rounds_itself = weights == DType::i8 && kernels_.dot_quantized != nullptr;
+  if (!rounds_itself && (weights == DType::i8 || has_tiles)) {
+    rounded.x = round_rows(product.x, weights);
+  }
+  if (rows >= kGemmRows) {
+    multiply_gemm(rounded);
+  } else {
+    multiply_few_rows(rounded);
+  }
+}
+
+Matrix CpuBackend::round_rows(const Matrix& x, DType type) {
+  const Matrix rounded(rounded_scratch_.get<float>(x.rows * x.cols), DType::f32, x.rows, x.cols);
+  for_pieces(x.rows, 1, 8, [&](int thread, int64_t first, int64_t last) {
+    Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
+    for (int64_t r = first; r < last; ++r) {
+      const float* from = static_cast<const float*>(x.data) + r * x.stride;
+      float* to = static_cast<float*>(rounded.data) + r * x.cols;
+      if (type == DType::i8) {
+        auto* quantized = scratch.get<int8_t>(x.cols);
+        const float scale = kernels_.quantize_i8(from, x.cols, quantized);
+        kernels_.widen(quantized, KernelType::i8, x.cols, to);
+        for (int64_t i = 0; i < x.cols; ++i) to[i] *= scale;
+      } else {
+        auto* narrowed = scratch.get<uint16_t>(x.cols);
+        kernels_.narrow(from, kernel_type(type), x.cols, narrowed);
+        kernels_.widen(narrowed, kernel_type(type), x.cols, to);
+      }
+    }
+  });
+  return rounded;
 }
 
 void CpuBackend::multiply_few_rows(const Product& product) {
@@ -50,18 +83,18 @@ void CpuBackend::multiply_few_rows(const Product& product) {
       kernel = kernels_.dot_bf16;
       break;
     case DType::i8:
-      kernel = kernels_.dot_i16 ? kernels_.dot_i16 : kernels_.dot_i8;
+      kernel = kernels_.dot_quantized ? kernels_.dot_quantized : kernels_.dot_i8;
       break;
     default:
       kernel = kernels_.dot_f32;
       break;
   }
-  if (kernel == kernels_.dot_i16) {
+  if (kernel == kernels_.dot_quantized) {
     const int64_t stride = (in + kQuantizedPadding - 1) / kQuantizedPadding * kQuantizedPadding;
     auto* quantized = shared_scratch_.get<int16_t>(x.rows * stride);
     auto* scales = scale_scratch_.get<float>(x.rows);
     for (int64_t r = 0; r < x.rows; ++r) {
-      scales[r] = kernels_.quantize_i16(dot.x + r * x.stride, in, quantized + r * stride);
+      scales[r] = kernels_.quantize_padded(dot.x + r * x.stride, in, quantized + r * stride);
     }
     dot.quantized = quantized;
     dot.quantized_stride = stride;

@@ -2,8 +2,8 @@
 //
 // Our threads own the parallelism: each calls oneDNN, which is built with OpenMP, for its own
 // channels with OpenMP limited to the calling thread. Weights other than f32 are widened a block at
-// a time, so that f16 keeps its precision and no copy of the model is made; i8 weights meet
-// activations in eight bits where the processor has 8-bit dot products.
+// a time, so that f16 keeps its precision and no copy of the model is made; i8 weights are not
+// where the processor has 8-bit dot products.
 #include <dnnl.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void CpuBackend::multiply_gemm(const Product& product) {
   const int64_t in = weight.cols;
   const int64_t channels = product.channels();
   const auto* inputs = static_cast<const float*>(x.data);
-  const bool is_i8 = weight.dtype == DType::i8 && kernels_.dot_i16 != nullptr;
+  const bool is_i8 = weight.dtype == DType::i8 && kernels_.dot_quantized != nullptr;
 
   int8_t* quantized = nullptr;
   float* scales = nullptr;

@@ -123,12 +123,13 @@ inline void store_integers(int8_t* to, IntVec v) {
   __builtin_memcpy(to, &narrow, sizeof narrow);
 }
 
-/// Rounds x / scale to nearest; `limit` is the largest quantized magnitude.
+/// Rounds x / scale to nearest.
 template <class Q>
-inline float quantize(const float* x, int64_t n, float limit, Q* quantized) {
+inline float quantize(const float* x, int64_t n, Q* quantized) {
+  constexpr float kLimit = 127;
   constexpr float kRounder = 0x1.8p23F;
   const float largest = largest_magnitude(x, n);
-  const float inverse = largest > 0 ? limit / largest : 0;
+  const float inverse = largest > 0 ? kLimit / largest : 0;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Vec rounded = (load(x + i) * inverse + kRounder) - kRounder;
@@ -137,18 +138,18 @@ inline float quantize(const float* x, int64_t n, float limit, Q* quantized) {
   for (; i < n; ++i) {
     quantized[i] = static_cast<Q>((x[i] * inverse + kRounder) - kRounder);
   }
-  return largest / limit;
+  return largest / kLimit;
 }
 
-float quantize_i16(const float* x, int64_t in, int16_t* quantized) {
+float quantize_padded(const float* x, int64_t in, int16_t* quantized) {
   for (int64_t i = in; i % kQuantizedPadding != 0; ++i) {
     quantized[i] = 0;
   }
-  return quantize(x, in, 32767.0F, quantized);
+  return quantize(x, in, quantized);
 }
 
 float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
-  return quantize(x, in, 127.0F, quantized);
+  return quantize(x, in, quantized);
 }
 
 template <class T>
@@ -339,7 +340,7 @@ inline Kernels vector_kernels() {
   kernels.dot_f16 = dot<StoredF16>;
   kernels.dot_bf16 = dot<StoredBf16>;
   kernels.dot_i8 = dot<int8_t>;
-  kernels.quantize_i16 = quantize_i16;
+  kernels.quantize_padded = quantize_padded;
   kernels.quantize_i8 = quantize_i8;
   kernels.widen = widen_elements;
   kernels.narrow = narrow_elements;

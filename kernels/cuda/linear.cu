@@ -1,9 +1,11 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
 //   rows <= 16, 16-bit x, same weights or i8   tensor cores, own kernel    weights read once
-//   more rows, i8, sides multiples of 16       int8 x int8, cuBLASLt       x quantized by row
+//   more rows, i8, sides multiples of 16       int8 x int8, cuBLASLt
 //   rows > 8, x and weights of one type        cuBLASLt                    f32 in full float32
 //   else                                       float arithmetic            any type and alignment
+//
+// The first two quantize x by row beside i8 weights: a row's result is the same in both.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear_few_rows.h"
 #include "kernels/cuda/linear_many_rows.h"
@@ -24,7 +26,7 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bia
   const Epilogue epilogue{out.data, out.dtype, out.stride, weight.scales, bias, add};
 
   if (x.rows <= kMaxFewRows && few_rows_fit(x, weight)) {
-    few_rows_product(x, weight, epilogue, false, stream);
+    few_rows_product(x, weight, epilogue, false, scratch_, stream);
     return;
   }
   if (x.rows > kMaxFewRows && x.dtype != DType::f32 && int8_fits(weight) &&

@@ -32,12 +32,14 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kQuantizeThreads = 512;
 constexpr int kTileRows = 16;  // outputs of a tensor core instruction
 constexpr int kTileCols = 8;   // activation rows of one
 
 struct Product {
   const void* x;
   int64_t x_stride;
+  const float* row_scales;  // null: ones
   int rows;
   const void* weight;
   int64_t outputs;  // of the epilogue: half the weight's rows when gated
@@ -158,6 +160,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
       for (int from = 0; from < kWarps; ++from) {
         totals[matrix] += partial[from][matrix][row][i % kTileRows];
       }
+      if (p.row_scales != nullptr) totals[matrix] *= p.row_scales[row];
       if (p.epilogue.scales != nullptr) {
         totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
       }
@@ -165,6 +168,48 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
     float value = totals[0];
     if constexpr (kGated) value = silu(totals[0]) * totals[1];
     finish_product(p.epilogue, row, output, value);
+  }
+}
+
+// Rows of x [rows, n] to integers from -127 to 127, as quantize_rows_kernel makes them, but held in
+// bfloat16 (exactly): the product's sums are integers too, exact in float up to 2^24. n is a
+// multiple of 8.
+__global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
+    const __nv_bfloat16* x, int64_t stride, int64_t n, __nv_bfloat16* out, float* scales) {
+  __shared__ float warp_maxima[kQuantizeThreads / kWarp];
+  x += blockIdx.x * stride;
+  out += blockIdx.x * n;
+  constexpr int kVector = 8;
+  float largest = 0;
+  int has_nan = 0;
+  for (int64_t c = threadIdx.x * kVector; c < n; c += kQuantizeThreads * kVector) {
+    float values[kVector];
+    load_floats(x + c, values);
+#pragma unroll
+    for (const float value : values) {
+      largest = fmaxf(largest, fabsf(value));
+      has_nan |= isnan(value) ? 1 : 0;
+    }
+  }
+  largest = warp_max(largest);
+  if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
+  has_nan = __syncthreads_or(has_nan);
+  for (const float other : warp_maxima) largest = fmaxf(largest, other);
+
+  const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
+  if (threadIdx.x == 0) scales[blockIdx.x] = has_nan != 0 ? NAN : largest / 127.0F;
+  for (int64_t c = threadIdx.x * kVector; c < n; c += kQuantizeThreads * kVector) {
+    float values[kVector];
+    load_floats(x + c, values);
+    uint32_t packed[kVector / 2];
+#pragma unroll
+    for (int i = 0; i < kVector; i += 2) {
+      const int first = max(-127, min(127, __float2int_rn(values[i] * inverse)));
+      const int second = max(-127, min(127, __float2int_rn(values[i + 1] * inverse)));
+      packed[i / 2] =
+          pack_pair<__nv_bfloat16>(static_cast<float>(first), static_cast<float>(second));
+    }
+    *reinterpret_cast<uint4*>(out + c) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
   }
 }
 
@@ -247,15 +292,22 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
 }
 
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      cudaStream_t stream) {
-  const Product product{x.data,
-                        x.stride,
-                        static_cast<int>(x.rows),
-                        weight.data,
-                        gated ? weight.rows / 2 : weight.rows,
-                        weight.cols,
-                        epilogue};
+                      DeviceBuffer& scratch, cudaStream_t stream) {
+  Product product{x.data,      x.stride,
+                  nullptr,     static_cast<int>(x.rows),
+                  weight.data, gated ? weight.rows / 2 : weight.rows,
+                  weight.cols, epilogue};
   if (weight.dtype == DType::i8) {
+    const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
+    std::byte* memory = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
+    auto* scales = reinterpret_cast<float*>(memory + x_bytes);
+    quantize_few_rows_kernel<<<static_cast<unsigned>(x.rows), kQuantizeThreads, 0, stream>>>(
+        static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
+        reinterpret_cast<__nv_bfloat16*>(memory), scales);
+    check_launch("quantizing activations");
+    product.x = memory;
+    product.x_stride = x.cols;
+    product.row_scales = scales;
     launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
   } else if (weight.dtype == DType::bf16) {
     launch_few_rows<__nv_bfloat16, __nv_bfloat16>(product, gated, stream);
@@ -272,6 +324,7 @@ void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
   for (int64_t first = 0; first < x.rows; first += kRows) {
     Product product{static_cast<const std::byte*>(x.data) + first * x.stride * x_element,
                     x.stride,
+                    nullptr,
                     static_cast<int>(std::min(kRows, x.rows - first)),
                     weight.data,
                     weight.rows,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/tensor.h"
+#include "kernels/cuda/device_buffer.h"
 #include "support/dtype.h"
 
 namespace faststream {
@@ -29,9 +30,10 @@ inline constexpr int64_t kMaxFewRows = 16;
 bool few_rows_fit(const Matrix& x, const Weight& weight);
 
 /// x [rows <= kMaxFewRows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the
-/// result is silu(gate) · up with half as many columns.
+/// result is silu(gate) · up with half as many columns. Beside i8 weights, x is quantized as
+/// int8_product() does it, into `scratch`.
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      cudaStream_t stream);
+                      DeviceBuffer& scratch, cudaStream_t stream);
 
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
 /// pass over the weights for each eight rows.

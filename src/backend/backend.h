@@ -152,8 +152,9 @@ class Backend {
   virtual void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) = 0;
 
   /// out [rows, weight.rows] (act or f32) = or += x [rows, weight.cols] act · weightᵀ + bias.
-  /// bias [weight.rows] may be null. With i8 weights a backend may quantize each row of x to eight
-  /// bits (symmetric, scale max|x| / 127) where rows are many; never for a single row.
+  /// bias [weight.rows] may be null. With i8 weights the fast backends quantize each row of x to
+  /// eight bits (symmetric, scale max|x| / 127), whatever the number of rows, so that a sequence's
+  /// text does not depend on how many others share its step.
   virtual void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
                       const Matrix& out) = 0;
 

@@ -134,10 +134,10 @@ std::vector<double> magnitudes(const std::vector<float>& x, int64_t stride, int6
 
 /// The largest error that rounding one row of x to the product's operand type can cause in output
 /// o: half a step of every element times the weight's magnitude. Sums are float32: 1e-6 of |x|·|w|.
-double product_bound(const std::vector<float>& x, int64_t stride, int64_t row, int64_t rows,
-                     const Weight& w, int64_t o, double magnitude) {
+double product_bound(const std::vector<float>& x, int64_t stride, int64_t row, const Weight& w,
+                     int64_t o, double magnitude) {
   const double sums = 1e-6 * magnitude + 1e-7;
-  if (w.dtype == DType::bf16 && rows >= 8) return sums + magnitude / 511;  // 8 bits of mantissa
+  if (w.dtype == DType::bf16) return sums + magnitude / 511;  // 8 bits of mantissa
   if (w.dtype != DType::i8) return sums;
   double largest = 0;
   for (int64_t c = 0; c < w.cols; ++c) {
@@ -148,7 +148,7 @@ double product_bound(const std::vector<float>& x, int64_t stride, int64_t row, i
     weights += std::abs(load_as_float(w.data, w.dtype, static_cast<size_t>(o * w.cols + c)));
   }
   weights *= w.scales[o];
-  const double half_step = largest / (rows >= 8 ? 127 : 32767) / 2;
+  const double half_step = largest / 127 / 2;
   return sums + 1.001 * half_step * weights;
 }
 
@@ -184,7 +184,7 @@ TEST_P(CpuOps, LinearEqualsTheReference) {
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t o = 0; o < out_stride; ++o) {
             const auto i = static_cast<size_t>(r * out_stride + o);
-            const double bound = o < out ? product_bound(x, x_stride, r, rows, w.weight, o,
+            const double bound = o < out ? product_bound(x, x_stride, r, w.weight, o,
                                                          size[static_cast<size_t>(r * out + o)])
                                          : 0;
             ASSERT_NEAR(actual[i], expected[i], bound)
@@ -215,8 +215,8 @@ TEST_P(CpuOps, GatedLinearEqualsTheReference) {
         for (int64_t o = 0; o < out; ++o) {
           const auto g = static_cast<size_t>(r * 2 * out + o);
           const auto u = static_cast<size_t>(r * 2 * out + out + o);
-          const double gate_error = product_bound(x, in, r, rows, w.weight, o, size[g]);
-          const double up_error = product_bound(x, in, r, rows, w.weight, out + o, size[u]);
+          const double gate_error = product_bound(x, in, r, w.weight, o, size[g]);
+          const double up_error = product_bound(x, in, r, w.weight, out + o, size[u]);
           // |silu'| <= 1.1 and |silu(g)| <= |g|; the two errors' product is bounded as well.
           const double bound = 1.1 * gate_error * std::abs(products[u]) +
                                up_error * std::abs(products[g]) + 1.1 * gate_error * up_error +
