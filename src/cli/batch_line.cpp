@@ -274,6 +274,21 @@ void parse_own(const json& object, BatchLine& line) {
   }
 }
 
+// Of a key of OpenAI's bodies. Throws Error when it asks for what there is not.
+bool has_no_effect(std::string_view name, const json& value) {
+  const auto& ignored = kIgnoredKeys;
+  if (std::find(std::begin(ignored), std::end(ignored), name) != std::end(ignored)) return true;
+  const std::vector<UnsupportedKey>& keys = unsupported_keys();
+  const auto key = std::find_if(keys.begin(), keys.end(),
+                                [&](const UnsupportedKey& each) { return each.name == name; });
+  if (key == keys.end()) return false;
+  const std::vector<json>& harmless = key->harmless;
+  if (value.is_null() || std::find(harmless.begin(), harmless.end(), value) != harmless.end()) {
+    return true;
+  }
+  throw Error(in_quotes(name) + " is not supported; leave it out");
+}
+
 void parse_openai_body(const json& body, Request& request) {
   check_prompt(body);
   if (given(body, "max_tokens") && given(body, "max_completion_tokens")) {
@@ -283,18 +298,7 @@ void parse_openai_body(const json& body, Request& request) {
     throw Error("\"top_logprobs\" needs \"logprobs\": true");
   }
   for (const auto& [name, value] : body.items()) {  // by name: logprobs comes before top_logprobs
-    if (std::find(std::begin(kIgnoredKeys), std::end(kIgnoredKeys), name) !=
-        std::end(kIgnoredKeys)) {
-      continue;
-    }
-    const auto unsupported =
-        std::find_if(unsupported_keys().begin(), unsupported_keys().end(),
-                     [&](const UnsupportedKey& candidate) { return candidate.name == name; });
-    if (unsupported != unsupported_keys().end()) {
-      const std::vector<json>& fine = unsupported->harmless;
-      if (value.is_null() || std::find(fine.begin(), fine.end(), value) != fine.end()) continue;
-      throw Error(in_quotes(name) + " is not supported; leave it out");
-    }
+    if (has_no_effect(name, value)) continue;
     const Key* key = find_key(kOpenAiKeys, name);
     if (key == nullptr) key = find_key(kKeys, name);
     if (key == nullptr) refuse_key(name);
