@@ -283,10 +283,10 @@ class ReferenceBackend final : public HostBackend {
     require(logits.dtype == DType::f32 && logits.cols > 0 && rules.size() == sampled.size() &&
                 index(logits.rows) == rules.size(),
             "sample: one rule and one token for each row of float32 logits");
-    std::vector<Candidate> scratch;
+    SampleScratch scratch;
     for (size_t r = 0; r < rules.size(); ++r) {
-      const float* row = static_cast<const float*>(logits.data) + r * index(logits.stride);
-      sampled[r].token = sample_row({row, index(logits.cols)}, rules[r], scratch);
+      float* row = static_cast<float*>(logits.data) + r * index(logits.stride);
+      sampled[r] = sample_row({row, index(logits.cols)}, rules[r], scratch);
     }
   }
 

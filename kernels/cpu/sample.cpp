@@ -1,9 +1,8 @@
-// Temperature, top-k, top-p and the draw.
+// Edits, temperature, top-k, top-p, min-p, the draw, and log-probabilities.
 //
 // The vocabulary is never sorted as a whole: candidates are selected in descending order in chunks
 // that double, until the chunk that decides (the k-th candidate, the end of the nucleus, or the
-// drawn token) has been reached. Probabilities are float32 as on the GPU; their sums are in double,
-// so that the order of summation does not decide a draw.
+// drawn token) has been reached.
 #include "kernels/cpu/sample.h"
 
 #include <algorithm>
@@ -12,117 +11,158 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/philox.h"
-#include "support/error.h"
+#include "kernels/sampling.h"
 
 namespace faststream {
 namespace {
 
-bool comes_first(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
+bool comes_first(const Candidate& a, const Candidate& b) { return a.key > b.key; }
 
-/// The candidate with the largest logit, the smallest id among equals. Throws on NaN and where no
-/// logit is finite.
-Candidate find_best(std::span<const float> logits) {
-  Candidate best{-std::numeric_limits<float>::infinity(), -1};
+/// The key of the likeliest token. Throws where nothing can be drawn.
+uint64_t find_best(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  size_t id = 0;
   bool has_nan = false;
   for (size_t i = 0; i < logits.size(); ++i) {
     has_nan |= std::isnan(logits[i]);
-    if (logits[i] > best.logit) best = {logits[i], static_cast<int32_t>(i)};
+    if (logits[i] > best) {
+      best = logits[i];
+      id = i;
+    }
   }
-  if (has_nan || best.id < 0 || std::isinf(best.logit)) {
-    throw Error(
-        "The model produced logits that are not numbers (NaN or infinity): its weights are damaged "
-        "or "
-        "overflow; check the model file with --verify or convert it again with --dtype f32.");
+  if (has_nan || best == std::numeric_limits<float>::infinity()) {
+    check_draw(DrawFault::not_a_number);
   }
-  return best;
+  if (std::isinf(best)) check_draw(DrawFault::nothing_left);
+  return token_key(best, static_cast<int32_t>(id));
 }
 
-/// Candidates of which a growing prefix is in order.
+/// The candidates of draw_among(), of which a growing prefix is in order.
 class OrderedPrefix {
  public:
-  explicit OrderedPrefix(std::span<Candidate> all) : all_(all) {}
-
-  /// The candidate of rank `rank`.
-  const Candidate& operator[](size_t rank) {
-    while (rank >= ordered_) {
-      grow();
+  /// Takes the tokens that have a mass, and of them the `kept` likeliest.
+  OrderedPrefix(std::span<const float> logits, const Softmax& softmax, int32_t kept,
+                std::vector<Candidate>& candidates)
+      : softmax_(softmax), all_(candidates) {
+    all_.clear();
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (!softmax.has_mass(logits[i])) continue;
+      all_.push_back({token_key(logits[i], static_cast<int32_t>(i)), softmax.mass(logits[i])});
     }
-    return all_[rank];
+    if (static_cast<size_t>(kept) < all_.size()) {
+      grow(static_cast<size_t>(kept));
+      all_.resize(static_cast<size_t>(kept));
+    }
   }
 
-  /// Puts the first `count` in order at once.
-  void reserve(size_t count) {
-    chunk_ = count;
-    grow();
+  [[nodiscard]] uint64_t total() const {
+    uint64_t sum = 0;
+    for (const Candidate& candidate : all_) sum += candidate.mass;
+    return sum;
+  }
+
+  [[nodiscard]] uint64_t mass_within(float octaves) const {
+    uint64_t sum = 0;
+    for (const Candidate& candidate : all_) {
+      if (softmax_.octaves(key_logit(candidate.key)) <= octaves) sum += candidate.mass;
+    }
+    return sum;
+  }
+
+  struct Found {
+    uint64_t key;
+    uint64_t cumulative;
+  };
+  Found find(uint64_t mass) {
+    uint64_t cumulative = 0;
+    for (size_t rank = 0;; ++rank) {
+      if (rank == ordered_) grow(std::max<size_t>(ordered_, kFirstChunk));
+      cumulative += all_[rank].mass;
+      if (cumulative >= mass) return {all_[rank].key, cumulative};
+    }
   }
 
  private:
-  void grow() {
+  static constexpr size_t kFirstChunk = 64;
+
+  /// Puts `count` more, or all, in order.
+  void grow(size_t count) {
     const auto first = all_.begin() + static_cast<std::ptrdiff_t>(ordered_);
-    const size_t count = std::min(chunk_, all_.size() - ordered_);
+    count = std::min(count, all_.size() - ordered_);
     const auto last = first + static_cast<std::ptrdiff_t>(count);
     if (last != all_.end()) std::nth_element(first, last, all_.end(), comes_first);
     std::sort(first, last, comes_first);
     ordered_ += count;
-    chunk_ = 2 * ordered_;
   }
 
-  std::span<Candidate> all_;
+  Softmax softmax_;
+  std::vector<Candidate>& all_;
   size_t ordered_ = 0;
-  size_t chunk_ = 64;
 };
+
+/// The model's distribution and, in `top`, its `count` likeliest tokens.
+LogSoftmax log_softmax(std::span<const float> logits, int32_t count,
+                       std::vector<Candidate>& scratch, std::vector<LogProbability>& top) {
+  const float largest = key_logit(find_best(logits));
+  const Softmax softmax{largest, softmax_scale(1)};
+  uint64_t total = 0;
+  scratch.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const uint64_t mass = softmax.mass(logits[i]);
+    total += mass;
+    scratch.push_back({token_key(logits[i], static_cast<int32_t>(i)), mass});
+  }
+  const LogSoftmax result(largest, total);
+  const auto last = scratch.begin() +
+                    std::min(static_cast<std::ptrdiff_t>(scratch.size()), std::ptrdiff_t{count});
+  std::partial_sort(scratch.begin(), last, scratch.end(), comes_first);
+  top.clear();
+  for (auto it = scratch.begin(); it != last; ++it) {
+    top.push_back({key_id(it->key), result(key_logit(it->key))});
+  }
+  return result;
+}
+
+/// Applies the edits and keeps the logits that they change.
+void apply(std::span<const LogitEdit> edits, std::span<float> logits,
+           std::vector<float>& unedited) {
+  unedited.clear();
+  for (const LogitEdit& edit : edits) {
+    float& logit = logits[static_cast<size_t>(edit.token)];
+    unedited.push_back(logit);
+    const float scaled = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
+    logit = scaled + edit.bias;
+  }
+}
+
+int32_t draw(std::span<const float> logits, const SamplingRow& rule,
+             std::vector<Candidate>& candidates) {
+  const uint64_t best = find_best(logits);
+  const DrawRule draw = draw_rule(rule, static_cast<int64_t>(logits.size()));
+  if (draw.scale == 0) return key_id(best);
+  OrderedPrefix prefix(logits, {key_logit(best), draw.scale}, draw.kept, candidates);
+  return draw_among(prefix, draw, sampling_uniform(rule.seed, rule.sequence, rule.position));
+}
 
 }  // namespace
 
-int32_t sample_row(std::span<const float> logits, const SamplingRow& rule,
-                   std::vector<Candidate>& scratch) {
-  const Candidate best = find_best(logits);
-  if (rule.temperature <= 0) return best.id;
-
-  scratch.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    scratch[i] = {logits[i], static_cast<int32_t>(i)};
+SampledToken sample_row(std::span<float> logits, const SamplingRow& rule, SampleScratch& scratch) {
+  require_rule(rule, static_cast<int64_t>(logits.size()));
+  SampledToken result;
+  if (rule.n_logprobs < 0) {
+    apply(rule.edits, logits, scratch.unedited);
+    result.token = draw(logits, rule, scratch.candidates);
+    return result;
   }
-  const auto probability = [&](float logit) {
-    return static_cast<double>(std::exp((logit - best.logit) / rule.temperature));
-  };
-
-  OrderedPrefix ordered(scratch);
-  size_t kept = scratch.size();
-  if (rule.top_k > 0 && static_cast<size_t>(rule.top_k) < kept) {
-    kept = static_cast<size_t>(rule.top_k);
-    ordered.reserve(kept);
+  const LogSoftmax model = log_softmax(logits, rule.n_logprobs, scratch.candidates, result.top);
+  apply(rule.edits, logits, scratch.unedited);
+  result.token = draw(logits, rule, scratch.candidates);
+  float logit = logits[static_cast<size_t>(result.token)];
+  for (size_t i = 0; i < rule.edits.size(); ++i) {
+    if (rule.edits[i].token == result.token) logit = scratch.unedited[i];
   }
-  double total = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    total += probability(scratch[i].logit);
-  }
-
-  if (rule.top_p < 1) {
-    const double wanted = static_cast<double>(rule.top_p) * total;
-    double sum = 0;
-    size_t nucleus = 0;
-    do {
-      sum += probability(ordered[nucleus++].logit);
-    } while (sum < wanted && nucleus < kept);
-    kept = nucleus;
-    total = sum;
-  }
-
-  const double threshold =
-      static_cast<double>(sampling_uniform(rule.seed, rule.sequence, rule.position)) * total;
-  double cumulative = 0;
-  int32_t token = best.id;
-  for (size_t rank = 0; rank < kept; ++rank) {
-    const double p = probability(ordered[rank].logit);
-    if (p == 0) break;  // all others are as improbable: rounding of `total` brought us here
-    token = ordered[rank].id;
-    cumulative += p;
-    if (cumulative > threshold) break;
-  }
-  return token;
+  result.logprob = model(logit);
+  return result;
 }
 
 void CpuBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
@@ -131,11 +171,11 @@ void CpuBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules
   require_f32(logits, rows, logits.cols, "sample: logits must have one f32 row for each rule");
   require(sampled.size() == rules.size(), "sample: one token for each rule");
   pool_.parallel_for(rows, 1, [&](int64_t first, int64_t last) {
-    std::vector<Candidate> scratch;
+    SampleScratch scratch;
     for (int64_t r = first; r < last; ++r) {
-      const float* row = static_cast<const float*>(logits.data) + r * logits.stride;
-      sampled[static_cast<size_t>(r)].token = sample_row({row, static_cast<size_t>(logits.cols)},
-                                                         rules[static_cast<size_t>(r)], scratch);
+      float* row = static_cast<float*>(logits.data) + r * logits.stride;
+      sampled[static_cast<size_t>(r)] = sample_row({row, static_cast<size_t>(logits.cols)},
+                                                   rules[static_cast<size_t>(r)], scratch);
     }
   });
 }

@@ -1,337 +1,386 @@
-// Drawing tokens from logits, one block a row.
+// Drawing tokens from logits: one launch for all rows and rules, one block a row.
 //
-// A logit and its id make one 64-bit key whose descending order is the order of Backend::sample
-// (larger logit, then smaller id), and all keys differ. Up to kMaxSelected candidates are found by
-// a radix select, eight bits of the key at a time, and ranked by counting; more are sorted whole
-// with CUB. Probabilities are float32 as on the CPU, their sums double, so that the order of
-// summation does not decide a draw.
+// The vocabulary is not sorted. Up to 1024 candidates are collected and sorted: as many threads as
+// candidates have each seen a logit that is at least the threshold, so two readings of the row
+// suffice. More candidates are tallied in 2048 bins of equal width in logits; a bin that a rule or
+// the draw asks for has a few hundred tokens, which are collected and sorted by one more reading. A
+// bin of more than 1024 is first divided by further histograms. A row is read from the L2 cache
+// after the first time.
 #include <curand_kernel.h>
-
-#include <cub/block/block_reduce.cuh>
-#include <cub/block/block_scan.cuh>
-#include <cub/device/device_radix_sort.cuh>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/sample_block.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
 
+namespace sampling {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kMaxSelected = kThreads;  // a thread for each candidate
+/// A rule as it is uploaded.
+struct RowRule {
+  DrawRule draw;
+  int32_t n_logprobs = -1;  ///< at most kMaxLogprobs
+  int32_t n_edits = 0;
+  int64_t first_edit = 0;  ///< in the array of all rows' edits
+  uint64_t seed = 0;
+  uint64_t sequence = 0;
+  uint64_t position = 0;
+};
 
-struct Drawn {
+/// A result as it is read back; n_logprobs (or vocab) keys follow it.
+struct RowResult {
+  DrawFault fault = DrawFault::none;
   int32_t token = 0;
-  int32_t invalid = 0;  // a logit is NaN, or the largest is infinite
+  // For log-probabilities, before edits and at temperature 1:
+  float logit = 0;  ///< the token's
+  float largest = 0;
+  uint64_t total = 0;  ///< mass
 };
 
-__device__ uint64_t make_key(float logit, int id) {
-  const uint32_t bits = logit == 0 ? 0U : __float_as_uint(logit);  // -0 equals +0
-  const uint32_t ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffU - static_cast<uint32_t>(id));
-}
-__device__ int key_id(uint64_t key) {
-  return static_cast<int>(0xffffffffU - static_cast<uint32_t>(key));
-}
-__device__ float key_logit(uint64_t key) {
-  const auto ordered = static_cast<uint32_t>(key >> 32);
-  return __uint_as_float((ordered & 0x80000000U) != 0 ? ordered & 0x7fffffffU : ~ordered);
-}
-
-/// Candidates that top-k leaves.
-__host__ __device__ int kept_by_top_k(const SamplingRow& rule, int vocab) {
-  return rule.top_k > 0 && rule.top_k < vocab ? rule.top_k : vocab;
-}
-/// Whether a row has too many candidates to select one by one.
-__host__ __device__ bool wants_sort(const SamplingRow& rule, int vocab) {
-  return rule.temperature > 0 && kept_by_top_k(rule, vocab) > kMaxSelected;
-}
-
-/// Shared memory of a draw.
-struct DrawStorage {
-  union {
-    cub::BlockScan<double, kThreads>::TempStorage scan;
-    cub::BlockReduce<double, kThreads>::TempStorage reduce;
-  };
-  double sum;
-  int first;
+/// Arguments of the kernel. Row r of `results` begins at byte r * result_bytes.
+struct Arguments {
+  float* logits;
+  int64_t stride;
+  int vocab;
+  const RowRule* rules;
+  const LogitEdit* edits;
+  float* unedited;  ///< logits before each edit, of rows with log-probabilities
+  std::byte* results;
+  int64_t result_bytes;
 };
 
-/// Draws from keys [n] in descending order.
-class Draw {
+/// What draw_among() looks for.
+struct Found {
+  uint64_t key;
+  uint64_t cumulative;  ///< mass
+};
+
+/// Sorted keys with their cumulative tallies, a key for each thread.
+class SortedRun {
  public:
-  __device__ Draw(const uint64_t* keys, int n, const SamplingRow& rule, DrawStorage& storage)
-      : keys_(keys), kept_(n), temperature_(rule.temperature), storage_(storage) {
-    largest_ = key_logit(keys[0]);
+  /// above: the tally of larger keys.
+  __device__ SortedRun(const SortedKeys& keys, const Softmax& softmax, const Tally& above,
+                       Storage& storage)
+      : storage_(storage), key_(keys.own) {
+    Tally own;
+    if (thread_index() < keys.n) {
+      octaves_ = softmax.octaves(key_logit(key_));
+      own = {softmax.mass(key_logit(key_)), 1};
+    }
+    TallyScan(storage.scan).ExclusiveScan(own, before_, Tally{}, AddTallies{}, all_);
+    before_ = above + before_;
+    cumulative_ = before_ + own;
+    all_ = above + all_;
+    __syncthreads();
   }
 
-  /// The token; the same in all threads.
-  __device__ int run(const SamplingRow& rule) {
-    double total = sum_all();
-    if (rule.top_p < 1) {
-      const double wanted = static_cast<double>(rule.top_p) * total;
-      kept_ = find_first([=](double sum) { return sum >= wanted; }, total) + 1;
+  /// Of all keys.
+  __device__ Tally all() const { return all_; }
+
+  /// The first where `reached` becomes true of the cumulative tally. There must be one.
+  template <typename Reached>
+  __device__ Found find(const Reached& reached) {
+    if (reached(cumulative_) && !reached(before_)) {
+      storage_.found_key = key_;
+      storage_.found = cumulative_;
     }
-    curandStatePhilox4_32_10_t state;
-    curand_init(rule.seed, rule.sequence, 4 * rule.position, &state);
-    const float u = static_cast<float>(curand(&state) >> 8) * 0x1p-24F;
-    const double threshold = static_cast<double>(u) * total;
-    return key_id(keys_[find_first([=](double sum) { return sum > threshold; }, total)]);
+    __syncthreads();
+    const Found found{storage_.found_key, storage_.found.mass};
+    __syncthreads();
+    return found;
+  }
+
+  /// Cumulative mass of the keys at most so far below the largest, which must be among them.
+  __device__ uint64_t mass_within(float octaves) {
+    const int n = __syncthreads_count(octaves_ <= octaves ? 1 : 0);
+    if (thread_index() == n - 1) storage_.found = cumulative_;
+    __syncthreads();
+    const uint64_t mass = storage_.found.mass;
+    __syncthreads();
+    return mass;
   }
 
  private:
-  /// Rounded from the double result, as good libraries round expf.
-  __device__ double probability(int i) const {
-    const float exponent = (key_logit(keys_[i]) - largest_) / temperature_;
-    return static_cast<double>(static_cast<float>(exp(static_cast<double>(exponent))));
-  }
-
-  __device__ double sum_all() {
-    double sum = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < kept_; i += kThreads) sum += probability(i);
-    sum = cub::BlockReduce<double, kThreads>(storage_.reduce).Sum(sum);
-    if (threadIdx.x == 0) storage_.sum = sum;
-    __syncthreads();
-    sum = storage_.sum;
-    __syncthreads();
-    return sum;
-  }
-
-  /// The first index whose cumulative probability satisfies `reached`, or else the last with a
-  /// probability; `sum` becomes the cumulative probability there.
-  template <typename Reached>
-  __device__ int find_first(Reached reached, double& sum) {
-    double before = 0;
-    int last_possible = 0;
-    for (int base = 0; base < kept_; base += kThreads) {
-      const int i = base + static_cast<int>(threadIdx.x);
-      const double p = i < kept_ ? probability(i) : 0.0;
-      double cumulative = 0;
-      double all = 0;
-      cub::BlockScan<double, kThreads>(storage_.scan).InclusiveSum(p, cumulative, all);
-      cumulative += before;
-      before += all;
-      if (threadIdx.x == 0) storage_.first = kept_;
-      const int n_possible = __syncthreads_count(p > 0 ? 1 : 0);
-      if (p > 0 && reached(cumulative)) atomicMin(&storage_.first, i);
-      __syncthreads();
-      const int first = storage_.first;
-      if (first == i) storage_.sum = cumulative;
-      __syncthreads();
-      if (first < kept_) {
-        sum = storage_.sum;
-        __syncthreads();
-        return first;
-      }
-      // Probabilities descend: the possible ones are a prefix.
-      if (n_possible > 0) last_possible = base + n_possible - 1;
-      if (n_possible < kThreads) break;
-    }
-    sum = before;
-    return last_possible;
-  }
-
-  const uint64_t* keys_;
-  int kept_;
-  float temperature_;
-  float largest_ = 0;
-  DrawStorage& storage_;
+  Storage& storage_;
+  uint64_t key_;
+  float octaves_ = std::numeric_limits<float>::quiet_NaN();  // in threads without a key
+  Tally before_;
+  Tally cumulative_;
+  Tally all_;
 };
 
-/// The key with the largest logit; sets `invalid` where a logit is NaN or the largest is infinite.
-__device__ uint64_t find_best(const float* logits, int vocab, int& invalid) {
-  __shared__ uint64_t warp_best[kThreads / kWarp];
-  uint64_t best = 0;
-  int has_nan = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
-    const float logit = logits[i];
-    has_nan |= isnan(logit) ? 1 : 0;
-    best = max(best, make_key(logit, i));
+/// Candidates of draw_among() that are few enough to be sorted.
+class FewCandidates {
+ public:
+  __device__ FewCandidates(SortedKeys keys, int kept, const Softmax& softmax, Storage& storage)
+      : run_({keys.own, min(keys.n, kept)}, softmax, {}, storage) {}
+
+  __device__ uint64_t total() const { return run_.all().mass; }
+  __device__ uint64_t mass_within(float octaves) { return run_.mass_within(octaves); }
+  __device__ Found find(uint64_t mass) {
+    return run_.find([=](const Tally& tally) { return tally.mass >= mass; });
   }
-#pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    best = max(best, static_cast<uint64_t>(__shfl_xor_sync(kAllLanes, best, step)));
+
+ private:
+  SortedRun run_;
+};
+
+/// Candidates of draw_among() in any number: a histogram of the tokens that have a mass.
+class ManyCandidates {
+ public:
+  __device__ ManyCandidates(const Row& row, int kept, const Softmax& softmax, const Survey& survey,
+                            Storage& storage)
+      : row_(row), kept_(kept), softmax_(softmax), storage_(storage), best_(survey.best) {
+    const float range = fminf(softmax.largest - survey.lowest, kMassOctaves / softmax.scale);
+    bins_per_unit_ = fminf(kCoarseBins / range, std::numeric_limits<float>::max());
+    lowest_ = token_key(survey.lowest, row.vocab - 1);
+    storage_.coarse.clear();
+    __syncthreads();
+    row_.for_each([&](int /*id*/, float logit) {
+      if (softmax_.has_mass(logit)) storage_.coarse.add(bin_of(logit), softmax_.mass(logit));
+    });
+    __syncthreads();
+    all_ = storage_.coarse.scan({}, storage_.scan);
+    __syncthreads();
   }
-  if (threadIdx.x % kWarp == 0) warp_best[threadIdx.x / kWarp] = best;
-  has_nan = __syncthreads_or(has_nan);
-  for (const uint64_t other : warp_best) best = max(best, other);
-  invalid = has_nan != 0 || isinf(key_logit(best)) ? 1 : 0;
-  return best;
+
+  __device__ uint64_t total() {
+    if (kept_ >= all_.count) return all_.mass;
+    const int kept = kept_;
+    return find_where([=](const Tally& tally) { return tally.count >= kept; }).cumulative;
+  }
+
+  __device__ uint64_t mass_within(float octaves) {
+    Tally own;
+    row_.for_each([&](int /*id*/, float logit) {
+      if (softmax_.octaves(logit) <= octaves) own.mass += softmax_.mass(logit);
+    });
+    Tally before;
+    Tally all;
+    TallyScan(storage_.scan).ExclusiveScan(own, before, Tally{}, AddTallies{}, all);
+    __syncthreads();
+    return all.mass;
+  }
+
+  __device__ Found find(uint64_t mass) {
+    return find_where([=](const Tally& tally) { return tally.mass >= mass; });
+  }
+
+ private:
+  /// Never falls as logits fall.
+  __device__ int bin_of(float logit) const {
+    return min(kCoarseBins - 1, static_cast<int>((softmax_.largest - logit) * bins_per_unit_));
+  }
+
+  template <typename Reached>
+  __device__ Found find_where(const Reached& reached) {
+    storage_.coarse.find(reached, storage_.bin);
+    __syncthreads();
+    const int bin = storage_.bin;
+    __syncthreads();
+    Span span;
+    if (bin > 0) span.above = storage_.coarse[bin - 1];
+    span.count = storage_.coarse[bin].count - span.above.count;
+    span.interval = interval_of(bin);
+    while (span.count > kMaxKeys) span = narrow(row_, softmax_, span, reached, storage_);
+    return SortedRun(collect(row_, span.interval, storage_), softmax_, span.above, storage_)
+        .find(reached);
+  }
+
+  /// The keys with a mass in a bin.
+  __device__ Interval interval_of(int bin) const {
+    const auto down_to = [&](int last) {
+      return lowest_key(softmax_.largest, [&](float logit) {
+        return softmax_.has_mass(logit) && bin_of(logit) <= last;
+      });
+    };
+    const uint64_t low = down_to(bin);
+    return {low > lowest_ ? low : lowest_, bin > 0 ? down_to(bin - 1) - 1 : best_};
+  }
+
+  Row row_;
+  int kept_;
+  Softmax softmax_;
+  Storage& storage_;
+  uint64_t best_;
+  uint64_t lowest_ = 0;  // a bound of all finite logits' keys
+  float bins_per_unit_ = 0;
+  Tally all_;
+};
+
+__device__ int draw(const Row& row, const RowRule& rule, const Survey& survey, Storage& storage) {
+  const DrawRule& draw = rule.draw;
+  const Softmax softmax{key_logit(survey.best), draw.scale};
+  curandStatePhilox4_32_10_t state;
+  curand_init(rule.seed, rule.sequence, 4 * rule.position, &state);
+  const float uniform = static_cast<float>(curand(&state) >> 8) * 0x1p-24F;
+
+  SortedKeys few{.own = 0, .n = kMaxKeys + 1};
+  if (draw.kept <= kMaxKeys) {
+    few = collect_largest(row, softmax, survey, draw.kept, storage);
+  } else if (draw.top_p >= 1 && draw.min_p_octaves < kMassOctaves) {
+    // Where min-p alone decides, what it drops is of no importance.
+    const uint64_t low = lowest_key(
+        softmax.largest, [&](float logit) { return softmax.octaves(logit) <= draw.min_p_octaves; });
+    few = collect(row, {low, survey.best}, storage);
+  }
+  if (few.n <= kMaxKeys) {
+    FewCandidates candidates(few, draw.kept, softmax, storage);
+    return draw_among(candidates, draw, uniform);
+  }
+  ManyCandidates candidates(row, draw.kept, softmax, survey, storage);
+  return draw_among(candidates, draw, uniform);
 }
 
-/// Puts the k largest keys of a row into keys [k] in descending order. k <= min(kMaxSelected,
-/// vocab).
-__device__ void select(const float* logits, int vocab, int k, uint64_t* keys) {
-  __shared__ int histogram[256];
-  __shared__ uint64_t unordered[kMaxSelected];
-  __shared__ int digit;
-  __shared__ int above;
-  __shared__ int count;
-  const int thread = static_cast<int>(threadIdx.x);
+/// Describes the model's own distribution, for log-probabilities.
+__device__ void describe(const Row& row, const Survey& survey, int n_largest, RowResult& result,
+                         uint64_t* largest, Storage& storage) {
+  const Softmax softmax{key_logit(survey.best), static_cast<float>(kOctavesPerUnit)};
+  uint64_t mass = 0;
+  row.for_each([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
+  Tally before;
+  Tally all;
+  TallyScan(storage.scan).ExclusiveScan(Tally{mass, 0}, before, Tally{}, AddTallies{}, all);
+  __syncthreads();
+  result.largest = softmax.largest;
+  result.total = all.mass;
+  n_largest = min(n_largest, row.vocab);
+  if (n_largest == 0) return;
+  const SortedKeys keys = collect_largest(row, softmax, survey, n_largest, storage);
+  if (thread_index() < n_largest) largest[thread_index()] = keys.own;
+}
 
-  // The prefix of the k-th largest key, from the top, until all keys that share it are wanted.
-  uint64_t prefix = 0;
-  int shift = 64;
-  int wanted = k;
-  bool done = false;
-  while (!done) {
-    shift -= 8;
-    if (thread < 256) histogram[thread] = 0;
-    __syncthreads();
-    for (int base = 0; base < vocab; base += kThreads) {
-      const int i = base + thread;
-      int bin = -1;
-      if (i < vocab) {
-        const uint64_t key = make_key(logits[i], i);
-        if (shift == 56 || (key ^ prefix) >> (shift + 8) == 0) {
-          bin = static_cast<int>(key >> shift & 0xff);
-        }
-      }
-      // Most logits share their upper bits: lanes of one bin count together.
-      const unsigned peers = __match_any_sync(kAllLanes, bin);
-      const int leader = __ffs(static_cast<int>(peers)) - 1;
-      if (bin >= 0 && thread % kWarp == leader) atomicAdd(&histogram[bin], __popc(peers));
+/// Applies edits, all to different logits, and keeps the old ones in `unedited` unless it is null.
+__device__ void apply(const Row& row, const LogitEdit* edits, int n_edits, float* unedited) {
+  for (int i = thread_index(); i < n_edits; i += kThreads) {
+    const LogitEdit edit = edits[i];
+    const float logit = row.logits[edit.token];
+    if (unedited != nullptr) unedited[i] = logit;
+    const float scaled =
+        logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
+    row.logits[edit.token] = __fadd_rn(scaled, edit.bias);  // not fused, as on the CPU
+  }
+  __syncthreads();
+}
+
+/// The logit of a token before the edits. Known to at least one thread, which writes it.
+__device__ void write_unedited(const Row& row, int token, const LogitEdit* edits, int n_edits,
+                               const float* unedited, float& logit) {
+  bool mine = false;
+  for (int i = thread_index(); i < n_edits; i += kThreads) {
+    if (edits[i].token != token) continue;
+    logit = unedited[i];
+    mine = true;
+  }
+  if (__syncthreads_or(mine ? 1 : 0) == 0 && thread_index() == 0) logit = row.logits[token];
+}
+
+__global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments arguments) {
+  alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
+  Storage& storage = *reinterpret_cast<Storage*>(memory);
+  const auto index = static_cast<int64_t>(blockIdx.x);
+  const Row row{arguments.logits + index * arguments.stride, arguments.vocab};
+  const RowRule& rule = arguments.rules[index];  // not a copy, which would take 16 registers
+  const LogitEdit* edits = arguments.edits + rule.first_edit;
+  const bool wants_logprobs = rule.n_logprobs >= 0;
+  float* unedited = wants_logprobs ? arguments.unedited + rule.first_edit : nullptr;
+  auto* out = reinterpret_cast<RowResult*>(arguments.results + index * arguments.result_bytes);
+
+  RowResult result;
+  Survey seen;
+  if (wants_logprobs) {
+    seen = survey(row, storage);
+    if (seen.fault == DrawFault::none) {
+      describe(row, seen, rule.n_logprobs, result, reinterpret_cast<uint64_t*>(out + 1), storage);
     }
-    __syncthreads();
-    if (thread < kWarp) {
-      // Each lane owns eight bins, from the top; the lane that reaches `wanted` walks its own.
-      constexpr int kBins = 256 / kWarp;
-      const int top = 255 - thread * kBins;
-      int reached = 0;
-      for (int i = 0; i < kBins; ++i) reached += histogram[top - i];
-      const int own = reached;
-      for (int step = 1; step < kWarp; step *= 2) {
-        const int before = __shfl_up_sync(kAllLanes, reached, step);
-        if (thread >= step) reached += before;
-      }
-      int larger = reached - own;
-      if (larger < wanted && wanted <= reached) {
-        int bin = top;
-        while (larger + histogram[bin] < wanted) larger += histogram[bin--];
-        digit = bin;
-        above = larger;
-        count = histogram[bin];
-      }
-    }
-    __syncthreads();
-    prefix |= static_cast<uint64_t>(digit) << shift;
-    wanted -= above;
-    done = count == wanted;  // at the last digit at the latest: keys differ
-    __syncthreads();
   }
-
-  if (thread == 0) count = 0;
+  if (rule.n_edits > 0) apply(row, edits, rule.n_edits, unedited);
+  if (rule.n_edits > 0 || !wants_logprobs) seen = survey(row, storage);
+  result.fault = seen.fault;
+  if (seen.fault == DrawFault::none) {
+    result.token = rule.draw.scale > 0 ? draw(row, rule, seen, storage) : key_id(seen.best);
+  }
+  if (thread_index() == 0) *out = result;
   __syncthreads();
-  for (int i = thread; i < vocab; i += kThreads) {
-    const uint64_t key = make_key(logits[i], i);
-    if (key >= prefix) unordered[atomicAdd(&count, 1)] = key;
+  if (wants_logprobs && seen.fault == DrawFault::none) {
+    write_unedited(row, result.token, edits, rule.n_edits, unedited, out->logit);
   }
-  __syncthreads();
-  if (thread < k) {
-    const uint64_t key = unordered[thread];
-    int rank = 0;
-    for (int other = 0; other < k; ++other) rank += unordered[other] > key ? 1 : 0;
-    keys[rank] = key;
-  }
-  __syncthreads();
-}
-
-__global__ __launch_bounds__(kThreads) void sample_kernel(const float* logits, int64_t stride,
-                                                          int vocab, const SamplingRow* rules,
-                                                          Drawn* drawn) {
-  __shared__ uint64_t keys[kMaxSelected];
-  __shared__ DrawStorage storage;
-  const float* row = logits + blockIdx.x * stride;
-  const SamplingRow rule = rules[blockIdx.x];
-  Drawn result;
-  result.token = key_id(find_best(row, vocab, result.invalid));
-  if (result.invalid == 0 && rule.temperature > 0 && !wants_sort(rule, vocab)) {
-    const int k = kept_by_top_k(rule, vocab);
-    select(row, vocab, k, keys);
-    result.token = Draw(keys, k, rule, storage).run(rule);
-  }
-  if (threadIdx.x == 0) drawn[blockIdx.x] = result;
-}
-
-__global__ void make_keys_kernel(const float* logits, int vocab, uint64_t* keys) {
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < vocab) keys[i] = make_key(logits[i], i);
-}
-
-__global__ __launch_bounds__(kThreads) void draw_sorted_kernel(const uint64_t* keys, int n,
-                                                               const SamplingRow* rule,
-                                                               Drawn* drawn) {
-  __shared__ DrawStorage storage;
-  if (drawn->invalid != 0) return;
-  const int token = Draw(keys, n, *rule, storage).run(*rule);
-  if (threadIdx.x == 0) drawn->token = token;
-}
-
-cudaError_t sort_keys(void* temporary, size_t& bytes, const uint64_t* in, uint64_t* out, int n,
-                      cudaStream_t stream) {
-  return cub::DeviceRadixSort::SortKeysDescending(temporary, bytes, in, out, n, 0, 64, stream);
 }
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
+}  // namespace sampling
 
 void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
                          std::span<SampledToken> sampled) {
-  if (logits.rows == 0) return;
+  using namespace sampling;
+  if (rules.empty()) return;
   const cudaStream_t stream = this->stream();
-  const auto rows = static_cast<size_t>(logits.rows);
-  const int vocab = static_cast<int>(logits.cols);
-  const bool any_sort = std::any_of(
-      rules.begin(), rules.end(), [=](const SamplingRow& rule) { return wants_sort(rule, vocab); });
-
-  const size_t rules_bytes = aligned(rows * sizeof(SamplingRow));
-  const size_t drawn_bytes = aligned(rows * sizeof(Drawn));
-  const size_t keys_bytes = any_sort ? aligned(static_cast<size_t>(vocab) * sizeof(uint64_t)) : 0;
-  size_t sort_bytes = 0;
-  if (any_sort) {
-    cuda_check(sort_keys(nullptr, sort_bytes, nullptr, nullptr, vocab, stream), "sizing a sort");
+  const size_t rows = rules.size();
+  size_t n_edits = 0;
+  int32_t n_logprobs = 0;
+  for (const SamplingRow& rule : rules) {
+    require_rule(rule, logits.cols);
+    n_edits += rule.edits.size();
+    n_logprobs = std::max(n_logprobs, rule.n_logprobs);
   }
-  std::byte* device = scratch_.at_least(rules_bytes + drawn_bytes + 2 * keys_bytes + sort_bytes);
-  auto* device_rules = reinterpret_cast<SamplingRow*>(device);
-  auto* drawn = reinterpret_cast<Drawn*>(device + rules_bytes);
-  auto* keys = reinterpret_cast<uint64_t*>(device + rules_bytes + drawn_bytes);
-  auto* sorted = reinterpret_cast<uint64_t*>(device + rules_bytes + drawn_bytes + keys_bytes);
-  std::byte* temporary = device + rules_bytes + drawn_bytes + 2 * keys_bytes;
 
-  std::byte* host = results_.at_least(rules_bytes + drawn_bytes);
-  std::memcpy(host, rules.data(), rows * sizeof(SamplingRow));
-  cuda_check(cudaMemcpyAsync(device, host, rules_bytes, cudaMemcpyHostToDevice, stream),
+  // The upload is rules and edits; the results lie behind it.
+  const size_t edits_at = aligned(rows * sizeof(RowRule));
+  const size_t results_at = edits_at + aligned(n_edits * sizeof(LogitEdit));
+  const size_t result_bytes =
+      sizeof(RowResult) + static_cast<size_t>(n_logprobs) * sizeof(uint64_t);
+  const size_t unedited_at = results_at + aligned(rows * result_bytes);
+  std::byte* host = sampling_.at_least(unedited_at);
+  std::byte* device = scratch_.at_least(unedited_at + n_edits * sizeof(float));
+
+  auto* rule_out = reinterpret_cast<RowRule*>(host);
+  size_t first_edit = 0;
+  for (const SamplingRow& rule : rules) {
+    *rule_out++ = {.draw = draw_rule(rule, logits.cols),
+                   .n_logprobs = rule.n_logprobs,
+                   .n_edits = static_cast<int32_t>(rule.edits.size()),
+                   .first_edit = static_cast<int64_t>(first_edit),
+                   .seed = rule.seed,
+                   .sequence = rule.sequence,
+                   .position = rule.position};
+    if (rule.edits.empty()) continue;
+    std::memcpy(host + edits_at + first_edit * sizeof(LogitEdit), rule.edits.data(),
+                rule.edits.size_bytes());
+    first_edit += rule.edits.size();
+  }
+  cuda_check(cudaMemcpyAsync(device, host, results_at, cudaMemcpyHostToDevice, stream),
              "copying sampling rules");
-  const auto* values = static_cast<const float*>(logits.data);
-  sample_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(values, logits.stride, vocab,
-                                                                      device_rules, drawn);
+  sample_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+      {.logits = static_cast<float*>(logits.data),
+       .stride = logits.stride,
+       .vocab = static_cast<int>(logits.cols),
+       .rules = reinterpret_cast<const RowRule*>(device),
+       .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+       .unedited = reinterpret_cast<float*>(device + unedited_at),
+       .results = device + results_at,
+       .result_bytes = static_cast<int64_t>(result_bytes)});
   check_launch("sampling");
-  for (size_t row = 0; row < rows && any_sort; ++row) {
-    const SamplingRow& rule = rules[row];
-    if (!wants_sort(rule, vocab)) continue;
-    make_keys_kernel<<<ceil_div(vocab, 256), 256, 0, stream>>>(
-        values + static_cast<int64_t>(row) * logits.stride, vocab, keys);
-    check_launch("sampling");
-    cuda_check(sort_keys(temporary, sort_bytes, keys, sorted, vocab, stream), "sorting logits");
-    draw_sorted_kernel<<<1, kThreads, 0, stream>>>(sorted, kept_by_top_k(rule, vocab),
-                                                   device_rules + row, drawn + row);
-    check_launch("sampling");
-  }
-  const auto* results = reinterpret_cast<const Drawn*>(host + rules_bytes);
-  copy_to_host(host + rules_bytes, drawn, rows * sizeof(Drawn));
-  for (size_t row = 0; row < rows; ++row) {
-    if (results[row].invalid != 0) {
-      throw Error(
-          "The model produced logits that are not numbers (NaN or infinity): its weights are "
-          "damaged or overflow; check the model file with --verify or convert it again with "
-          "--dtype f32.");
+  copy_to_host(host + results_at, device + results_at, rows * result_bytes);
+
+  for (size_t r = 0; r < rows; ++r) {
+    const auto& result = *reinterpret_cast<const RowResult*>(host + results_at + r * result_bytes);
+    check_draw(result.fault);
+    sampled[r] = {.token = result.token, .logprob = 0, .top = {}};
+    if (rules[r].n_logprobs < 0) continue;
+    const LogSoftmax model(result.largest, result.total);
+    sampled[r].logprob = model(result.logit);
+    const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
+    const int64_t n_top = std::min<int64_t>(rules[r].n_logprobs, logits.cols);
+    for (int64_t i = 0; i < n_top; ++i) {
+      sampled[r].top.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
     }
-    sampled[row].token = results[row].token;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/chat_format.h"
 #include "text/message.h"
 #include "text/tokenizer.h"
 
@@ -29,7 +30,7 @@ class ChatTemplate {
   /// Names of the built-in ones.
   static std::vector<std::string> names();
 
-  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& name() const { return format_.name; }
 
   /// Token ids of a conversation, the begin-of-sequence token included, up to where the assistant's
   /// next answer begins. What users write is plain text: a control token's spelling in a message's
@@ -40,14 +41,32 @@ class ChatTemplate {
   [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer,
                                             std::span<const Message> messages) const;
 
+  /// The same conversation as text, as the checkpoint's own Jinja template writes it: for people
+  /// and for tests, as control tokens and messages cannot be told apart in it. `tokens` of messages
+  /// are not looked at. Throws as encode() does.
+  [[nodiscard]] std::string render(std::span<const Message> messages, std::string_view bos,
+                                   std::string_view eos) const;
+
   /// Tokens of `tokenizer` that end an answer, besides its own end-of-sequence tokens.
   [[nodiscard]] std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
   /// Texts that end an answer (where a model may write the next turn itself).
-  [[nodiscard]] const std::vector<std::string>& stop() const { return stop_; }
+  [[nodiscard]] const std::vector<std::string>& stop() const { return format_.stop; }
 
  private:
-  std::string name_;
-  std::vector<std::string> stop_;
+  /// A part of a conversation as it is written: a piece, or tokens in its stead.
+  struct Part {
+    ChatPiece piece;
+    std::span<const int32_t> tokens = {};
+  };
+
+  explicit ChatTemplate(ChatFormat format);
+
+  static const std::vector<ChatTemplate>& builtin();
+  void check_roles(std::span<const Message> messages) const;
+  [[nodiscard]] std::vector<Part> lay_out(std::span<const Message> messages, bool use_tokens) const;
+
+  ChatFormat format_;
+  bool writes_bos_ = false;  // the format itself, so the tokenizer need not
 };
 
 }  // namespace faststream

@@ -1,8 +1,22 @@
 #include "text/utf8.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace faststream {
+namespace {
+
+/// Python's str.isspace(): U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0, U+1680, U+2000 to
+/// U+200A, U+2028, U+2029, U+202F, U+205F and U+3000.
+constexpr std::array<std::string_view, 29> kWhitespace = {
+    "\x09",         "\x0A",         "\x0B",         "\x0C",         "\x0D",         "\x1C",
+    "\x1D",         "\x1E",         "\x1F",         "\x20",         "\xC2\x85",     "\xC2\xA0",
+    "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84",
+    "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A",
+    "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+
+}  // namespace
 
 int utf8_character(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
@@ -45,6 +59,24 @@ std::string take_utf8(std::string& pending) {
   }
   pending.erase(0, pending.size() - rest.size());
   return done;
+}
+
+std::string_view strip_left(std::string_view text) {
+  const auto starts = [&](std::string_view space) { return text.starts_with(space); };
+  for (;;) {
+    const auto* const found = std::find_if(kWhitespace.begin(), kWhitespace.end(), starts);
+    if (found == kWhitespace.end()) return text;
+    text.remove_prefix(found->size());
+  }
+}
+
+std::string_view strip_right(std::string_view text) {
+  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  for (;;) {
+    const auto* const found = std::find_if(kWhitespace.begin(), kWhitespace.end(), ends);
+    if (found == kWhitespace.end()) return text;
+    text.remove_suffix(found->size());
+  }
 }
 
 }  // namespace faststream

@@ -19,4 +19,9 @@ bool is_valid_utf8(std::string_view text);
 /// by U+FFFD. What stays is nothing or an incomplete character.
 std::string take_utf8(std::string& pending);
 
+/// `text` without the whitespace at its start or end: what Unicode calls so, as Python's str.strip
+/// has it. Invalid UTF-8 is none.
+std::string_view strip_left(std::string_view text);
+std::string_view strip_right(std::string_view text);
+
 }  // namespace faststream

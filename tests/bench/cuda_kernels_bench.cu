@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -121,27 +122,27 @@ class Bench {
 
   /// Not captured: sample() waits for its result, so this is what a decode step sees.
   void samples() {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal(0, 3);
+    std::vector<LogitEdit> edits;  // of no effect, so that all repetitions see the same logits
+    for (int32_t i = 0; i < 1000; ++i) edits.push_back({.token = 31 * i});
+    const std::pair<const char*, SamplingRow> rules[] = {
+        {"greedy", {}},
+        {"top_k 40, top_p 0.95", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F}},
+        {"top_k 1000", {.temperature = 0.8F, .top_k = 1000}},
+        {"top_k 5000", {.temperature = 0.8F, .top_k = 5000}},
+        {"all tokens", {.temperature = 0.8F}},
+        {"top_p 0.95", {.temperature = 0.8F, .top_p = 0.95F}},
+        {"min_p 0.05", {.temperature = 0.8F, .min_p = 0.05F}},
+        {"top_p 0.95, min_p 0.05", {.temperature = 0.8F, .top_p = 0.95F, .min_p = 0.05F}},
+        {"top_k 40, 1000 edits", {.temperature = 0.8F, .top_k = 40, .edits = edits}},
+        {"greedy, 5 logprobs", {.n_logprobs = 5}},
+        {"top_k 40, 20 logprobs", {.temperature = 0.8F, .top_k = 40, .n_logprobs = 20}}};
     for (const int64_t vocab : {32000, 128256}) {
-      std::vector<float> logits(static_cast<size_t>(vocab));
-      for (float& logit : logits) logit = normal(random);
-      const Buffer device = backend_.allocate(logits.size() * sizeof(float));
-      backend_.copy_to_device(device.get(), logits.data(), logits.size() * sizeof(float));
-      for (const SamplingRow& rule :
-           {SamplingRow{}, SamplingRow{0.8F, 40, 0.95F, 1, 1, 1}, SamplingRow{0.8F, 0, 0.95F, 1}}) {
-        const std::string name = "sample vocab " + std::to_string(vocab) + ", temperature " +
-                                 std::to_string(rule.temperature).substr(0, 3) + ", top_k " +
-                                 std::to_string(rule.top_k);
-        if (!wanted(name)) continue;
-        std::vector<SampledToken> sampled(1);
-        std::vector<double> times;
-        for (int i = 0; i < 10 * kRepeats; ++i) {
-          cuda_check(cudaEventRecord(start_, backend_.stream()), "timing");
-          backend_.sample({device.get(), DType::f32, 1, vocab}, {&rule, 1}, sampled);
-          times.push_back(stop());
+      for (const int64_t rows : {1, 64}) {
+        const Buffer logits = random_logits(rows * vocab);
+        for (const auto& [what, rule] : rules) {
+          sample("sample " + std::to_string(rows) + " x " + std::to_string(vocab) + ", " + what,
+                 {logits.get(), DType::f32, rows, vocab}, rule);
         }
-        std::printf("%-44s %10.1f\n", name.c_str(), median(times));
       }
     }
   }
@@ -149,6 +150,33 @@ class Bench {
  private:
   [[nodiscard]] bool wanted(const std::string& name) const {
     return name.find(filter_) != std::string::npos;
+  }
+
+  Buffer random_logits(int64_t count) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> logits(static_cast<size_t>(count));
+    for (float& logit : logits) logit = normal(random);
+    Buffer device = backend_.allocate(logits.size() * sizeof(float));
+    backend_.copy_to_device(device.get(), logits.data(), logits.size() * sizeof(float));
+    return device;
+  }
+
+  void sample(const std::string& name, const Matrix& logits, const SamplingRow& rule) {
+    if (!wanted(name)) return;
+    std::vector<SamplingRow> rules(static_cast<size_t>(logits.rows), rule);
+    std::vector<SampledToken> sampled(rules.size());
+    std::vector<double> times;
+    for (int i = 0; i < 10 * kRepeats; ++i) {
+      for (size_t r = 0; r < rules.size(); ++r) {
+        rules[r].sequence = r;
+        rules[r].position = static_cast<uint64_t>(i);
+      }
+      cuda_check(cudaEventRecord(start_, backend_.stream()), "timing");
+      backend_.sample(logits, rules, sampled);
+      times.push_back(stop());
+    }
+    std::printf("%-44s %10.1f\n", name.c_str(), median(times));
   }
 
   Buffer filled(int64_t bytes, DType type) {

@@ -378,8 +378,8 @@ TEST_P(EngineTest, ReturnsTheLikeliestOfSeveralSamples) {
   const Result best = engine.submit(request).get();
   std::sort(means.rbegin(), means.rend());
   ASSERT_EQ(best.outputs.size(), 2U);
-  EXPECT_EQ(best.outputs[0].mean_logprob, means[0]);
-  EXPECT_EQ(best.outputs[1].mean_logprob, means[1]);
+  EXPECT_NEAR(best.outputs[0].mean_logprob, means[0], 1e-5);
+  EXPECT_NEAR(best.outputs[1].mean_logprob, means[1], 1e-5);
   EXPECT_TRUE(best.outputs[0].logprobs.empty());
 }
 
