@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cli/batch_command.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/perplexity.h"
@@ -41,14 +42,19 @@ std::string read_prompt(const RunOptions& options) {
 
 Engine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
-  engine.slots = 1;
+  if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
   std::unique_ptr<ProgressBar> bar;
   engine.load_progress = [&](size_t done, size_t total) {
     check_interrupted();
     if (!bar) bar = std::make_unique<ProgressBar>("loading", total, true);
     bar->update(done);
   };
-  return Engine(options.model, engine);
+  Engine loaded(options.model, engine);
+  bar.reset();
+  if (engine.device == "auto" && !options.stats) {
+    std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
+  }
+  return loaded;
 }
 
 std::string rate(size_t tokens, double seconds) {
@@ -66,7 +72,8 @@ void print_stats(const EngineInfo& info, const Result& result) {
   const size_t steps = generated == 0 ? 0 : generated - 1;
   std::fprintf(stderr, "device:     %s\n", info.device.c_str());
   std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
-  std::fprintf(stderr, "prompt:     %s\n", rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
+  std::fprintf(stderr, "prompt:     %s\n",
+               rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %s\n", rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
@@ -80,11 +87,17 @@ void print_stats(const EngineInfo& info, const Result& result) {
 void run_command(const RunOptions& options) {
   catch_interrupts();
   validate(options.request, std::numeric_limits<int32_t>::max());  // before anything is loaded
-    if (!options.perplexity_file.empty()) {
+  if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,
                         .against = options.against,
                         .engine = options.engine});
+    return;
+  }
+  if (!options.batch.input.empty()) {
+    Request defaults = options.request;
+    defaults.sampling.seed = options.seed;
+    batch_command(options.batch, defaults, [&] { return load(options); });
     return;
   }
   const std::string prompt = read_prompt(options);
@@ -94,9 +107,6 @@ void run_command(const RunOptions& options) {
   }
 
   Engine engine = load(options);
-  if (options.engine.device == "auto" && !options.stats) {
-    std::fprintf(stderr, "device: %s\n", engine.info().device.c_str());
-  }
   Request request = options.request;
   request.prompt = prompt;
   request.sampling.seed = options.seed;

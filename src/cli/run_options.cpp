@@ -1,8 +1,41 @@
 #include "cli/run_options.h"
 
+#include <charconv>
+#include <system_error>
+#include <vector>
+
 #include "cli/program.h"
 
 namespace faststream {
+
+namespace {
+
+// "29=-1.5"
+LogitBias parse_logit_bias(const std::string& text) {
+  LogitBias bias;
+  const char* end = text.data() + text.size();
+  const auto [equals, token_status] = std::from_chars(text.data(), end, bias.token);
+  if (token_status == std::errc() && equals != end && *equals == '=') {
+    const auto [stop, status] = std::from_chars(equals + 1, end, bias.bias);
+    if (status == std::errc() && stop == end) return bias;
+  }
+  throw CLI::ValidationError("--logit-bias", text + " is not TOKEN=BIAS, such as 29=-1.5");
+}
+
+void add_logit_bias(CLI::App& app, std::vector<LogitBias>& biases) {
+  const auto parse = [&biases](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) biases.push_back(parse_logit_bias(text));
+    return true;
+  };
+  app.add_option("--logit-bias", parse,
+                 "Add BIAS, -100 to 100, to the logit of the token with id TOKEN (repeatable)")
+      ->group("Generation")
+      ->type_name("TOKEN=BIAS")
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false);
+}
+
+}  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.description("Runs a language model from a single file and prints the text it generates.");
@@ -57,6 +90,28 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Generation")
       ->type_name("P")
       ->capture_default_str();
+  app.add_option("--min-p", options.request.sampling.min_p,
+                 "Draw from tokens at least P times as likely as the likeliest; 0 draws from all")
+      ->group("Generation")
+      ->type_name("P")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", options.request.sampling.repetition_penalty,
+                 "Make tokens of the prompt and the answer less likely; 1 does not")
+      ->group("Generation")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", options.request.sampling.presence_penalty,
+                 "Taken from the logits of tokens that are in the answer")
+      ->group("Generation")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", options.request.sampling.frequency_penalty,
+                 "Taken from the logits of tokens as often as they are in the answer")
+      ->group("Generation")
+      ->capture_default_str();
+  add_logit_bias(app, options.request.sampling.logit_bias);
+  app.add_option("--stop", options.request.stop, "End the answer before TEXT (repeatable)")
+      ->group("Generation")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   app.add_option("--seed", options.seed,
                  "Seed of the random draws; the same seed gives the same text [random]")
       ->group("Generation")
@@ -79,10 +134,27 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
 
+  app.add_option("--slots", options.engine.slots,
+                 "Sequences that are generated at once [chosen for the device]")
+      ->group("Device")
+      ->type_name("N")
+      ->check(whole_number(1));
+  app.add_option("--kv-tokens", options.engine.kv_tokens,
+                 "Tokens of KV cache for all of them [as memory allows]")
+      ->group("Device")
+      ->type_name("N")
+      ->check(whole_number<int64_t>(1));
+  app.add_option("--chunk", options.engine.chunk,
+                 "Prompt tokens that a step takes beside running sequences [chosen]")
+      ->group("Device")
+      ->type_name("N")
+      ->check(whole_number(1));
+
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
   app.add_flag("--stats", options.stats,
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
+  add_batch_options(app, options.batch, options.request);
 
   app.footer(R"(
 The generated text, and nothing else, goes to standard output.
@@ -94,6 +166,7 @@ Examples:
   git diff | faststream-run -m llama.bin --stats --device cuda:1
   faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
+  faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
   faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }
 

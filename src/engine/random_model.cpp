@@ -6,6 +6,7 @@
 #include <string>
 
 #include "support/error.h"
+#include "support/split_mix.h"
 #include "support/thread_pool.h"
 
 namespace faststream {
@@ -27,23 +28,19 @@ constexpr std::array kShapes{
     Shape{"llama-tiny", 2, 64, 4, 2, 16, 128, 256, 512, 1e4},
 };
 
-// SplitMix64 (doi:10.1145/2714064.2660195): independent streams from any two seeds.
+// Independent streams from any two seeds.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
+  explicit Random(uint64_t seed) : seed_(seed) {}
+  uint64_t next() { return split_mix(seed_, ++n_); }
   /// Uniform in [-1, 1).
   float uniform() {
     return static_cast<float>(static_cast<int64_t>(next() >> 40) - (1 << 23)) * 0x1p-23F;
   }
 
  private:
-  uint64_t state_;
+  uint64_t seed_;
+  uint64_t n_ = 0;
 };
 
 void fill_bytes(std::span<std::byte> out, Random random) {

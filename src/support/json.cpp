@@ -6,12 +6,14 @@
 
 namespace faststream {
 
-nlohmann::json parse_json_object(std::string_view text, std::string_view where) {
+nlohmann::json parse_json_object(std::string_view text, std::string_view where,
+                                 std::string_view advice) {
   constexpr int kMaxDepth = 64;
-  const auto limit_depth = [where](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  const auto limit_depth = [where, advice](int depth, nlohmann::json::parse_event_t,
+                                           nlohmann::json&) {
     if (depth > kMaxDepth) {
       throw Error(std::string(where) + ": the JSON is nested more than " +
-                  std::to_string(kMaxDepth) + " deep, so this is no file of a model");
+                  std::to_string(kMaxDepth) + " deep; " + std::string(advice));
     }
     return true;
   };
@@ -20,7 +22,7 @@ nlohmann::json parse_json_object(std::string_view text, std::string_view where) 
     value = nlohmann::json::parse(text, limit_depth);
   } catch (const nlohmann::json::parse_error& error) {
     throw Error(std::string(where) + ": is not valid JSON (at byte " + std::to_string(error.byte) +
-                "); the file is damaged or of another kind");
+                "); " + std::string(advice));
   } catch (const nlohmann::json::exception&) {  // a number that fits no type
     throw Error(std::string(where) + ": the JSON holds a number that is out of range");
   }

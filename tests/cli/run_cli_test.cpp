@@ -150,6 +150,32 @@ TEST(Run, GoesOnAfterEosWhenAsked) {
   EXPECT_NE(result.err.find(expected), std::string::npos) << expected << "\n" << result.err;
 }
 
+TEST(Run, EndsItsTextAtAStopString) {
+  REQUIRE_STORIES();
+  const auto text = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "faststream-run", "-m", stories_model(), "-p", "Once upon a time", "-n", "60",
+        "--temp",         "0",  "--device",      "cpu"};
+    args.insert(args.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string whole = text({});
+  const size_t girl = whole.find(" girl");
+  ASSERT_NE(girl, std::string::npos) << whole;
+  EXPECT_EQ(text({"--stop", "dragon", "--stop", " girl"}), whole.substr(0, girl) + "\n");
+}
+
+TEST(Run, ForcesATokenByItsBias) {
+  REQUIRE_STORIES();
+  const ProgramResult result =
+      run_program({"faststream-run", "-m", stories_model(), "-p", "Once", "-n", "1", "--device",
+                   "cpu", "--logit-bias", "5=-100", "--logit-bias", "300=100"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "ch\n");
+}
+
 TEST(Run, PrintsStatisticsToStandardError) {
   REQUIRE_STORIES();
   const ProgramResult result =
@@ -193,6 +219,19 @@ TEST(Run, RefusesBadOptions) {
                                                        {"--top-p", "1.1"},
                                                        {"--top-p", "-0.1"},
                                                        {"--top-p", "nan"},
+                                                       {"--min-p", "1.5"},
+                                                       {"--repetition-penalty", "0"},
+                                                       {"--presence-penalty", "1000"},
+                                                       {"--frequency-penalty", "nan"},
+                                                       {"--logit-bias", "5"},
+                                                       {"--logit-bias", "5=x"},
+                                                       {"--logit-bias", "=1"},
+                                                       {"--logit-bias", "5=101"},
+                                                       {"--logit-bias", "5=1", "6=1"},
+                                                       {"--stop", ""},
+                                                       {"--slots", "0"},
+                                                       {"--kv-tokens", "-1"},
+                                                       {"--chunk", "x"},
                                                        {"--seed", "-1"},
                                                        {"--seed", "x"},
                                                        {"-c", "0"},

@@ -47,12 +47,38 @@ inline std::string programs_folder() {
   return folder;
 }
 
+/// Starts `args[0]`, a program in programs_folder(), with the other arguments and these descriptors
+/// as standard input, output and error. Throws std::runtime_error when it cannot be started.
+inline pid_t start_program(std::vector<std::string> args, int in, int out, int err) {
+  const std::string program = programs_folder() + "/" + args.at(0);
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+  pid_t pid = 0;
+  const int failure = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) throw std::runtime_error("cannot start " + program);
+  return pid;
+}
+
+/// Waits for the end of a started program and returns ProgramResult::exit_code.
+inline int wait_for_program(pid_t pid) {
+  int status = 0;
+  if (::waitpid(pid, &status, 0) != pid) throw std::runtime_error("lost a program");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /// Runs `args[0]`, a program in programs_folder(), with the other arguments, and waits for its end.
 /// Throws std::runtime_error when it cannot be started.
-inline ProgramResult run_program(std::vector<std::string> args, std::string stdin_text = "") {
+inline ProgramResult run_program(const std::vector<std::string>& args,
+                                 const std::string& stdin_text = "") {
   using namespace run_program_detail;
-  const std::string program = programs_folder() + "/" + args.at(0);
-
   const TemporaryFile in = temporary_file();
   const TemporaryFile out = temporary_file();
   const TemporaryFile err = temporary_file();
@@ -60,24 +86,9 @@ inline ProgramResult run_program(std::vector<std::string> args, std::string stdi
   std::fflush(in.get());
   ::lseek(::fileno(in.get()), 0, SEEK_SET);
 
-  std::vector<char*> argv;
-  for (std::string& arg : args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ::fileno(in.get()), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ::fileno(out.get()), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ::fileno(err.get()), STDERR_FILENO);
-  pid_t pid = 0;
-  const int failure = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) throw std::runtime_error("cannot start " + program);
-
-  int status = 0;
-  if (::waitpid(pid, &status, 0) != pid) throw std::runtime_error("lost " + program);
   ProgramResult result;
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.exit_code = wait_for_program(
+      start_program(args, ::fileno(in.get()), ::fileno(out.get()), ::fileno(err.get())));
   result.out = contents(out.get());
   result.err = contents(err.get());
   return result;

@@ -1,0 +1,23 @@
+// The options of faststream-run's batch mode.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "engine/request.h"
+
+namespace faststream {
+
+struct BatchOptions {
+  std::string input;   ///< a file, or "-" for standard input; empty: no batch
+  std::string output;  ///< a file; empty: standard output
+  bool resume = false;
+  bool unordered = false;
+  bool strict = false;
+};
+
+/// Adds the options to `app`, which has those of the other modes already, bound to `options`, and
+/// --logprobs, bound to `defaults`.
+void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults);
+
+}  // namespace faststream

@@ -1,0 +1,33 @@
+// Where a batch's results go.
+#pragma once
+
+#include <string>
+
+namespace faststream {
+
+/// A file, or standard output, that whole lines are appended to.
+class BatchOutput {
+ public:
+  /// Opens `path` for reading and appending, or makes it; an empty path is standard output. Throws
+  /// Error when that fails, when another run writes to it, or, unless `resume`, when there is
+  /// something in it; with `resume`, when it is no regular file.
+  BatchOutput(const std::string& path, bool resume);
+  BatchOutput(const BatchOutput&) = delete;
+  BatchOutput& operator=(const BatchOutput&) = delete;
+  ~BatchOutput();
+
+  /// For messages.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] int fd() const { return fd_; }
+
+  /// Cuts off what is after the first `bytes` bytes. Throws Error.
+  void truncate(uint64_t bytes);
+  /// Appends the line and a newline, in one write where the system takes it whole. Throws Error.
+  void write_line(std::string line);
+
+ private:
+  std::string name_;
+  int fd_;
+};
+
+}  // namespace faststream

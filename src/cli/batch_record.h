@@ -1,0 +1,32 @@
+// A batch's results: a line of JSON for each line of the input.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/request.h"
+
+namespace faststream {
+
+/// What a record says of the line that it answers.
+struct RecordHead {
+  nlohmann::json id;      ///< null: not known
+  uint64_t line = 0;      ///< from 1
+  int32_t n = 1;          ///< samples asked for
+  bool logprobs = false;  ///< asked for
+};
+
+/// {"id", "line", "text", "finish_reason", "prompt_tokens", "completion_tokens", "seed"}, with
+/// "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of "text" and
+/// "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of {"token",
+/// "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each; `token_text`
+/// gives the text of a token. UTF-8, with U+FFFD for what is not; no newline, inside or at the end.
+std::string result_record(const RecordHead& head, const Result& result,
+                          const std::function<std::string(int32_t)>& token_text);
+
+/// {"id" (if known), "line", "error"}.
+std::string error_record(const RecordHead& head, const std::string& error);
+
+}  // namespace faststream

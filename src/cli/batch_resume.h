@@ -1,0 +1,50 @@
+// Which lines a former run of a batch has answered already.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace faststream {
+
+/// The records of a former run's output. 12 bytes a record: only a hash of each id is kept.
+class DoneLines {
+ public:
+  /// None.
+  DoneLines() = default;
+  /// Reads the output from descriptor `fd`, from where it is; `name` is for messages. A last line
+  /// without newline was cut off when the run was, and does not count. Throws Error, naming the
+  /// line, when another is no record or answers the same line of the input as an earlier one;
+  /// Interrupted after Ctrl-C.
+  DoneLines(int fd, const std::string& name);
+
+  [[nodiscard]] size_t size() const { return records_.size(); }
+  /// Bytes of the output up to the end of its last whole line.
+  [[nodiscard]] uint64_t whole_bytes() const { return whole_bytes_; }
+
+  /// Whether line `line` of the input has been answered.
+  [[nodiscard]] bool contains(uint64_t line) const { return find(line) != records_.end(); }
+  /// Throws Error unless the record of `line`, which is there, has this id (null: none).
+  void check_id(uint64_t line, const nlohmann::json& id) const;
+  /// Throws Error when there is a record of `line`, which is blank in the input.
+  void check_blank(uint64_t line) const;
+  /// Throws Error when there are records of lines after `last_line`, the input's last one.
+  void check_end(uint64_t last_line) const;
+
+ private:
+  struct Record {  // of 32-bit words: 12 bytes without padding
+    uint32_t line_high;
+    uint32_t line_low;
+    uint32_t id_hash;
+    [[nodiscard]] uint64_t line() const { return uint64_t{line_high} << 32 | line_low; }
+  };
+  [[nodiscard]] std::deque<Record>::const_iterator find(uint64_t line) const;
+
+  std::string name_;
+  std::deque<Record> records_;  // by line; a deque grows without a copy
+  uint64_t whole_bytes_ = 0;
+};
+
+}  // namespace faststream

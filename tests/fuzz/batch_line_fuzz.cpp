@@ -1,0 +1,38 @@
+// Lines of a batch's input: whatever the bytes, a request or an error, and a record that tells it
+// in one line of JSON with the line's id.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "cli/batch_line.h"
+#include "cli/batch_record.h"
+
+namespace {
+
+void check(const faststream::BatchLine& line, uint64_t number) {
+  const bool known = line.id.is_string() || line.id.is_number_integer();
+  if (!known && (line.error.empty() || !line.id.is_null())) std::abort();
+  if (line.error.empty() && !line.request.sampling.seed) std::abort();
+
+  const faststream::RecordHead head{.id = line.id, .line = number};
+  const std::string record = faststream::error_record(head, line.error);
+  if (record.find('\n') != std::string::npos) std::abort();
+  const nlohmann::json read = nlohmann::json::parse(record);
+  if (read.value("id", nlohmann::json()) != line.id || read.at("line") != number) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr uint64_t kNumber = 7;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  faststream::Request defaults;
+  defaults.sampling.seed = 1;
+  const faststream::BatchFormat format = faststream::recognize_batch_format(text);
+  check(faststream::parse_batch_line(text, kNumber, format, defaults), kNumber);
+  check(faststream::parse_batch_line(text, kNumber, faststream::BatchFormat::json, defaults),
+        kNumber);
+  static_cast<void>(faststream::is_blank(text));
+  return 0;
+}
