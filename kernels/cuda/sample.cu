@@ -141,7 +141,7 @@ class ManyCandidates {
     lowest_ = token_key(survey.lowest, row.vocab - 1);
     storage_.coarse.clear();
     __syncthreads();
-    row_.for_each([&](int /*id*/, float logit) {
+    row_.for_each<2>([&](int /*id*/, float logit) {
       if (softmax_.has_mass(logit)) storage_.coarse.add(bin_of(logit), softmax_.mass(logit));
     });
     __syncthreads();
@@ -157,7 +157,7 @@ class ManyCandidates {
 
   __device__ uint64_t mass_within(float octaves) {
     Tally own;
-    row_.for_each([&](int /*id*/, float logit) {
+    row_.for_each<2>([&](int /*id*/, float logit) {
       if (softmax_.octaves(logit) <= octaves) own.mass += softmax_.mass(logit);
     });
     Tally before;
@@ -242,7 +242,7 @@ __device__ void describe(const Row& row, const Survey& survey, int n_largest, Ro
                          uint64_t* largest, Storage& storage) {
   const Softmax softmax{key_logit(survey.best), static_cast<float>(kOctavesPerUnit)};
   uint64_t mass = 0;
-  row.for_each([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
+  row.for_each<2>([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
   Tally before;
   Tally all;
   TallyScan(storage.scan).ExclusiveScan(Tally{mass, 0}, before, Tally{}, AddTallies{}, all);

@@ -4,8 +4,10 @@
 // Nothing depends on the order of atomic operations: masses are integers (kernels/sampling.h), and
 // keys that were collected in any order are sorted, all being different.
 //
-// Every member function is called by all threads of a block with the same arguments, unless it says
-// otherwise, and leaves its shared memory free for the next call.
+// Every function is called by all threads of a block with the same arguments (but for a thread's
+// own key), unless it says otherwise, and leaves its shared memory free for the next call. Those
+// called from several places are not inlined, as the loads in for_each() make them long; their
+// small arguments are passed by value to be in registers.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -29,16 +31,16 @@ struct Row {
   float* logits = nullptr;
   int vocab = 0;
 
-  /// f(id, logit) for each token, in loads of 16 bytes of which four are under way at a time. A
-  /// thread sees ascending ids. f must not synchronize threads.
-  template <typename F>
+  /// f(id, logit) for each token, in loads of 16 bytes of which kInFlight are under way at a time
+  /// (the more work f is, the fewer are needed). A thread sees ascending ids. f must not
+  /// synchronize threads.
+  template <int kInFlight, typename F>
   __device__ void for_each(const F& f) const {
     const int thread = thread_index();
     const auto misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(logits) % 16 / 4);
     const int head = min(vocab, (4 - misaligned) % 4);
     if (thread < head) f(thread, logits[thread]);
 
-    constexpr int kInFlight = 4;
     const auto* quads = reinterpret_cast<const float4*>(logits + head);
     const int n_quads = (vocab - head) / 4;
     for (int base = thread; base < n_quads; base += kInFlight * kThreads) {
@@ -166,13 +168,13 @@ struct Survey {
   DrawFault fault = DrawFault::none;
 };
 
-__device__ inline Survey survey(const Row& row, Storage& storage) {
+inline __device__ __noinline__ Survey survey(Row row, Storage& storage) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   float best = std::numeric_limits<float>::quiet_NaN();  // less or equal is no logit
   float lowest = kInfinity;
   int best_id = -1;
   int has_nan = 0;
-  row.for_each([&](int id, float logit) {
+  row.for_each<4>([&](int id, float logit) {
     has_nan |= logit != logit ? 1 : 0;
     if (logit > -kInfinity) lowest = fminf(lowest, logit);
     if (!(logit <= best)) {
@@ -211,9 +213,11 @@ __device__ inline Survey survey(const Row& row, Storage& storage) {
 
 /// Sorts one key of each thread by a bitonic network: thread i gets the i-th largest. Only the
 /// first n threads may have keys other than 0.
-__device__ inline uint64_t sort_descending(uint64_t key, int n, Storage& storage) {
+inline __device__ __noinline__ uint64_t sort_descending(uint64_t key, int n, Storage& storage) {
   const int thread = thread_index();
+#pragma unroll 1
   for (int size = 2; size < 2 * n; size *= 2) {
+#pragma unroll 1
     for (int stride = size / 2; stride > 0; stride /= 2) {
       uint64_t other = 0;
       if (stride < kWarp) {
@@ -246,11 +250,11 @@ struct SortedKeys {
 };
 
 /// Collects a row's keys in `interval`. Where they are more than kMaxKeys, only n is useful.
-__device__ inline SortedKeys collect(const Row& row, const Interval& interval, Storage& storage) {
+inline __device__ __noinline__ SortedKeys collect(Row row, Interval interval, Storage& storage) {
   if (thread_index() == 0) storage.count = 0;
   __syncthreads();
   const float lowest = key_logit(interval.low);  // NaN rejects nothing
-  row.for_each([&](int id, float logit) {
+  row.for_each<4>([&](int id, float logit) {
     if (logit < lowest) return;
     const uint64_t key = token_key(logit, id);
     if (!interval.contains(key)) return;
@@ -287,7 +291,7 @@ __device__ Span narrow(const Row& row, const Softmax& softmax, const Span& span,
   storage.fine.clear();
   __syncthreads();
   const float lowest = key_logit(interval.low);
-  row.for_each([&](int id, float logit) {
+  row.for_each<2>([&](int id, float logit) {
     if (logit < lowest) return;
     const uint64_t key = token_key(logit, id);
     if (!interval.contains(key)) return;
@@ -311,8 +315,8 @@ __device__ Span narrow(const Row& row, const Softmax& softmax, const Span& span,
 }
 
 /// The `count` largest keys of a row, and perhaps more. count <= min(kMaxKeys, vocab).
-__device__ inline SortedKeys collect_largest(const Row& row, const Softmax& softmax,
-                                             const Survey& survey, int count, Storage& storage) {
+inline __device__ __noinline__ SortedKeys collect_largest(Row row, Softmax softmax, Survey survey,
+                                                          int count, Storage& storage) {
   // As many threads have seen a key of at least `threshold`.
   const uint64_t own = sort_descending(survey.own_best, kThreads, storage);
   if (thread_index() == count - 1) storage.found_key = own;
