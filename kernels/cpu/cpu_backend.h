@@ -45,6 +45,9 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType weights) const override;
+  [[nodiscard]] StepSizes step_sizes() const override {
+    return {.sequences = 16, .prompt_tokens = 128};
+  }
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
@@ -59,7 +62,7 @@ class CpuBackend final : public HostBackend {
                  const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<int32_t> tokens) override;
+              std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
  private:

@@ -102,6 +102,9 @@ class ReferenceBackend final : public HostBackend {
   [[nodiscard]] std::string description() const override { return "CPU reference (1 thread)"; }
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType) const override { return DType::f32; }
+  [[nodiscard]] StepSizes step_sizes() const override {
+    return {.sequences = 4, .prompt_tokens = 32};
+  }
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override {
     require_weight(table);
@@ -276,14 +279,14 @@ class ReferenceBackend final : public HostBackend {
   }
 
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<int32_t> tokens) override {
-    require(logits.dtype == DType::f32 && logits.cols > 0 && rules.size() == tokens.size() &&
+              std::span<SampledToken> sampled) override {
+    require(logits.dtype == DType::f32 && logits.cols > 0 && rules.size() == sampled.size() &&
                 index(logits.rows) == rules.size(),
             "sample: one rule and one token for each row of float32 logits");
     std::vector<Candidate> scratch;
     for (size_t r = 0; r < rules.size(); ++r) {
       const float* row = static_cast<const float*>(logits.data) + r * index(logits.stride);
-      tokens[r] = sample_row({row, index(logits.cols)}, rules[r], scratch);
+      sampled[r].token = sample_row({row, index(logits.cols)}, rules[r], scratch);
     }
   }
 

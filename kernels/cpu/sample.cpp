@@ -126,16 +126,16 @@ int32_t sample_row(std::span<const float> logits, const SamplingRow& rule,
 }
 
 void CpuBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                        std::span<int32_t> tokens) {
+                        std::span<SampledToken> sampled) {
   const auto rows = static_cast<int64_t>(rules.size());
   require_f32(logits, rows, logits.cols, "sample: logits must have one f32 row for each rule");
-  require(tokens.size() == rules.size(), "sample: one token for each rule");
+  require(sampled.size() == rules.size(), "sample: one token for each rule");
   pool_.parallel_for(rows, 1, [&](int64_t first, int64_t last) {
     std::vector<Candidate> scratch;
     for (int64_t r = first; r < last; ++r) {
       const float* row = static_cast<const float*>(logits.data) + r * logits.stride;
-      tokens[static_cast<size_t>(r)] = sample_row({row, static_cast<size_t>(logits.cols)},
-                                                  rules[static_cast<size_t>(r)], scratch);
+      sampled[static_cast<size_t>(r)].token = sample_row({row, static_cast<size_t>(logits.cols)},
+                                                         rules[static_cast<size_t>(r)], scratch);
     }
   });
 }

@@ -33,6 +33,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] DType activation_dtype(DType weights) const override;
   [[nodiscard]] DType kv_dtype(DType weights) const override;
+  [[nodiscard]] StepSizes step_sizes() const override {
+    return {.sequences = 128, .prompt_tokens = 1024};
+  }
 
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,
@@ -55,7 +58,7 @@ class CudaBackend final : public Backend {
                  const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<int32_t> tokens) override;
+              std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
   /// The stream of all operations; its GPU becomes the calling thread's current one.

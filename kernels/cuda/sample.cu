@@ -281,7 +281,7 @@ size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 }  // namespace
 
 void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                         std::span<int32_t> tokens) {
+                         std::span<SampledToken> sampled) {
   if (logits.rows == 0) return;
   const cudaStream_t stream = this->stream();
   const auto rows = static_cast<size_t>(logits.rows);
@@ -331,7 +331,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
           "damaged or overflow; check the model file with --verify or convert it again with "
           "--dtype f32.");
     }
-    tokens[row] = results[row].token;
+    sampled[row].token = results[row].token;
   }
 }
 

@@ -99,6 +99,12 @@ enum class LinearOutput {
 /// What a feed-forward gate goes through.
 enum class Activation { silu };
 
+/// How much a step should hold to use a device well.
+struct StepSizes {
+  int32_t sequences = 1;      ///< in decode
+  int32_t prompt_tokens = 1;  ///< beside them, without delaying them much
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -115,6 +121,8 @@ class Backend {
   [[nodiscard]] virtual DType activation_dtype(DType weights) const = 0;
   /// The element type of KV pages for a model whose matrices are of `weights`.
   [[nodiscard]] virtual DType kv_dtype(DType weights) const = 0;
+
+  [[nodiscard]] virtual StepSizes step_sizes() const = 0;
 
   // Memory. ------------------------------------------------------------------------------------
 

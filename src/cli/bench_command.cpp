@@ -120,20 +120,20 @@ class Bench {
     std::vector<Sequence> sequences(static_cast<size_t>(count));
     std::vector<Chunk> chunks;
     for (Sequence& sequence : sequences) chunks.push_back({&sequence, prompt, Chunk::Logits::last});
-    std::vector<int32_t> tokens = step(chunks);
+    std::vector<SampledToken> sampled = step(chunks);
 
     Clock::time_point start;
     for (int32_t n = -kWarmUpSteps; n < options_.generate; ++n) {
       if (n == 0) start = Clock::now();
-      for (size_t s = 0; s < chunks.size(); ++s) chunks[s].tokens = {&tokens[s], 1};
-      tokens = step(chunks);
+      for (size_t s = 0; s < chunks.size(); ++s) chunks[s].tokens = {&sampled[s].token, 1};
+      sampled = step(chunks);
     }
     const double seconds = seconds_since(start) / options_.generate;
     for (Sequence& sequence : sequences) runner_.release(sequence);
     return seconds;
   }
 
-  std::vector<int32_t> step(const std::vector<Chunk>& chunks) {
+  std::vector<SampledToken> step(const std::vector<Chunk>& chunks) {
     runner_.step(chunks);
     std::vector<SamplingRow> rules;
     for (const Chunk& chunk : chunks) {

@@ -171,10 +171,12 @@ Perplexity measure_perplexity(LoadedModel& model, LoadedModel* reference, std::s
 void perplexity_command(const PerplexityOptions& options) {
   catch_interrupts();
   const std::string text = read_text_file(options.text_file, "--perplexity");
-  LoadedModel model(options.model, options.engine, kStepTokens);
+  EngineOptions engine = options.engine;
+  engine.slots = 1;
+  LoadedModel model(options.model, engine, kStepTokens);
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
-    reference.emplace(options.against, options.engine, kStepTokens);
+    reference.emplace(options.against, engine, kStepTokens);
   }
   std::fprintf(stderr, "device: %s\n", model.info.device.c_str());
   const Perplexity result =

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string_view>
 
 #include "cli/input.h"
@@ -41,6 +41,7 @@ std::string read_prompt(const RunOptions& options) {
 
 Engine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
+  engine.slots = 1;
   std::unique_ptr<ProgressBar> bar;
   engine.load_progress = [&](size_t done, size_t total) {
     check_interrupted();
@@ -57,29 +58,29 @@ std::string rate(size_t tokens, double seconds) {
   return text;
 }
 
-void print_stats(const EngineInfo& info, size_t prompt_tokens, const GenerateResult& result,
-                 uint64_t seed) {
+void print_stats(const EngineInfo& info, const Result& result) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   // The first generated token comes out of the prompt's pass.
-  const size_t steps = result.tokens.empty() ? 0 : result.tokens.size() - 1;
+  const size_t generated = result.outputs.front().tokens.size();
+  const size_t steps = generated == 0 ? 0 : generated - 1;
   std::fprintf(stderr, "device:     %s\n", info.device.c_str());
   std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
-  std::fprintf(stderr, "prompt:     %s\n", rate(prompt_tokens, result.prompt_seconds).c_str());
+  std::fprintf(stderr, "prompt:     %s\n", rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %s\n", rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
                static_cast<long long>(info.context),
                format_bytes(static_cast<uint64_t>(usage.ru_maxrss) * 1024).c_str());
-  std::fprintf(stderr, "seed:       %llu\n", static_cast<unsigned long long>(seed));
+  std::fprintf(stderr, "seed:       %llu\n", static_cast<unsigned long long>(result.seed));
 }
 
 }  // namespace
 
 void run_command(const RunOptions& options) {
   catch_interrupts();
-  validate(options.generate.sampling);
-  if (!options.perplexity_file.empty()) {
+  validate(options.request, std::numeric_limits<int32_t>::max());  // before anything is loaded
+    if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,
                         .against = options.against,
@@ -96,17 +97,17 @@ void run_command(const RunOptions& options) {
   if (options.engine.device == "auto" && !options.stats) {
     std::fprintf(stderr, "device: %s\n", engine.info().device.c_str());
   }
-  GenerateOptions generate = options.generate;
-  generate.sampling.seed = options.seed ? *options.seed : std::random_device()();
-  const std::vector<int32_t> tokens = engine.tokenize(prompt);
+  Request request = options.request;
+  request.prompt = prompt;
+  request.sampling.seed = options.seed;
 
   if (options.echo) print(prompt);
-  const GenerateResult result = engine.generate(tokens, generate, [](std::string_view text) {
+  const Result result = engine.generate(std::move(request), [](std::string_view text) {
     if (!text.empty()) print(text);
     return !interrupted();
   });
   print("\n");
-  if (options.stats) print_stats(engine.info(), tokens.size(), result, generate.sampling.seed);
+  if (options.stats) print_stats(engine.info(), result);
   check_interrupted();
 }
 

@@ -36,23 +36,23 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->type_name("MODEL")
       ->needs(perplexity);
 
-  app.add_option("-n,--tokens", options.generate.max_tokens,
+  app.add_option("-n,--tokens", options.request.max_tokens,
                  "Generate at most N tokens [until the model ends its text or the context is full]")
       ->group("Generation")
       ->type_name("N")
       ->check(whole_number<int64_t>(0));
-  app.add_option("--temp", options.generate.sampling.temperature,
+  app.add_option("--temp", options.request.sampling.temperature,
                  "Temperature: 0 always takes the likeliest token, higher is more varied")
       ->group("Generation")
       ->capture_default_str();
-  app.add_option("--top-k", options.generate.sampling.top_k,
+  app.add_option("--top-k", options.request.sampling.top_k,
                  "Draw from the K likeliest tokens; 0 draws from all")
       ->group("Generation")
       ->type_name("K")
       ->check(whole_number<int32_t>(0))
       ->capture_default_str();
   app.add_option(
-         "--top-p", options.generate.sampling.top_p,
+         "--top-p", options.request.sampling.top_p,
          "Draw from the likeliest tokens that together have probability P; 1 draws from all")
       ->group("Generation")
       ->type_name("P")
@@ -62,7 +62,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Generation")
       ->type_name("N")
       ->check(whole_number<uint64_t>(0));
-  app.add_flag("--ignore-eos", options.generate.ignore_eos, "Go on when the model ends its text")
+  app.add_flag("--ignore-eos", options.request.ignore_eos, "Go on when the model ends its text")
       ->group("Generation");
 
   app.add_option("--device", options.engine.device,

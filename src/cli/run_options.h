@@ -17,7 +17,7 @@ struct RunOptions {
   std::string perplexity_file;             ///< measure instead of generating, on this text
   std::string against;                     ///< a reference model for it
   EngineOptions engine;
-  GenerateOptions generate;
+  Request request;                         ///< all but its prompt and seed
   std::optional<uint64_t> seed;  ///< drawn at random when not given
   bool echo = false;
   bool stats = false;

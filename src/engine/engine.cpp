@@ -1,42 +1,327 @@
+// The engine's thread, and what stands between it and the others.
+//
+// Callers put jobs and cancellations into an inbox; the engine's thread takes them out between two
+// steps of its scheduler. Only that thread touches the scheduler, the runner and jobs in work.
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <utility>
 
+#include "engine/chat.h"
+#include "engine/generation.h"
 #include "engine/loaded_model.h"
+#include "engine/scheduler.h"
+#include "text/utf8.h"
 
 namespace faststream {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+// How often generate() asks its caller whether to go on when there is no new text.
+constexpr std::chrono::milliseconds kPollInterval(50);
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Below 2^53, so that JSON and its readers carry it exactly.
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) & ((uint64_t{1} << 53) - 1);
+}
+
+struct Job;
+
+struct Sample : Scheduler::Entry {
+  Sample(Job& owner, const GenerationRules& rules, const Tokenizer& tokenizer, int32_t index)
+      : job(&owner), text(rules, tokenizer, index) {
+    generation = &text;
+  }
+
+  Job* job;
+  Generation text;
+};
+
+// A request in work.
+struct Job {
+  Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer)
+      : rules(std::move(common)), n(request.n), logprobs(request.logprobs) {
+    const int32_t n_samples = std::max(request.n, request.best_of);
+    for (int32_t i = 0; i < n_samples; ++i) {
+      samples.push_back(std::make_unique<Sample>(*this, rules, tokenizer, i));
+      samples.back()->priority = request.priority;
+    }
+    unfinished = n_samples;
+  }
+
+  [[nodiscard]] Result take_result();
+
+  RequestId id = 0;
+  GenerationRules rules;
+  int32_t n;
+  int32_t logprobs;
+  Callbacks callbacks;
+  std::vector<std::unique_ptr<Sample>> samples;
+  int32_t unfinished = 0;
+  Clock::time_point submitted = Clock::now();
+  std::optional<Clock::time_point> started = {};
+  std::optional<Clock::time_point> first_token = {};
+  Clock::time_point last_token = {};
+};
+
+Result Job::take_result() {
+  Result result;
+  for (const auto& sample : samples) result.outputs.push_back(std::move(sample->text.output()));
+  if (result.outputs.size() > static_cast<size_t>(n)) {
+    std::stable_sort(
+        result.outputs.begin(), result.outputs.end(),
+        [](const Output& a, const Output& b) { return a.mean_logprob > b.mean_logprob; });
+    result.outputs.resize(static_cast<size_t>(n));
+  }
+  if (logprobs < 0) {
+    for (Output& output : result.outputs) output.logprobs.clear();
+  }
+  result.prompt_tokens = static_cast<int64_t>(rules.prompt.size());
+  result.cached_tokens = std::max<int64_t>(samples.front()->cached_tokens, 0);
+  result.seed = rules.sampling.seed.value_or(0);
+  if (started) result.queue_seconds = seconds_between(submitted, *started);
+  if (first_token) {
+    result.prompt_seconds = seconds_between(submitted, *first_token);
+    result.generation_seconds = seconds_between(*first_token, last_token);
+  }
+  return result;
+}
+
+SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
+  return {.slots = model.info.slots,
+          .max_step_tokens = model.runner->limits().batch.max_tokens,
+          .chunk = model.info.chunk,
+          .prefix_sharing = options.prefix_sharing};
 }
 
 }  // namespace
 
-struct Engine::Impl : LoadedModel {
-  Impl(const std::filesystem::path& model, const EngineOptions& options)
-      : LoadedModel(model, options, 1) {}
-
-  // Processes all but the logits of a prompt, then draws the first token. False if cancelled.
-  bool prefill(Sequence& sequence, std::span<const int32_t> prompt,
-               const std::function<bool(std::string_view)>& on_text) {
-    while (!prompt.empty()) {
-      const auto chunk = prompt.first(std::min<size_t>(prompt.size(), kMaxStepTokens));
-      prompt = prompt.subspan(chunk.size());
-      const auto logits = prompt.empty() ? Chunk::Logits::last : Chunk::Logits::none;
-      runner->step({{{.sequence = &sequence, .tokens = chunk, .logits = logits}}});
-      if (!on_text("")) return false;
+struct Engine::Impl {
+  Impl(const std::filesystem::path& path, const EngineOptions& options)
+      : model(path, options, 1),
+        chat(find_chat_template(options.chat_template, model.file)),
+        scheduler(*model.runner, scheduler_limits(model, options)),
+        thread([this] { run(); }) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
     }
-    return true;
+    wake.notify_one();
+    thread.join();
   }
 
-  int32_t draw(const SamplingParams& params, const Sequence& sequence) {
-    return runner->sample({{sampling_row(params, sequence)}}).front();
+  // Any thread. ----------------------------------------------------------------------------------
+
+  [[nodiscard]] const ChatTemplate& chat_template() const {
+    if (!chat) throw UsageError(unknown_chat_template(model.file));
+    return *chat;
   }
+  [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
+  RequestId submit(std::unique_ptr<Job> job);
+
+  // The engine's thread.
+  // ---------------------------------------------------------------------------
+
+  void run();
+  bool take_inbox();
+  void start(std::unique_ptr<Job> job);
+  void step();
+  void on_token(Sample& sample, std::string_view text);
+  void end_sample(Sample& sample);
+  void end(Job& job, FinishReason reason, const std::string& error);
+  void publish();
+
+  LoadedModel model;
+  std::optional<ChatTemplate> chat;
+  Scheduler scheduler;
+  std::unordered_map<RequestId, std::unique_ptr<Job>> jobs;  // in work
+  int64_t n_finished = 0;
+  uint64_t n_arrivals = 0;
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  // Guarded by `mutex`:
+  std::vector<std::unique_ptr<Job>> submitted;
+  std::vector<RequestId> cancelled;
+  bool stopping = false;
+  RequestId next_id = 1;
+  EngineStats stats;
+
+  std::thread thread;  // last: it uses all others
 };
+
+std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
+  validate(request, model.config.vocab);
+  GenerationRules rules;
+  if (auto* messages = std::get_if<std::vector<Message>>(&request.prompt)) {
+    const ChatTemplate& format = chat_template();
+    rules.prompt = format.encode(*model.tokenizer, *messages);
+    const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
+    request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
+    request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
+  } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
+    rules.prompt = model.tokenizer->encode(*text);
+  } else {
+    rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
+  }
+  if (rules.prompt.empty()) {
+    throw Error(
+        "the prompt is empty, and the model has no begin-of-sequence token to start from; "
+        "give some text");
+  }
+  if (static_cast<int64_t>(rules.prompt.size()) > model.info.context) {
+    throw Error("the prompt has " + std::to_string(rules.prompt.size()) +
+                " tokens, but the context only " + std::to_string(model.info.context) +
+                "; shorten the prompt or give a larger --context");
+  }
+  rules.sampling = request.sampling;
+  if (!rules.sampling.seed) rules.sampling.seed = random_seed();
+  rules.max_tokens = request.max_tokens;
+  rules.context = model.info.context;
+  rules.ignore_eos = request.ignore_eos;
+  rules.stop = request.stop;
+  rules.stop_tokens = request.stop_tokens;
+  // Samples are compared by their likelihood.
+  rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
+  return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer);
+}
+
+RequestId Engine::Impl::submit(std::unique_ptr<Job> job) {
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(mutex);
+    id = job->id = next_id++;
+    submitted.push_back(std::move(job));
+    ++stats.waiting;
+  }
+  wake.notify_one();
+  return id;
+}
+
+void Engine::Impl::run() {
+  while (take_inbox()) {
+    if (!scheduler.idle()) step();
+    publish();
+  }
+  while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
+}
+
+// Waits for work. False when the engine is to stop.
+bool Engine::Impl::take_inbox() {
+  std::vector<std::unique_ptr<Job>> new_jobs;
+  std::vector<RequestId> to_cancel;
+  bool stop = false;
+  {
+    std::unique_lock lock(mutex);
+    wake.wait(lock, [this] {
+      return stopping || !submitted.empty() || !cancelled.empty() || !scheduler.idle();
+    });
+    new_jobs.swap(submitted);
+    to_cancel.swap(cancelled);
+    stop = stopping;
+  }
+  for (auto& job : new_jobs) start(std::move(job));
+  for (const RequestId id : to_cancel) {
+    const auto job = jobs.find(id);
+    if (job != jobs.end()) end(*job->second, FinishReason::cancelled, "");
+  }
+  return !stop;
+}
+
+void Engine::Impl::start(std::unique_ptr<Job> new_job) {
+  Job& job = *new_job;
+  jobs.emplace(job.id, std::move(new_job));
+  if (job.rules.max_tokens == 0) {
+    end(job, FinishReason::length, "");
+    return;
+  }
+  for (const auto& sample : job.samples) {
+    sample->arrival = n_arrivals++;
+    scheduler.add(*sample);
+  }
+}
+
+void Engine::Impl::step() {
+  try {
+    scheduler.step([this](Scheduler::Entry& entry, std::string_view text) {
+      on_token(static_cast<Sample&>(entry), text);
+    });
+  } catch (const std::exception& error) {
+    // The sequences that ran have left the scheduler; their jobs are lost, the others go on.
+    std::vector<Job*> lost;
+    for (Scheduler::Entry* entry : scheduler.last_step()) {
+      Job* job = static_cast<Sample*>(entry)->job;
+      entry->generation->finish(FinishReason::cancelled);
+      if (std::find(lost.begin(), lost.end(), job) == lost.end()) lost.push_back(job);
+    }
+    for (Job* job : lost) end(*job, FinishReason::cancelled, error.what());
+    return;
+  }
+  for (Scheduler::Entry* entry : scheduler.last_step()) {
+    auto& sample = static_cast<Sample&>(*entry);
+    if (!sample.job->started) sample.job->started = Clock::now();
+    if (sample.text.finished()) end_sample(sample);
+  }
+}
+
+void Engine::Impl::on_token(Sample& sample, std::string_view text) {
+  Job& job = *sample.job;
+  job.last_token = Clock::now();
+  if (!job.first_token) job.first_token = job.last_token;
+  if (!job.callbacks.on_delta) return;
+  job.callbacks.on_delta(
+      {.sample = sample.text.sample(), .token = sample.text.tokens().back(), .text = text});
+}
+
+void Engine::Impl::end_sample(Sample& sample) {
+  if (--sample.job->unfinished == 0) end(*sample.job, FinishReason::length, "");
+}
+
+// Ends a job, and with `reason` those of its samples that have not ended by themselves.
+void Engine::Impl::end(Job& job, FinishReason reason, const std::string& error) {
+  for (const auto& sample : job.samples) {
+    if (sample->text.finished()) continue;
+    if (job.rules.max_tokens != 0) scheduler.remove(*sample);
+    sample->text.finish(reason);
+  }
+  const auto holder = jobs.extract(job.id);
+  ++n_finished;
+  publish();
+  if (job.callbacks.on_finish) job.callbacks.on_finish(job.take_result(), error);
+}
+
+void Engine::Impl::publish() {
+  const SchedulerCounts& counts = scheduler.counts();
+  const PagePool& pages = model.runner->pages();
+  const std::lock_guard lock(mutex);
+  stats = {.steps = counts.steps,
+           .prompt_tokens = counts.prompt_tokens,
+           .cached_tokens = counts.cached_tokens,
+           .generated_tokens = counts.generated_tokens,
+           .preemptions = counts.preemptions,
+           .finished = n_finished,
+           .running = static_cast<int32_t>(scheduler.n_running()),
+           .waiting = static_cast<int32_t>(scheduler.n_waiting() + submitted.size()),
+           .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
+           .device_seconds = counts.device_seconds};
+}
 
 Engine::Engine(const std::filesystem::path& model, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(model, options)) {}
@@ -44,72 +329,108 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-const EngineInfo& Engine::info() const { return impl_->info; }
+const EngineInfo& Engine::info() const { return impl_->model.info; }
 
-std::vector<int32_t> Engine::tokenize(std::string_view text) const {
-  return impl_->tokenizer->encode(text);
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->stats;
 }
 
-GenerateResult Engine::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                                const std::function<bool(std::string_view)>& on_text) {
-  Impl& impl = *impl_;
-  validate(options.sampling);
-  if (prompt.empty()) {
-    throw Error(
-        "the prompt is empty, and the model has no begin-of-sequence token to start from; "
-        "give some text");
+std::vector<int32_t> Engine::tokenize(std::string_view text) const {
+  return impl_->model.tokenizer->encode(text);
+}
+
+std::vector<int32_t> Engine::tokenize(std::span<const Message> messages) const {
+  return impl_->chat_template().encode(*impl_->model.tokenizer, messages);
+}
+
+std::string Engine::token_text(int32_t token) const {
+  std::string bytes = impl_->model.tokenizer->token_bytes(token);
+  std::string text = take_utf8(bytes);
+  for (size_t i = 0; i < bytes.size(); ++i) text += kReplacementCharacter;
+  return text;
+}
+
+bool Engine::can_chat() const { return impl_->chat.has_value(); }
+
+RequestId Engine::submit(Request request, Callbacks callbacks) {
+  std::unique_ptr<Job> job = impl_->make_job(std::move(request));
+  job->callbacks = std::move(callbacks);
+  return impl_->submit(std::move(job));
+}
+
+std::future<Result> Engine::submit(Request request) {
+  auto promise = std::make_shared<std::promise<Result>>();
+  submit(std::move(request), {.on_finish = [promise](Result result, const std::string& error) {
+           if (error.empty()) {
+             promise->set_value(std::move(result));
+           } else {
+             promise->set_exception(std::make_exception_ptr(Error(error)));
+           }
+         }});
+  return promise->get_future();
+}
+
+void Engine::cancel(RequestId request) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->cancelled.push_back(request);
   }
-  if (static_cast<int64_t>(prompt.size()) > impl.info.context) {
-    throw Error("the prompt has " + std::to_string(prompt.size()) +
-                " tokens, but the context only " + std::to_string(impl.info.context) +
-                "; shorten the prompt or give a larger --context");
-  }
-  GenerateResult result;
-  if (options.max_tokens == 0) return result;
+  impl_->wake.notify_one();
+}
 
-  const auto start = Clock::now();
-  Sequence sequence;
-  // Pages go back even if a step or the callback throws.
-  const auto give_back = [&](Sequence* s) { impl.runner->release(*s); };
-  const std::unique_ptr<Sequence, decltype(give_back)> holder(&sequence, give_back);
+Result Engine::generate(Request request, const std::function<bool(std::string_view)>& on_text) {
+  // Shared with the engine's thread, which may outlast this call if `on_text` throws.
+  struct Stream {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::string text;  // not yet passed on
+    std::optional<Result> result;
+    std::string error;
+  };
+  const auto stream = std::make_shared<Stream>();
+  const RequestId id =
+      submit(std::move(request), {.on_delta =
+                                      [stream](const Delta& delta) {
+                                        if (delta.sample != 0) return;
+                                        const std::lock_guard lock(stream->mutex);
+                                        stream->text += delta.text;
+                                        stream->wake.notify_one();
+                                      },
+                                  .on_finish =
+                                      [stream](Result result, const std::string& error) {
+                                        const std::lock_guard lock(stream->mutex);
+                                        stream->result = std::move(result);
+                                        stream->error = error;
+                                        stream->wake.notify_one();
+                                      }});
+  // Cancels what is left behind by an exception; a finished request is no longer known.
+  const auto cancel_at_end = [this](const RequestId* left) { cancel(*left); };
+  const std::unique_ptr<const RequestId, decltype(cancel_at_end)> guard(&id, cancel_at_end);
 
-  const bool begins_text =
-      prompt.size() == 1 && impl.tokenizer->config().bos == std::optional<int32_t>(prompt.front());
-  Detokenizer detokenizer(*impl.tokenizer, begins_text);
-
-  if (!impl.prefill(sequence, prompt, on_text)) {
-    result.finish_reason = FinishReason::cancelled;
-    result.prompt_seconds = seconds_since(start);
-    return result;
-  }
-  int32_t token = impl.draw(options.sampling, sequence);
-  result.prompt_seconds = seconds_since(start);
-
-  const auto first_token = Clock::now();
+  size_t passed_on = 0;
   for (;;) {
-    result.tokens.push_back(token);
-    if (impl.tokenizer->is_eos(token) && !options.ignore_eos) {
-      result.finish_reason = FinishReason::eos;
-      break;
+    std::string text;
+    bool done = false;
+    {
+      std::unique_lock lock(stream->mutex);
+      stream->wake.wait_for(lock, kPollInterval,
+                            [&] { return !stream->text.empty() || stream->result; });
+      text.swap(stream->text);
+      done = stream->result.has_value();
     }
-    if (!on_text(detokenizer.push(token))) {
-      result.finish_reason = FinishReason::cancelled;
-      break;
+    passed_on += text.size();
+    if (!done) {
+      if (!on_text(text)) cancel(id);
+      continue;
     }
-    if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) {
-      result.finish_reason = FinishReason::length;
-      break;
-    }
-    if (sequence.n_cached == impl.info.context) {
-      result.finish_reason = FinishReason::context;
-      break;
-    }
-    impl.runner->step({{{.sequence = &sequence, .tokens = {&token, 1}}}});
-    token = impl.draw(options.sampling, sequence);
+    if (!stream->error.empty()) throw Error(stream->error);
+    // A cancelled text ends with what was held back.
+    if (!stream->result->outputs.empty() && stream->result->outputs.front().text.size() > passed_on)
+      text += std::string_view(stream->result->outputs.front().text).substr(passed_on);
+    if (!text.empty()) (void)on_text(text);
+    return std::move(*stream->result);
   }
-  if (const std::string rest = detokenizer.finish(); !rest.empty()) on_text(rest);
-  result.generation_seconds = seconds_since(first_token);
-  return result;
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text) {

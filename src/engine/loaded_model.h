@@ -13,13 +13,16 @@
 
 namespace faststream {
 
-/// Tokens of a prompt that are processed at once.
+/// Tokens that are processed at once.
 inline constexpr int32_t kMaxStepTokens = 2048;
+/// Sequences that can run at once: each has a token in every step.
+inline constexpr int32_t kMaxSlots = 1024;
 
 /// Everything that belongs to a model in use, in the order in which it must be destroyed (last
 /// first).
 struct LoadedModel {
-  /// max_logits: rows of logits that a step may ask for. Throws as Engine's constructor does.
+  /// max_logits: rows of logits that a step may ask for, at least one for each slot. Throws as
+  /// Engine's constructor does.
   LoadedModel(const std::filesystem::path& path, const EngineOptions& options, int32_t max_logits);
 
   ModelFile file;

@@ -6,36 +6,62 @@
 
 namespace faststream {
 
-PagePool::PagePool(int32_t n_pages) : references_(static_cast<size_t>(n_pages), 0) {
-  free_.reserve(references_.size());
+PagePool::PagePool(int32_t n_pages) : pages_(static_cast<size_t>(n_pages)) {
+  free_.reserve(pages_.size());
   for (int32_t page = n_pages - 1; page >= 0; --page) free_.push_back(page);
 }
 
 int32_t PagePool::references(int32_t page) const {
-  return references_.at(static_cast<size_t>(page));
+  return pages_.at(static_cast<size_t>(page)).references;
+}
+
+PagePool::Page& PagePool::held(int32_t page) {
+  Page& held = pages_.at(static_cast<size_t>(page));
+  if (held.references == 0) throw std::logic_error("a KV page is used that nobody holds");
+  return held;
 }
 
 int32_t PagePool::take() {
   if (free_.empty()) {
-    throw Error("all " + std::to_string(references_.size()) +
+    throw Error("all " + std::to_string(pages_.size()) +
                 " pages of the KV cache are in use; give a smaller context or fewer sequences");
   }
   const int32_t page = free_.back();
   free_.pop_back();
-  references_[static_cast<size_t>(page)] = 1;
+  pages_[static_cast<size_t>(page)].references = 1;
   return page;
 }
 
 void PagePool::retain(int32_t page) {
-  int32_t& count = references_.at(static_cast<size_t>(page));
-  if (count == 0) throw std::logic_error("retain of a free page");
-  ++count;
+  Page& p = held(page);
+  if (p.cached && p.references == 1) --n_idle_;
+  ++p.references;
 }
 
 void PagePool::release(int32_t page) {
-  int32_t& count = references_.at(static_cast<size_t>(page));
-  if (count == 0) throw std::logic_error("release of a free page");
-  if (--count == 0) free_.push_back(page);
+  Page& p = held(page);
+  if (p.cached && p.references == 1) {
+    throw std::logic_error("the prefix cache's hold on a KV page is released by somebody else");
+  }
+  --p.references;
+  if (p.references == 0) free_.push_back(page);
+  if (p.cached && p.references == 1) ++n_idle_;
+}
+
+void PagePool::retain_cached(int32_t page) {
+  Page& p = held(page);
+  if (p.cached) throw std::logic_error("a KV page is cached twice");
+  p.cached = true;
+  ++p.references;
+}
+
+void PagePool::release_cached(int32_t page) {
+  Page& p = held(page);
+  if (!p.cached) throw std::logic_error("a KV page is not cached");
+  if (p.references == 1) --n_idle_;
+  p.cached = false;
+  --p.references;
+  if (p.references == 0) free_.push_back(page);
 }
 
 }  // namespace faststream

@@ -33,6 +33,9 @@ struct Request {
   int32_t priority = 0;   ///< larger goes first; among equals, first come, first served
 };
 
+/// Throws UsageError when a member is out of range. vocab: the model's.
+void validate(const Request& request, int64_t vocab);
+
 enum class FinishReason {
   eos,          ///< the model ended its text (an end-of-sequence or stop token)
   stop_string,  ///< one of the stop strings came up

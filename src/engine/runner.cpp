@@ -30,9 +30,10 @@ SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence)
   return {.temperature = params.temperature,
           .top_k = params.top_k,
           .top_p = params.top_p,
-          .seed = params.seed,
+          .seed = params.seed.value_or(0),
           .sequence = sequence.id,
-          .position = static_cast<uint64_t>(sequence.n_cached)};
+          .position = static_cast<uint64_t>(sequence.n_cached),
+          .min_p = params.min_p};
 }
 
 ModelConfig read_config(const ModelFile& file) {
@@ -87,11 +88,16 @@ std::vector<float> Runner::logits() {
   return host;
 }
 
-std::vector<int32_t> Runner::sample(std::span<const SamplingRow> rules) {
-  std::vector<int32_t> tokens(static_cast<size_t>(n_logits()));
+std::vector<SampledToken> Runner::sample(std::span<const SamplingRow> rules) {
+  std::vector<SampledToken> sampled(static_cast<size_t>(n_logits()));
   const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
-  backend_.sample(logits, rules, tokens);
-  return tokens;
+  backend_.sample(logits, rules, sampled);
+  return sampled;
+}
+
+void Runner::copy_page(int32_t from, int32_t to) {
+  const PageCopy copy{.from = from, .to = to};
+  backend_.copy_pages(kv_, {&copy, 1});
 }
 
 void Runner::release(Sequence& sequence) {

@@ -46,7 +46,8 @@ class Runner {
          const std::function<void(size_t)>& progress);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
-  [[nodiscard]] const PagePool& pages() const { return pages_; }
+  [[nodiscard]] const RunnerLimits& limits() const { return limits_; }
+  [[nodiscard]] PagePool& pages() { return pages_; }
   /// Bytes of the KV cache.
   [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
 
@@ -60,8 +61,10 @@ class Runner {
   /// The last step's logits [n_logits, vocab].
   [[nodiscard]] std::vector<float> logits();
   /// Draws a token from each row of the last step's logits; once a step. rules: [n_logits].
-  [[nodiscard]] std::vector<int32_t> sample(std::span<const SamplingRow> rules);
+  [[nodiscard]] std::vector<SampledToken> sample(std::span<const SamplingRow> rules);
 
+  /// Copies a page of the KV cache, after all earlier steps and before all later ones.
+  void copy_page(int32_t from, int32_t to);
   /// Gives the pages of a sequence back; it may then begin again.
   void release(Sequence& sequence);
 
@@ -84,7 +87,8 @@ class Runner {
 /// Bytes of KV pages for one token in all layers.
 size_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
 
-/// The rule by which `sequence` draws its next token, which will be at position n_cached.
+/// The rule by which `sequence` draws its next token, which will be at position n_cached; without
+/// penalties and biases, which need the sequence's tokens.
 SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence);
 
 /// The configuration in a model file's header. Throws Error naming the file.

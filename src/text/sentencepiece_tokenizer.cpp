@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "support/error.h"
@@ -29,7 +30,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer(const SentencePieceModel& model, TokenizerConfig config,
                          std::string_view where)
       : config_(std::move(config)), where_(where) {
-    load(model);
+    load(model, processor_);
     check_ids();
     fill_tokens(model);
   }
@@ -38,17 +39,22 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool special) const override {
-    // The library counts bytes of normalized text, up to three for one of ours, in an int.
-    if (text.size() > std::numeric_limits<int32_t>::max() / 4) {
-      throw Error(where_ + ": a text of more than 512 MB cannot be split into tokens; shorten it.");
-    }
     std::vector<int32_t> ids;
     if (special && config_.add_bos && config_.bos) ids.push_back(*config_.bos);
-    std::vector<int> pieces;
-    check(processor_.Encode(text, &pieces), "cannot split the text into tokens");
+    const std::vector<int32_t> pieces = split(processor_, text);
     ids.insert(ids.end(), pieces.begin(), pieces.end());
     if (special && config_.add_eos && !config_.eos.empty()) ids.push_back(config_.eos.front());
     return ids;
+  }
+
+  [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view text) const override {
+    return split(continuation_processor(), text);
+  }
+
+  [[nodiscard]] std::optional<int32_t> find_token(std::string_view piece) const override {
+    const int id = processor_.PieceToId(piece);  // the unknown token's for what is none
+    if (processor_.IdToPiece(id) != piece) return std::nullopt;
+    return id;
   }
 
   [[nodiscard]] std::string token_bytes(int32_t id) const override {
@@ -88,10 +94,36 @@ class SentencePieceTokenizer final : public Tokenizer {
     throw Error(where_ + ": SentencePiece " + what + " (" + status.ToString() + ").");
   }
 
-  void load(const SentencePieceModel& model) {
+  [[nodiscard]] std::vector<int32_t> split(const sentencepiece::SentencePieceProcessor& processor,
+                                           std::string_view text) const {
+    // The library counts bytes of normalized text, up to three for one of ours, in an int.
+    if (text.size() > std::numeric_limits<int32_t>::max() / 4) {
+      throw Error(where_ + ": a text of more than 512 MB cannot be split into tokens; shorten it.");
+    }
+    std::vector<int> pieces;
+    check(processor.Encode(text, &pieces), "cannot split the text into tokens");
+    return {pieces.begin(), pieces.end()};
+  }
+
+  /// Splits text without a space of its own making and without dropping any that is there. Made
+  /// when it is first needed: a vocabulary takes some megabytes.
+  [[nodiscard]] const sentencepiece::SentencePieceProcessor& continuation_processor() const {
+    if (keeps_spaces_) return processor_;
+    std::call_once(continuation_made_, [this] {
+      const std::string bytes = processor_.serialized_model_proto();
+      SentencePieceModel model = parse_sentencepiece_model(std::as_bytes(std::span(bytes)), where_);
+      model.add_dummy_prefix = false;
+      model.remove_extra_whitespaces = false;
+      load(model, continuation_processor_);
+    });
+    return continuation_processor_;
+  }
+
+  void load(const SentencePieceModel& model,
+            sentencepiece::SentencePieceProcessor& processor) const {
     constexpr const char* kRefused = "cannot load the tokenizer; use the model's original one";
     try {
-      check(processor_.LoadFromSerializedProto(serialize_sentencepiece_model(model)), kRefused);
+      check(processor.LoadFromSerializedProto(serialize_sentencepiece_model(model)), kRefused);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // its trie builder throws
@@ -112,6 +144,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void fill_tokens(const SentencePieceModel& model) {
     const bool drops_prefix = model.add_dummy_prefix || model.remove_extra_whitespaces;
+    keeps_spaces_ = !drops_prefix;
     removes_extra_spaces_ = model.remove_extra_whitespaces;
     tokens_.resize(model.pieces.size());
     for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -133,10 +166,13 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   sentencepiece::SentencePieceProcessor processor_;
+  mutable std::once_flag continuation_made_;
+  mutable sentencepiece::SentencePieceProcessor continuation_processor_;
   TokenizerConfig config_;
   std::string where_;
   std::vector<Token> tokens_;
   bool removes_extra_spaces_ = false;
+  bool keeps_spaces_ = false;  // a text's spaces are its own, no more and no less
 };
 
 }  // namespace

@@ -44,7 +44,8 @@ class Tokenizer {
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
-  /// Token ids of a text that continues another: no BOS or EOS, and no dummy prefix before it.
+  /// Token ids of a text that continues another: no BOS or EOS, no dummy prefix before it, and its
+  /// spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
 
   /// The token that is spelled `piece` in the vocabulary, such as "<|im_end|>"; nothing if none is.

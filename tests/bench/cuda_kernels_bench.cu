@@ -134,11 +134,11 @@ class Bench {
                                  std::to_string(rule.temperature).substr(0, 3) + ", top_k " +
                                  std::to_string(rule.top_k);
         if (!wanted(name)) continue;
-        std::vector<int32_t> token(1);
+        std::vector<SampledToken> sampled(1);
         std::vector<double> times;
         for (int i = 0; i < 10 * kRepeats; ++i) {
           cuda_check(cudaEventRecord(start_, backend_.stream()), "timing");
-          backend_.sample({device.get(), DType::f32, 1, vocab}, {&rule, 1}, token);
+          backend_.sample({device.get(), DType::f32, 1, vocab}, {&rule, 1}, sampled);
           times.push_back(stop());
         }
         std::printf("%-44s %10.1f\n", name.c_str(), median(times));

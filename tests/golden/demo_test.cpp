@@ -69,7 +69,7 @@ std::vector<nlohmann::json> items() {
 std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::string& device,
                                          const std::vector<std::string>& prompts, size_t longest) {
   constexpr size_t kTogether = 16;
-  LoadedModel loaded(model, {.device = device, .threads = 2}, 1);
+  LoadedModel loaded(model, {.device = device, .threads = 2, .slots = 1}, 1);
   Runner runner(loaded.file, *loaded.backend,
                 {.n_pages = 16 * 32, .batch = {.max_tokens = 16 * 1024, .max_logits = kTogether}},
                 nullptr);
@@ -91,13 +91,14 @@ std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::st
         rules.push_back({.temperature = 0});
       }
       runner.step(chunks);
-      const std::vector<int32_t> tokens = runner.sample(rules);
+      const std::vector<SampledToken> sampled = runner.sample(rules);
       std::vector<size_t> still;
       for (size_t r = 0; r < running.size(); ++r) {
         std::vector<int32_t>& answer = answers[first + running[r]];
-        answer.push_back(tokens[r]);
-        inputs[running[r]] = {tokens[r]};
-        if (!loaded.tokenizer->is_eos(tokens[r]) && answer.size() < longest) {
+        const int32_t token = sampled[r].token;
+        answer.push_back(token);
+        inputs[running[r]] = {token};
+        if (!loaded.tokenizer->is_eos(token) && answer.size() < longest) {
           still.push_back(running[r]);
         }
       }
@@ -153,7 +154,7 @@ class DemoTest : public testing::TestWithParam<std::string> {
     }
   }
   Perplexity measure(DType dtype, std::optional<DType> against = std::nullopt) {
-    const EngineOptions options{.device = GetParam(), .threads = 2};
+    const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
     LoadedModel model(converted(dtype), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
@@ -225,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, DemoTest, testing::Values("cpu"));
 INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
 
 TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
-  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1}, 256);
+  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
   EXPECT_THROW(measure_perplexity(model, nullptr, "", [] {}), Error);
 
   const auto path = std::filesystem::temp_directory_path() /
@@ -234,7 +235,7 @@ TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
   options.checkpoint = golden_root() / "gqa";
   options.output = path;
   convert_checkpoint(options);
-  LoadedModel other(path, {.device = "cpu", .threads = 1}, 256);
+  LoadedModel other(path, {.device = "cpu", .threads = 1, .slots = 1}, 256);
   std::filesystem::remove(path);
   EXPECT_THROW(measure_perplexity(model, &other, "a text", [] {}), Error);
 }

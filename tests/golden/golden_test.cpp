@@ -89,7 +89,7 @@ TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   std::vector<int32_t> tokens;
   runner_->step({{{&sequence, golden_.tokens}}});
   while (tokens.size() < golden_.greedy.size()) {
-    tokens.push_back(runner_->sample({{sampling_row({.temperature = 0}, sequence)}}).front());
+    tokens.push_back(runner_->sample({{sampling_row({.temperature = 0}, sequence)}}).front().token);
     runner_->step({{{&sequence, {&tokens.back(), 1}}}});
   }
   EXPECT_EQ(tokens, golden_.greedy);

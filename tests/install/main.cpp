@@ -7,8 +7,8 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   try {
     faststream::Engine engine(argv[1], {.device = "cpu"});
-    const faststream::GenerateOptions options{.max_tokens = 20, .sampling = {.temperature = 0}};
-    engine.generate(engine.tokenize(argv[2]), options, [](std::string_view text) {
+    faststream::Request request{.prompt = argv[2], .max_tokens = 20, .sampling = {.temperature = 0}};
+    engine.generate(request, [](std::string_view text) {
       std::cout << text << std::flush;
       return true;
     });

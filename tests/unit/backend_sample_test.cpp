@@ -14,8 +14,10 @@ class BackendSample : public BackendTest {
   static std::vector<int32_t> sample(Backend& backend, const HostTensor& logits,
                                      const std::vector<SamplingRow>& rules) {
     const DeviceTensor device(backend, logits);
-    std::vector<int32_t> tokens(rules.size(), -1);
-    backend.sample(device.matrix(), rules, tokens);
+    std::vector<SampledToken> sampled(rules.size());
+    backend.sample(device.matrix(), rules, sampled);
+    std::vector<int32_t> tokens;
+    for (const SampledToken& s : sampled) tokens.push_back(s.token);
     return tokens;
   }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <random>
+#include <thread>
 
 #include "support/error.h"
 #include "text/tokenizer.h"
@@ -66,6 +67,64 @@ TEST(SentencePieceTokenizer, PutsBosAndEosWhereTheConfigurationSays) {
 TEST(SentencePieceTokenizer, TakesControlPiecesInTextAsText) {
   for (const int32_t id : make(small_model(true), bos_and_eos())->encode("<s></s>", false)) {
     EXPECT_GT(id, 2);
+  }
+}
+
+TEST(SentencePieceTokenizer, ContinuesATextWithoutADummyPrefix) {
+  for (const bool removes_spaces : {false, true}) {
+    SentencePieceModel model = small_model(true);
+    model.remove_extra_whitespaces = removes_spaces;
+    const auto tokenizer = make(model, bos_and_eos());
+    const auto ids = [&](std::initializer_list<const char*> pieces) {
+      std::vector<int32_t> found;
+      for (const char* piece : pieces) found.push_back(id_of(model, piece));
+      return found;
+    };
+    EXPECT_EQ(tokenizer->encode("hell", false), ids({"\xE2\x96\x81", "hell"}));
+    EXPECT_EQ(tokenizer->encode_continuation("hell"), ids({"hell"}));
+    EXPECT_EQ(tokenizer->encode_continuation(" the"), ids({"\xE2\x96\x81the"}));
+    EXPECT_EQ(tokenizer->encode_continuation("  "), ids({"\xE2\x96\x81\xE2\x96\x81"}));
+    EXPECT_EQ(tokenizer->encode_continuation("\n"), ids({"<0x0A>"}));
+    EXPECT_EQ(tokenizer->encode_continuation(""), ids({}));
+    EXPECT_EQ(tokenizer->encode("hell", false), ids({"\xE2\x96\x81", "hell"})) << "as before";
+  }
+}
+
+TEST(SentencePieceTokenizer, ContinuesATextAsItsTokensContinueTheText) {
+  const auto tokenizer = make(small_model(true), bos_and_eos());
+  for (const std::string& text : text_samples()) {
+    std::vector<int32_t> ids = tokenizer->encode("the");
+    const std::vector<int32_t> more = tokenizer->encode_continuation(text);
+    ids.insert(ids.end(), more.begin(), more.end());
+    if (!is_valid_utf8(text) || text.find("\xE2\x96\x81") != std::string::npos) continue;
+    ASSERT_EQ(tokenizer->decode(ids), "the" + text);
+  }
+}
+
+TEST(SentencePieceTokenizer, ContinuesTextsOnSeveralThreads) {
+  const auto tokenizer = make(small_model(true), bos_and_eos());
+  std::vector<std::vector<int32_t>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& ids : found) {
+    threads.emplace_back([&] { ids = tokenizer->encode_continuation("hello the"); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& ids : found) EXPECT_EQ(ids, found[0]);
+  EXPECT_FALSE(found[0].empty());
+}
+
+TEST(SentencePieceTokenizer, FindsTokensByTheirExactSpelling) {
+  SentencePieceModel model = small_model(true);
+  model.pieces.push_back({"<|user|>", 0, Type::user_defined});
+  const auto tokenizer = make(model, bos_and_eos());
+  EXPECT_EQ(tokenizer->find_token("<unk>"), 0);
+  EXPECT_EQ(tokenizer->find_token("<s>"), 1);
+  EXPECT_EQ(tokenizer->find_token("<0x0A>"), 3 + 0x0A);
+  EXPECT_EQ(tokenizer->find_token("hell"), id_of(model, "hell"));
+  EXPECT_EQ(tokenizer->find_token("<|user|>"), tokenizer->vocab_size() - 1);
+  for (const std::string& piece : {std::string(), std::string("<|user|"), std::string(" the"),
+                                   std::string("<s>\0", 4), std::string("\xFF")}) {
+    EXPECT_EQ(tokenizer->find_token(piece), std::nullopt) << piece;
   }
 }
 

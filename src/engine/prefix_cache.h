@@ -1,0 +1,82 @@
+// Prefixes that have been processed, so that each is computed and stored once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/page_pool.h"
+
+namespace faststream {
+
+/// KV pages by the tokens that lead to them: a tree whose nodes are pages, each named by its up to
+/// kPageTokens tokens, below the page before it. Holds its pages once; those that no sequence holds
+/// besides are idle and go, the least recently used first, when pages run out. Only a full page has
+/// pages below it.
+class PrefixCache {
+ public:
+  /// `pool` must outlive the cache.
+  explicit PrefixCache(PagePool& pool);
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+  ~PrefixCache();
+
+  /// The longest cached prefix of a text.
+  struct Match {
+    std::vector<int32_t> pages;  ///< full pages, in order
+    int32_t partial_page = -1;   ///< the page of what is beyond them, -1 for none
+    int32_t partial_tokens = 0;  ///< of its tokens that agree, at least 1 then
+    bool whole_node = false;     ///< all that is cached of the partial page agrees
+
+    /// Tokens in all.
+    [[nodiscard]] int32_t n_tokens() const;
+  };
+  /// Holds nothing: what it names may go with the next evict().
+  [[nodiscard]] Match find(std::span<const int32_t> tokens) const;
+
+  /// Holds the pages of a match once more, for a sequence; marks them as used.
+  void hold(std::span<const int32_t> pages);
+
+  /// Remembers the pages of a sequence: `tokens` are those whose keys and values are in `pages`.
+  /// Where the same tokens are cached in other pages, those stay.
+  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
+
+  /// Forgets a page without pages below it that only the cache holds, and hands it to the caller,
+  /// held once.
+  void take_over(int32_t page);
+
+  /// Frees idle pages until `n_free` are free; false if that cannot be reached.
+  bool make_room(int32_t n_free);
+
+  /// Pages in the cache.
+  [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(by_page_.size()); }
+
+ private:
+  struct Node;
+  using Children = std::map<std::vector<int32_t>, std::unique_ptr<Node>>;
+  struct Node {
+    Node* parent = nullptr;
+    int32_t page = -1;
+    uint64_t last_used = 0;
+    Children children = {};
+    Children::iterator place = {};  // in the parent's children
+  };
+
+  void touch(Node& node);
+  void remove(Node& leaf);
+  void add_leaf(Node& node) { leaves_.emplace(node.last_used, &node); }
+  void drop_leaf(Node& node) { leaves_.erase({node.last_used, &node}); }
+
+  PagePool* pool_;
+  Node root_;
+  std::unordered_map<int32_t, Node*> by_page_;
+  std::set<std::pair<uint64_t, Node*>> leaves_;  // by last use; the root is none
+  uint64_t clock_ = 0;
+};
+
+}  // namespace faststream
