@@ -55,7 +55,7 @@ struct TokenLogprob {
 /// temperature.
 struct PositionLogprobs {
   TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  ///< the likeliest tokens, descending
+  std::vector<TokenLogprob> top = {};  ///< the likeliest tokens, descending
 };
 
 /// One sample of a request.
@@ -88,9 +88,9 @@ struct Delta {
 /// Called by the engine's own thread: be quick, do not throw, and do not destroy the engine; calls
 /// of submit() and cancel() are fine. Either may be empty.
 struct Callbacks {
-  std::function<void(const Delta&)> on_delta;
+  std::function<void(const Delta&)> on_delta = {};
   /// Once a request, last. `error` is empty, or why the request failed (the device, usually).
-  std::function<void(Result result, const std::string& error)> on_finish;
+  std::function<void(Result result, const std::string& error)> on_finish = {};
 };
 
 }  // namespace faststream

@@ -54,9 +54,9 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32) {
   for (const TensorPlan& plan : tensor_plan(config)) {
     specs.push_back({plan.name, plan.dtype, plan.shape});
   }
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("faststream-engine-" + std::to_string(getpid()) + "-" +
-                     std::string(dtype_name(dtype)) + ".bin");
+  const auto path =
+      std::filesystem::temp_directory_path() / ("faststream-engine-" + std::to_string(getpid()) +
+                                                "-" + std::string(dtype_name(dtype)) + ".bin");
   ModelWriter writer(
       path, {{"model", config_to_json(config)}, {"tokenizer", tokenizer_config_to_json(ids)}},
       specs, true);

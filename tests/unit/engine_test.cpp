@@ -1,0 +1,468 @@
+// The engine: a text does not depend on its company, requests come and go from any thread, and
+// every page comes back.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "engine_model.h"
+#include "test_backends.h"
+
+namespace faststream {
+namespace {
+
+constexpr int32_t kVocab = 280;
+
+std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
+  std::vector<int32_t> prompt{1};
+  while (prompt.size() < length)
+    prompt.push_back(3 + static_cast<int32_t>(random() % (kVocab - 4)));
+  return prompt;
+}
+
+// Requests of mixed lengths and sampling settings.
+std::vector<Request> mixed_requests(size_t count, bool greedy) {
+  std::mt19937 random(17);
+  const std::vector<int32_t> common = random_prompt(random, 70);
+  std::vector<Request> requests;
+  for (size_t i = 0; i < count; ++i) {
+    Request request;
+    std::vector<int32_t> prompt = random_prompt(random, 1 + random() % 150);
+    if (i % 5 == 0) prompt.insert(prompt.begin(), common.begin(), common.end());
+    request.prompt = prompt;
+    request.max_tokens = 1 + static_cast<int64_t>(random() % 60);
+    request.sampling.seed = random();
+    if (greedy || i % 4 == 0) request.sampling.temperature = 0;
+    if (i % 4 == 1) request.sampling.top_k = 0;
+    if (i % 7 == 2) request.sampling.min_p = 0.02F;
+    if (i % 6 == 3) request.sampling.repetition_penalty = 1.2F;
+    if (i % 6 == 4) request.sampling.frequency_penalty = 0.3F;
+    if (i % 6 == 5) request.sampling.presence_penalty = 0.5F;
+    if (i % 9 == 0) request.sampling.logit_bias = {{20, 2}, {21, -100}};
+    if (i % 8 == 0) request.stop = {"he", "ll o"};
+    if (i % 10 == 3) request.n = 3;
+    if (i % 11 == 4) request.ignore_eos = true;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+using Tokens = std::vector<std::vector<int32_t>>;  // of each sample
+
+Tokens tokens_of(const Result& result) {
+  Tokens tokens;
+  for (const Output& output : result.outputs) tokens.push_back(output.tokens);
+  return tokens;
+}
+
+std::vector<Tokens> run_together(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<std::future<Result>> futures;
+  for (const Request& request : requests) futures.push_back(engine.submit(request));
+  std::vector<Tokens> all;
+  for (auto& future : futures) all.push_back(tokens_of(future.get()));
+  return all;
+}
+
+std::vector<Tokens> run_alone(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Tokens> all;
+  for (const Request& request : requests) all.push_back(tokens_of(engine.submit(request).get()));
+  return all;
+}
+
+class EngineTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+  EngineOptions options(int32_t slots = 0, int64_t kv_tokens = 0) {
+    return {.device = GetParam(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens};
+  }
+};
+
+TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
+  const std::vector<Request> requests = mixed_requests(200, false);
+  EngineOptions plain = options(1);
+  plain.prefix_sharing = false;
+  Engine alone(engine_model(), plain);
+  const std::vector<Tokens> expected = run_alone(alone, requests);
+
+  for (const int32_t slots : {1, 3, 64}) {
+    Engine engine(engine_model(), options(slots));
+    EXPECT_EQ(run_together(engine, requests), expected) << slots << " slots";
+
+    std::vector<size_t> order(requests.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<uint32_t>(slots)));
+    std::vector<Request> shuffled;
+    std::vector<Tokens> expected_shuffled;
+    for (const size_t i : order) {
+      shuffled.push_back(requests[i]);
+      expected_shuffled.push_back(expected[i]);
+    }
+    EXPECT_EQ(run_together(engine, shuffled), expected_shuffled) << slots << " slots, shuffled";
+  }
+
+  EngineOptions small_chunks = options(16);
+  small_chunks.chunk = 7;
+  Engine in_chunks(engine_model(), small_chunks);
+  EXPECT_EQ(run_together(in_chunks, requests), expected) << "prompts in chunks of 7";
+}
+
+TEST_P(EngineTest, ATextDoesNotDependOnPreemption) {
+  const std::vector<Request> requests = mixed_requests(100, false);
+  EngineOptions plain = options(1);
+  plain.prefix_sharing = false;
+  Engine alone(engine_model(), plain);
+  const std::vector<Tokens> expected = run_alone(alone, requests);
+  for (const bool sharing : {true, false}) {
+    EngineOptions tight = options(32, 320);
+    tight.context = 320;
+    tight.prefix_sharing = sharing;
+    Engine engine(engine_model(), tight);
+    EXPECT_EQ(run_together(engine, requests), expected) << (sharing ? "shared" : "not shared");
+    const EngineStats stats = engine.stats();
+    EXPECT_GT(stats.preemptions, 0);
+    EXPECT_EQ(stats.free_tokens, engine.info().kv_tokens);
+  }
+}
+
+TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
+  const std::vector<Request> requests = mixed_requests(60, false);
+  Engine engine(engine_model(), options(8));
+  const std::vector<Tokens> expected = run_alone(engine, requests);
+
+  std::vector<std::future<Result>> kept;
+  std::mt19937 random(2);
+  for (const Request& request : requests) {
+    Request neighbour;
+    neighbour.prompt = random_prompt(random, 1 + random() % 200);
+    neighbour.ignore_eos = true;
+    const auto cancel_after = static_cast<int64_t>(random() % 20);
+    auto count = std::make_shared<std::atomic<int64_t>>(0);
+    auto id = std::make_shared<std::atomic<RequestId>>(0);
+    *id = engine.submit(neighbour, {.on_delta =
+                                        [=, &engine](const Delta&) {
+                                          if (++*count >= cancel_after) engine.cancel(*id);
+                                        },
+                                    .on_finish = {}});
+    kept.push_back(engine.submit(request));
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(tokens_of(kept[i].get()), expected[i]) << "request " << i;
+  }
+}
+
+TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirCompanyInFewerBits) {
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    const std::vector<Request> requests = mixed_requests(200, true);
+    Engine alone(engine_model(dtype), options(1));
+    Engine together(engine_model(dtype), options(64));
+    const std::vector<Tokens> expected = run_alone(alone, requests);
+    const std::vector<Tokens> actual = run_together(together, requests);
+    size_t same = 0;
+    for (size_t i = 0; i < requests.size(); ++i) same += actual[i] == expected[i] ? 1 : 0;
+    EXPECT_GE(same, requests.size() * 99 / 100) << dtype_name(dtype);
+  }
+}
+
+TEST_P(EngineTest, ProcessesACommonPrefixOnce) {
+  std::mt19937 random(23);
+  const std::vector<int32_t> common = random_prompt(random, 500);
+  std::vector<Request> requests;
+  int64_t own_tokens = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<int32_t> prompt = common;
+    const std::vector<int32_t> own = random_prompt(random, 2 + random() % 10);
+    prompt.push_back(3 + i % 270);
+    prompt.insert(prompt.end(), own.begin() + 1, own.end());
+    own_tokens += static_cast<int64_t>(own.size());
+    Request request;
+    request.prompt = prompt;
+    request.max_tokens = 4;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    requests.push_back(request);
+  }
+  Engine shared(engine_model(), options(16));
+  const std::vector<Tokens> texts = run_together(shared, requests);
+  const EngineStats stats = shared.stats();
+  // What a prompt has in common with an earlier one beyond the 500 tokens is not processed again.
+  EXPECT_LE(stats.prompt_tokens, 500 + own_tokens);
+  EXPECT_EQ(stats.prompt_tokens + stats.cached_tokens, 1000 * 500 + own_tokens);
+  EXPECT_EQ(stats.preemptions, 0);
+
+  EngineOptions unshared_options = options(16);
+  unshared_options.prefix_sharing = false;
+  Engine unshared(engine_model(), unshared_options);
+  requests.resize(60);
+  const std::vector<Tokens> same = run_together(unshared, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(texts[i], same[i]) << "request " << i;
+}
+
+TEST_P(EngineTest, ContinuesAConversationFromTheCache) {
+  std::mt19937 random(29);
+  Engine engine(engine_model(), options(1));
+  std::vector<int32_t> conversation = random_prompt(random, 45);
+  int64_t processed = 0;
+  for (int turn = 0; turn < 6; ++turn) {
+    Request request;
+    request.prompt = conversation;
+    request.max_tokens = 19;
+    request.ignore_eos = true;
+    const Result result = engine.submit(request).get();
+    const EngineStats stats = engine.stats();
+    // All but what is new: the user's tokens, and the last token of the answer, which was drawn but
+    // not processed.
+    EXPECT_EQ(stats.prompt_tokens - processed, turn == 0 ? 45 : 13 + 1) << "turn " << turn;
+    processed = stats.prompt_tokens;
+    const auto& answer = result.outputs[0].tokens;
+    conversation.insert(conversation.end(), answer.begin(), answer.end());
+    const std::vector<int32_t> next = random_prompt(random, 14);
+    conversation.insert(conversation.end(), next.begin() + 1, next.end());
+  }
+}
+
+TEST_P(EngineTest, GivesEveryPageBackAfterTenThousandRandomRequests) {
+  // Pages for about a tenth of those that run.
+  EngineOptions tight = options(24, 1024);
+  Engine engine(engine_model(), tight);
+  constexpr int kThreads = 4;
+  constexpr int kPerThread = 2500;
+  std::atomic<int64_t> finished{0};
+  std::atomic<int64_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<uint32_t>(100 + t));
+      std::atomic<int64_t> in_flight{0};
+      for (int i = 0; i < kPerThread; ++i) {
+        while (in_flight > 50) std::this_thread::yield();
+        Request request;
+        const bool is_long = random() % 500 == 0;
+        const size_t length = is_long ? 1 + random() % 1000 : 1 + random() % 24;
+        request.prompt = random_prompt(random, length);
+        request.max_tokens = random() % 4 == 0 ? -1 : static_cast<int64_t>(random() % 12);
+        if (request.max_tokens == -1)
+          request.stop_tokens = {static_cast<int32_t>(random() % kVocab)};
+        for (int s = 0; s < 24 && request.max_tokens == -1; ++s) {
+          request.stop_tokens.push_back(static_cast<int32_t>(random() % kVocab));
+        }
+        request.priority = static_cast<int32_t>(random() % 3);
+        if (random() % 50 == 0) request.n = 2;
+        if (random() % 50 == 0) request.best_of = request.n + 1;
+        ++in_flight;
+        const size_t n = static_cast<size_t>(request.n);
+        const RequestId id = engine.submit(
+            std::move(request),
+            {.on_delta = {}, .on_finish = [&, n](const Result& result, const std::string& error) {
+               if (!error.empty() || result.outputs.size() != n) ++wrong;
+               ++finished;
+               --in_flight;
+             }});
+        if (random() % 10 == 0) engine.cancel(id);
+        if (random() % 20 == 0) engine.cancel(random() % (id + 1));
+      }
+      while (in_flight > 0) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(finished, kThreads * kPerThread);
+  EXPECT_EQ(wrong, 0);
+  // The engine's thread tells its counts after its last step.
+  while (engine.stats().running + engine.stats().waiting > 0) std::this_thread::yield();
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.finished, kThreads * kPerThread);
+  EXPECT_EQ(stats.free_tokens, engine.info().kv_tokens);
+}
+
+TEST_P(EngineTest, CancelsWhatIsLeftWhenItIsDestroyed) {
+  std::vector<std::future<Result>> futures;
+  {
+    Engine engine(engine_model(), options(2));
+    for (int i = 0; i < 10; ++i) {
+      Request request;
+      request.prompt = "the hell";
+      request.ignore_eos = true;
+      futures.push_back(engine.submit(request));
+    }
+  }
+  for (auto& future : futures) {
+    EXPECT_EQ(future.get().outputs.at(0).finish_reason, FinishReason::cancelled);
+  }
+}
+
+TEST_P(EngineTest, RunsLargerPrioritiesFirst) {
+  Engine engine(engine_model(), options(1));
+  std::mutex mutex;
+  std::vector<int32_t> order;
+  std::vector<std::promise<void>> done(9);
+  for (int32_t i = 0; i < 9; ++i) {
+    Request request;
+    request.prompt = "the";
+    request.max_tokens = 40;
+    request.ignore_eos = true;
+    request.priority = i % 3;
+    engine.submit(request, {.on_delta = {}, .on_finish = [&, i](const Result&, const std::string&) {
+                              const std::lock_guard lock(mutex);
+                              order.push_back(i);
+                              done[static_cast<size_t>(i)].set_value();
+                            }});
+  }
+  for (auto& promise : done) promise.get_future().wait();
+  // The first had begun before the others came.
+  ASSERT_EQ(order.size(), 9U);
+  if (order[0] == 0) order.erase(order.begin());
+  std::vector<int32_t> expected{2, 5, 8, 1, 4, 7, 0, 3, 6};
+  if (order.size() == 8) expected.erase(expected.begin() + 6);
+  EXPECT_EQ(order, expected);
+}
+
+TEST_P(EngineTest, EndsATextAtAStopStringWithoutPrintingIt) {
+  Engine engine(engine_model(), options(2));
+  Request request;
+  request.prompt = "the hell";
+  request.max_tokens = 60;
+  request.ignore_eos = true;
+  request.sampling.seed = 5;
+  const std::string whole = engine.submit(request).get().outputs[0].text;
+  ASSERT_GT(whole.size(), 12U);
+  const std::string stop = whole.substr(whole.size() / 2, 4);
+  request.stop = {stop, "not there at all"};
+  std::string streamed;
+  const Result result = engine.generate(request, [&](std::string_view text) {
+    streamed += text;
+    return true;
+  });
+  const Output& output = result.outputs[0];
+  EXPECT_EQ(output.finish_reason, FinishReason::stop_string);
+  EXPECT_EQ(output.stop, stop);
+  EXPECT_EQ(output.text, whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(streamed, output.text);
+}
+
+TEST_P(EngineTest, ReturnsTheLikeliestOfSeveralSamples) {
+  Engine engine(engine_model(), options(8));
+  Request request;
+  request.prompt = "the hell";
+  request.max_tokens = 12;
+  request.sampling.seed = 9;
+  request.n = 6;
+  request.logprobs = 2;
+  const Result all = engine.submit(request).get();
+  ASSERT_EQ(all.outputs.size(), 6U);
+  std::vector<double> means;
+  for (const Output& output : all.outputs) {
+    double sum = 0;
+    ASSERT_EQ(output.logprobs.size(), output.tokens.size());
+    for (const PositionLogprobs& position : output.logprobs) {
+      sum += static_cast<double>(position.chosen.logprob);
+      ASSERT_EQ(position.top.size(), 2U);
+      EXPECT_GE(position.top[0].logprob, position.top[1].logprob);
+      EXPECT_GE(position.top[0].logprob, position.chosen.logprob);
+    }
+    EXPECT_NEAR(output.mean_logprob, sum / static_cast<double>(output.tokens.size()), 1e-9);
+    means.push_back(output.mean_logprob);
+  }
+  EXPECT_NE(all.outputs[0].tokens, all.outputs[1].tokens);
+
+  request.n = 2;
+  request.best_of = 6;
+  request.logprobs = -1;
+  const Result best = engine.submit(request).get();
+  std::sort(means.rbegin(), means.rend());
+  ASSERT_EQ(best.outputs.size(), 2U);
+  EXPECT_EQ(best.outputs[0].mean_logprob, means[0]);
+  EXPECT_EQ(best.outputs[1].mean_logprob, means[1]);
+  EXPECT_TRUE(best.outputs[0].logprobs.empty());
+}
+
+TEST_P(EngineTest, EndsWhereTheContextIsFull) {
+  EngineOptions small = options(2);
+  small.context = 70;
+  Engine engine(engine_model(), small);
+  std::mt19937 random(31);
+  Request request;
+  request.prompt = random_prompt(random, 50);
+  request.ignore_eos = true;
+  const Result result = engine.submit(request).get();
+  EXPECT_EQ(result.outputs[0].finish_reason, FinishReason::context);
+  // The last token is drawn from a full context.
+  EXPECT_EQ(result.outputs[0].tokens.size(), 21U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineTest, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineTest, testing::Values("cuda"));
+
+TEST(Engine, RefusesRequestsThatMakeNoSense) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .slots = 1});
+  const auto refused = [&](const std::function<void(Request&)>& change) {
+    Request request;
+    request.prompt = "the";
+    change(request);
+    try {
+      (void)engine.submit(request);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused([](Request& r) { r.max_tokens = 1; }), "");
+  EXPECT_NE(refused([](Request& r) { r.max_tokens = -2; }), "");
+  EXPECT_NE(refused([](Request& r) { r.n = 0; }), "");
+  EXPECT_NE(refused([](Request& r) { r.n = 1000; }), "");
+  EXPECT_NE(refused([](Request& r) { r.n = 3, r.best_of = 2; }), "");
+  EXPECT_NE(refused([](Request& r) { r.logprobs = 21; }), "");
+  EXPECT_NE(refused([](Request& r) { r.stop = {""}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.stop_tokens = {kVocab}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.prompt = std::vector<int32_t>{}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.prompt = std::vector<int32_t>{-1}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.prompt = std::vector<int32_t>(1001, 5); }), "");
+  EXPECT_NE(refused([](Request& r) { r.prompt = std::vector<Message>{{"user", "hello"}}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.sampling.temperature = -1; }), "");
+  EXPECT_NE(refused([](Request& r) { r.sampling.min_p = 2; }), "");
+  EXPECT_NE(refused([](Request& r) { r.sampling.repetition_penalty = 0; }), "");
+  EXPECT_NE(refused([](Request& r) { r.sampling.logit_bias = {{1, 1}, {1, 2}}; }), "");
+  EXPECT_NE(refused([](Request& r) { r.sampling.logit_bias = {{kVocab, 1}}; }), "");
+}
+
+TEST(Engine, RefusesLimitsThatMakeNoSense) {
+  const auto refused = [&](const std::function<void(EngineOptions&)>& change) {
+    EngineOptions options{.device = "cpu", .threads = 1};
+    change(options);
+    try {
+      const Engine engine(engine_model(), options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused([](EngineOptions& o) { o.slots = 1024; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.slots = 1025; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.slots = -1; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.chunk = -1; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = int64_t{1} << 60; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.context = 64, o.kv_tokens = 32; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.chat_template = "/nowhere"; }), "");
+}
+
+TEST(Engine, PassesOnWhatItsListenerThrows) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .slots = 1});
+  Request request;
+  request.prompt = "the";
+  request.ignore_eos = true;
+  EXPECT_THROW(engine.generate(request, [](std::string_view) -> bool { throw Error("full disk"); }),
+               Error);
+  request.max_tokens = 3;
+  EXPECT_EQ(
+      engine.generate(request, [](std::string_view) { return true; }).outputs[0].tokens.size(), 3U);
+}
+
+}  // namespace
+}  // namespace faststream
