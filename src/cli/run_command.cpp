@@ -3,29 +3,22 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cli/chat_command.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/perplexity.h"
 #include "support/error.h"
 #include "support/progress.h"
 
 namespace faststream {
 namespace {
-
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    check_interrupted();
-    throw Error(std::string("standard output cannot be written: ") + std::strerror(errno));
-  }
-}
 
 // A final newline is the editor's or the shell's, not the prompt's.
 std::string read_prompt(const RunOptions& options) {
@@ -66,7 +59,8 @@ void print_stats(const EngineInfo& info, const Result& result) {
   const size_t steps = generated == 0 ? 0 : generated - 1;
   std::fprintf(stderr, "device:     %s\n", info.device.c_str());
   std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
-  std::fprintf(stderr, "prompt:     %s\n", rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
+  std::fprintf(stderr, "prompt:     %s\n",
+               rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %s\n", rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
@@ -80,11 +74,20 @@ void print_stats(const EngineInfo& info, const Result& result) {
 void run_command(const RunOptions& options) {
   catch_interrupts();
   validate(options.request, std::numeric_limits<int32_t>::max());  // before anything is loaded
-    if (!options.perplexity_file.empty()) {
+  if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,
                         .against = options.against,
                         .engine = options.engine});
+    return;
+  }
+  if (options.chat.enabled) {
+    ChatRun run{.model = options.model,
+                .chat_template = options.engine.chat_template,
+                .prototype = options.request,
+                .stats = options.stats};
+    run.prototype.sampling.seed = options.seed;
+    chat_command(options.chat, run, [&] { return load(options); });
     return;
   }
   const std::string prompt = read_prompt(options);

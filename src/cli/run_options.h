@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/chat_options.h"
 #include "engine/engine.h"
 
 namespace faststream {
@@ -16,8 +17,9 @@ struct RunOptions {
   std::optional<std::string> prompt_file;  ///< -f; without either, standard input
   std::string perplexity_file;             ///< measure instead of generating, on this text
   std::string against;                     ///< a reference model for it
+  ChatOptions chat;
   EngineOptions engine;
-  Request request;                         ///< all but its prompt and seed
+  Request request;               ///< all but its prompt and seed
   std::optional<uint64_t> seed;  ///< drawn at random when not given
   bool echo = false;
   bool stats = false;

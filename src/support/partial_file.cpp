@@ -82,11 +82,11 @@ void PartialFile::fail_exists() const {
 void PartialFile::reserve() const {
   const auto size = static_cast<off_t>(bytes_);
   if (size == 0) return;
-  int failed = 0;
+  int outcome = 0;
   do {
-    failed = ::fallocate(fd_, 0, 0, size);
-  } while (failed != 0 && errno == EINTR);
-  if (failed == 0) return;
+    outcome = ::fallocate(fd_, 0, 0, size);
+  } while (outcome != 0 && errno == EINTR);
+  if (outcome == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS) fail("reserve space", errno);
   if (::ftruncate(fd_, size) != 0) fail("set the size", errno);
   std::error_code failed;
