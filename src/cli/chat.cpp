@@ -311,6 +311,9 @@ Result Chat::generate(const Conversation& conversation) {
   bool begun = false;
   try {
     Result result = answerer_->answer(std::move(request), [&](std::string_view text) {
+      // Many formats let answers begin with a space, which is for the model alone.
+      if (!begun) text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
+      if (text.empty()) return;
       begun = true;
       output_.answer(text);
     });

@@ -116,7 +116,7 @@ class ChatTest : public testing::Test {
 
 TEST_F(ChatTest, AnswersAndRemembersTheTokensButTheLast) {
   EXPECT_TRUE(type("How are you?"));
-  EXPECT_EQ(answers, " fine\n");
+  EXPECT_EQ(answers, "fine\n");
   EXPECT_EQ(notices, "");
   EXPECT_EQ(state(), "|How are you?| fine,10,11");
   type("And now?");
@@ -241,7 +241,7 @@ TEST_F(ChatTest, AnswersTheLastMessageAgainWithAnotherSeed) {
   type("b");
   answerer.outputs = {made(" new", {7, 2}, FinishReason::eos)};
   type("/retry");
-  EXPECT_EQ(answers, " new\n");
+  EXPECT_EQ(answers, "new\n");
   EXPECT_EQ(state(), "|a| fine,10,11|b| new,7");
   EXPECT_TRUE(told("seed 103"));
   EXPECT_FALSE(answerer.requests.back().sampling.seed);
@@ -447,7 +447,7 @@ class FakeLines : public LineSource {
 TEST_F(ChatTest, TakesLinesUntilTheirEnd) {
   FakeLines lines({"a", "", "b\\", "c", "/stats"});
   EXPECT_EQ(converse(chat, lines, output, false), 0U);
-  EXPECT_EQ(answers, " fine\n fine\n");
+  EXPECT_EQ(answers, "fine\nfine\n");
   EXPECT_EQ(state(), "|a| fine,10,11|b\nc| fine,10,11");
   EXPECT_EQ(lines.prompts, ">>>.>>");
   EXPECT_EQ(lines.history, (std::vector<std::string>{"a", "b\nc", "/stats"}));
