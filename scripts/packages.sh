@@ -3,7 +3,7 @@
 
 build_packages=(
   build-essential cmake ninja-build pkg-config ccache
-  libcli11-dev libdnnl-dev libsentencepiece-dev libxxhash-dev nlohmann-json3-dev
+  libcli11-dev libdnnl-dev libedit-dev libsentencepiece-dev libxxhash-dev nlohmann-json3-dev
 )
 # sentencepiece: the programs that the tokenizer is compared with.
 test_packages=(

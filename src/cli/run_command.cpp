@@ -3,30 +3,23 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "cli/batch_command.h"
+#include "cli/chat_command.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/perplexity.h"
 #include "support/error.h"
 #include "support/progress.h"
 
 namespace faststream {
 namespace {
-
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    check_interrupted();
-    throw Error(std::string("standard output cannot be written: ") + std::strerror(errno));
-  }
-}
 
 // A final newline is the editor's or the shell's, not the prompt's.
 std::string read_prompt(const RunOptions& options) {
@@ -94,10 +87,19 @@ void run_command(const RunOptions& options) {
                         .engine = options.engine});
     return;
   }
+  Request prototype = options.request;
+  prototype.sampling.seed = options.seed;
   if (!options.batch.input.empty()) {
-    Request defaults = options.request;
-    defaults.sampling.seed = options.seed;
-    batch_command(options.batch, defaults, [&] { return load(options); });
+    batch_command(options.batch, prototype, [&] { return load(options); });
+    return;
+  }
+  if (options.chat.enabled) {
+    chat_command(options.chat,
+                 {.model = options.model,
+                  .chat_template = options.engine.chat_template,
+                  .prototype = prototype,
+                  .stats = options.stats},
+                 [&] { return load(options); });
     return;
   }
   const std::string prompt = read_prompt(options);
@@ -107,9 +109,8 @@ void run_command(const RunOptions& options) {
   }
 
   Engine engine = load(options);
-  Request request = options.request;
+  Request request = prototype;
   request.prompt = prompt;
-  request.sampling.seed = options.seed;
 
   if (options.echo) print(prompt);
   const Result result = engine.generate(std::move(request), [](std::string_view text) {

@@ -155,6 +155,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
   add_batch_options(app, options.batch, options.request);
+  add_chat_options(app, options.chat, options.engine);
 
   app.footer(R"(
 The generated text, and nothing else, goes to standard output.
@@ -167,6 +168,7 @@ Examples:
   faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
+  faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json
   faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/batch_options.h"
+#include "cli/chat_options.h"
 #include "engine/engine.h"
 
 namespace faststream {
@@ -18,6 +19,7 @@ struct RunOptions {
   std::string perplexity_file;             ///< measure instead of generating, on this text
   std::string against;                     ///< a reference model for it
   BatchOptions batch;
+  ChatOptions chat;
   EngineOptions engine;
   Request request;               ///< all but its prompt and seed
   std::optional<uint64_t> seed;  ///< drawn at random when not given

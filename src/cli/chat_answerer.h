@@ -1,0 +1,40 @@
+// Who answers in a chat.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "engine/engine.h"
+
+namespace faststream {
+
+/// What a chat needs of an engine; tests put a fake in its place.
+class Answerer {
+ public:
+  virtual ~Answerer() = default;
+
+  /// Tokens that a prompt and its answer can have together.
+  [[nodiscard]] virtual int64_t context() const = 0;
+  /// Tokens of a conversation's prompt. Throws UsageError when the chat template cannot express it.
+  [[nodiscard]] virtual int64_t count_tokens(std::span<const Message> messages) const = 0;
+  /// Answers, with the text as it comes. Ctrl-C ends the answer with FinishReason::cancelled.
+  /// Throws as Engine::generate() does.
+  virtual Result answer(Request request, const std::function<void(std::string_view)>& on_text) = 0;
+};
+
+class EngineAnswerer : public Answerer {
+ public:
+  /// `engine` must outlive this.
+  explicit EngineAnswerer(Engine& engine) : engine_(&engine) {}
+
+  [[nodiscard]] int64_t context() const override;
+  [[nodiscard]] int64_t count_tokens(std::span<const Message> messages) const override;
+  Result answer(Request request, const std::function<void(std::string_view)>& on_text) override;
+
+ private:
+  Engine* engine_;
+};
+
+}  // namespace faststream

@@ -1,0 +1,23 @@
+// The chat's part of faststream-run's command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace faststream {
+
+struct ChatOptions {
+  bool enabled = false;
+  std::optional<std::string> system;
+  std::string session;             ///< a file, or empty
+  std::vector<std::string> given;  ///< settings that have an option on the command line
+};
+
+/// Adds the options to `app`, bound to `options` and `engine`. After all others of the program.
+void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine);
+
+}  // namespace faststream

@@ -1,0 +1,47 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace faststream {
+
+/// A file in the making. It appears under its name only when commit() returns; until then it is
+/// `path` + ".partial-PID" beside it, which the destructor removes.
+class PartialFile {
+ public:
+  /// Takes room for `bytes` on the disk. Throws Error, naming the file, when it cannot be created,
+  /// there is not enough room, or `path` is no regular file, or exists and `overwrite` is false.
+  PartialFile(std::filesystem::path path, uint64_t bytes, bool overwrite);
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+  ~PartialFile();
+
+  /// Throws Error when the disk fails.
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  /// Syncs, closes and renames. Throws Error when the disk fails, or the name is taken by now and
+  /// must not be overwritten.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const std::string& action, int reason) const;
+  [[noreturn]] void fail_exists() const;
+  void reserve() const;
+  void rename_into_place();
+  void sync_folder() const;
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  uint64_t bytes_;
+  bool overwrite_;
+  int fd_ = -1;
+};
+
+/// Writes `text` to a file, in place of an older one of that name. Throws as PartialFile does.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace faststream

@@ -1,0 +1,394 @@
+// faststream-run --chat with the bundled model, on a terminal and by scripts.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "pseudo_terminal.h"
+#include "run_program.h"
+#include "stories.h"
+
+namespace faststream {
+namespace {
+
+constexpr const char* kUp = "\x1b[A";
+constexpr const char* kCtrlC = "\x03";
+constexpr const char* kCtrlD = "\x04";
+
+// demo/ converted, once a process.
+std::string demo_model() {
+  const auto path = scratch_folder() / "demo.bin";
+  if (!std::filesystem::exists(path)) {
+    const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
+    if (tests == nullptr) throw std::runtime_error("FASTSTREAM_TEST_DATA is not set");
+    const ProgramResult result =
+        run_program({"faststream-convert", (std::filesystem::path(tests).parent_path() / "demo"),
+                     "-o", path.string(), "--quiet"});
+    if (result.exit_code != 0) throw std::runtime_error(result.err);
+  }
+  return path.string();
+}
+
+std::vector<std::string> chat_args(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {"faststream-run", "-m",  demo_model(), "--chat",
+                                   "--device",       "cpu", "--temp",     "0"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+ProgramResult script(const std::string& lines, const std::vector<std::string>& more = {}) {
+  return run_program(chat_args(more), lines);
+}
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// What follows `label` on its line.
+int64_t number_after(const std::string& text, const std::string& label) {
+  const size_t at = text.find(label);
+  if (at == std::string::npos) throw std::runtime_error("no " + label + " in " + text);
+  return std::stoll(text.substr(at + label.size()));
+}
+
+// Scripts. ---------------------------------------------------------------------------------------
+
+TEST(ChatScript, AnswersEachLineAndKeepsNoticesApart) {
+  const ProgramResult result =
+      script("What is 7 plus 5?\r\n\n\"\"\"\nWhat is\n2 plus 2?\n\"\"\"\n/stats\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with("12\n")) << result.out;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2) << result.out;
+  EXPECT_TRUE(contains(result.err, "turns:       2")) << result.err;
+  EXPECT_FALSE(contains(result.err, "> "));
+}
+
+TEST(ChatScript, RemembersWhatWasSaid) {
+  const ProgramResult result = script("My name is Tom.\nWhat is my name?\n");
+  EXPECT_TRUE(contains(last_line(result.out), "Tom")) << result.out;
+  const ProgramResult forgotten = script("My name is Tom.\n/reset\nWhat is my name?\n");
+  EXPECT_FALSE(contains(last_line(forgotten.out), "Tom")) << forgotten.out;
+}
+
+TEST(ChatScript, ProcessesOnlyWhatIsNewInATurn) {
+  const std::string first = "My name is Tom. I have a red ball and a small boat.\n";
+  const ProgramResult result = script(first + "/stats\nWhat is my name?\n/stats\n");
+  const size_t second = result.err.rfind("turns:");
+  ASSERT_GT(second, 0U) << result.err;
+  const std::string before = result.err.substr(0, second);
+  const std::string after = result.err.substr(second);
+  const int64_t prompt = number_after(after, "last prompt: ");
+  const int64_t cached = number_after(after, " tokens, ");
+  // All of the first turn but the last token of its answer, of which no next one was computed.
+  EXPECT_GE(cached,
+            number_after(before, "last prompt: ") + number_after(before, "last answer: ") - 2);
+  EXPECT_LT(cached, prompt);
+  EXPECT_LT(prompt - cached, 16) << result.err;
+}
+
+TEST(ChatScript, TakesSystemPromptsFromTheCommandLine) {
+  const ProgramResult result = script("/system\n", {"--system", "Answer in one word."});
+  EXPECT_EQ(result.err, "Answer in one word.\n");
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(ChatScript, FailsAtItsEndWhenALineWasRefused) {
+  const ProgramResult result = script("/nothing\nWhat is 7 plus 5?\n/set top-k few\n");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "12\n");
+  EXPECT_TRUE(contains(result.err, "/help")) << result.err;
+  EXPECT_TRUE(contains(result.err, "2 inputs were refused")) << result.err;
+}
+
+TEST(ChatScript, GoesOnAlikeAfterSavingAndLoading) {
+  const std::string file = (scratch_folder() / "saved.json").string();
+  const std::vector<std::string> random = {"--temp", "1.5", "--seed", "11", "-n", "60"};
+  const std::string next = "Tell me a story about a fox.\n";
+  const ProgramResult saved = script("My name is Tom.\n/save " + file + "\n" + next, random);
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  const ProgramResult loaded = script("/load " + file + "\n" + next + "/stats\n");
+  ASSERT_EQ(loaded.exit_code, 0) << loaded.err;
+  EXPECT_TRUE(saved.out.ends_with(loaded.out)) << saved.out << "\n" << loaded.out;
+  EXPECT_GT(loaded.out.size(), 40U);
+  EXPECT_TRUE(contains(loaded.err, "turns:       2")) << loaded.err;
+
+  const nlohmann::json json = nlohmann::json::parse(read_file(file));
+  EXPECT_EQ(json.at("model").at("name"), "demo.bin");
+  EXPECT_EQ(json.at("messages").size(), 2U);
+  EXPECT_FALSE(json.at("messages").at(1).at("tokens").empty());
+  EXPECT_EQ(json.at("settings").at("seed"), 11);
+}
+
+TEST(ChatScript, KeepsASession) {
+  const std::string file = (scratch_folder() / "session.json").string();
+  EXPECT_EQ(script("My name is Tom.\n/set max-tokens 30\n", {"--session", file}).exit_code, 0);
+  const ProgramResult next =
+      script("What is my name?\n/set\n", {"--session", file, "--temp", "0.5", "--top-k", "1"});
+  EXPECT_TRUE(contains(next.out, "Tom")) << next.out << next.err;
+  EXPECT_TRUE(contains(next.err, "max-tokens          30")) << next.err;   // the session's
+  EXPECT_TRUE(contains(next.err, "temperature         0.5")) << next.err;  // the command line's
+  EXPECT_EQ(nlohmann::json::parse(read_file(file)).at("messages").size(), 4U);
+
+  std::ofstream(file) << "{}";
+  const ProgramResult damaged = script("Hello!\n", {"--session", file});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_TRUE(contains(damaged.err, file)) << damaged.err;
+  EXPECT_EQ(read_file(file), "{}");
+  EXPECT_EQ(script("", {"--session", (scratch_folder() / "no" / "s.json").string()}).exit_code, 1);
+}
+
+TEST(ChatScript, DropsOldExchangesWhenTheContextIsFull) {
+  std::string lines;
+  for (int i = 0; i < 6; ++i) lines += "What is 7 plus 5?\n";
+  const ProgramResult result = script(lines + "/stats\n", {"-c", "64"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(contains(result.err, "the context is full: dropped the oldest 1 exchange\n"))
+      << result.err;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 6);
+  EXPECT_LT(number_after(result.err, "turns: "), 6);
+
+  std::string words;
+  for (int i = 0; i < 80; ++i) words += "ball ";
+  const ProgramResult refused = script("What is 7 plus 5?\n" + words + "\n/stats\n", {"-c", "64"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_TRUE(contains(refused.err, "too long")) << refused.err;
+  EXPECT_EQ(number_after(refused.err, "turns: "), 1);
+}
+
+TEST(ChatScript, RefusesWhatAChatDoesNotGoWith) {
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"-p", "x"}, {"-f", "x"}, {"--tokenize"}, {"--echo"}, {"--perplexity", "x"}}) {
+    EXPECT_EQ(script("", more).exit_code, 2) << more.front();
+  }
+  EXPECT_EQ(run_program({"faststream-run", "-m", demo_model(), "--system", "x"}).exit_code, 2);
+  const ProgramResult unknown = script("", {"--chat-template", "nothing-like-it"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_TRUE(contains(unknown.err, "--chat-template")) << unknown.err;
+}
+
+TEST(ChatScript, NamesTheTemplatesWhenTheModelHasNone) {
+  if (stories_folder().empty()) GTEST_SKIP() << "shared/models/stories260K is not there";
+  const ProgramResult result = run_program({"faststream-run", "-m", stories_model(), "--chat"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_TRUE(contains(result.err, "--chat-template NAME|FILE")) << result.err;
+}
+
+// Terminals. -------------------------------------------------------------------------------------
+
+class ChatOnTerminal : public testing::Test {
+ protected:
+  PseudoTerminal start(const std::vector<std::string>& more = {}) const {
+    return PseudoTerminal(
+        chat_args(more),
+        {{"XDG_STATE_HOME", state_.string()}, {"HOME", state_.string()}, {"LC_ALL", "C.UTF-8"}});
+  }
+  void SetUp() override { std::filesystem::remove_all(state_); }
+
+  std::filesystem::path state_ = scratch_folder() / "state";
+};
+
+TEST_F(ChatOnTerminal, AnswersAndLeavesAtCtrlD) {
+  PseudoTerminal terminal = start();
+  EXPECT_TRUE(terminal.expect("/help lists the commands"));
+  EXPECT_TRUE(terminal.expect("> "));
+  terminal.send("What is 7 plus 5?\r");
+  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+  EXPECT_TRUE(terminal.expect("> "));
+  terminal.send(kCtrlD);
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatOnTerminal, CarriesOutCommands) {
+  PseudoTerminal terminal = start();
+  const std::string file = (scratch_folder() / "terminal.json").string();
+  const std::vector<std::pair<std::string, std::string>> dialogue = {
+      {"/help", "/quit"},
+      {"/system", "there is no system prompt"},
+      {"/system Answer briefly.", "the system prompt is set"},
+      {"My name is Tom.", "Tom"},
+      {"/system Answer kindly.", "all of it again"},
+      {"/set", "frequency-penalty"},
+      {"/set top-k 5", "top-k is 5"},
+      {"/set top-k no", "not a whole number"},
+      {"/stats", "from the KV cache"},
+      {"/save " + file, "saved"},
+      {"/retry", "the temperature is 0"},
+      {"/undo", "took back \"My name is Tom.\""},
+      {"/undo", "no exchange"},
+      {"/load " + file, "1 exchange"},
+      {"/reset", "a new conversation"},
+      {"/nothing", "is no command"},
+  };
+  for (const auto& [line, told] : dialogue) {
+    ASSERT_TRUE(terminal.expect("> "));
+    terminal.send(line + "\r");
+    ASSERT_TRUE(terminal.expect(told)) << line;
+    ASSERT_TRUE(terminal.expect("\n"));
+  }
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("/quit\r");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatOnTerminal, StopsAnAnswerAtCtrlCAndGoesOn) {
+  const std::string file = (scratch_folder() / "stopped.json").string();
+  PseudoTerminal terminal = start({"--ignore-eos", "-t", "1", "--session", file});
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("Tell me a story about a fox.\r");
+  ASSERT_TRUE(terminal.expect("fox.\r\n"));  // the message
+  ASSERT_TRUE(terminal.expect(" "));         // a word of the answer
+  terminal.send(kCtrlC);
+  ASSERT_TRUE(terminal.expect("stopped; what there is of the answer is kept"));
+  ASSERT_TRUE(terminal.expect("> "));
+  const nlohmann::json kept = nlohmann::json::parse(read_file(file)).at("messages");
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_FALSE(kept.at(1).at("tokens").empty());
+
+  terminal.send("Go on.\r");  // and once more
+  ASSERT_TRUE(terminal.expect("Go on.\r\n"));
+  ASSERT_TRUE(terminal.expect(" "));
+  terminal.send(kCtrlC);
+  ASSERT_TRUE(terminal.expect("stopped"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("/stats\r");
+  EXPECT_TRUE(terminal.expect("turns:       2"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send(kCtrlD);
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatOnTerminal, EmptiesTheLineAtCtrlC) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("/quit is not what I want");
+  ASSERT_TRUE(terminal.expect("I want"));
+  terminal.send(kCtrlC);
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send(kCtrlC);
+  ASSERT_TRUE(terminal.expect("Ctrl-D or /quit leaves"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("What is 7 plus 5?\r");
+  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("\"\"\"\r");
+  ASSERT_TRUE(terminal.expect("... "));
+  terminal.send(kCtrlC);
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("/stats\r");
+  EXPECT_TRUE(terminal.expect("turns:       1"));
+}
+
+TEST_F(ChatOnTerminal, EndsAtSigterm) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.signal(SIGTERM);
+  EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST_F(ChatOnTerminal, TakesMessagesOfManyLines) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("What is\\\r");
+  ASSERT_TRUE(terminal.expect("... "));
+  terminal.send("7 plus 5?\r");
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("\"\"\"\r");
+  ASSERT_TRUE(terminal.expect("... "));
+  terminal.send("/help me\r");
+  ASSERT_TRUE(terminal.expect("... "));
+  terminal.send("\"\"\"\r");
+  ASSERT_TRUE(terminal.expect("> "));
+  const std::string file = (scratch_folder() / "lines.json").string();
+  terminal.send("/save " + file + "\r");
+  ASSERT_TRUE(terminal.expect("saved"));
+  const nlohmann::json messages = nlohmann::json::parse(read_file(file)).at("messages");
+  EXPECT_EQ(messages.at(0).at("content"), "What is\n7 plus 5?");
+  EXPECT_EQ(messages.at(2).at("content"), "/help me");
+}
+
+TEST_F(ChatOnTerminal, TakesPastedLinesAsOneMessage) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("\x1b[?2004h"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("Note: \x1b[200~one\r\ntwo\x07 Grüße\rthree\x1b[201~!\r");
+  ASSERT_TRUE(terminal.expect("\x1b[?2004l"));
+  ASSERT_TRUE(terminal.expect("> "));
+  const std::string file = (scratch_folder() / "pasted.json").string();
+  terminal.send("/save " + file + "\r");
+  ASSERT_TRUE(terminal.expect("saved"));
+  const nlohmann::json messages = nlohmann::json::parse(read_file(file)).at("messages");
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages.at(0).at("content"), "Note: one\ntwo Grüße\nthree!");
+}
+
+TEST_F(ChatOnTerminal, KeepsAPrivateHistory) {
+  {
+    PseudoTerminal terminal = start();
+    ASSERT_TRUE(terminal.expect("> "));
+    terminal.send("What is 7 plus 5?\r");
+    ASSERT_TRUE(terminal.expect("\n12\r\n"));
+    ASSERT_TRUE(terminal.expect("> "));
+    terminal.send("/stats\r");
+    ASSERT_TRUE(terminal.expect("last answer"));
+    ASSERT_TRUE(terminal.expect("> "));
+    terminal.send(std::string(kUp) + kUp + "\r");
+    EXPECT_TRUE(terminal.expect("\n12\r\n"));
+    ASSERT_TRUE(terminal.expect("> "));
+    terminal.send(kCtrlD);
+    EXPECT_EQ(terminal.wait(), 0);
+  }
+  struct stat status = {};
+  ASSERT_EQ(stat((state_ / "faststream" / "history").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send(std::string(kUp) + "\r");
+  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+}
+
+TEST_F(ChatOnTerminal, DoesWithoutAHistoryThatCannotBeWritten) {
+  std::ofstream(state_) << "a file where a folder should be";
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("/stats\r");
+  ASSERT_TRUE(terminal.expect("turns:"));
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send(kCtrlD);
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatOnTerminal, EditsOnATerminalThatChangesItsSize) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  terminal.send("What is 7");
+  ASSERT_TRUE(terminal.expect("7"));
+  terminal.resize(10, 20);
+  terminal.send(" plus 5?\r");
+  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+}
+
+TEST_F(ChatOnTerminal, EditsUtf8) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect("> "));
+  // Typed wrong, then taken back: one key press a character.
+  terminal.send("Grüß世\x7f\x7fße.\r");
+  ASSERT_TRUE(terminal.expect("\x1b[?2004l"));
+  ASSERT_TRUE(terminal.expect("> "));
+  const std::string file = (scratch_folder() / "utf8.json").string();
+  terminal.send("/save " + file + "\r");
+  ASSERT_TRUE(terminal.expect("saved"));
+  const nlohmann::json messages = nlohmann::json::parse(read_file(file)).at("messages");
+  EXPECT_EQ(messages.at(0).at("content"), "Grüße.");
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,54 @@
+#include "cli/chat_lines.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "file_helpers.h"
+
+namespace faststream {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(pipe(ends.data()), 0);
+  std::thread writer([&] {
+    EXPECT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(ends[1]);
+  });
+  ScriptLines source(ends[0]);
+  std::vector<std::string> lines;
+  std::string line;
+  while (source.next(false, line) == LineSource::Event::line) lines.push_back(line);
+  EXPECT_EQ(source.next(false, line), LineSource::Event::end);
+  writer.join();
+  close(ends[0]);
+  return lines;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(ScriptLines, EndAtNewlinesOrTheEnd) {
+  EXPECT_EQ(lines_of(""), Texts{});
+  EXPECT_EQ(lines_of("a\n\nb\r\nc"), (Texts{"a", "", "b", "c"}));
+  EXPECT_EQ(lines_of("\n"), Texts{""});
+  EXPECT_EQ(lines_of(std::string("a\0b\n", 4)), Texts{std::string("a\0b", 3)});
+}
+
+TEST(ScriptLines, MayBeLong) {
+  const std::string half(300'000, 'x');
+  EXPECT_EQ(lines_of(half + "y\n" + half), (Texts{half + "y", half}));
+}
+
+TEST(ScriptLines, RefuseALineWithoutEnd) {
+  ScriptLines source(open("/dev/zero", O_RDONLY));
+  std::string line;
+  EXPECT_TRUE(says(error_of([&] { (void)source.next(false, line); }), "16 MB"));
+}
+
+}  // namespace
+}  // namespace faststream
