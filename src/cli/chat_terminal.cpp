@@ -122,6 +122,7 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
       el, EL_GETCFN,
       +[](EditLine* self, wchar_t* character) { return of(self).read_character(*character); });
   el_set(el, EL_HIST, &::history, history.get());
+  el_set(el, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // paste() sees \r\n as it is
 
   const char* terminal = std::getenv("TERM");
   marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb";

@@ -33,8 +33,11 @@ std::string demo_model() {
 }
 
 std::vector<std::string> chat_args(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> args = {"faststream-run", "-m",  demo_model(), "--chat",
-                                   "--device",       "cpu", "--temp",     "0"};
+  std::vector<std::string> args = {"faststream-run", "-m",       demo_model(),
+                                   "--chat",         "--device", "cpu"};
+  if (std::find(more.begin(), more.end(), "--temp") == more.end()) {
+    args.insert(args.end(), {"--temp", "0"});
+  }
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
@@ -198,10 +201,10 @@ class ChatOnTerminal : public testing::Test {
 TEST_F(ChatOnTerminal, AnswersAndLeavesAtCtrlD) {
   PseudoTerminal terminal = start();
   EXPECT_TRUE(terminal.expect("/help lists the commands"));
-  EXPECT_TRUE(terminal.expect("> "));
+  EXPECT_TRUE(terminal.expect_prompt());
   terminal.send("What is 7 plus 5?\r");
-  EXPECT_TRUE(terminal.expect("\n12\r\n"));
-  EXPECT_TRUE(terminal.expect("> "));
+  EXPECT_TRUE(terminal.expect("12\r\n"));
+  EXPECT_TRUE(terminal.expect_prompt());
   terminal.send(kCtrlD);
   EXPECT_EQ(terminal.wait(), 0);
 }
@@ -228,12 +231,12 @@ TEST_F(ChatOnTerminal, CarriesOutCommands) {
       {"/nothing", "is no command"},
   };
   for (const auto& [line, told] : dialogue) {
-    ASSERT_TRUE(terminal.expect("> "));
+    ASSERT_TRUE(terminal.expect_prompt());
     terminal.send(line + "\r");
     ASSERT_TRUE(terminal.expect(told)) << line;
     ASSERT_TRUE(terminal.expect("\n"));
   }
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("/quit\r");
   EXPECT_EQ(terminal.wait(), 0);
 }
@@ -241,13 +244,13 @@ TEST_F(ChatOnTerminal, CarriesOutCommands) {
 TEST_F(ChatOnTerminal, StopsAnAnswerAtCtrlCAndGoesOn) {
   const std::string file = (scratch_folder() / "stopped.json").string();
   PseudoTerminal terminal = start({"--ignore-eos", "-t", "1", "--session", file});
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("Tell me a story about a fox.\r");
   ASSERT_TRUE(terminal.expect("fox.\r\n"));  // the message
   ASSERT_TRUE(terminal.expect(" "));         // a word of the answer
   terminal.send(kCtrlC);
   ASSERT_TRUE(terminal.expect("stopped; what there is of the answer is kept"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   const nlohmann::json kept = nlohmann::json::parse(read_file(file)).at("messages");
   ASSERT_EQ(kept.size(), 2U);
   EXPECT_FALSE(kept.at(1).at("tokens").empty());
@@ -257,55 +260,55 @@ TEST_F(ChatOnTerminal, StopsAnAnswerAtCtrlCAndGoesOn) {
   ASSERT_TRUE(terminal.expect(" "));
   terminal.send(kCtrlC);
   ASSERT_TRUE(terminal.expect("stopped"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("/stats\r");
   EXPECT_TRUE(terminal.expect("turns:       2"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send(kCtrlD);
   EXPECT_EQ(terminal.wait(), 0);
 }
 
 TEST_F(ChatOnTerminal, EmptiesTheLineAtCtrlC) {
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("/quit is not what I want");
   ASSERT_TRUE(terminal.expect("I want"));
   terminal.send(kCtrlC);
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send(kCtrlC);
   ASSERT_TRUE(terminal.expect("Ctrl-D or /quit leaves"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("What is 7 plus 5?\r");
-  EXPECT_TRUE(terminal.expect("\n12\r\n"));
-  ASSERT_TRUE(terminal.expect("> "));
+  EXPECT_TRUE(terminal.expect("12\r\n"));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("\"\"\"\r");
-  ASSERT_TRUE(terminal.expect("... "));
+  ASSERT_TRUE(terminal.expect_prompt("... "));
   terminal.send(kCtrlC);
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("/stats\r");
   EXPECT_TRUE(terminal.expect("turns:       1"));
 }
 
 TEST_F(ChatOnTerminal, EndsAtSigterm) {
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.signal(SIGTERM);
   EXPECT_EQ(terminal.wait(), 130);
 }
 
 TEST_F(ChatOnTerminal, TakesMessagesOfManyLines) {
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("What is\\\r");
-  ASSERT_TRUE(terminal.expect("... "));
+  ASSERT_TRUE(terminal.expect_prompt("... "));
   terminal.send("7 plus 5?\r");
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("\"\"\"\r");
-  ASSERT_TRUE(terminal.expect("... "));
+  ASSERT_TRUE(terminal.expect_prompt("... "));
   terminal.send("/help me\r");
-  ASSERT_TRUE(terminal.expect("... "));
+  ASSERT_TRUE(terminal.expect_prompt("... "));
   terminal.send("\"\"\"\r");
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   const std::string file = (scratch_folder() / "lines.json").string();
   terminal.send("/save " + file + "\r");
   ASSERT_TRUE(terminal.expect("saved"));
@@ -317,10 +320,10 @@ TEST_F(ChatOnTerminal, TakesMessagesOfManyLines) {
 TEST_F(ChatOnTerminal, TakesPastedLinesAsOneMessage) {
   PseudoTerminal terminal = start();
   ASSERT_TRUE(terminal.expect("\x1b[?2004h"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("Note: \x1b[200~one\r\ntwo\x07 Grüße\rthree\x1b[201~!\r");
   ASSERT_TRUE(terminal.expect("\x1b[?2004l"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   const std::string file = (scratch_folder() / "pasted.json").string();
   terminal.send("/save " + file + "\r");
   ASSERT_TRUE(terminal.expect("saved"));
@@ -332,16 +335,16 @@ TEST_F(ChatOnTerminal, TakesPastedLinesAsOneMessage) {
 TEST_F(ChatOnTerminal, KeepsAPrivateHistory) {
   {
     PseudoTerminal terminal = start();
-    ASSERT_TRUE(terminal.expect("> "));
+    ASSERT_TRUE(terminal.expect_prompt());
     terminal.send("What is 7 plus 5?\r");
-    ASSERT_TRUE(terminal.expect("\n12\r\n"));
-    ASSERT_TRUE(terminal.expect("> "));
+    ASSERT_TRUE(terminal.expect("12\r\n"));
+    ASSERT_TRUE(terminal.expect_prompt());
     terminal.send("/stats\r");
     ASSERT_TRUE(terminal.expect("last answer"));
-    ASSERT_TRUE(terminal.expect("> "));
+    ASSERT_TRUE(terminal.expect_prompt());
     terminal.send(std::string(kUp) + kUp + "\r");
-    EXPECT_TRUE(terminal.expect("\n12\r\n"));
-    ASSERT_TRUE(terminal.expect("> "));
+    EXPECT_TRUE(terminal.expect("12\r\n"));
+    ASSERT_TRUE(terminal.expect_prompt());
     terminal.send(kCtrlD);
     EXPECT_EQ(terminal.wait(), 0);
   }
@@ -350,39 +353,39 @@ TEST_F(ChatOnTerminal, KeepsAPrivateHistory) {
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send(std::string(kUp) + "\r");
-  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+  EXPECT_TRUE(terminal.expect("12\r\n"));
 }
 
 TEST_F(ChatOnTerminal, DoesWithoutAHistoryThatCannotBeWritten) {
   std::ofstream(state_) << "a file where a folder should be";
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("/stats\r");
   ASSERT_TRUE(terminal.expect("turns:"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send(kCtrlD);
   EXPECT_EQ(terminal.wait(), 0);
 }
 
 TEST_F(ChatOnTerminal, EditsOnATerminalThatChangesItsSize) {
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   terminal.send("What is 7");
   ASSERT_TRUE(terminal.expect("7"));
   terminal.resize(10, 20);
   terminal.send(" plus 5?\r");
-  EXPECT_TRUE(terminal.expect("\n12\r\n"));
+  EXPECT_TRUE(terminal.expect("12\r\n"));
 }
 
 TEST_F(ChatOnTerminal, EditsUtf8) {
   PseudoTerminal terminal = start();
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   // Typed wrong, then taken back: one key press a character.
   terminal.send("Grüß世\x7f\x7fße.\r");
   ASSERT_TRUE(terminal.expect("\x1b[?2004l"));
-  ASSERT_TRUE(terminal.expect("> "));
+  ASSERT_TRUE(terminal.expect_prompt());
   const std::string file = (scratch_folder() / "utf8.json").string();
   terminal.send("/save " + file + "\r");
   ASSERT_TRUE(terminal.expect("saved"));

@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -82,6 +83,19 @@ class PseudoTerminal {
     }
   }
 
+  /// Waits for a prompt, and until the program reads keys, not lines (it prompts a moment before).
+  testing::AssertionResult expect_prompt(std::string_view prompt = "> ") {
+    testing::AssertionResult prompted = expect(prompt);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (prompted && reads_lines()) {
+      if (std::chrono::steady_clock::now() >= deadline) {
+        return testing::AssertionFailure() << "the terminal stays in canonical mode";
+      }
+      usleep(1000);
+    }
+    return prompted;
+  }
+
   void resize(unsigned short rows, unsigned short columns) const {
     winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     if (ioctl(fd_, TIOCSWINSZ, &size) != 0) throw std::runtime_error("cannot resize");
@@ -103,7 +117,13 @@ class PseudoTerminal {
   [[nodiscard]] const std::string& output() const { return output_; }
 
  private:
-  static constexpr std::chrono::seconds kPatience{120};  // for a slow machine with much else to do
+  static constexpr std::chrono::seconds kPatience{60};  // for a slow machine with much else to do
+
+  [[nodiscard]] bool reads_lines() const {
+    termios modes = {};
+    if (tcgetattr(fd_, &modes) != 0) throw std::runtime_error("no modes of the pseudo-terminal");
+    return (modes.c_lflag & ICANON) != 0;
+  }
 
   // False at the end of the output, or at the deadline.
   bool read_more(std::chrono::steady_clock::time_point deadline) {
