@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# Completion of faststream-run, faststream-convert and faststream-bench for Bash 4 and later.
+# tests/cli/documentation_test.cpp compares the words here with those that the programs know.
+
+# _faststream_words WORDS TYPED: offers those of WORDS that begin with TYPED.
+_faststream_words() {
+  mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
+}
+
+# _faststream_files: leaves the word to Readline's completion of file names.
+_faststream_files() {
+  compopt -o default
+}
+
+# _faststream_options PROGRAM: prints its options.
+_faststream_options() {
+  case $1 in
+    faststream-run)
+      echo "-h --help --version -m --model
+        -p --prompt -f --file --tokenize
+        --perplexity --against
+        -n --tokens --temp --top-k --top-p --min-p --repetition-penalty --presence-penalty
+        --frequency-penalty --logit-bias --stop --seed --ignore-eos
+        --device -t --threads -c --context --slots --kv-tokens --chunk
+        --echo --stats
+        --batch -o --output --resume --unordered --strict --logprobs
+        --chat --system --session --chat-template"
+      ;;
+    faststream-convert)
+      echo "-h --help --version -o --output --dtype --keep-output --tokenizer --force -q --quiet
+        -t --threads --show --verify"
+      ;;
+    faststream-bench)
+      echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
+        --sequences --generate --repeat"
+      ;;
+  esac
+}
+
+# _faststream_value OPTION TYPED: offers values of OPTION; fails if it has none.
+_faststream_value() {
+  case $1 in
+    --device) _faststream_words "auto cpu cuda" "$2" ;;
+    --dtype) _faststream_words "f32 f16 bf16 int8" "$2" ;;
+    --shape)
+      _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3.2-1b llama-3.2-3b llama-1.1b
+        llama-tiny" "$2"
+      ;;
+    --chat-template) # a name, or a file where no name begins like that
+      _faststream_words "plain llama-2 llama-3 llama-3.1 chatml qwen-2 qwen-2.5 mistral mistral-v3
+        mistral-tekken gemma phi-3 zephyr" "$2"
+      _faststream_files
+      ;;
+    -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
+      --tokenizer | --show | --verify)
+      _faststream_files
+      ;;
+    -p | --prompt | -n | --tokens | --temp | --top-k | --top-p | --min-p | --repetition-penalty | \
+      --presence-penalty | --frequency-penalty | --logit-bias | --stop | --seed | -t | --threads | \
+      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --sequences | \
+      --generate | --repeat) ;; # a number or a text
+    *) return 1 ;;
+  esac
+}
+
+# Bash calls it with the program's name and sets COMP_WORDS and COMP_CWORD.
+_faststream() {
+  local program=${1##*/} word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+  COMPREPLY=()
+  # Bash splits words at "=" and ":", so --device=cuda:1 is five words.
+  if [[ $before == : || $word == : ]]; then return; fi
+  if [[ $word == = ]]; then
+    word=
+  elif [[ $before == = ]]; then
+    before=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  if _faststream_value "$before" "$word"; then return; fi
+  if [[ $word == -* || $program != faststream-convert ]]; then
+    _faststream_words "$(_faststream_options "$program")" "$word"
+  else
+    _faststream_files # the checkpoint
+  fi
+}
+
+complete -F _faststream faststream-run faststream-convert faststream-bench
