@@ -70,9 +70,12 @@ _faststream() {
   # Bash splits words at "=" and ":", so --device=cuda:1 is five words.
   if [[ $before == : || $word == : ]]; then return; fi
   if [[ $word == = ]]; then
-    word=
-  elif [[ $before == = ]]; then
-    before=${COMP_WORDS[COMP_CWORD - 2]}
+    _faststream_value "$before" ""
+    return
+  fi
+  if [[ $before == = ]]; then
+    _faststream_value "${COMP_WORDS[COMP_CWORD - 2]}" "$word"
+    return
   fi
   if _faststream_value "$before" "$word"; then return; fi
   if [[ $word == -* || $program != faststream-convert ]]; then

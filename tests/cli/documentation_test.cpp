@@ -1,0 +1,316 @@
+// The man pages and the shell completion say what the programs' own help says.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cli/chat_settings.h"
+#include "cli/run_program.h"
+#include "cli/stories.h"
+#include "engine/random_model.h"
+#include "text/chat_template.h"
+
+namespace faststream {
+namespace {
+
+using Words = std::set<std::string>;
+
+constexpr std::array<const char*, 3> kPrograms = {"faststream-run", "faststream-convert",
+                                                  "faststream-bench"};
+
+std::filesystem::path source_folder() {
+  const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
+  if (tests == nullptr) throw std::runtime_error("FASTSTREAM_TEST_DATA is not set");
+  return std::filesystem::absolute(tests).lexically_normal() / "..";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Everything in `text` that is `group` of a match of `pattern`.
+Words matches(const std::string& text, const std::string& pattern, size_t group) {
+  const std::regex regex(pattern);
+  Words words;
+  for (std::sregex_iterator match(text.begin(), text.end(), regex), end; match != end; ++match) {
+    words.insert(match->str(group));
+  }
+  return words;
+}
+
+// "-m, --model FILE" names -m and --model.
+Words option_names(const std::string& heading) {
+  return matches(heading, "(^|[ ,])(--?[a-zA-Z][a-z0-9-]*)", 2);
+}
+
+// An option of --help by one of its names, long where it has one.
+struct HelpOption {
+  std::string name;
+  std::string default_value;  // as --help shows it, or empty
+};
+
+std::string help_of(const std::string& program) {
+  const ProgramResult result = run_program({program, "--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  return result.out;
+}
+
+// Lines such as "  -t,--threads N              CPU threads [all]".
+std::vector<std::string> help_headings(const std::string& program) {
+  std::vector<std::string> headings;
+  for (const std::string& line : lines_of(help_of(program))) {
+    if (line.starts_with("  -")) headings.push_back(line.substr(2));
+  }
+  return headings;
+}
+
+Words help_names(const std::string& program) {
+  Words names;
+  for (const std::string& heading : help_headings(program)) {
+    names.merge(option_names(heading.substr(0, heading.find(' '))));
+  }
+  return names;
+}
+
+// Options that have a default there: "--temp FLOAT=0.8", "--prompt INT=[256] ...".
+std::vector<HelpOption> help_defaults(const std::string& program) {
+  const std::regex pattern(R"(^(?:-\w,)?(--[a-z0-9-]+) [^ =]+=\[?([a-z0-9.]+)\]?( |$))");
+  std::vector<HelpOption> options;
+  for (const std::string& heading : help_headings(program)) {
+    std::smatch match;
+    if (std::regex_search(heading, match, pattern)) options.push_back({match[1], match[2]});
+  }
+  return options;
+}
+
+// A man page without font changes and with plain dashes, by lines.
+std::vector<std::string> man_page(const std::string& program) {
+  std::string text = read_file(source_folder() / "docs/man" / (program + ".1"));
+  text = std::regex_replace(text, std::regex(R"(\\f[BIR])"), "");
+  return lines_of(std::regex_replace(text, std::regex(R"(\\-)"), "-"));
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+// What the section OPTIONS says about each option, on one line and without macros.
+std::map<std::string, std::string> man_options(const std::string& program) {
+  const std::regex macro(R"(^\.[A-Z]+ ?)");
+  std::map<std::string, std::string> descriptions;
+  Words described;
+  bool in_options = false;
+  std::string before;
+  for (const std::string& line : man_page(program)) {
+    if (line.starts_with(".SH")) in_options = line == ".SH OPTIONS";
+    if (!in_options) continue;
+    if (before == ".TP" && line.starts_with("-")) {
+      described = option_names(line);
+      for (const std::string& name : described) {
+        EXPECT_FALSE(descriptions.contains(name)) << name << " is described twice";
+        descriptions[name] = "";
+      }
+    } else {
+      for (const std::string& name : described) {
+        descriptions[name] += std::regex_replace(line, macro, "") + " ";
+      }
+    }
+    before = line;
+  }
+  return descriptions;
+}
+
+std::string quoted(const std::string& text) {
+  return "'" + std::regex_replace(text, std::regex("'"), "'\\''") + "'";
+}
+
+// Runs a script in a Bash without anybody's settings; returns what it prints, errors too.
+std::vector<std::string> run_bash(const std::string& script) {
+  const auto path = scratch_folder() / "script.bash";
+  std::ofstream(path) << script;
+  const std::string command = "env -u BASH_ENV bash " + quoted(path.string()) + " 2>&1";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(popen(command.c_str(), "r"),
+                                                               &pclose);
+  if (!output) throw std::runtime_error("cannot start bash");
+  std::string text;
+  char block[4096];
+  size_t count = 0;
+  while ((count = std::fread(block, 1, sizeof block, output.get())) > 0) text.append(block, count);
+  return lines_of(text);
+}
+
+const std::string kFiles = "(files)";  // stands for Readline's completion of file names
+
+// What the completion offers for the last word of a command line; the words as Bash splits them.
+Words completions(const std::vector<std::string>& words) {
+  std::string script = "set -u\nsource " +
+                       quoted((source_folder() / "scripts/completion/faststream.bash").string()) +
+                       "\ncompopt() { echo " + quoted(kFiles) +
+                       "; }  # Bash's own works only while it completes\n"
+                       "COMP_WORDS=(";
+  for (const std::string& word : words) script += quoted(word) + " ";
+  script += ")\nCOMP_CWORD=" + std::to_string(words.size() - 1) + "\nCOMPREPLY=()\n";
+  script += "[[ $(complete -p " + words.front() + ") =~ -F\\ ([^ ]+) ]] || exit 1\n";
+  script += "\"${BASH_REMATCH[1]}\" " + words.front() + " " + quoted(words.back()) + " " +
+            quoted(words.at(words.size() - 2)) + "\n";
+  script += "for word in \"${COMPREPLY[@]}\"; do printf '%s\\n' \"$word\"; done\n";
+  const std::vector<std::string> offered = run_bash(script);
+  Words unique(offered.begin(), offered.end());
+  EXPECT_EQ(unique.size(), offered.size()) << "a word is offered twice";
+  return unique;
+}
+
+// The words that only one of two sets has, as a test shows them; empty for equal sets.
+std::string difference(const Words& ours, const Words& theirs) {
+  std::string text;
+  for (const std::string& word : ours) {
+    if (!theirs.contains(word)) text += "only in the first: " + word + "\n";
+  }
+  for (const std::string& word : theirs) {
+    if (!ours.contains(word)) text += "only in the second: " + word + "\n";
+  }
+  return text;
+}
+
+template <typename Names>
+Words as_words(const Names& names) {
+  return Words(names.begin(), names.end());
+}
+
+Words with_files(Words words) {
+  words.insert(kFiles);
+  return words;
+}
+
+const Words kDtypes = {"f32", "f16", "bf16", "int8"};
+
+TEST(Documentation, ManPagesDescribeTheOptionsOfTheHelp) {
+  for (const std::string program : kPrograms) {
+    SCOPED_TRACE(program);
+    Words described;
+    for (const auto& [name, description] : man_options(program)) described.insert(name);
+    EXPECT_EQ(difference(described, help_names(program)), "");
+  }
+}
+
+TEST(Documentation, ManPagesMentionNoOtherOptions) {
+  for (const std::string program : kPrograms) {
+    SCOPED_TRACE(program);
+    const Words known = help_names(program);
+    for (const std::string& name :
+         matches(joined(man_page(program)), "(^|[^a-zA-Z0-9-])(--[a-z][a-z0-9-]*)", 2)) {
+      EXPECT_TRUE(known.contains(name)) << name;
+    }
+  }
+}
+
+TEST(Documentation, ManPagesHaveTheDefaultsOfTheHelp) {
+  for (const std::string program : kPrograms) {
+    SCOPED_TRACE(program);
+    const std::map<std::string, std::string> described = man_options(program);
+    for (const HelpOption& option : help_defaults(program)) {
+      const std::string& text = described.at(option.name);
+      const bool found = text.find("Default: " + option.default_value + ". ") != text.npos ||
+                         text.find("Default: " + option.default_value + " . ") != text.npos;
+      EXPECT_TRUE(found) << option.name << " is " << option.default_value << " by default; "
+                         << text;
+    }
+  }
+  EXPECT_GE(help_defaults("faststream-run").size(), 8U);
+  EXPECT_GE(help_defaults("faststream-bench").size(), 6U);
+}
+
+TEST(Documentation, ManPagesNameAllValues) {
+  const auto has_words = [](const std::string& program, const std::string& option,
+                            const Words& values) {
+    const std::string text = man_options(program).at(option);
+    const Words found = matches(text, "[a-z0-9]([a-z0-9.-]*[a-z0-9])?", 0);
+    for (const std::string& value : values) {
+      EXPECT_TRUE(found.contains(value)) << program << " " << option << " " << value;
+    }
+  };
+  has_words("faststream-run", "--chat-template", as_words(ChatTemplate::names()));
+  has_words("faststream-bench", "--shape", as_words(shape_names()));
+  has_words("faststream-bench", "--dtype", kDtypes);
+  has_words("faststream-convert", "--dtype", kDtypes);
+
+  const std::string page = joined(man_page("faststream-run"));
+  for (const SettingName& setting : setting_names()) {
+    const std::string name(setting.name);
+    EXPECT_TRUE(std::regex_search(page, std::regex("\n\\.BR? " + name + "[ \n]"))) << name;
+  }
+}
+
+TEST(Documentation, ManPageOfTheRunnerDescribesTheCommandsOfTheChat) {
+  if (stories_folder().empty()) GTEST_SKIP() << "no stories260K";
+  const ProgramResult help = run_program(
+      {"faststream-run", "-m", stories_model(), "--chat", "--chat-template", "plain"}, "/help\n");
+  ASSERT_EQ(help.exit_code, 0) << help.err;
+  const Words commands = matches("\n" + help.err, "\n(/[a-z]+)", 1);
+  EXPECT_TRUE(commands.contains("/quit")) << help.err;
+  EXPECT_EQ(matches(joined(man_page("faststream-run")), "\n\\.TP\n(/[a-z]+)", 1), commands);
+}
+
+TEST(Documentation, CompletionOffersTheOptionsOfTheHelp) {
+  for (const std::string program : kPrograms) {
+    SCOPED_TRACE(program);
+    EXPECT_EQ(difference(completions({program, "-"}), help_names(program)), "");
+  }
+}
+
+TEST(Documentation, CompletionOffersOptionsThatBeginAsTyped) {
+  EXPECT_EQ(completions({"faststream-run", "--ch"}),
+            (Words{"--chat", "--chat-template", "--chunk"}));
+  EXPECT_EQ(completions({"faststream-run", "-m", "a.bin", "--temp"}), (Words{"--temp"}));
+  EXPECT_EQ(completions({"faststream-bench", "--se"}), (Words{"--sequences"}));
+  EXPECT_EQ(completions({"faststream-convert", "--keep"}), (Words{"--keep-output"}));
+  EXPECT_EQ(completions({"faststream-run", "--nothing"}), Words{});
+  EXPECT_EQ(difference(completions({"faststream-run", ""}), help_names("faststream-run")), "");
+}
+
+TEST(Documentation, CompletionOffersTheValuesOfAnOption) {
+  EXPECT_EQ(completions({"faststream-run", "--device", ""}), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(completions({"faststream-bench", "--device", "c"}), (Words{"cpu", "cuda"}));
+  EXPECT_EQ(completions({"faststream-convert", "--dtype", ""}), kDtypes);
+  EXPECT_EQ(completions({"faststream-bench", "--dtype", ""}), kDtypes);
+  EXPECT_EQ(completions({"faststream-bench", "--shape", ""}), as_words(shape_names()));
+  EXPECT_EQ(completions({"faststream-run", "--chat-template", ""}),
+            with_files(as_words(ChatTemplate::names())));
+  EXPECT_EQ(completions({"faststream-run", "--seed", ""}), Words{});
+}
+
+TEST(Documentation, CompletionUnderstandsEqualsSignsAndColons) {
+  EXPECT_EQ(completions({"faststream-run", "--device", "=", "cp"}), (Words{"cpu"}));
+  EXPECT_EQ(completions({"faststream-run", "--device", "="}), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(completions({"faststream-run", "--device", "cuda", ":", ""}), Words{});
+  EXPECT_EQ(completions({"faststream-run", "--logit-bias", "29", "=", "-"}), Words{});
+  EXPECT_EQ(completions({"faststream-run", "--model", "=", "a"}), (Words{kFiles}));
+}
+
+TEST(Documentation, CompletionOffersFilesElsewhere) {
+  EXPECT_EQ(completions({"faststream-run", "-m", ""}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-run", "--batch", "-"}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-bench", "--model", "a"}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-convert", ""}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-convert", "--force", "a"}), (Words{kFiles}));
+}
+
+}  // namespace
+}  // namespace faststream
