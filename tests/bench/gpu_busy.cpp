@@ -3,11 +3,13 @@
 //   CUDA_INJECTION64_PATH=build/release/tests/libgpu-busy.so faststream-run ...
 //
 // At the program's end it prints to stderr the time from the first to the last piece of GPU work
-// (kernels, copies, fills) and the share of it in which at least one was running. CUPTI's activity
-// records, "CUPTI Activity API" in the CUDA documentation.
+// (kernels, copies, fills), the share of it in which at least one was running, and how long the
+// pauses between them were. CUPTI's activity records, "CUPTI Activity API" in the CUDA
+// documentation.
 #include <cupti.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -62,6 +64,13 @@ void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, s
   std::free(buffer);
 }
 
+// Pauses shorter than a number of microseconds, and not shorter than the number before.
+struct Pauses {
+  double shorter_than;
+  size_t n = 0;
+  uint64_t ns = 0;
+};
+
 void report() {
   cuptiActivityFlushAll(1);
   Record& all = record();
@@ -70,8 +79,17 @@ void report() {
   std::sort(all.spans.begin(), all.spans.end());
   uint64_t busy = 0;
   uint64_t end = all.spans.front().first;
+  std::array<Pauses, 6> pauses = {{{2}, {5}, {20}, {100}, {500}, {1e12}}};
   for (const auto& [first, last] : all.spans) {
     busy += last > end ? last - std::max(first, end) : 0;
+    if (first > end) {
+      const uint64_t ns = first - end;
+      const auto kind = std::find_if(pauses.begin(), pauses.end(), [ns](const Pauses& p) {
+        return static_cast<double>(ns) < 1000 * p.shorter_than;
+      });
+      ++kind->n;
+      kind->ns += ns;
+    }
     end = std::max(end, last);
   }
   const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
@@ -80,6 +98,10 @@ void report() {
                seconds(busy), seconds(all_time),
                100 * static_cast<double>(busy) / static_cast<double>(all_time), all.spans.size(),
                all.dropped);
+  for (const Pauses& kind : pauses) {
+    std::fprintf(stderr, "  pauses under %5.0g us: %9zu, %8.3f s\n", kind.shorter_than, kind.n,
+                 seconds(kind.ns));
+  }
 }
 
 }  // namespace
