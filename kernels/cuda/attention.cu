@@ -30,7 +30,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
   arguments.max_pages = batch.max_pages;
 
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
-  if (may_decode) attention_decode(arguments, batch, n_multiprocessors_, scratch_, stream);
+  if (may_decode) attention_decode(arguments, batch, scratch_, stream);
   if (batch.max_query_len > 1 && !attention_prefill_mma(arguments, batch, stream)) {
     attention_prefill(arguments, batch, stream);
   }

@@ -30,7 +30,7 @@ struct AttentionArguments {
 /// Attention of the sequences that have exactly one query; others are left alone. `scratch` holds
 /// partial results when the cache is split among blocks.
 void attention_decode(const AttentionArguments& arguments, const BatchView& batch,
-                      int n_multiprocessors, DeviceBuffer& scratch, cudaStream_t stream);
+                      DeviceBuffer& scratch, cudaStream_t stream);
 
 /// Attention of the sequences that have more than one query; others are left alone.
 void attention_prefill(const AttentionArguments& arguments, const BatchView& batch,

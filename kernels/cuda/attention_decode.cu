@@ -3,7 +3,8 @@
 //
 // A token's key is read by a power of two of lanes, 16 bytes each, so a warp takes 32 / lanes
 // tokens at a time, four times before the first use. Every such slot keeps its own running maximum,
-// sum and accumulator; slots, warps and splits are merged at the end only.
+// sum and accumulator; slots, warps and splits are merged at the end only. How a cache is split
+// depends on its own length alone, so a result does not depend on the other sequences of a batch.
 //
 // Bytes: 2 kv_len n_kv_heads head_dim elements. Llama-2-7B at 2048 tokens, bf16: 33.6 MB a layer,
 // 10.8 us at 3.10 TB/s predicted.
@@ -21,16 +22,21 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kUnroll = 4;
 constexpr int kMinSplitTokens = 128;
-constexpr int kMaxSplits = 64;
+constexpr int kMaxSplits = 32;       // of one cache
 constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is no NaN
 
 struct Split {
-  int tokens = 0;             // of each split, a multiple of kPageTokens
-  int count = 1;              // splits of the longest sequence
+  int count = 1;              // a bound of the splits of every sequence
   int lanes = 0;              // that read one token
   int head_tiles = 1;         // blocks that share a KV head's query heads
   float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
 };
+
+// Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.
+__device__ int split_tokens(int kv_len) {
+  const int pages = (kv_len + kPageTokens - 1) / kPageTokens;
+  return max(kMinSplitTokens, (pages + kMaxSplits - 1) / kMaxSplits * kPageTokens);
+}
 
 __device__ int64_t partial_index(const AttentionArguments& a, const Split& split, int sequence,
                                  int head, int part) {
@@ -45,9 +51,10 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
   const int64_t query = a.query_start[sequence];
   if (a.query_start[sequence + 1] - query != 1) return;
   const int kv_len = a.kv_len[sequence];
-  const int first = static_cast<int>(blockIdx.x) * split.tokens;
+  const int tokens = split_tokens(kv_len);
+  const int first = static_cast<int>(blockIdx.x) * tokens;
   if (first >= kv_len) return;
-  const int last = min(first + split.tokens, kv_len);
+  const int last = min(first + tokens, kv_len);
 
   const int dim = a.kv.head_dim;
   const int group = a.n_heads / a.kv.n_kv_heads;
@@ -218,7 +225,9 @@ __global__ void merge_splits_kernel(AttentionArguments a, Split split) {
   const int sequence = static_cast<int>(blockIdx.y);
   const int64_t query = a.query_start[sequence];
   if (a.query_start[sequence + 1] - query != 1) return;
-  const int parts = (a.kv_len[sequence] + split.tokens - 1) / split.tokens;
+  const int kv_len = a.kv_len[sequence];
+  const int tokens = split_tokens(kv_len);
+  const int parts = (kv_len + tokens - 1) / tokens;
   const int dim = a.kv.head_dim;
   const float* partials = split.partials + partial_index(a, split, sequence, head, 0);
   const int step = 2 + dim;
@@ -239,21 +248,15 @@ __global__ void merge_splits_kernel(AttentionArguments a, Split split) {
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>
-void launch(const AttentionArguments& a, const BatchView& batch, int n_multiprocessors,
-            DeviceBuffer& scratch, cudaStream_t stream) {
+void launch(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
+            cudaStream_t stream) {
   const int group = a.n_heads / a.kv.n_kv_heads;
   Split split;
   split.head_tiles = ceil_div(group, kHeads);
   split.lanes = 1;
   while (split.lanes * kVector * kVectors < a.kv.head_dim) split.lanes *= 2;
 
-  // Enough blocks for four on each multiprocessor, but no split so short that merging costs more.
-  const int blocks = batch.n_sequences * a.kv.n_kv_heads * split.head_tiles;
-  const int wanted = std::min(ceil_div(4 * n_multiprocessors, blocks), kMaxSplits);
-  const int most = ceil_div(batch.max_kv_len, kMinSplitTokens);
-  const int pages = ceil_div(batch.max_kv_len, kPageTokens);
-  split.tokens = ceil_div(pages, std::max(1, std::min(wanted, most))) * kPageTokens;
-  split.count = ceil_div(batch.max_kv_len, split.tokens);
+  split.count = std::min(ceil_div(batch.max_kv_len, kMinSplitTokens), kMaxSplits);
   if (split.count > 1) {
     split.partials = reinterpret_cast<float*>(
         scratch.at_least(static_cast<size_t>(batch.n_sequences) * a.n_heads * split.count *
@@ -270,8 +273,8 @@ void launch(const AttentionArguments& a, const BatchView& batch, int n_multiproc
 
 }  // namespace
 
-void attention_decode(const AttentionArguments& a, const BatchView& batch, int n_multiprocessors,
-                      DeviceBuffer& scratch, cudaStream_t stream) {
+void attention_decode(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
+                      cudaStream_t stream) {
   const int group = a.n_heads / a.kv.n_kv_heads;
   with_float_type(a.kv.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -280,7 +283,7 @@ void attention_decode(const AttentionArguments& a, const BatchView& batch, int n
       const auto run = group == 1   ? launch<T, kVector, kVectors, 1>
                        : group == 2 ? launch<T, kVector, kVectors, 2>
                                     : launch<T, kVector, kVectors, 4>;
-      run(a, batch, n_multiprocessors, scratch, stream);
+      run(a, batch, scratch, stream);
     };
     if (a.kv.head_dim % kWide != 0) {
       with_heads.template operator()<2, kMaxHeadDim / 2 / kWarp>();

@@ -49,7 +49,6 @@ CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(
                 ") is too old: compute capability 8.0 or later is needed; use --device cpu.");
   }
   name_ = properties.name;
-  n_multiprocessors_ = properties.multiProcessorCount;
   for (Staging& staging : staging_) staging.copied = make_event();
 }
 

@@ -72,7 +72,6 @@ class CudaBackend final : public Backend {
   };
 
   int device_;
-  int n_multiprocessors_ = 0;
   std::string name_;
   Stream stream_;
   Matmul matmul_;

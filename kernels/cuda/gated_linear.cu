@@ -26,11 +26,11 @@ void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activatio
   if (x.rows == 0) return;
   const cudaStream_t stream = this->stream();
   const Epilogue epilogue{out.data, out.dtype, out.stride, gate_up.scales};
-  if (x.rows <= kMaxFewRows && few_rows_fit(x, gate_up)) {
+  if (few_rows_best(x, gate_up)) {
     few_rows_product(x, gate_up, epilogue, true, scratch_, stream);
     return;
   }
-  if (x.rows > kMaxFewRows && x.dtype != DType::f32 && int8_fits(gate_up) &&
+  if (x.dtype != DType::f32 && int8_fits(gate_up) &&
       int8_product(matmul_, scratch_, x, gate_up, epilogue, true, stream)) {
     return;
   }

@@ -2,10 +2,11 @@
 //
 //   rows <= 16, 16-bit x, same weights or i8   tensor cores, own kernel    weights read once
 //   more rows, i8, sides multiples of 16       int8 x int8, cuBLASLt
+//   more rows, other i8                        the first, 16 rows a time
 //   rows > 8, x and weights of one type        cuBLASLt                    f32 in full float32
 //   else                                       float arithmetic            any type and alignment
 //
-// The first two quantize x by row beside i8 weights: a row's result is the same in both.
+// The first three quantize x by row beside i8 weights: a row's result is the same in all.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear_few_rows.h"
 #include "kernels/cuda/linear_many_rows.h"
@@ -25,11 +26,11 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bia
   const bool add = mode == LinearOutput::add;
   const Epilogue epilogue{out.data, out.dtype, out.stride, weight.scales, bias, add};
 
-  if (x.rows <= kMaxFewRows && few_rows_fit(x, weight)) {
+  if (few_rows_best(x, weight)) {
     few_rows_product(x, weight, epilogue, false, scratch_, stream);
     return;
   }
-  if (x.rows > kMaxFewRows && x.dtype != DType::f32 && int8_fits(weight) &&
+  if (x.dtype != DType::f32 && int8_fits(weight) &&
       int8_product(matmul_, scratch_, x, weight, epilogue, false, stream)) {
     return;
   }

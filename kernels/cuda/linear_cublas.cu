@@ -114,6 +114,11 @@ bool int8_fits(const Weight& weight) {
   return weight.dtype == DType::i8 && weight.rows % 16 == 0 && weight.cols % 16 == 0;
 }
 
+bool few_rows_best(const Matrix& x, const Weight& weight) {
+  const bool few = x.rows <= kMaxFewRows || (weight.dtype == DType::i8 && !int8_fits(weight));
+  return few && few_rows_fit(x, weight);
+}
+
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, cudaStream_t stream) {
   const int64_t width = weight.rows;

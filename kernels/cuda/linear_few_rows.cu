@@ -281,6 +281,19 @@ bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) 
          static_cast<size_t>(stride) * element % bytes == 0;
 }
 
+// At most `count` rows of a product from `first` on. x_element: bytes.
+Product rows_of(const Product& all, size_t x_element, int64_t first, int64_t count) {
+  Product rows = all;
+  rows.x =
+      static_cast<const std::byte*>(all.x) + static_cast<size_t>(first * all.x_stride) * x_element;
+  if (rows.row_scales != nullptr) rows.row_scales += first;
+  rows.rows = static_cast<int>(std::min(count, all.rows - first));
+  const Epilogue& to = all.epilogue;
+  rows.epilogue.out = static_cast<std::byte*>(to.out) +
+                      static_cast<size_t>(first * to.stride) * dtype_size(to.dtype);
+  return rows;
+}
+
 }  // namespace
 
 bool few_rows_fit(const Matrix& x, const Weight& weight) {
@@ -293,10 +306,10 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
 
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, cudaStream_t stream) {
-  Product product{x.data,      x.stride,
-                  nullptr,     static_cast<int>(x.rows),
-                  weight.data, gated ? weight.rows / 2 : weight.rows,
-                  weight.cols, epilogue};
+  Product all{x.data,      x.stride,
+              nullptr,     static_cast<int>(x.rows),
+              weight.data, gated ? weight.rows / 2 : weight.rows,
+              weight.cols, epilogue};
   if (weight.dtype == DType::i8) {
     const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
     std::byte* memory = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
@@ -305,14 +318,19 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
         static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
         reinterpret_cast<__nv_bfloat16*>(memory), scales);
     check_launch("quantizing activations");
-    product.x = memory;
-    product.x_stride = x.cols;
-    product.row_scales = scales;
-    launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
-  } else if (weight.dtype == DType::bf16) {
-    launch_few_rows<__nv_bfloat16, __nv_bfloat16>(product, gated, stream);
-  } else {
-    launch_few_rows<__half, __half>(product, gated, stream);
+    all.x = memory;
+    all.x_stride = x.cols;
+    all.row_scales = scales;
+  }
+  for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
+    const Product product = rows_of(all, dtype_size(x.dtype), first, kMaxFewRows);
+    if (weight.dtype == DType::i8) {
+      launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
+    } else if (weight.dtype == DType::bf16) {
+      launch_few_rows<__nv_bfloat16, __nv_bfloat16>(product, gated, stream);
+    } else {
+      launch_few_rows<__half, __half>(product, gated, stream);
+    }
   }
 }
 
@@ -321,17 +339,10 @@ void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
   constexpr int64_t kRows = 8;
   const size_t x_element = dtype_size(x.dtype);
   const size_t w_element = dtype_size(weight.dtype);
+  const Product all{x.data,      x.stride,    nullptr,     static_cast<int>(x.rows),
+                    weight.data, weight.rows, weight.cols, epilogue};
   for (int64_t first = 0; first < x.rows; first += kRows) {
-    Product product{static_cast<const std::byte*>(x.data) + first * x.stride * x_element,
-                    x.stride,
-                    nullptr,
-                    static_cast<int>(std::min(kRows, x.rows - first)),
-                    weight.data,
-                    weight.rows,
-                    weight.cols,
-                    epilogue};
-    product.epilogue.out = static_cast<std::byte*>(epilogue.out) +
-                           first * epilogue.stride * dtype_size(epilogue.dtype);
+    const Product product = rows_of(all, x_element, first, kRows);
     with_float_type(x.dtype, [&](auto x_zero) {
       with_weight_type(weight.dtype, [&](auto w_zero) {
         using A = decltype(x_zero);

@@ -135,7 +135,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number<int64_t>(1));
 
   app.add_option("--slots", options.engine.slots,
-                 "Sequences that are generated at once [chosen for the device]")
+                 "Sequences that --batch generates at once, up to 1024 [chosen for the device]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(1));
@@ -145,10 +145,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
   app.add_option("--chunk", options.engine.chunk,
-                 "Prompt tokens that a step takes beside running sequences [chosen]")
+                 "Prompt tokens that a step takes beside running sequences, 4 to 2048 [chosen]")
       ->group("Device")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->check(whole_number(4));
 
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
   app.add_flag("--stats", options.stats,

@@ -29,7 +29,8 @@ struct EngineOptions {
   int64_t context = 0;    ///< tokens of prompt and answer; 0: the model's, or what memory allows
   int32_t slots = 0;      ///< sequences that run at once; 0: chosen for the device and its memory
   int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
-  int32_t chunk = 0;      ///< prompt tokens that a step takes beside running sequences; 0: chosen
+  int32_t chunk =
+      0;  ///< prompt tokens that a step takes beside running sequences (4 or more); 0: chosen
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
   /// A built-in chat template's name or a file; empty: the model file's own.
   std::string chat_template = {};

@@ -55,10 +55,11 @@ int64_t choose_kv_tokens(const EngineOptions& options, int64_t context, int32_t 
   return whole_pages(options.kv_tokens);
 }
 
-int32_t choose_size(int32_t asked, int32_t preferred, int32_t most, const std::string& option) {
-  if (asked < 0 || asked > most) {
-    throw UsageError(option + " " + std::to_string(asked) + ": give 1 to " + std::to_string(most) +
-                     ", or leave it out");
+int32_t choose_size(int32_t asked, int32_t preferred, int32_t least, int32_t most,
+                    const std::string& option) {
+  if (asked != 0 && (asked < least || asked > most)) {
+    throw UsageError(option + " " + std::to_string(asked) + ": give " + std::to_string(least) +
+                     " to " + std::to_string(most) + ", or leave it out");
   }
   return asked == 0 ? preferred : asked;
 }
@@ -95,8 +96,9 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   backend = choose_backend(options.device, options.threads, weights.bytes.size() + kMemoryReserve);
 
   const StepSizes sizes = backend->step_sizes();
-  info.slots = choose_size(options.slots, sizes.sequences, kMaxSlots, "--slots");
-  info.chunk = choose_size(options.chunk, sizes.prompt_tokens, kMaxStepTokens, "--chunk");
+  info.slots = choose_size(options.slots, sizes.sequences, 1, kMaxSlots, "--slots");
+  info.chunk =
+      choose_size(options.chunk, sizes.prompt_tokens, kMinChunk, kMaxStepTokens, "--chunk");
 
   // The KV cache is what remains after weights and activations, none of which is allocated yet.
   const int64_t step_tokens = std::min<int64_t>(kMaxStepTokens, info.slots * config.max_context);

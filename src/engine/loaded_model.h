@@ -15,6 +15,8 @@ namespace faststream {
 
 /// Tokens that are processed at once.
 inline constexpr int32_t kMaxStepTokens = 2048;
+/// The fewest prompt tokens of a step that let every prompt go on (see cut() in scheduler.cpp).
+inline constexpr int32_t kMinChunk = 4;
 /// Sequences that can run at once: each has a token in every step.
 inline constexpr int32_t kMaxSlots = 1024;
 

@@ -34,10 +34,19 @@ int32_t missing_pages(const Generation& generation) {
          static_cast<int32_t>(generation.sequence.pages.size());
 }
 
-// What of a sequence can come from the cache: all but the last token, whose logits are wanted.
+// What of a sequence can come from the cache: the logits of the last token are wanted, and a device
+// may compute a single token in another order than several (see cut()).
 std::span<const int32_t> cacheable(const Entry& entry) {
   const std::vector<int32_t>& tokens = entry.generation->tokens();
-  return std::span(tokens).first(tokens.size() - 1);
+  return std::span(tokens).first(tokens.size() - std::min<size_t>(tokens.size(), 2));
+}
+
+// How many of n_pending prompt tokens a step with room for n_room takes. It cuts off no single
+// token: rounding would then depend on where the sequence's company had the prompt cut.
+int32_t cut(int32_t n_pending, int32_t n_room) {
+  if (n_room >= n_pending) return n_pending;
+  const int32_t n = n_pending - n_room == 1 ? n_room - 1 : n_room;
+  return n > 1 ? n : 0;
 }
 
 }  // namespace
@@ -171,12 +180,13 @@ void Scheduler::plan_prefill() {
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Entry& entry = *running_[i];
     if (in_decode(entry)) continue;
-    const int32_t wanted = std::min(pending(entry), budget);
-    int32_t n = make_room(entry, wanted);
+    const int32_t n_pending = pending(entry);
+    const int32_t wanted = std::min(n_pending, budget);
+    int32_t n = cut(n_pending, make_room(entry, wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
     while (n == 0 && chunks_.empty() && running_.back() != &entry) {
       preempt(*running_.back());
-      n = make_room(entry, wanted);
+      n = cut(n_pending, make_room(entry, wanted));
     }
     if (n == 0) continue;
     budget -= n;
@@ -185,7 +195,7 @@ void Scheduler::plan_prefill() {
     chunks_.push_back(
         {.sequence = &entry.generation->sequence,
          .tokens = std::span(generation.tokens()).subspan(first, static_cast<size_t>(n)),
-         .logits = n == pending(entry) ? Chunk::Logits::last : Chunk::Logits::none});
+         .logits = n == n_pending ? Chunk::Logits::last : Chunk::Logits::none});
     last_step_.push_back(&entry);
   }
 }

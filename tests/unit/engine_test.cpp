@@ -111,9 +111,9 @@ TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
   }
 
   EngineOptions small_chunks = options(16);
-  small_chunks.chunk = 7;
+  small_chunks.chunk = 4;
   Engine in_chunks(engine_model(), small_chunks);
-  EXPECT_EQ(run_together(in_chunks, requests), expected) << "prompts in chunks of 7";
+  EXPECT_EQ(run_together(in_chunks, requests), expected) << "prompts in chunks of 4";
 }
 
 TEST_P(EngineTest, ATextDoesNotDependOnPreemption) {
@@ -447,6 +447,8 @@ TEST(Engine, RefusesLimitsThatMakeNoSense) {
   EXPECT_NE(refused([](EngineOptions& o) { o.slots = 1025; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.slots = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chunk = -1; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.chunk = 3; }), "");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.chunk = 4; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = int64_t{1} << 60; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.context = 64, o.kv_tokens = 32; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chat_template = "/nowhere"; }), "");

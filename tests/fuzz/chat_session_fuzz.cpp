@@ -1,0 +1,42 @@
+// Session files of the chat: whatever the bytes, an Error or a session that survives being written
+// and read again.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/chat_session.h"
+#include "support/error.h"
+
+namespace {
+
+using faststream::Session;
+
+void check(const Session& session, const Session& current) {
+  for (const faststream::Message& message : session.conversation.messages) {
+    for (const int32_t token : message.tokens) {
+      if (token < 0 || token >= current.model.vocab) std::abort();
+    }
+  }
+  const std::string written = session_to_json(session);
+  const Session again = faststream::session_from_json(written, current, "again");
+  if (session_to_json(again) != written) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Session current;
+  current.model = {.name = "model.bin", .fingerprint = "0123456789abcdef", .vocab = 300};
+  std::optional<Session> session;
+  try {
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    session = faststream::session_from_json(text, current, "fuzz");
+  } catch (const faststream::Error&) {  // the only way to say no
+    return 0;
+  }
+  check(*session, current);
+  return 0;
+}
