@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds and tests everything: all tests in release and under the sanitizers, the fuzzers for a
-# minute each, lint, and a program that uses the installed library. The last line counts results.
+# Builds and tests everything: all tests in release and under the address and undefined-behaviour
+# sanitizers, those of threads under ThreadSanitizer, the fuzzers for a minute each, lint, and a
+# program that uses the installed library. The last line counts results.
 #
 #   FASTSTREAM_FUZZ_SECONDS=5 scripts/test.sh     shorter fuzzing
 set -euo pipefail
@@ -93,6 +94,15 @@ check "Corpus of the bundled model" python3 -B demo/test_corpus.py || true
 
 if check "Build, asan" build asan; then
   run_tests asan
+else
+  skipped=$((skipped + 1))
+fi
+
+build_threads() {
+  cmake --preset tsan >/dev/null && cmake --build --preset tsan --target unit-tests
+}
+if check "Build, tsan" build_threads; then
+  check "Tests of threads, tsan" build/tsan/tests/unit-tests --gtest_brief=1 || true
 else
   skipped=$((skipped + 1))
 fi

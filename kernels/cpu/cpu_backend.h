@@ -46,7 +46,7 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType weights) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 16, .prompt_tokens = 128};
+    return {.sequences = 64, .prompt_tokens = 128};
   }
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
