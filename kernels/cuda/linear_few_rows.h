@@ -29,9 +29,9 @@ inline constexpr int64_t kMaxFewRows = 16;
 /// both that start at multiples of 16 bytes.
 bool few_rows_fit(const Matrix& x, const Weight& weight);
 
-/// x [rows, in] · weightᵀ on the tensor cores, kMaxFewRows rows in a pass over the weights. If `gated`, weight is gate_up and the
-/// result is silu(gate) · up with half as many columns. Beside i8 weights, x is quantized as
-/// int8_product() does it, into `scratch`.
+/// x [rows, in] · weightᵀ on the tensor cores, kMaxFewRows rows in a pass over the weights. If
+/// `gated`, weight is gate_up and the result is silu(gate) · up with half as many columns. Beside
+/// i8 weights, x is quantized as int8_product() does it, into `scratch`.
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, cudaStream_t stream);
 

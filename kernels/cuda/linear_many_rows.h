@@ -20,8 +20,8 @@ bool int8_fits(const Weight& weight);
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, cudaStream_t stream);
 
-/// Whether few_rows_product is the best choice: up to kMaxFewRows rows, and any number of them beside
-/// i8 weights that int8_product cannot take.
+/// Whether few_rows_product is the best choice: up to kMaxFewRows rows, and any number of them
+/// beside i8 weights that int8_product cannot take.
 bool few_rows_best(const Matrix& x, const Weight& weight);
 
 /// out [rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:], any types.

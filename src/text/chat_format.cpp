@@ -36,8 +36,8 @@ class ObjectReader {
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const {
     std::string place = path_;
     if (!key.empty()) place += (place.empty() ? "" : ".") + std::string(key);
-    throw Error(std::string(where_) + ": " + (place.empty() ? "the chat template" : in_quotes(place)) +
-                " " + what);
+    throw Error(std::string(where_) + ": " +
+                (place.empty() ? "the chat template" : in_quotes(place)) + " " + what);
   }
 
   const json* find(const char* key) {
