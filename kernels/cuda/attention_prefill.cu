@@ -6,7 +6,7 @@
 // each lane takes every 32nd dimension and the probabilities travel by shuffles.
 #include <cfloat>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -23,26 +23,18 @@ static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 template <typename T>
 __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
   extern __shared__ float shared[];
-  const int sequence = static_cast<int>(blockIdx.z);
-  const int64_t first_query = a.query_start[sequence];
-  const int n_queries = static_cast<int>(a.query_start[sequence + 1] - first_query);
-  // Late tiles see the most tokens: they start first.
-  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
-  if (n_queries < 2 || tile >= n_queries) return;
-  const int first_position = a.kv_len[sequence] - n_queries;
-  const int last_position = first_position + min(tile + kTile, n_queries) - 1;
+  const QueryTile tile = query_tile(a, kTile);
+  if (tile.empty()) return;
 
   const int dim = a.kv.head_dim;
-  const int head = static_cast<int>(blockIdx.y);
-  const int kv_head = head / (a.n_heads / a.kv.n_kv_heads);
   float* q = shared;                       // [kTile, dim]
   float* k = q + kTile * dim;              // [kPageTokens, dim + 1]: lanes read a column
   float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, dim]
   for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
-    const int row = min(tile + i / dim, n_queries - 1);
+    const int row = min(tile.first + i / dim, tile.n_queries - 1);
     q[i] = a.scale_log2 * load_element(a.q.data, a.q.dtype,
-                                       (first_query + row) * a.q.stride +
-                                           static_cast<int64_t>(head) * dim + i % dim);
+                                       (tile.first_query + row) * a.q.stride +
+                                           static_cast<int64_t>(tile.head) * dim + i % dim);
   }
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -53,15 +45,15 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   float sums[kRows][kDims] = {};
   for (float& maximum : maxima) maximum = -FLT_MAX;
 
-  const int32_t* pages = a.page_table + static_cast<int64_t>(sequence) * a.max_pages;
-  for (int base = 0; base <= last_position; base += kPageTokens) {
+  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
+  for (int base = 0; base <= tile.last_position; base += kPageTokens) {
     const int64_t offset =
-        (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + kv_head) *
+        (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + tile.kv_head) *
         kPageTokens * dim;
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
       // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
-      const bool exists = base + i / dim <= last_position;
+      const bool exists = base + i / dim <= tile.last_position;
       k[i + i / dim] = exists ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
       v[i] = exists ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
     }
@@ -75,7 +67,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
     }
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      const int position = first_position + tile + warp * kRows + row;
+      const int position = tile.first_position + tile.first + warp * kRows + row;
       const float score = base + lane <= position ? scores[row] : -INFINITY;
       const float maximum = fmaxf(maxima[row], warp_max(score));
       const float correction = exp2f(maxima[row] - maximum);
@@ -102,15 +94,16 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
-    const int query = tile + warp * kRows + row;
-    if (query >= n_queries) continue;
+    const int query = tile.first + warp * kRows + row;
+    if (query >= tile.n_queries) continue;
 #pragma unroll
     for (int i = 0; i < kDims; ++i) {
       const int d = lane + i * kWarp;
       if (d >= dim) break;
-      store_element(a.out.data, a.out.dtype,
-                    (first_query + query) * a.out.stride + static_cast<int64_t>(head) * dim + d,
-                    sums[row][i] / weights[row]);
+      store_element(
+          a.out.data, a.out.dtype,
+          (tile.first_query + query) * a.out.stride + static_cast<int64_t>(tile.head) * dim + d,
+          sums[row][i] / weights[row]);
     }
   }
 }

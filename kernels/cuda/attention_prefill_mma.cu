@@ -3,7 +3,7 @@
 // block of four warps shares a tile of keys and values in shared memory.
 #include <cfloat>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -45,34 +45,27 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   __shared__ alignas(16) T k[kTokens][kStride];
   __shared__ alignas(16) T v[kTokens][kStride];
 
-  const int sequence = static_cast<int>(blockIdx.z);
-  const int64_t first_query = a.query_start[sequence];
-  const int n_queries = static_cast<int>(a.query_start[sequence + 1] - first_query);
-  // Late tiles see the most tokens: they start first.
-  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
-  if (n_queries < 2 || tile >= n_queries) return;
-  const int first_position = a.kv_len[sequence] - n_queries;
-  const int last_position = first_position + min(tile + kTile, n_queries) - 1;
+  const QueryTile tile = query_tile(a, kTile);
+  if (tile.empty()) return;
 
   const int dim = a.kv.head_dim;
-  const int head = static_cast<int>(blockIdx.y);
-  const int kv_head = head / (a.n_heads / a.kv.n_kv_heads);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = lane / 4;
   const int in_group = lane % 4;
 
   // Queries past the end repeat the last one and are not stored.
-  const int rows[2] = {tile + warp * kWarpRows + group, tile + warp * kWarpRows + group + 8};
+  const int rows[2] = {tile.first + warp * kWarpRows + group,
+                       tile.first + warp * kWarpRows + group + 8};
   uint32_t q[kDim / 16][4];
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int d = step * 16 + 2 * in_group + 8 * (i / 2);
-      const int64_t row = first_query + min(rows[i % 2], n_queries - 1);
-      const T* from =
-          static_cast<const T*>(a.q.data) + row * a.q.stride + static_cast<int64_t>(head) * dim + d;
+      const int64_t row = tile.first_query + min(rows[i % 2], tile.n_queries - 1);
+      const T* from = static_cast<const T*>(a.q.data) + row * a.q.stride +
+                      static_cast<int64_t>(tile.head) * dim + d;
       q[step][i] = d < dim ? *reinterpret_cast<const uint32_t*>(from) : 0U;
     }
   }
@@ -80,9 +73,9 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   float sums[kDimTiles][4] = {};
   float maxima[2] = {-FLT_MAX, -FLT_MAX};
   float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
-  const int32_t* pages = a.page_table + static_cast<int64_t>(sequence) * a.max_pages;
+  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
 
-  for (int base = 0; base <= last_position; base += kTokens) {
+  for (int base = 0; base <= tile.last_position; base += kTokens) {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += kThreads) {
       const int token = i / (kDim / 8);
@@ -90,10 +83,10 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
       uint4 key = make_uint4(0, 0, 0, 0);
       uint4 value = key;
       // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
-      if (base + token <= last_position && d < dim) {
+      if (base + token <= tile.last_position && d < dim) {
         const int64_t page = pages[(base + token) / kPageTokens];
         const int64_t offset =
-            ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + (base + token) % kPageTokens) *
+            ((page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens) *
                 dim +
             d;
         key = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.k) + offset);
@@ -123,7 +116,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = base + n * 8 + 2 * in_group + i % 2;
-        const bool visible = token <= first_position + rows[i / 2];
+        const bool visible = token <= tile.first_position + rows[i / 2];
         scores[n][i] = visible ? scores[n][i] * a.scale_log2 : -INFINITY;
         new_maxima[i / 2] = fmaxf(new_maxima[i / 2], scores[n][i]);
       }
@@ -173,10 +166,10 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   for (int half = 0; half < 2; ++half) {
     weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 1);
     weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 2);
-    if (rows[half] >= n_queries) continue;
+    if (rows[half] >= tile.n_queries) continue;
     const float factor = 1.0F / weights[half];
     const int64_t row =
-        (first_query + rows[half]) * a.out.stride + static_cast<int64_t>(head) * dim;
+        (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * dim;
 #pragma unroll
     for (int n = 0; n < kDimTiles; ++n) {
       const int d = n * 8 + 2 * in_group;

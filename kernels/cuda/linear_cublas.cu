@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/linear_many_rows.h"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -30,7 +31,6 @@ template <typename T>
 __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
                                                                  int64_t n, int8_t* out,
                                                                  float* scales) {
-  __shared__ float warp_maxima[kThreads / kWarp];
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   float largest = 0;
@@ -41,19 +41,11 @@ __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int
     largest = fmaxf(largest, fabsf(value));
     has_nan |= isnan(value) ? 1 : 0;
   }
-  largest = warp_max(largest);
-  if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
-  has_nan = __syncthreads_or(has_nan);
-  for (const float other : warp_maxima) largest = fmaxf(largest, other);
-
-  // No byte can say NaN or infinity: the row's scale does.
-  const float scale = has_nan != 0 ? NAN : largest / 127.0F;
-  const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
-  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  const RowScale scale = row_scale<kThreads>(largest, has_nan);
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale;
 #pragma unroll 4
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    const int quantized = __float2int_rn(to_float(x[c]) * inverse);
-    out[c] = static_cast<int8_t>(max(-127, min(127, quantized)));
+    out[c] = static_cast<int8_t>(scale.quantize(to_float(x[c])));
   }
 }
 

@@ -24,6 +24,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -176,7 +177,6 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
 // multiple of 8.
 __global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
     const __nv_bfloat16* x, int64_t stride, int64_t n, __nv_bfloat16* out, float* scales) {
-  __shared__ float warp_maxima[kQuantizeThreads / kWarp];
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   constexpr int kVector = 8;
@@ -191,23 +191,16 @@ __global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
       has_nan |= isnan(value) ? 1 : 0;
     }
   }
-  largest = warp_max(largest);
-  if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
-  has_nan = __syncthreads_or(has_nan);
-  for (const float other : warp_maxima) largest = fmaxf(largest, other);
-
-  const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
-  if (threadIdx.x == 0) scales[blockIdx.x] = has_nan != 0 ? NAN : largest / 127.0F;
+  const RowScale scale = row_scale<kQuantizeThreads>(largest, has_nan);
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale;
   for (int64_t c = threadIdx.x * kVector; c < n; c += kQuantizeThreads * kVector) {
     float values[kVector];
     load_floats(x + c, values);
     uint32_t packed[kVector / 2];
 #pragma unroll
     for (int i = 0; i < kVector; i += 2) {
-      const int first = max(-127, min(127, __float2int_rn(values[i] * inverse)));
-      const int second = max(-127, min(127, __float2int_rn(values[i + 1] * inverse)));
-      packed[i / 2] =
-          pack_pair<__nv_bfloat16>(static_cast<float>(first), static_cast<float>(second));
+      packed[i / 2] = pack_pair<__nv_bfloat16>(static_cast<float>(scale.quantize(values[i])),
+                                               static_cast<float>(scale.quantize(values[i + 1])));
     }
     *reinterpret_cast<uint4*>(out + c) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
   }

@@ -288,10 +288,15 @@ size_t Chat::drop_oldest(Conversation& conversation) const {
   const size_t all = conversation.messages.size() / 2;
   const auto is_full = [&](size_t n) { return count(n) + reserve > context; };
   if (!is_full(0)) return 0;
-  const auto choices = std::views::iota(size_t{1}, all + 1);
-  const size_t n = std::min(
-      all,
-      1 + static_cast<size_t>(std::ranges::partition_point(choices, is_full) - choices.begin()));
+  size_t n = 1;
+  for (size_t last = all; n < last;) {
+    const size_t middle = (n + last) / 2;
+    if (is_full(middle)) {
+      n = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
   if (n == all) {  // the reserve is a wish; some room is a must
     if (const int64_t tokens = count(n); tokens >= context) {
       throw Error("the message is too long: with the system prompt it has " +

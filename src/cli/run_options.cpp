@@ -151,6 +151,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number(4));
 
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
+  for (const char* other : {"--file", "--tokenize", "--echo"}) {
+    perplexity->excludes(app.get_option(other));
+  }
   app.add_flag("--stats", options.stats,
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
@@ -158,7 +161,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_chat_options(app, options.chat, options.engine);
 
   app.footer(R"(
-The generated text, and nothing else, goes to standard output.
+Standard output gets the generated text and a newline, or what --batch, --tokenize or --perplexity
+print; everything else goes to standard error.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 Examples:

@@ -203,7 +203,7 @@ void Scheduler::plan_prefill() {
 // Takes pages for the entry's next n_tokens, or as many as there is room for; returns how many.
 int32_t Scheduler::make_room(Entry& entry, int32_t n_tokens) {
   Sequence& sequence = entry.generation->sequence;
-  const auto wanted = static_cast<size_t>(sequence.n_cached + n_tokens);
+  const auto wanted = static_cast<size_t>(sequence.n_cached) + static_cast<size_t>(n_tokens);
   while (sequence.pages.size() * kPageTokens < wanted && cache_.make_room(1)) {
     sequence.pages.push_back(runner_.pages().take());
   }
