@@ -40,7 +40,8 @@ struct ReadLine {
   uint64_t position;
   bool operator==(const ReadLine&) const = default;
 };
-void PrintTo(const ReadLine& line, std::ostream* out) {
+// GoogleTest knows it by this name.
+void PrintTo(const ReadLine& line, std::ostream* out) {  // NOLINT(readability-identifier-naming)
   *out << line.text << ' ' << line.too_long << line.ended << ' ' << line.position;
 }
 

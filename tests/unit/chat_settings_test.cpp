@@ -10,7 +10,7 @@ namespace {
 std::string refusal(std::string_view name, std::string_view value) {
   ChatSettings settings;
   const auto before = settings_to_json(settings);
-  const std::string message = error_of([&] { change_setting(settings, name, value); });
+  std::string message = error_of([&] { change_setting(settings, name, value); });
   EXPECT_EQ(settings_to_json(settings), before);
   return message;
 }

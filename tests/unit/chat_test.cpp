@@ -82,7 +82,7 @@ class ChatTest : public testing::Test {
   }
   std::string refusal(const std::string& line) {
     const std::string before = state();
-    const std::string message = error_of([&] { (void)type(line); });
+    std::string message = error_of([&] { (void)type(line); });
     EXPECT_EQ(state(), before) << line;
     return message;
   }

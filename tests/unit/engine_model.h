@@ -66,8 +66,7 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32) {
     writer.append(source.bytes(source.require(plan.name, plan.dtype, plan.shape)));
   }
   writer.finish();
-  files.paths[dtype] = path;
-  return path;
+  return files.paths[dtype] = path;
 }
 
 }  // namespace faststream

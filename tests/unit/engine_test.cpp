@@ -308,6 +308,7 @@ TEST_P(EngineTest, RunsLargerPrioritiesFirst) {
   request.prompt = "the";
   request.max_tokens = 40;
   request.ignore_eos = true;
+  request.priority = 3;
   // Holds the only slot, in its first token, until all others wait.
   std::promise<void> all_wait;
   engine.submit(request,
