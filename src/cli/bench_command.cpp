@@ -169,11 +169,13 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
       ->check(whole_number(1, 1024));
-  app.add_option("--prompt", options.prompt, "Tokens of the prompts to measure, separated by commas")
+  app.add_option("--prompt", options.prompt,
+                 "Tokens of the prompts to measure, separated by commas")
       ->delimiter(',')
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--sequences", options.sequences, "Numbers of sequences that generate together, separated by commas")
+  app.add_option("--sequences", options.sequences,
+                 "Numbers of sequences that generate together, separated by commas")
       ->delimiter(',')
       ->check(whole_number(1, 4096))
       ->capture_default_str();
