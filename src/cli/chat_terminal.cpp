@@ -126,8 +126,8 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
 
   const char* terminal = std::getenv("TERM");
   marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb";
-  el_set(
-      el, EL_ADDFN, "faststream-paste", "Insert a pasted text",
+  el_wset(  // el_set would copy the texts and never free them
+      el, EL_ADDFN, L"faststream-paste", L"Insert a pasted text",
       +[](EditLine* self, int /*key*/) { return of(self).paste(); });
   el_set(el, EL_BIND, "\\e[200~", "faststream-paste", nullptr);
   el_source(el, nullptr);  // ~/.editrc
