@@ -1,9 +1,11 @@
 // Chat templates against what Transformers makes of the checkpoints' own (make_chat_golden.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "golden/golden_data.h"
 #include "text/chat_template.h"
@@ -19,15 +21,35 @@ const nlohmann::json& golden() {
   return file;
 }
 
-std::string jinja(const std::string& name) {
-  std::ifstream file(golden_root() / "chat_templates" / (name + ".jinja"), std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+// The marks of all built-in formats.
+std::set<std::string> all_marks() {
+  std::ifstream stream(golden_root().parent_path().parent_path() / "src/text/chat_templates.json");
+  std::set<std::string> marks;
+  const nlohmann::json formats = nlohmann::json::parse(stream);
+  for (const auto& format : formats.at("templates")) {
+    for (const auto& rule : format.at("marks")) {
+      for (const auto& [kind, list] : rule.items()) marks.insert(list.begin(), list.end());
+    }
+  }
+  return marks;
+}
+
+// If not: make_chat_golden.py has to look for the new marks in the published templates.
+TEST(ChatTemplateGolden, KnowsAllMarks) {
+  EXPECT_EQ(golden().at("marks").get<std::set<std::string>>(), all_marks());
 }
 
 TEST(ChatTemplateGolden, RecognizesEachPublishedTemplate) {
   for (const auto& entry : golden().at("templates")) {
     const std::string name = entry.at("name");
-    const auto found = ChatTemplate::recognize(jinja(name));
+    std::string text;  // as good as the template: it contains the same marks
+    for (const auto& mark : entry.at("marks")) text += mark.get<std::string>() + "\n\n";
+    for (const std::string& mark : all_marks()) {
+      const auto& marks = entry.at("marks");
+      const bool has = std::find(marks.begin(), marks.end(), mark) != marks.end();
+      ASSERT_EQ(text.find(mark) != std::string::npos, has) << name << ": " << mark;
+    }
+    const auto found = ChatTemplate::recognize(text);
     ASSERT_TRUE(found.has_value()) << name;
     EXPECT_EQ(found->name(), entry.at("format")) << name;
   }

@@ -1,14 +1,17 @@
 """Writes tests/golden/chat_templates.json: what Transformers' apply_chat_template makes of conversations with the
-templates of well-known checkpoints, which are in tests/golden/chat_templates/.
+templates of well-known checkpoints, and which of our marks those templates contain.
 
-    python3 tests/golden/make_chat_golden.py
+    python3 tests/golden/make_chat_golden.py FOLDER
 
-Each template's "texts" are by the number of the conversation. It needs Transformers and Jinja2, but no models. The
-output names the versions of the libraries.
+FOLDER has the chat templates of the checkpoints, NAME.jinja for each name in FORMATS. They are other people's and not
+part of this project, so "marks" stands for a template's own text: to recognize a format, nothing else is looked at. Each
+template's "texts" are by the number of the conversation. It needs Transformers and Jinja2, but no models. The output
+names the versions of the libraries.
 """
 
 import json
 import pathlib
+import sys
 
 import jinja2
 import tokenizers
@@ -74,18 +77,27 @@ def kinds(conversation):
     return found
 
 
+def all_marks():
+    formats = json.loads((HERE.parents[1] / "src" / "text" / "chat_templates.json").read_text())["templates"]
+    rules = [rule for form in formats for rule in form["marks"]]
+    return sorted({mark for rule in rules for mark in rule["all"] + rule.get("none", [])})
+
+
 def main():
+    folder = pathlib.Path(sys.argv[1])
+    marks = all_marks()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()),
                                                      bos_token="<s>", eos_token="</s>")
     talks = list(conversations())
     golden = {
         "made_by": "tests/golden/make_chat_golden.py",
         "versions": {"transformers": transformers.__version__, "jinja2": jinja2.__version__},
+        "marks": marks,
         "conversations": talks,
         "templates": [],
     }
     for name, form in FORMATS.items():
-        template = (HERE / "chat_templates" / f"{name}.jinja").read_text()
+        template = (folder / f"{name}.jinja").read_text()
         texts = {}
         for index, talk in enumerate(talks):
             if kinds(talk) & LEFT_OUT.get(name, set()):
@@ -93,7 +105,8 @@ def main():
             # The date is the fallback of Llama 3.2's template, which else takes today's.
             texts[index] = tokenizer.apply_chat_template(talk, chat_template=template, tokenize=False,
                                                          add_generation_prompt=True, date_string="26 Jul 2024")
-        golden["templates"].append({"name": name, "format": form, "texts": texts})
+        present = [mark for mark in marks if mark in template]
+        golden["templates"].append({"name": name, "format": form, "marks": present, "texts": texts})
     (HERE / "chat_templates.json").write_text(json.dumps(golden, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
