@@ -10,6 +10,11 @@ namespace faststream {
 /// positions.
 inline constexpr int32_t kPageTokens = 32;
 
+/// Pages that hold so many tokens.
+constexpr int32_t pages_for(int64_t tokens) {
+  return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
+}
+
 /// The tokens of any number of sequences packed into one [tokens, hidden] matrix without padding,
 /// some sequences in prefill (several tokens), some in decode (one token). Host memory.
 ///

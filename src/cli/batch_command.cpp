@@ -15,7 +15,6 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -26,6 +25,7 @@
 #include "cli/batch_resume.h"
 #include "cli/batch_window.h"
 #include "support/error.h"
+#include "support/random_seed.h"
 
 namespace faststream {
 namespace {
@@ -38,12 +38,6 @@ size_t window_lines(int32_t slots) {
   return std::clamp<size_t>(32 * static_cast<size_t>(slots), 256, 16384);
 }
 constexpr size_t kWindowBytes = size_t{256} << 20;
-
-// Below 2^53, as seeds of lines are.
-uint64_t random_seed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 11;
-}
 
 // The input, open.
 class Input {

@@ -69,9 +69,7 @@ std::string clean_paste(std::string_view pasted) {
       text += pasted[i];
     }
   }
-  std::string whole = take_utf8(text);
-  for (size_t i = 0; i < text.size(); ++i) whole += kReplacementCharacter;
-  return whole;
+  return valid_utf8(std::move(text));
 }
 
 }  // namespace

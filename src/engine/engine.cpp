@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
 #include "engine/scheduler.h"
+#include "support/random_seed.h"
 #include "text/utf8.h"
 
 namespace faststream {
@@ -31,12 +31,6 @@ constexpr std::chrono::milliseconds kPollInterval(50);
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-// Below 2^53, so that JSON and its readers carry it exactly.
-uint64_t random_seed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) & ((uint64_t{1} << 53) - 1);
 }
 
 struct Job;
@@ -345,10 +339,7 @@ std::vector<int32_t> Engine::tokenize(std::span<const Message> messages) const {
 }
 
 std::string Engine::token_text(int32_t token) const {
-  std::string bytes = impl_->model.tokenizer->token_bytes(token);
-  std::string text = take_utf8(bytes);
-  for (size_t i = 0; i < bytes.size(); ++i) text += kReplacementCharacter;
-  return text;
+  return valid_utf8(impl_->model.tokenizer->token_bytes(token));
 }
 
 bool Engine::can_chat() const { return impl_->chat.has_value(); }

@@ -8,10 +8,6 @@
 namespace faststream {
 namespace {
 
-int32_t pages_for(int64_t tokens) {
-  return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
-}
-
 // Finds tensors of `file` in the copy at `base`, where the range file.weights() is.
 WeightLookup lookup_in(const ModelFile& file, const std::byte* base) {
   return [&file, base](const TensorPlan& plan) {

@@ -14,10 +14,6 @@ constexpr int32_t kWorthWaiting = kPageTokens;
 // Waiting sequences that a step looks at; the others have no chance before these.
 constexpr int32_t kMaxLookahead = 256;
 
-int32_t pages_for(size_t tokens) {
-  return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
-}
-
 // Tokens that are not processed yet: one for a sequence in decode.
 int32_t pending(const Entry& entry) {
   return static_cast<int32_t>(entry.generation->tokens().size()) -
@@ -30,7 +26,7 @@ bool in_decode(const Entry& entry) {
 
 // Pages that the sequence will take for the tokens it has.
 int32_t missing_pages(const Generation& generation) {
-  return pages_for(generation.tokens().size()) -
+  return pages_for(static_cast<int64_t>(generation.tokens().size())) -
          static_cast<int32_t>(generation.sequence.pages.size());
 }
 

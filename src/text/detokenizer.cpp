@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -21,11 +23,6 @@ std::string Detokenizer::push(int32_t id) {
   return take_utf8(pending_);
 }
 
-std::string Detokenizer::finish() {
-  std::string rest;
-  for (size_t i = 0; i < pending_.size(); ++i) rest += kReplacementCharacter;
-  pending_.clear();
-  return rest;
-}
+std::string Detokenizer::finish() { return valid_utf8(std::exchange(pending_, {})); }
 
 }  // namespace faststream

@@ -61,6 +61,12 @@ std::string take_utf8(std::string& pending) {
   return done;
 }
 
+std::string valid_utf8(std::string text) {
+  std::string valid = take_utf8(text);
+  for (size_t i = 0; i < text.size(); ++i) valid += kReplacementCharacter;
+  return valid;
+}
+
 std::string_view strip_left(std::string_view text) {
   const auto starts = [&](std::string_view space) { return text.starts_with(space); };
   for (;;) {

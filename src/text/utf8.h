@@ -19,6 +19,9 @@ bool is_valid_utf8(std::string_view text);
 /// by U+FFFD. What stays is nothing or an incomplete character.
 std::string take_utf8(std::string& pending);
 
+/// All of `text`, each byte that is no part of a valid character replaced by U+FFFD.
+std::string valid_utf8(std::string text);
+
 /// `text` without the whitespace at its start or end: what Unicode calls so, as Python's str.strip
 /// has it. Invalid UTF-8 is none.
 std::string_view strip_left(std::string_view text);
