@@ -8,9 +8,9 @@ namespace faststream {
 
 __device__ inline void finish_product(const Epilogue& epilogue, int64_t row, int64_t column,
                                       float value) {
-  if (epilogue.bias != nullptr) value += epilogue.bias[column];
   const int64_t index = row * epilogue.stride + column;
   if (epilogue.add) value += load_element(epilogue.out, epilogue.dtype, index);
+  if (epilogue.bias != nullptr) value += epilogue.bias[column];
   store_element(epilogue.out, epilogue.dtype, index, value);
 }
 

@@ -23,8 +23,8 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bia
                          LinearOutput mode, const Matrix& out) {
   if (x.rows == 0) return;
   const cudaStream_t stream = this->stream();
-  const bool add = mode == LinearOutput::add;
-  const Epilogue epilogue{out.data, out.dtype, out.stride, weight.scales, bias, add};
+  const Epilogue epilogue{out.data,      out.dtype, out.stride,
+                          weight.scales, bias,      mode == LinearOutput::add};
 
   if (few_rows_best(x, weight)) {
     few_rows_product(x, weight, epilogue, false, scratch_, stream);
@@ -35,7 +35,7 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bia
     return;
   }
   if (x.rows > kMaxFloatRows && x.dtype == weight.dtype &&
-      float_product(matmul_, x, weight, bias, add, out, stream)) {
+      float_product(matmul_, scratch_, x, weight, epilogue, stream)) {
     return;
   }
   any_rows_product(x, weight, epilogue, stream);

@@ -18,13 +18,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxRows = 1024;
 
-__global__ void add_bias_kernel(const float* bias, int64_t n, void* out, DType dtype,
-                                int64_t stride) {
+__global__ void finish_kernel(const float* products, int64_t outputs, Epilogue epilogue) {
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  if (c >= n) return;
-  const int64_t index = row * stride + c;
-  store_element(out, dtype, index, load_element(out, dtype, index) + bias[c]);
+  if (c >= outputs) return;
+  finish_product(epilogue, row, c, products[row * outputs + c]);
 }
 
 template <typename T>
@@ -79,24 +77,45 @@ dim3 elements_grid(int64_t rows, int64_t cols) {
   return {static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(cols, kThreads))};
 }
 
+// The epilogue from row `first` on.
+Epilogue rows_from(const Epilogue& all, int64_t first) {
+  Epilogue rows = all;
+  rows.out = static_cast<std::byte*>(all.out) +
+             static_cast<size_t>(first * all.stride) * dtype_size(all.dtype);
+  return rows;
+}
+
+const std::byte* row_of(const Matrix& x, int64_t row) {
+  return static_cast<const std::byte*>(x.data) +
+         static_cast<size_t>(row * x.stride) * dtype_size(x.dtype);
+}
+
 }  // namespace
 
-bool float_product(Matmul& matmul, const Matrix& x, const Weight& weight, const float* bias,
-                   bool add, const Matrix& out, cudaStream_t stream) {
-  if (out.dtype != DType::f32 && out.dtype != x.dtype) return false;
+bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                   const Epilogue& epilogue, cudaStream_t stream) {
   MatmulShape shape;
   shape.m = weight.rows;
   shape.n = x.rows;
   shape.k = weight.cols;
   shape.x_stride = x.stride;
-  shape.out_stride = out.stride;
   shape.in = x.dtype;
-  shape.out_f32 = out.dtype == DType::f32;
-  shape.add = add;
-  if (!matmul.run(shape, x.data, weight.data, out.data, stream)) return false;
-  if (bias != nullptr) {
-    add_bias_kernel<<<elements_grid(x.rows, out.cols), kThreads, 0, stream>>>(
-        bias, out.cols, out.data, out.dtype, out.stride);
+  if (epilogue.bias == nullptr) {
+    if (epilogue.dtype != DType::f32 && epilogue.dtype != x.dtype) return false;
+    shape.out_stride = epilogue.stride;
+    shape.out_f32 = epilogue.dtype == DType::f32;
+    shape.add = epilogue.add;
+    return matmul.run(shape, x.data, weight.data, epilogue.out, stream);
+  }
+  // The bias is added before the result is rounded, as beside few rows.
+  shape.out_stride = weight.rows;
+  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
+    shape.n = std::min(kMaxRows, x.rows - first);
+    std::byte* memory =
+        scratch.at_least(static_cast<size_t>(shape.n * weight.rows) * sizeof(float));
+    if (!matmul.run(shape, row_of(x, first), weight.data, memory, stream)) return false;
+    finish_kernel<<<elements_grid(shape.n, weight.rows), kThreads, 0, stream>>>(
+        reinterpret_cast<const float*>(memory), weight.rows, rows_from(epilogue, first));
     check_launch("adding a bias");
   }
   return true;
@@ -126,12 +145,10 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
     auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
 
-    const auto* rows_of_x =
-        static_cast<const std::byte*>(x.data) + first * x.stride * dtype_size(x.dtype);
     with_float_type(x.dtype, [&](auto zero) {
       using T = decltype(zero);
       quantize_rows_kernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-          reinterpret_cast<const T*>(rows_of_x), x.stride, x.cols, quantized, row_scales);
+          reinterpret_cast<const T*>(row_of(x, first)), x.stride, x.cols, quantized, row_scales);
     });
     check_launch("quantizing activations");
 
@@ -146,12 +163,9 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     // unless the last piece alone is refused, which no shape of cuBLASLt's rules can cause.
     if (!matmul.run(shape, quantized, weight.data, sums, stream)) return false;
 
-    Epilogue piece = epilogue;
-    piece.out = static_cast<std::byte*>(epilogue.out) +
-                first * epilogue.stride * dtype_size(epilogue.dtype);
     const auto kernel = gated ? scale_sums_kernel<true> : scale_sums_kernel<false>;
     kernel<<<elements_grid(rows, outputs), kThreads, 0, stream>>>(sums, width, row_scales, outputs,
-                                                                  piece);
+                                                                  rows_from(epilogue, first));
     check_launch("scaling a product");
   }
   return true;

@@ -1,6 +1,7 @@
-// Products with few rows: decode. Memory-bound: the weights are read once, at the speed of memory.
+// Products with few rows and i8 weights: decode. Memory-bound: the weights are read once, at the
+// speed of memory. And products of any types, in float arithmetic.
 //
-// 16-bit activations go to the tensor cores even for one row, not for their arithmetic (15/16 of it
+// Activations go to the tensor cores even for one row, not for their arithmetic (15/16 of it
 // is wasted) but because they take the multiplications, the additions across lanes and up to
 // sixteen activation rows off the other units, which an int8 stream already keeps busy with
 // conversions. A block makes 16 outputs, its 8 warps share the inputs, and each lane reads 16 bytes
@@ -49,26 +50,19 @@ struct Product {
 };
 
 // Four consecutive weights as the two registers of a fragment.
-template <typename T>
-__device__ void unpack(const uint4& raw, int quad, const int8_t*, uint32_t& low, uint32_t& high) {
+__device__ void unpack(const uint4& raw, int quad, uint32_t& low, uint32_t& high) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
   int8_to_bf16(words[quad], low, high);
 }
-template <typename T>
-__device__ void unpack(const uint4& raw, int quad, const T*, uint32_t& low, uint32_t& high) {
-  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-  low = words[2 * quad];
-  high = words[2 * quad + 1];
-}
 
-/// T: activations; W: weights; kTiles: tiles of eight activation rows.
-template <typename T, typename W, int kTiles, bool kGated>
+/// x: bf16, weights: i8. kTiles: tiles of eight activation rows.
+template <int kTiles, bool kGated>
 __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   constexpr int kMatrices = kGated ? 2 : 1;
   constexpr int kUnroll = kGated ? 2 : 4;
-  constexpr int kElements = 16 / sizeof(W);            // of a 16-byte load
-  constexpr int kXLoads = kElements * sizeof(T) / 16;  // 16-byte loads of as many activations
-  constexpr int kChunk = 4 * kElements;                // inputs that a warp takes at a time
+  constexpr int kElements = 16;          // of a 16-byte load
+  constexpr int kXLoads = 2;             // 16-byte loads of as many activations
+  constexpr int kChunk = 4 * kElements;  // inputs that a warp takes at a time
   __shared__ float partial[kWarps][kMatrices][kTiles * kTileCols][kTileRows];
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -78,14 +72,14 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   const int64_t first_output = static_cast<int64_t>(blockIdx.x) * kTileRows;
 
   // Outputs past the end read the last row and are not stored.
-  const W* weight[kMatrices][2];
+  const int8_t* weight[kMatrices][2];
 #pragma unroll
   for (int matrix = 0; matrix < kMatrices; ++matrix) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t output = min(first_output + group + 8 * half, p.outputs - 1);
       weight[matrix][half] =
-          static_cast<const W*>(p.weight) + (matrix * p.outputs + output) * p.inputs;
+          static_cast<const int8_t*>(p.weight) + (matrix * p.outputs + output) * p.inputs;
     }
   }
 
@@ -112,7 +106,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const int row = tile * kTileCols + group;
-        const T* from = static_cast<const T*>(p.x) + row * p.x_stride + column;
+        const __nv_bfloat16* from =
+            static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride + column;
 #pragma unroll
         for (int i = 0; i < kXLoads; ++i) {
           x[tile][i] = row < p.rows && column < p.inputs ? reinterpret_cast<const uint4*>(from)[i]
@@ -124,14 +119,14 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
 #pragma unroll
         for (int matrix = 0; matrix < kMatrices; ++matrix) {
           uint32_t a[4];
-          unpack<T>(w[u][matrix][0], quad, static_cast<const W*>(nullptr), a[0], a[2]);
-          unpack<T>(w[u][matrix][1], quad, static_cast<const W*>(nullptr), a[1], a[3]);
+          unpack(w[u][matrix][0], quad, a[0], a[2]);
+          unpack(w[u][matrix][1], quad, a[1], a[3]);
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile) {
             const uint4& pair = x[tile][quad / 2];
             const uint32_t b0 = quad % 2 == 0 ? pair.x : pair.z;
             const uint32_t b1 = quad % 2 == 0 ? pair.y : pair.w;
-            mma_16x8x16<T>(sums[matrix][tile], a, b0, b1);
+            mma_16x8x16<__nv_bfloat16>(sums[matrix][tile], a, b0, b1);
           }
         }
       }
@@ -161,10 +156,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
       for (int from = 0; from < kWarps; ++from) {
         totals[matrix] += partial[from][matrix][row][i % kTileRows];
       }
-      if (p.row_scales != nullptr) totals[matrix] *= p.row_scales[row];
-      if (p.epilogue.scales != nullptr) {
-        totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
-      }
+      totals[matrix] *= p.row_scales[row];
+      totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
     }
     float value = totals[0];
     if constexpr (kGated) value = silu(totals[0]) * totals[1];
@@ -256,16 +249,15 @@ void launch_any_rows(const Product& p, cudaStream_t stream) {
   }
 }
 
-template <typename T, typename W>
 void launch_few_rows(const Product& p, bool gated, cudaStream_t stream) {
   const auto launch = [&](auto kernel) {
     kernel<<<ceil_div(p.outputs, kTileRows), kThreads, 0, stream>>>(p);
     check_launch("multiplying matrices");
   };
   if (p.rows <= kTileCols) {
-    launch(gated ? few_rows_kernel<T, W, 1, true> : few_rows_kernel<T, W, 1, false>);
+    launch(gated ? few_rows_kernel<1, true> : few_rows_kernel<1, false>);
   } else {
-    launch(gated ? few_rows_kernel<T, W, 2, true> : few_rows_kernel<T, W, 2, false>);
+    launch(gated ? few_rows_kernel<2, true> : few_rows_kernel<2, false>);
   }
 }
 
@@ -299,31 +291,23 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
 
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, cudaStream_t stream) {
-  Product all{x.data,      x.stride,
-              nullptr,     static_cast<int>(x.rows),
-              weight.data, gated ? weight.rows / 2 : weight.rows,
-              weight.cols, epilogue};
-  if (weight.dtype == DType::i8) {
-    const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
-    std::byte* memory = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
-    auto* scales = reinterpret_cast<float*>(memory + x_bytes);
-    quantize_few_rows_kernel<<<static_cast<unsigned>(x.rows), kQuantizeThreads, 0, stream>>>(
-        static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
-        reinterpret_cast<__nv_bfloat16*>(memory), scales);
-    check_launch("quantizing activations");
-    all.x = memory;
-    all.x_stride = x.cols;
-    all.row_scales = scales;
+  if (weight.dtype != DType::i8) {
+    in_order_product(x, weight, epilogue, gated, stream);
+    return;
   }
+  const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
+  std::byte* quantized = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
+  auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
+  quantize_few_rows_kernel<<<static_cast<unsigned>(x.rows), kQuantizeThreads, 0, stream>>>(
+      static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
+      reinterpret_cast<__nv_bfloat16*>(quantized), scales);
+  check_launch("quantizing activations");
+  const Product all{quantized,   x.cols,
+                    scales,      static_cast<int>(x.rows),
+                    weight.data, gated ? weight.rows / 2 : weight.rows,
+                    weight.cols, epilogue};
   for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
-    const Product product = rows_of(all, dtype_size(x.dtype), first, kMaxFewRows);
-    if (weight.dtype == DType::i8) {
-      launch_few_rows<__nv_bfloat16, int8_t>(product, gated, stream);
-    } else if (weight.dtype == DType::bf16) {
-      launch_few_rows<__nv_bfloat16, __nv_bfloat16>(product, gated, stream);
-    } else {
-      launch_few_rows<__half, __half>(product, gated, stream);
-    }
+    launch_few_rows(rows_of(all, dtype_size(x.dtype), first, kMaxFewRows), gated, stream);
   }
 }
 

@@ -29,11 +29,16 @@ inline constexpr int64_t kMaxFewRows = 16;
 /// both that start at multiples of 16 bytes.
 bool few_rows_fit(const Matrix& x, const Weight& weight);
 
-/// x [rows, in] · weightᵀ on the tensor cores, kMaxFewRows rows in a pass over the weights. If
-/// `gated`, weight is gate_up and the result is silu(gate) · up with half as many columns. Beside
-/// i8 weights, x is quantized as int8_product() does it, into `scratch`.
+/// x [rows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the result is
+/// silu(gate) · up with half as many columns. Beside i8 weights, x is quantized as int8_product()
+/// does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights; beside others it
+/// has at most kMaxFewRows rows.
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, cudaStream_t stream);
+
+/// The part of few_rows_product for 16-bit weights.
+void in_order_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+                      cudaStream_t stream);
 
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
 /// pass over the weights for each eight rows.

@@ -6,10 +6,10 @@
 
 namespace faststream {
 
-/// out = or += x · weightᵀ + bias for x and weight of the same floating type. Returns false, with
-/// nothing done, when cuBLASLt cannot.
-bool float_product(Matmul& matmul, const Matrix& x, const Weight& weight, const float* bias,
-                   bool add, const Matrix& out, cudaStream_t stream);
+/// x [rows, in] · weightᵀ for x and weight of the same floating type, without scales. Temporaries
+/// are taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
+bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                   const Epilogue& epilogue, cudaStream_t stream);
 
 /// Whether int8_product can run: i8 weights whose sides are multiples of 16.
 bool int8_fits(const Weight& weight);
