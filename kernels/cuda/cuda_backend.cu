@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda/linear_few_rows.h"
 #include "support/progress.h"
 
 namespace faststream {
@@ -49,6 +50,7 @@ CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(
                 ") is too old: compute capability 8.0 or later is needed; use --device cpu.");
   }
   name_ = properties.name;
+  prepare_in_order_products();
   for (Staging& staging : staging_) staging.copied = make_event();
 }
 

@@ -36,6 +36,9 @@ bool few_rows_fit(const Matrix& x, const Weight& weight);
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, cudaStream_t stream);
 
+/// Before the first few_rows_product() on the current device.
+void prepare_in_order_products();
+
 /// The part of few_rows_product for 16-bit weights.
 void in_order_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       cudaStream_t stream);

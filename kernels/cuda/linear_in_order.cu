@@ -7,13 +7,17 @@
 // beside many, so a text does not depend on its company.
 //
 // The price is that warps cannot share the inputs. A warp makes eight outputs alone, and a product
-// of 4,096 outputs has only 512 warps, four on each multiprocessor of an H100. So each keeps 7 kB
-// on the way from memory, in a ring in shared memory that asynchronous copies fill: 28 kB on a
-// multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17.
+// of 4,096 outputs has only 512 warps, four on each multiprocessor of an H100. So each keeps 12 kB
+// and more on the way from memory, in a ring in shared memory that asynchronous copies fill: 48 kB
+// on a multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 and a loaded memory is slower. A
+// warp alone on its scheduler also needs a short loop: it is unrolled over the stages of the ring,
+// which makes offsets constants, and reads a chunk's operands while the one before is multiplied.
 //
 // The weights are the right operand of the instruction, eight outputs wide, and the activations the
 // left one of sixteen rows. A lane holds four consecutive inputs where the instruction has two
 // pairs eight apart, the same for both operands: within an instruction, order does not matter.
+#include <algorithm>
+
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -26,9 +30,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kOutputs = 8;  // of a warp
-constexpr int kChunk = 64;   // inputs that a warp takes at a time: 128 bytes of each weight row
-constexpr int kChunkBytes = kOutputs * kChunk * 2;
-constexpr int kRingBytes = 8 * kChunkBytes;  // of a warp
 
 struct Product {
   const void* x;
@@ -40,33 +41,41 @@ struct Product {
   Epilogue epilogue;
 };
 
-/// Sixteen bytes to shared memory, or as many zeros.
-__device__ void copy_async(uint32_t to, const void* from, bool wanted) {
-  const int bytes = wanted ? 16 : 0;
+/// A warp's ring in shared memory. A stage is a chunk of the inputs: of the weights' rows, then of
+/// kRows rows of x. Four rings are at most 96 kB, which all GPUs from sm_80 on have.
+template <int kRows, bool kGated>
+struct Ring {
+  static constexpr int kMatrices = kGated ? 2 : 1;
+  static constexpr int kChunk = kRows > 8 ? 64 : 128;  // inputs
+  static constexpr int kRowBytes = 2 * kChunk;
+  static constexpr int kMatrixBytes = kOutputs * kRowBytes;
+  static constexpr int kWeightBytes = kMatrices * kMatrixBytes;
+  static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
+  static constexpr int kStages = std::min(16384 / kWeightBytes, 24576 / kStageBytes) / 2 * 2;
+  static constexpr int kBytes = kStages * kStageBytes;
+  static_assert(kStages >= 4, "one is filled, one is read, and others are on the way");
+
+  /// Where 16-byte piece `piece` of a row is in a chunk: lanes that read four rows at a time find
+  /// them in different banks.
+  static __device__ int place(int row, int piece) {
+    return row * kRowBytes + (piece ^ (2 * (row % 4))) * 16;
+  }
+};
+
+/// Sixteen bytes to shared memory, or as many zeros. Weights are read once and pass by the L1
+/// cache; activations are read by all warps.
+__device__ void copy_weights(uint32_t to, const void* from, bool wanted) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(bytes));
+               "r"(wanted ? 16 : 0));
+}
+__device__ void copy_activations(uint32_t to, const void* from, bool wanted) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(wanted ? 16 : 0));
 }
 __device__ void close_copies() { asm volatile("cp.async.commit_group;"); }
 template <int kOpen>
-__device__ void wait_copies() {
+__device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
-}
-
-/// Eight bytes, or zeros. As one instruction: the compiler would wait for a conditional load at
-/// once.
-__device__ uint2 load_or_zero(const void* from, bool wanted) {
-  uint2 value;
-  asm volatile(
-      "{\n"
-      ".reg .pred wanted;\n"
-      "setp.ne.b32 wanted, %3, 0;\n"
-      "mov.b32 %0, 0;\n"
-      "mov.b32 %1, 0;\n"
-      "@wanted ld.global.nc.v2.b32 {%0, %1}, [%2];\n"
-      "}"
-      : "=&r"(value.x), "=&r"(value.y)
-      : "l"(from), "r"(static_cast<int>(wanted)));
-  return value;
 }
 
 __device__ uint2 read_shared(uint32_t from) {
@@ -75,126 +84,149 @@ __device__ uint2 read_shared(uint32_t from) {
   return value;
 }
 
-/// Where 16-byte piece `piece` of a weight row is in a chunk: eight lanes of four rows read
-/// different banks.
-__device__ int place(int row, int piece) {
-  return row * kChunk * 2 + (piece ^ (2 * (row % 4))) * 16;
-}
-
 template <typename T>
 __device__ float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-/// kHalves: eight rows each.
-///
-/// A product of 4,096 outputs leaves a warp alone on its scheduler, so the loop must be short: it
-/// is unrolled over the stages of the ring, which makes offsets constants, and what may be wrong
-/// without harm is not checked. Outputs and rows past the end repeat the last one and are not
-/// stored; chunks past the end are zeros.
-template <typename T, int kHalves, bool kGated>
+/// kRows: of x, 1, 8 or 16. Outputs past the end repeat the last one and rows of x past the end are
+/// what the ring holds; neither is stored. Chunks past the end are zeros.
+template <typename T, int kRows, bool kGated>
 __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
-  constexpr int kMatrices = kGated ? 2 : 1;
-  constexpr int kStages = kRingBytes / kChunkBytes / kMatrices;
-  constexpr int kAhead = 2;  // chunks of activations that are loaded before they are needed
-  constexpr int kSteps = kChunk / 16;
-  __shared__ alignas(128) unsigned char rings[kWarps][kStages][kMatrices][kChunkBytes];
+  using Ring = Ring<kRows, kGated>;
+  constexpr int kMatrices = Ring::kMatrices;
+  constexpr int kStages = Ring::kStages;
+  constexpr int kChunk = Ring::kChunk;
+  constexpr int kSteps = kChunk / 16;         // tensor core instructions
+  constexpr int kHalves = kRows > 8 ? 2 : 1;  // of the instruction's sixteen rows
+  constexpr int kPieces = kChunk / 8;         // 16-byte pieces of a row
+  constexpr int kCopied = kWarp / kPieces;    // rows that a warp copies at a time
+  constexpr int kWeightCopies = kOutputs / kCopied;
+  constexpr int kXCopies = (kRows + kCopied - 1) / kCopied;
+  extern __shared__ __align__(128) unsigned char rings[];
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int group = lane / 4;
-  const int in_group = lane % 4;
   const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kOutputs;
   if (first_output >= p.outputs) return;
 
-  // A lane copies a piece of row lane / 8 and of the row four below.
-  const int piece = lane % 8;
-  const T* weight[kMatrices][2];
+  // What a lane copies: a piece of rows copied_row, copied_row + kCopied, ...
+  const int copied_row = lane / kPieces;
+  const int piece = lane % kPieces;
+  const T* weight[kMatrices][kWeightCopies];
 #pragma unroll
   for (int matrix = 0; matrix < kMatrices; ++matrix) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t output = min(first_output + lane / 8 + 4 * half, p.outputs - 1);
-      weight[matrix][half] =
+    for (int i = 0; i < kWeightCopies; ++i) {
+      const int64_t output = min(first_output + copied_row + kCopied * i, p.outputs - 1);
+      weight[matrix][i] =
           static_cast<const T*>(p.weight) + (matrix * p.outputs + output) * p.inputs + piece * 8;
     }
   }
-  const T* x_rows[kHalves];
+  const T* x_row[kXCopies];
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    x_rows[half] =
-        static_cast<const T*>(p.x) + min(group + 8 * half, p.rows - 1) * p.x_stride + in_group * 4;
+  for (int i = 0; i < kXCopies; ++i) {
+    const int row = min(copied_row + kCopied * i, p.rows - 1);
+    x_row[i] = static_cast<const T*>(p.x) + row * p.x_stride + piece * 8;
   }
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(rings[warp]));
-  const uint32_t copy_to = ring + place(lane / 8, piece);
-  int left = static_cast<int>(p.inputs);  // from the first chunk of the ring on
+  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(rings)) + warp * Ring::kBytes;
+  const auto after = [&](uint32_t stage) {
+    stage += Ring::kStageBytes;
+    return stage == ring + Ring::kBytes ? ring : stage;
+  };
+  int left = static_cast<int>(p.inputs);  // that are not multiplied
 
-  const auto copy_chunk = [&](int ahead) {
+  // `chunk` is counted from the first that is not multiplied.
+  uint32_t copy_to = ring;
+  const auto copy_chunk = [&](int chunk) {
+    const bool wanted = chunk * kChunk + piece * 8 < left;
 #pragma unroll
     for (int matrix = 0; matrix < kMatrices; ++matrix) {
-      const uint32_t to = copy_to + (ahead % kStages * kMatrices + matrix) * kChunkBytes;
-      const bool wanted = ahead * kChunk + piece * 8 < left;
-      copy_async(to, weight[matrix][0] + ahead * kChunk, wanted);
-      copy_async(to + 4 * kChunk * 2, weight[matrix][1] + ahead * kChunk, wanted);
+#pragma unroll
+      for (int i = 0; i < kWeightCopies; ++i) {
+        copy_weights(
+            copy_to + matrix * Ring::kMatrixBytes + Ring::place(copied_row + kCopied * i, piece),
+            weight[matrix][i] + chunk * kChunk, wanted);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kXCopies; ++i) {
+      const int row = copied_row + kCopied * i;
+      if (row >= min(p.rows, kRows)) continue;
+      copy_activations(copy_to + Ring::kWeightBytes + Ring::place(row, piece),
+                       x_row[i] + chunk * kChunk, wanted);
     }
     close_copies();
+    copy_to = after(copy_to);
   };
-  uint2 x[kAhead][kSteps][kHalves];
-  const auto load_x = [&](int ahead) {
-    const bool is_whole = (ahead + 1) * kChunk <= left;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int input = ahead * kChunk + step * 16;
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        x[ahead % kAhead][step][half] =
-            load_or_zero(x_rows[half] + input, is_whole || input + in_group * 4 < left);
-      }
-    }
-  };
-
-#pragma unroll
-  for (int ahead = 0; ahead < kStages - 1; ++ahead) copy_chunk(ahead);
-#pragma unroll
-  for (int ahead = 0; ahead < kAhead; ++ahead) load_x(ahead);
-
-  uint32_t read_from[2];  // of even and odd steps
-#pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    read_from[step] = ring + place(group, 2 * step + in_group / 2) + in_group % 2 * 8;
-  }
-  float sums[kMatrices][4] = {};
-  while (left > 0) {
-#pragma unroll
-    for (int stage = 0; stage < kStages; ++stage) {
-      if (stage * kChunk >= left) break;
-      wait_copies<kStages - 2>();
-      __syncwarp();  // all lanes' copies are there, and all have read the stage that is filled next
-      copy_chunk(stage + kStages - 1);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const uint2(&a)[kHalves] = x[stage % kAhead][step];
-        const uint2 high = kHalves == 2 ? a[kHalves - 1] : make_uint2(0, 0);
-#pragma unroll
-        for (int matrix = 0; matrix < kMatrices; ++matrix) {
-          // Steps two apart differ in bit 2 of the piece, which place() may have turned.
-          const uint2 b = read_shared((read_from[step % 2] ^ (step / 2 * 64)) +
-                                      (stage * kMatrices + matrix) * kChunkBytes);
-          mma_16x8x16<T>(sums[matrix], {a[0].x, high.x, a[0].y, high.y}, b.x, b.y);
-        }
-      }
-      load_x(stage + kAhead);
-    }
-    left -= kStages * kChunk;
+  const auto advance = [&](int chunks) {
+    left -= chunks * kChunk;
 #pragma unroll
     for (auto& rows : weight) {
 #pragma unroll
-      for (const T*& row : rows) row += kStages * kChunk;
+      for (const T*& row : rows) row += chunks * kChunk;
     }
 #pragma unroll
-    for (const T*& row : x_rows) row += kStages * kChunk;
+    for (const T*& row : x_row) row += chunks * kChunk;
+  };
+
+  const int group = lane / 4;
+  const int in_group = lane % 4;
+  uint2 w[2][kMatrices][kSteps];
+  uint2 x[2][kHalves][kSteps];
+  uint32_t read_from = ring;
+  const auto read_chunk = [&](int set) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int in_row = 2 * step + in_group / 2;
+      const int in_piece = in_group % 2 * 8;
+#pragma unroll
+      for (int matrix = 0; matrix < kMatrices; ++matrix) {
+        w[set][matrix][step] = read_shared(read_from + matrix * Ring::kMatrixBytes +
+                                           Ring::place(group, in_row) + in_piece);
+      }
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const int row = kRows == 1 ? 0 : group + 8 * half;
+        x[set][half][step] =
+            read_shared(read_from + Ring::kWeightBytes + Ring::place(row, in_row) + in_piece);
+      }
+    }
+    read_from = after(read_from);
+  };
+
+#pragma unroll 1
+  for (int chunk = 0; chunk < kStages - 1; ++chunk) {
+    copy_chunk(0);
+    advance(1);
   }
-  // (the last copies, of zeros, may still be on their way)
+  advance(1 - kStages);
+  wait_for_copies<kStages - 2>();
+  __syncwarp();
+  read_chunk(0);
+
+  float sums[kMatrices][4] = {};
+  while (left > 0) {
+#pragma unroll
+    for (int set = 0; set < 2; ++set) {
+      if (set * kChunk >= left) break;
+      wait_for_copies<kStages - 3>();
+      __syncwarp();  // all lanes' copies are there, and all have read the stage that is filled next
+      copy_chunk(set + kStages - 1);
+      read_chunk(1 - set);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const uint2 upper = x[set][0][step];
+        const uint2 lower = kHalves == 2 ? x[set][kHalves - 1][step] : make_uint2(0, 0);
+#pragma unroll
+        for (int matrix = 0; matrix < kMatrices; ++matrix) {
+          const uint2 right = w[set][matrix][step];
+          mma_16x8x16<T>(sums[matrix], {upper.x, lower.x, upper.y, lower.y}, right.x, right.y);
+        }
+      }
+    }
+    advance(2);
+  }
 
 #pragma unroll
   for (int i = 0; i < 2 * kHalves; ++i) {
@@ -208,20 +240,60 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   }
 }
 
+template <int kRows, bool kGated>
+constexpr int kBlockBytes = kWarps* Ring<kRows, kGated>::kBytes;
+
+template <typename T, int kRows, bool kGated>
+void allow_memory() {
+  cuda_check(
+      cudaFuncSetAttribute(in_order_kernel<T, kRows, kGated>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockBytes<kRows, kGated>),
+      "reserving shared memory");
+}
+
+template <typename T>
+void allow_memory() {
+  allow_memory<T, 1, false>();
+  allow_memory<T, 1, true>();
+  allow_memory<T, 8, false>();
+  allow_memory<T, 8, true>();
+  allow_memory<T, 16, false>();
+  allow_memory<T, 16, true>();
+}
+
+template <typename T, int kRows, bool kGated>
+void launch(const Product& p, cudaStream_t stream) {
+  in_order_kernel<T, kRows, kGated>
+      <<<ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBlockBytes<kRows, kGated>, stream>>>(p);
+  check_launch("multiplying matrices");
+}
+
+template <typename T, int kRows>
+void launch(const Product& p, bool gated, cudaStream_t stream) {
+  if (gated) {
+    launch<T, kRows, true>(p, stream);
+  } else {
+    launch<T, kRows, false>(p, stream);
+  }
+}
+
 template <typename T>
 void launch(const Product& p, bool gated, cudaStream_t stream) {
-  const auto start = [&](auto kernel) {
-    kernel<<<ceil_div(p.outputs, kWarps * kOutputs), kThreads, 0, stream>>>(p);
-    check_launch("multiplying matrices");
-  };
-  if (p.rows <= 8) {
-    start(gated ? in_order_kernel<T, 1, true> : in_order_kernel<T, 1, false>);
+  if (p.rows == 1) {
+    launch<T, 1>(p, gated, stream);
+  } else if (p.rows <= 8) {
+    launch<T, 8>(p, gated, stream);
   } else {
-    start(gated ? in_order_kernel<T, 2, true> : in_order_kernel<T, 2, false>);
+    launch<T, 16>(p, gated, stream);
   }
 }
 
 }  // namespace
+
+void prepare_in_order_products() {
+  allow_memory<__nv_bfloat16>();
+  allow_memory<__half>();
+}
 
 void in_order_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       cudaStream_t stream) {
