@@ -7,11 +7,11 @@
 // beside many, so a text does not depend on its company.
 //
 // The price is that warps cannot share the inputs. A warp makes eight outputs alone, and a product
-// of 4,096 outputs has only 512 warps, four on each multiprocessor of an H100. So each keeps 12 kB
-// and more on the way from memory, in a ring in shared memory that asynchronous copies fill: 48 kB
-// on a multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 and a loaded memory is slower. A
-// warp alone on its scheduler also needs a short loop: it is unrolled over the stages of the ring,
-// which makes offsets constants, and reads a chunk's operands while the one before is multiplied.
+// of 4,096 outputs has only 512 warps, four on each multiprocessor of an H100. So each keeps 8 kB
+// and more on the way from memory, in a ring in shared memory that asynchronous copies fill: 32 kB
+// on a multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 and a loaded memory is slower.
+// And as a warp may be alone on its scheduler, it takes two chunks a turn: the operands of one are
+// read from the ring while those of the other are multiplied.
 //
 // The weights are the right operand of the instruction, eight outputs wide, and the activations the
 // left one of sixteen rows. A lane holds four consecutive inputs where the instruction has two
@@ -62,11 +62,18 @@ struct Ring {
   }
 };
 
-/// Sixteen bytes to shared memory, or as many zeros. Weights are read once and pass by the L1
-/// cache; activations are read by all warps.
-__device__ void copy_weights(uint32_t to, const void* from, bool wanted) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(wanted ? 16 : 0));
+/// Sixteen bytes to shared memory, or as many zeros. Weights are read once: they pass by the L1
+/// cache and leave the L2 cache first, or the next operation would find its input in neither (1 us
+/// each, 3% of a token). Activations are read by all warps.
+__device__ void copy_weights(uint32_t to, const void* from, bool wanted, uint64_t policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(wanted ? 16 : 0), "l"(policy));
+}
+__device__ uint64_t evict_first_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  return policy;
 }
 __device__ void copy_activations(uint32_t to, const void* from, bool wanted) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -137,6 +144,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   int left = static_cast<int>(p.inputs);  // that are not multiplied
 
   // `chunk` is counted from the first that is not multiplied.
+  const uint64_t policy = evict_first_policy();
   uint32_t copy_to = ring;
   const auto copy_chunk = [&](int chunk) {
     const bool wanted = chunk * kChunk + piece * 8 < left;
@@ -146,7 +154,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
       for (int i = 0; i < kWeightCopies; ++i) {
         copy_weights(
             copy_to + matrix * Ring::kMatrixBytes + Ring::place(copied_row + kCopied * i, piece),
-            weight[matrix][i] + chunk * kChunk, wanted);
+            weight[matrix][i] + chunk * kChunk, wanted, policy);
       }
     }
 #pragma unroll
