@@ -78,12 +78,22 @@ class CpuBackend final : public HostBackend {
     [[nodiscard]] int64_t channels() const { return weight.rows / halves; }
   };
 
-  void multiply(const Product& product);  // product.cpp
-  /// x rounded as tall products with weights of `type` round it; valid until the next call.
-  Matrix round_rows(const Matrix& x, DType type);  // product.cpp
-  void multiply_few_rows(const Product& product);  // product.cpp
-  void multiply_gemm(const Product& product);      // product_gemm.cpp
-  void multiply_tiles(const Product& product);     // product_tiles.cpp
+  /// How few rows are multiplied by weights of a type.
+  struct FewRows {
+    Kernels::Dot kernel = nullptr;
+    int64_t grain = 4;  ///< channels that it takes at least
+    DotTask dot;        ///< the rows, as the kernel wants them
+  };
+
+  void multiply(const Product& product);              // product.cpp
+  [[nodiscard]] bool has_tiles(DType weights) const;  // product.cpp
+  /// x rounded to eight bits by row, in f32; valid until the next call.
+  Matrix round_rows(const Matrix& x);  // product.cpp
+  /// Valid until the next call.
+  FewRows prepare_few_rows(const Matrix& x, const Weight& weight);  // product.cpp
+  void multiply_few_rows(const Product& product);                   // product.cpp
+  void multiply_gemm(const Product& product);                       // product_gemm.cpp
+  void multiply_tiles(const Product& product);                      // product_tiles.cpp
 
   /// Splits [0, count) into pieces of `grain` and runs task(thread, first, last) for runs of them,
   /// balanced dynamically: long runs first, at most `longest` elements.

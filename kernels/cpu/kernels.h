@@ -22,7 +22,8 @@ struct DotTask {
   int64_t x_stride = 0;
   const int16_t* quantized = nullptr;  ///< x for dot_quantized: [rows, quantized_stride]
   int64_t quantized_stride = 0;        ///< `in` rounded up to kQuantizedPadding
-  const float* row_scales = nullptr;   ///< [rows] of `quantized`
+  const void* packed = nullptr;        ///< x for dot_tiles_*, as pack_narrow_tiles_* writes it
+  const float* row_scales = nullptr;   ///< [rows] of `quantized` or `packed` eight-bit x
   int rows = 0;
   float* sums = nullptr;
   int64_t sums_stride = 0;
@@ -30,6 +31,9 @@ struct DotTask {
 
 /// Rows of DotTask::quantized are padded with zeros to a multiple of this.
 inline constexpr int64_t kQuantizedPadding = 32;
+
+/// Rows that dot_tiles_* take at most.
+inline constexpr int kMostDotRows = 32;
 
 /// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
 /// the bias and `out`; a gated product's sums have `channels` gates, then as many ups, in each row,
@@ -120,6 +124,9 @@ struct Kernels {
   Dot dot_bf16;
   Dot dot_i8;         ///< x in f32
   Dot dot_quantized;  ///< i8 weights, x quantized to eight bits
+  /// On AMX tiles, for up to kMostDotRows rows: the same bits as tiles_* for more.
+  Dot dot_tiles_i8;
+  Dot dot_tiles_bf16;
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
   /// The same for dot_quantized, [in, padded with zeros to kQuantizedPadding].
@@ -135,10 +142,14 @@ struct Kernels {
   void (*rotate)(const float* x, const float* cosines, const float* sines, int64_t heads,
                  int64_t head_dim, float* out);
   void (*attention)(const AttentionTask&);
-  /// Packs 16 rows of x [16, in] (fewer: the rest is zero) to tiles: [tiles_k][1024 bytes].
-  void (*pack_tiles_i8)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
+  /// Rounds rows of x to the weights' type and packs them to tiles, for i8 with a scale for each.
+  using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
                         float* row_scales);
-  void (*pack_tiles_bf16)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed);
+  /// Up to kMostDotRows rows, for each group of 16 rows to [tiles_k][16][rows][4 bytes].
+  Pack pack_narrow_tiles_i8;
+  Pack pack_narrow_tiles_bf16;
+  Pack pack_tiles_i8;  ///< 16 rows (fewer: the rest is zero), to [tiles_k][16][16][4 bytes]
+  Pack pack_tiles_bf16;
   /// Copies weights to [tiles_k][2][16 channels][64 bytes].
   void (*gather_tiles)(const TileSource&, void* to);
   void (*tiles_i8)(const TileTask&);

@@ -7,6 +7,8 @@
 // tiles; the same code serves int8 and bfloat16, which differ in the meaning of those bytes alone.
 #include <immintrin.h>
 
+#include <type_traits>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
@@ -38,6 +40,18 @@ inline void multiply_tiles() {
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+/// The same with tile 6 alone.
+template <bool kInt8>
+inline void multiply_left_tiles() {
+  if constexpr (kInt8) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(2, 5, 6);
+  } else {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(2, 5, 6);
   }
 }
 
@@ -170,57 +184,158 @@ inline void store_tile(__m512i (&rows)[16], void* packed) {
   }
 }
 
-void pack_tiles_i8(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
-                   float* row_scales) {
-  const __m512 rounder = _mm512_set1_ps(0x1.8p23F);
-  __m512 inverse[16];
-  for (int64_t r = 0; r < 16; ++r) {
-    __m512 largest = _mm512_setzero_ps();
-    for (int64_t i = 0; r < rows && i < in; i += 16) {
-      largest = _mm512_max_ps(largest, _mm512_abs_ps(load_row(x + r * stride, i, in)));
-    }
-    const float top = _mm512_reduce_max_ps(largest);
-    row_scales[r] = top / 127.0F;
-    inverse[r] = _mm512_set1_ps(top > 0 ? 127.0F / top : 0.0F);
+/// What a row of x is multiplied with to become eight bits, max|x| to 127; `scale` is undone later.
+__m512 inverse_scale(const float* x, int64_t in, float& scale) {
+  __m512 largest = _mm512_setzero_ps();
+  for (int64_t i = 0; i < in; i += 16) {
+    largest = _mm512_max_ps(largest, _mm512_abs_ps(load_row(x, i, in)));
   }
-  for (int64_t k = 0; k * 64 < in; ++k) {
+  const float top = _mm512_reduce_max_ps(largest);
+  scale = top / 127.0F;
+  return _mm512_set1_ps(top > 0 ? 127.0F / top : 0.0F);
+}
+
+/// 64 bytes of a row of x, from byte 64 k on: eight-bit integers, or bf16.
+template <bool kInt8>
+__m512i load_narrow(const float* x, int64_t k, int64_t in, __m512 inverse) {
+  if constexpr (kInt8) {
+    const __m512 rounder = _mm512_set1_ps(0x1.8p23F);
+    __m128i quarter[4];
+    for (int64_t j = 0; j < 4; ++j) {
+      // Fused as the compiler fuses quantize(): the same bytes whatever the number of rows.
+      const __m512 v = load_row(x, k * 64 + j * 16, in);
+      const __m512 rounded = _mm512_sub_ps(_mm512_fmadd_ps(v, inverse, rounder), rounder);
+      quarter[j] = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(rounded));
+    }
+    const __m256i low = _mm256_set_m128i(quarter[1], quarter[0]);
+    const __m256i high = _mm256_set_m128i(quarter[3], quarter[2]);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  } else {
+    const __m512bh v = _mm512_cvtne2ps_pbh(load_row(x, k * 32 + 16, in), load_row(x, k * 32, in));
+    __m512i bytes;
+    __builtin_memcpy(&bytes, &v, sizeof v);
+    return bytes;
+  }
+}
+
+template <bool kInt8>
+constexpr int64_t kTileInputs = kInt8 ? 64 : 32;
+
+template <bool kInt8>
+void pack_tiles(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
+                float* row_scales) {
+  __m512 inverse[16];
+  for (int64_t r = 0; kInt8 && r < 16; ++r) {
+    inverse[r] = inverse_scale(x + r * stride, r < rows ? in : 0, row_scales[r]);
+  }
+  for (int64_t k = 0; k * kTileInputs<kInt8> < in; ++k) {
     __m512i tile[16];
     for (int64_t r = 0; r < 16; ++r) {
-      __m128i quarter[4];
-      for (int64_t j = 0; j < 4; ++j) {
-        const __m512 v =
-            r < rows ? load_row(x + r * stride, k * 64 + j * 16, in) : _mm512_setzero_ps();
-        // Fused as the compiler fuses quantize(): the same bytes whatever the number of rows.
-        const __m512 rounded = _mm512_sub_ps(_mm512_fmadd_ps(v, inverse[r], rounder), rounder);
-        quarter[j] = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(rounded));
-      }
-      const __m256i low = _mm256_set_m128i(quarter[1], quarter[0]);
-      const __m256i high = _mm256_set_m128i(quarter[3], quarter[2]);
-      tile[r] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+      tile[r] =
+          r < rows ? load_narrow<kInt8>(x + r * stride, k, in, inverse[r]) : _mm512_setzero_si512();
     }
     store_tile(tile, static_cast<char*>(packed) + k * kTileBytes);
   }
 }
 
-void pack_tiles_bf16(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed) {
-  for (int64_t k = 0; k * 32 < in; ++k) {
-    __m512i tile[16];
-    for (int64_t r = 0; r < 16; ++r) {
-      tile[r] = _mm512_setzero_si512();
-      if (r >= rows) continue;
-      const __m512bh v = _mm512_cvtne2ps_pbh(load_row(x + r * stride, k * 32 + 16, in),
-                                             load_row(x + r * stride, k * 32, in));
-      __builtin_memcpy(&tile[r], &v, sizeof v);
+template <bool kInt8>
+void pack_narrow_tiles(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
+                       float* row_scales) {
+  auto* quads = static_cast<uint32_t*>(packed);
+  const int64_t tiles_k = (in + kTileInputs<kInt8> - 1) / kTileInputs<kInt8>;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t begin = r / 16 * 16;  // of the group
+    const int64_t width = rows - begin < 16 ? rows - begin : 16;
+    uint32_t* to = quads + begin * tiles_k * 16 + r % 16;
+    __m512 inverse = _mm512_setzero_ps();
+    if (kInt8) inverse = inverse_scale(x + r * stride, in, row_scales[r]);
+    for (int64_t k = 0; k < tiles_k; ++k) {
+      alignas(64) uint32_t row[16];
+      _mm512_store_si512(row, load_narrow<kInt8>(x + r * stride, k, in, inverse));
+      for (int64_t i = 0; i < 16; ++i) to[(k * 16 + i) * width] = row[i];
     }
-    store_tile(tile, static_cast<char*>(packed) + k * kTileBytes);
   }
+}
+
+/// A tile of weights at the end of a row or of the channels, where there is less: zeros beyond.
+void copy_part(const char* from, int64_t channel_bytes, int64_t channels, int64_t bytes, char* to) {
+  __builtin_memset(to, 0, kTileBytes);
+  for (int64_t c = 0; c < channels; ++c) {
+    __builtin_memcpy(to + c * 64, from + c * channel_bytes, static_cast<size_t>(bytes));
+  }
+}
+
+/// Weights go from memory straight into tiles: 32 streams, which the processor's own prefetching
+/// serves better than any by hand did.
+template <bool kInt8>
+void dot_tiles(const DotTask& task) {
+  using Sum = std::conditional_t<kInt8, int32_t, float>;
+  const bool has_right = task.rows > 16;
+  const int left_bytes = has_right ? 64 : 4 * task.rows;  // of a row of a tile of x, and of sums
+  const int right_bytes = has_right ? 4 * task.rows - 64 : 64;
+  TileConfig config;
+  config.bytes_per_row[0] = config.bytes_per_row[2] = config.bytes_per_row[6] =
+      static_cast<uint16_t>(left_bytes);
+  config.bytes_per_row[1] = config.bytes_per_row[3] = config.bytes_per_row[7] =
+      static_cast<uint16_t>(right_bytes);
+  _tile_loadconfig(&config);
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
+  const int64_t tiles_k = (channel_bytes + 63) / 64;
+  const auto* weights = static_cast<const char*>(task.weights);
+  const auto* left = static_cast<const char*>(task.packed);
+  const char* right = left + tiles_k * 16 * left_bytes;
+  alignas(64) char part[2][kTileBytes];
+  alignas(64) Sum sums[4][256];
+
+  for (int64_t c = 0; c < task.channels; c += 32) {
+    const char* first = weights + c * channel_bytes;
+    const char* second = first + 16 * channel_bytes;
+    const int64_t channels = task.channels - c < 32 ? task.channels - c : 32;
+    zero_sums();
+    for (int64_t k = 0; k < tiles_k; ++k) {
+      const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
+      _tile_loadd(6, left + k * 16 * left_bytes, left_bytes);
+      if (channels == 32 && bytes == 64) {
+        _tile_loadd(4, first + k * 64, channel_bytes);
+        _tile_loadd(5, second + k * 64, channel_bytes);
+      } else {
+        const int64_t in_first = channels < 16 ? channels : 16;
+        copy_part(first + k * 64, channel_bytes, in_first, bytes, part[0]);
+        copy_part(second + k * 64, channel_bytes, channels - in_first, bytes, part[1]);
+        _tile_loadd(4, part[0], 64);
+        _tile_loadd(5, part[1], 64);
+      }
+      if (has_right) {
+        _tile_loadd(7, right + k * 16 * right_bytes, right_bytes);
+        multiply_tiles<kInt8>();
+      } else {
+        multiply_left_tiles<kInt8>();
+      }
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    _tile_stored(2, sums[2], 64);
+    _tile_stored(3, sums[3], 64);
+    for (int64_t r = 0; r < task.rows; ++r) {
+      float* to = task.sums + r * task.sums_stride + c;
+      for (int64_t i = 0; i < channels; ++i) {
+        const auto sum = static_cast<float>(sums[i / 16 * 2 + r / 16][i % 16 * 16 + r % 16]);
+        to[i] = kInt8 ? sum * task.row_scales[r] : sum;
+      }
+    }
+  }
+  _tile_release();
 }
 
 }  // namespace
 
 void add_amx_kernels(Kernels& kernels) {
-  kernels.pack_tiles_i8 = pack_tiles_i8;
-  kernels.pack_tiles_bf16 = pack_tiles_bf16;
+  kernels.pack_narrow_tiles_i8 = pack_narrow_tiles<true>;
+  kernels.pack_narrow_tiles_bf16 = pack_narrow_tiles<false>;
+  kernels.dot_tiles_i8 = dot_tiles<true>;
+  kernels.dot_tiles_bf16 = dot_tiles<false>;
+  kernels.pack_tiles_i8 = pack_tiles<true>;
+  kernels.pack_tiles_bf16 = pack_tiles<false>;
   kernels.gather_tiles = gather_tiles;
   kernels.tiles_i8 = multiply<true>;
   kernels.tiles_bf16 = multiply<false>;

@@ -85,12 +85,8 @@ void CpuBackend::multiply_tiles(const Product& product) {
       for (int64_t g = first; g < last; ++g) {
         const float* from = x + g * 16 * stride;
         const int64_t count = std::min<int64_t>(16, rows - g * 16);
-        if (is_i8) {
-          kernels_.pack_tiles_i8(from, stride, count, in, packed + g * group_bytes,
-                                 scales + g * 16);
-        } else {
-          kernels_.pack_tiles_bf16(from, stride, count, in, packed + g * group_bytes);
-        }
+        (is_i8 ? kernels_.pack_tiles_i8 : kernels_.pack_tiles_bf16)(
+            from, stride, count, in, packed + g * group_bytes, scales + g * 16);
       }
     });
 
