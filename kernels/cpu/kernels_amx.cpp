@@ -319,8 +319,8 @@ void dot_tiles(const DotTask& task) {
     for (int64_t r = 0; r < task.rows; ++r) {
       float* to = task.sums + r * task.sums_stride + c;
       for (int64_t i = 0; i < channels; ++i) {
-        const auto sum = static_cast<float>(sums[i / 16 * 2 + r / 16][i % 16 * 16 + r % 16]);
-        to[i] = kInt8 ? sum * task.row_scales[r] : sum;
+        const Sum sum = sums[i / 16 * 2 + r / 16][i % 16 * 16 + r % 16];
+        to[i] = kInt8 ? static_cast<float>(sum) * task.row_scales[r] : static_cast<float>(sum);
       }
     }
   }

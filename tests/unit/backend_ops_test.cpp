@@ -217,7 +217,9 @@ TEST_P(BackendOps, ARowOfAProductDoesNotDependOnTheOthers) {
   constexpr int64_t kRows = 200;
   for (const DType type : types_summed_in_order()) {
     const DType act = backend_->activation_dtype(type);
-    for (const auto& [inputs, outputs] : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+      const int64_t inputs = shape.first;
+      const int64_t outputs = shape.second;
       const HostTensor x = random_tensor(random_, act, kRows, inputs);
       const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
