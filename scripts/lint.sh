@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # clang-format on all of our files, and clang-tidy on all but the benchmarks, whose library's macros do
-# not pass. A file that was clean is not checked by clang-tidy
-# again until it, a header or .clang-tidy changes; build/lint remembers.
+# not pass. A file that was clean is not checked by clang-tidy again until it, a header or a
+# .clang-tidy changes; build/lint remembers.
 #
 #   scripts/lint.sh [BUILD]      BUILD: a configured build folder (build/release-sm90)
 set -euo pipefail
@@ -20,7 +20,7 @@ if [[ ! -f $build/compile_commands.json ]]; then
 fi
 mapfile -t units < <(sed -n 's/^ *"file": "\(.*\.cpp\)",*$/\1/p' "$build/compile_commands.json" |
   grep -F "$PWD/" | grep -v -e "^$PWD/build/" -e "^$PWD/tests/bench/" | sort -u)
-headers=$(printf '%s\n' "${sources[@]}" | grep '\.h$' | sort | xargs cat .clang-tidy | sha256sum)
+headers=$(printf '%s\n' "${sources[@]}" | grep '\.h$' | sort | xargs cat .clang-tidy tests/.clang-tidy | sha256sum)
 mkdir -p build/lint
 
 check_unit() {  # file

@@ -6,7 +6,8 @@
 //   rows > 8, x and weights of one type        cuBLASLt                    f32 in full float32
 //   else                                       float arithmetic            any type and alignment
 //
-// The first three quantize x by row beside i8 weights: a row's result is the same in all.
+// The first three quantize x by row beside i8 weights and add integers; the first and the fourth
+// sum 16-bit products in one order. So a row's result does not depend on the number of rows.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear_few_rows.h"
 #include "kernels/cuda/linear_many_rows.h"

@@ -53,6 +53,7 @@ struct Ring {
   static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
   static constexpr int kStages = std::min(16384 / kWeightBytes, 24576 / kStageBytes) / 2 * 2;
   static constexpr int kBytes = kStages * kStageBytes;
+  static constexpr int kBlockBytes = kWarps * kBytes;
   static_assert(kStages >= 4, "one is filled, one is read, and others are on the way");
 
   /// Where 16-byte piece `piece` of a row is in a chunk: lanes that read four rows at a time find
@@ -143,9 +144,9 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   };
   int left = static_cast<int>(p.inputs);  // that are not multiplied
 
-  // `chunk` is counted from the first that is not multiplied.
   const uint64_t policy = evict_first_policy();
   uint32_t copy_to = ring;
+  // `chunk` is counted from the first that is not multiplied.
   const auto copy_chunk = [&](int chunk) {
     const bool wanted = chunk * kChunk + piece * 8 < left;
 #pragma unroll
@@ -248,15 +249,12 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   }
 }
 
-template <int kRows, bool kGated>
-constexpr int kBlockBytes = kWarps* Ring<kRows, kGated>::kBytes;
-
 template <typename T, int kRows, bool kGated>
 void allow_memory() {
-  cuda_check(
-      cudaFuncSetAttribute(in_order_kernel<T, kRows, kGated>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockBytes<kRows, kGated>),
-      "reserving shared memory");
+  cuda_check(cudaFuncSetAttribute(in_order_kernel<T, kRows, kGated>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  Ring<kRows, kGated>::kBlockBytes),
+             "reserving shared memory");
 }
 
 template <typename T>
@@ -271,8 +269,9 @@ void allow_memory() {
 
 template <typename T, int kRows, bool kGated>
 void launch(const Product& p, cudaStream_t stream) {
+  constexpr int kBytes = Ring<kRows, kGated>::kBlockBytes;
   in_order_kernel<T, kRows, kGated>
-      <<<ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBlockBytes<kRows, kGated>, stream>>>(p);
+      <<<ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBytes, stream>>>(p);
   check_launch("multiplying matrices");
 }
 

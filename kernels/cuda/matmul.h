@@ -48,6 +48,7 @@ class Matmul {
  private:
   struct Plan;
   const Plan& plan(const MatmulShape& shape);
+  void choose(const MatmulShape& shape, Plan& plan);  // its algorithm
 
   struct HandleDestroy {
     void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
