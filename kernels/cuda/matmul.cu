@@ -2,9 +2,9 @@
 //
 // Its algorithms for 16-bit matrices that do not split the inner dimension sum in the same order,
 // whatever their tiles and the number of rows, and as linear_in_order.cu does (measured bit for bit
-// on an H100; the exception, number 16, is slow and never proposed first). None that splits is taken, which would make a row's result depend on how
-// many others there are: of the shapes measured, most lose nothing, the worst (32 rows of 11,008
-// inputs) a fifth.
+// on an H100; the exception, number 16, is slow and never proposed first). None that splits is
+// taken, which would make a row's result depend on how many others there are: of the shapes
+// measured, most lose nothing, the worst (32 rows of 11,008 inputs) a fifth.
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
