@@ -1,10 +1,14 @@
-// Products with many rows on AMX tiles.
+// Products on AMX tiles.
 //
-// The weights are the left operand: 16 channels x 64 bytes come straight from the model file's
-// layout, so nothing of the model is packed or copied. The activations, which are small, are packed
-// once for each product to the layout of the right operand ("VNNI"): a tile holds, for 16 rows, 64
-// bytes of the inner dimension, four bytes of each row beside each other. A step multiplies 2 x 2
-// tiles; the same code serves int8 and bfloat16, which differ in the meaning of those bytes alone.
+// The weights are the left operand: 16 channels x 64 bytes as they lie in the model file, so
+// nothing of the model is packed. The activations, which are small, are packed once for each
+// product to the layout of the right operand ("VNNI"): a tile holds, for 16 rows, 64 bytes of the
+// inner dimension, four bytes of each row beside each other. A step multiplies 2 x 2 tiles; the
+// same code serves int8 and bfloat16, which differ in the meaning of those bytes alone.
+//
+// Few rows: dot_tiles() takes the weights from memory as they come. Many rows: multiply() takes
+// them from the first-level cache, where gather_tiles() put them, because they are read again for
+// each 32 rows. Both step through the inner dimension in order, so their sums have the same bits.
 #include <immintrin.h>
 
 #include <type_traits>

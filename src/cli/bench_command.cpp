@@ -107,9 +107,9 @@ class Bench {
   static RunnerLimits limits(const BenchOptions& options) {
     const int32_t sequences = *std::max_element(options.sequences.begin(), options.sequences.end());
     const int32_t prompt = *std::max_element(options.prompt.begin(), options.prompt.end());
-    const auto pages = [](int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; };
-    const int64_t n_pages = std::max(
-        pages(prompt), sequences * pages(int64_t{kDecodePrompt} + kWarmUpSteps + options.generate));
+    const int64_t n_pages = std::max<int64_t>(
+        pages_for(prompt),
+        int64_t{sequences} * pages_for(int64_t{kDecodePrompt} + kWarmUpSteps + options.generate));
     return {.n_pages = static_cast<int32_t>(n_pages),
             .batch = {.max_tokens = std::max(prompt, sequences * kDecodePrompt),
                       .max_logits = sequences}};

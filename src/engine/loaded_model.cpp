@@ -18,9 +18,7 @@ int64_t tokens_that_fit(size_t free_bytes, size_t bytes_per_token) {
   return static_cast<int64_t>(room / bytes_per_token / kPageTokens * kPageTokens);
 }
 
-int64_t whole_pages(int64_t tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens;
-}
+int64_t whole_pages(int64_t tokens) { return int64_t{pages_for(tokens)} * kPageTokens; }
 
 // Tokens of context: what was asked for, else the model's own, as far as memory reaches.
 int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits) {

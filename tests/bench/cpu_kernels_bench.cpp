@@ -123,7 +123,7 @@ void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t
   constexpr int32_t kHeads = 32;
   constexpr int32_t kKvHeads = 8;
   constexpr int32_t kDim = 64;
-  const int32_t n_pages = (context + kPageTokens - 1) / kPageTokens;
+  const int32_t n_pages = pages_for(context);
   Batch batch;
   batch.query_start = {0, tokens};
   batch.kv_len = {context};

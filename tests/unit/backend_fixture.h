@@ -166,7 +166,7 @@ struct TestSequence {
 /// Pages that `sequences` need.
 inline int32_t pages_of(const std::vector<TestSequence>& sequences) {
   int32_t pages = 0;
-  for (const TestSequence& s : sequences) pages += (s.kv_len + kPageTokens - 1) / kPageTokens;
+  for (const TestSequence& s : sequences) pages += pages_for(s.kv_len);
   return pages;
 }
 
@@ -178,7 +178,7 @@ inline Batch make_batch(Random& random, const std::vector<TestSequence>& sequenc
   std::shuffle(pages.begin(), pages.end(), random);
   Batch batch;
   for (const TestSequence& s : sequences) {
-    batch.max_pages = std::max(batch.max_pages, (s.kv_len + kPageTokens - 1) / kPageTokens);
+    batch.max_pages = std::max(batch.max_pages, pages_for(s.kv_len));
   }
   size_t next_page = 0;
   std::uniform_int_distribution<int32_t> token(0, vocab - 1);
