@@ -17,7 +17,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
                 "; use --device cpu.");
   }
   constexpr float kLog2E = 1.44269504088896340736F;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   AttentionArguments arguments;
   arguments.q = q;
   arguments.out = out;
@@ -30,9 +30,9 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
   arguments.max_pages = batch.max_pages;
 
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
-  if (may_decode) attention_decode(arguments, batch, scratch_, stream);
-  if (batch.max_query_len > 1 && !attention_prefill_mma(arguments, batch, stream)) {
-    attention_prefill(arguments, batch, stream);
+  if (may_decode) attention_decode(arguments, batch, scratch_, queue);
+  if (batch.max_query_len > 1 && !attention_prefill_mma(arguments, batch, queue)) {
+    attention_prefill(arguments, batch, queue);
   }
 }
 

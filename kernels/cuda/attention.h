@@ -1,12 +1,11 @@
 // What the attention kernels share.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/queue.h"
 
 namespace faststream {
 
@@ -30,15 +29,15 @@ struct AttentionArguments {
 /// Attention of the sequences that have exactly one query; others are left alone. `scratch` holds
 /// partial results when the cache is split among blocks.
 void attention_decode(const AttentionArguments& arguments, const BatchView& batch,
-                      DeviceBuffer& scratch, cudaStream_t stream);
+                      DeviceBuffer& scratch, const Queue& queue);
 
 /// Attention of the sequences that have more than one query; others are left alone.
 void attention_prefill(const AttentionArguments& arguments, const BatchView& batch,
-                       cudaStream_t stream);
+                       const Queue& queue);
 
 /// The same on the tensor cores, for 16-bit types. Returns false, with nothing launched, unless q
 /// and the cache have the same 16-bit type and rows start at multiples of 16 bytes.
 bool attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
-                           cudaStream_t stream);
+                           const Queue& queue);
 
 }  // namespace faststream

@@ -34,7 +34,7 @@ struct Split {
 
 // Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.
 __device__ int split_tokens(int kv_len) {
-  const int pages = (kv_len + kPageTokens - 1) / kPageTokens;
+  const int pages = pages_for(kv_len);
   return max(kMinSplitTokens, (pages + kMaxSplits - 1) / kMaxSplits * kPageTokens);
 }
 
@@ -47,6 +47,7 @@ __device__ int64_t partial_index(const AttentionArguments& a, const Split& split
 template <typename T, int kVector, int kVectors, int kHeads>
 __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArguments a,
                                                                     Split split) {
+  begin_kernel();
   const int sequence = static_cast<int>(blockIdx.z);
   const int64_t query = a.query_start[sequence];
   if (a.query_start[sequence + 1] - query != 1) return;
@@ -221,6 +222,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
 }
 
 __global__ void merge_splits_kernel(AttentionArguments a, Split split) {
+  begin_kernel();
   const int head = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.y);
   const int64_t query = a.query_start[sequence];
@@ -249,7 +251,7 @@ __global__ void merge_splits_kernel(AttentionArguments a, Split split) {
 
 template <typename T, int kVector, int kVectors, int kHeads>
 void launch(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
-            cudaStream_t stream) {
+            const Queue& queue) {
   const int group = a.n_heads / a.kv.n_kv_heads;
   Split split;
   split.head_tiles = ceil_div(group, kHeads);
@@ -263,18 +265,18 @@ void launch(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& s
                          (2 + a.kv.head_dim) * sizeof(float)));
   }
   const dim3 grid(split.count, a.kv.n_kv_heads * split.head_tiles, batch.n_sequences);
-  attention_decode_kernel<T, kVector, kVectors, kHeads><<<grid, kThreads, 0, stream>>>(a, split);
-  check_launch("computing attention");
+  queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads>,
+               {grid, kThreads}, a, split);
   if (split.count > 1) {
-    merge_splits_kernel<<<dim3(a.n_heads, batch.n_sequences), 128, 0, stream>>>(a, split);
-    check_launch("merging attention");
+    queue.launch("merging attention", merge_splits_kernel,
+                 {dim3(a.n_heads, batch.n_sequences), 128}, a, split);
   }
 }
 
 }  // namespace
 
 void attention_decode(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
-                      cudaStream_t stream) {
+                      const Queue& queue) {
   const int group = a.n_heads / a.kv.n_kv_heads;
   with_float_type(a.kv.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -283,7 +285,7 @@ void attention_decode(const AttentionArguments& a, const BatchView& batch, Devic
       const auto run = group == 1   ? launch<T, kVector, kVectors, 1>
                        : group == 2 ? launch<T, kVector, kVectors, 2>
                                     : launch<T, kVector, kVectors, 4>;
-      run(a, batch, scratch, stream);
+      run(a, batch, scratch, queue);
     };
     if (a.kv.head_dim % kWide != 0) {
       with_heads.template operator()<2, kMaxHeadDim / 2 / kWarp>();

@@ -23,6 +23,7 @@ static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 template <typename T>
 __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
   extern __shared__ float shared[];
+  begin_kernel();
   const QueryTile tile = query_tile(a, kTile);
   if (tile.empty()) return;
 
@@ -110,7 +111,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 
 }  // namespace
 
-void attention_prefill(const AttentionArguments& a, const BatchView& batch, cudaStream_t stream) {
+void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
   const int bytes = (kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
                     static_cast<int>(sizeof(float));
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
@@ -118,9 +119,8 @@ void attention_prefill(const AttentionArguments& a, const BatchView& batch, cuda
     const auto kernel = attention_prefill_kernel<decltype(zero)>;
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                "preparing attention");
-    kernel<<<grid, kThreads, bytes, stream>>>(a);
+    queue.launch("computing attention", kernel, {grid, kThreads, static_cast<size_t>(bytes)}, a);
   });
-  check_launch("computing attention");
 }
 
 }  // namespace faststream

@@ -45,6 +45,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   __shared__ alignas(16) T k[kTokens][kStride];
   __shared__ alignas(16) T v[kTokens][kStride];
 
+  begin_kernel();
   const QueryTile tile = query_tile(a, kTile);
   if (tile.empty()) return;
 
@@ -183,13 +184,15 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 }  // namespace
 
 bool attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
-                           cudaStream_t stream) {
+                           const Queue& queue) {
   const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
   if (!is_16_bit || a.q.dtype != a.kv.dtype || a.kv.head_dim % 8 != 0 || a.q.stride % 2 != 0) {
     return false;
   }
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
-  const auto launch = [&](auto kernel) { kernel<<<grid, kThreads, 0, stream>>>(a); };
+  const auto launch = [&](auto kernel) {
+    queue.launch("computing attention", kernel, {grid, kThreads}, a);
+  };
   const auto with_dim = [&]<typename T>() {
     if (a.kv.head_dim <= 64) {
       launch(attention_mma_kernel<T, 64>);
@@ -204,7 +207,6 @@ bool attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
   } else {
     with_dim.template operator()<__nv_bfloat16>();
   }
-  check_launch("computing attention");
   return true;
 }
 

@@ -17,6 +17,7 @@ struct CopyList {
 
 // A page has 32 head_dim n_kv_heads elements of at least 2 bytes: a multiple of 16 bytes.
 __global__ void copy_pages_kernel(CopyList list, uint4* k, uint4* v, int64_t page_vectors) {
+  begin_kernel();
   const PageCopy copy = list.copies[blockIdx.x];
   uint4* cache = blockIdx.y == 0 ? k : v;
   const uint4* from = cache + copy.from * page_vectors;
@@ -30,7 +31,7 @@ __global__ void copy_pages_kernel(CopyList list, uint4* k, uint4* v, int64_t pag
 }  // namespace
 
 void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) {
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   for (size_t first = 0; first < copies.size(); first += kMaxCopies) {
     const size_t count = std::min<size_t>(kMaxCopies, copies.size() - first);
     CopyList list{};
@@ -42,9 +43,8 @@ void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pa
       const dim3 grid(
           static_cast<unsigned>(count), 2,
           static_cast<unsigned>(std::min<int64_t>(8, ceil_div(page_vectors, kThreads))));
-      copy_pages_kernel<<<grid, kThreads, 0, stream>>>(list, static_cast<uint4*>(layer.k),
-                                                       static_cast<uint4*>(layer.v), page_vectors);
-      check_launch("copying KV pages");
+      queue.launch("copying KV pages", copy_pages_kernel, {grid, kThreads}, list,
+                   static_cast<uint4*>(layer.k), static_cast<uint4*>(layer.v), page_vectors);
     }
   }
 }

@@ -13,6 +13,9 @@ namespace {
 
 constexpr size_t kBatchAlignment = 256;
 
+// All kernels are compiled for the same GPUs.
+__global__ void any_kernel() {}
+
 int current_device(int device) {
   cuda_check(cudaSetDevice(device), "selecting GPU " + std::to_string(device));
   return device;
@@ -23,6 +26,12 @@ size_t aligned(size_t bytes) {
 }
 
 }  // namespace
+
+bool kernels_overlap() {
+  cudaFuncAttributes attributes{};
+  cuda_check(cudaFuncGetAttributes(&attributes, any_kernel), "reading a kernel's properties");
+  return attributes.ptxVersion >= 90;
+}
 
 DeviceMemory allocate_device(size_t bytes) {
   void* memory = nullptr;
@@ -42,7 +51,8 @@ DeviceMemory allocate_device(size_t bytes) {
   return DeviceMemory(static_cast<std::byte*>(memory));
 }
 
-CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(make_stream()) {
+CudaBackend::CudaBackend(int device)
+    : device_(current_device(device)), stream_(make_stream()), overlaps_(kernels_overlap()) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
   if (properties.major < 8) {

@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/queue.h"
 
 namespace faststream {
 
@@ -65,6 +66,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] cudaStream_t stream() const;
 
  private:
+  [[nodiscard]] Queue queue() const { return {stream(), overlaps_}; }
+
   /// Host memory of recent uploads: a copy may still read one buffer while the next is filled.
   struct Staging {
     PinnedBuffer memory;
@@ -74,6 +77,7 @@ class CudaBackend final : public Backend {
   int device_;
   std::string name_;
   Stream stream_;
+  bool overlaps_;  ///< see Queue
   Matmul matmul_;
   std::vector<DeviceMemory> weights_;
   DeviceBuffer batch_memory_;

@@ -26,7 +26,4 @@ inline void cublas_check(cublasStatus_t status, std::string_view doing) {
               cublasLtGetStatusString(status) + "; try again, or use --device cpu.");
 }
 
-/// Throws Error when the launch just made was refused, or an earlier kernel has failed.
-inline void check_launch(std::string_view doing) { cuda_check(cudaGetLastError(), doing); }
-
 }  // namespace faststream

@@ -11,6 +11,7 @@ constexpr int kThreads = 256;
 template <typename T>
 __global__ void embed_kernel(const int32_t* tokens, const T* table, int64_t hidden, float* out,
                              int64_t out_stride) {
+  begin_kernel();
   const T* from = table + tokens[blockIdx.x] * hidden;
   float* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads) to[c] = to_float(from[c]);
@@ -20,14 +21,13 @@ __global__ void embed_kernel(const int32_t* tokens, const T* table, int64_t hidd
 
 void CudaBackend::embed(const BatchView& batch, const Weight& table, const Matrix& out) {
   if (batch.n_tokens == 0) return;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   with_float_type(table.dtype, [&](auto zero) {
     using T = decltype(zero);
-    embed_kernel<T><<<batch.n_tokens, kThreads, 0, stream>>>(
-        batch.tokens, static_cast<const T*>(table.data), table.cols, static_cast<float*>(out.data),
-        out.stride);
+    queue.launch("embedding tokens", embed_kernel<T>, {batch.n_tokens, kThreads}, batch.tokens,
+                 static_cast<const T*>(table.data), table.cols, static_cast<float*>(out.data),
+                 out.stride);
   });
-  check_launch("embedding tokens");
 }
 
 }  // namespace faststream

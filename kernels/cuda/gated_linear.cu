@@ -12,26 +12,19 @@ namespace {
 
 constexpr int64_t kMaxRows = 1024;  // of products in memory at a time
 
-Matrix rows_of(const Matrix& matrix, int64_t first, int64_t count) {
-  Matrix rows = matrix.first_rows(count);
-  rows.data = static_cast<std::byte*>(matrix.data) +
-              static_cast<size_t>(first * matrix.stride) * dtype_size(matrix.dtype);
-  return rows;
-}
-
 }  // namespace
 
 void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activation /*silu*/,
                                const Matrix& out) {
   if (x.rows == 0) return;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   const Epilogue epilogue{out.data, out.dtype, out.stride, gate_up.scales};
   if (few_rows_best(x, gate_up)) {
-    few_rows_product(x, gate_up, epilogue, true, scratch_, stream);
+    few_rows_product(x, gate_up, epilogue, true, scratch_, queue);
     return;
   }
   if (x.dtype != DType::f32 && int8_fits(gate_up) &&
-      int8_product(matmul_, scratch_, x, gate_up, epilogue, true, stream)) {
+      int8_product(matmul_, scratch_, x, gate_up, epilogue, true, queue)) {
     return;
   }
   for (int64_t first = 0; first < x.rows; first += kMaxRows) {
@@ -39,8 +32,8 @@ void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activatio
     std::byte* memory =
         products_.at_least(static_cast<size_t>(rows * gate_up.rows) * dtype_size(x.dtype));
     const Matrix products(memory, x.dtype, rows, gate_up.rows);
-    linear(rows_of(x, first, rows), gate_up, nullptr, LinearOutput::store, products);
-    silu_multiply(products, rows_of(out, first, rows), stream);
+    linear(x.row_range(first, rows), gate_up, nullptr, LinearOutput::store, products);
+    silu_multiply(products, out.row_range(first, rows), queue);
   }
 }
 

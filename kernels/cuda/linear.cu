@@ -23,23 +23,23 @@ constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bias,
                          LinearOutput mode, const Matrix& out) {
   if (x.rows == 0) return;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   const Epilogue epilogue{out.data,      out.dtype, out.stride,
                           weight.scales, bias,      mode == LinearOutput::add};
 
   if (few_rows_best(x, weight)) {
-    few_rows_product(x, weight, epilogue, false, scratch_, stream);
+    few_rows_product(x, weight, epilogue, false, scratch_, queue);
     return;
   }
   if (x.dtype != DType::f32 && int8_fits(weight) &&
-      int8_product(matmul_, scratch_, x, weight, epilogue, false, stream)) {
+      int8_product(matmul_, scratch_, x, weight, epilogue, false, queue)) {
     return;
   }
   if (x.rows > kMaxFloatRows && x.dtype == weight.dtype &&
-      float_product(matmul_, scratch_, x, weight, epilogue, stream)) {
+      float_product(matmul_, scratch_, x, weight, epilogue, queue)) {
     return;
   }
-  any_rows_product(x, weight, epilogue, stream);
+  any_rows_product(x, weight, epilogue, queue);
 }
 
 }  // namespace faststream

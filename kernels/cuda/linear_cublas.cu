@@ -19,6 +19,7 @@ constexpr int kThreads = 256;
 constexpr int64_t kMaxRows = 1024;
 
 __global__ void finish_kernel(const float* products, int64_t outputs, Epilogue epilogue) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= outputs) return;
@@ -29,6 +30,7 @@ template <typename T>
 __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
                                                                  int64_t n, int8_t* out,
                                                                  float* scales) {
+  begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   float largest = 0;
@@ -51,6 +53,7 @@ __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int
 template <bool kGated>
 __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const float* row_scales,
                                   int64_t outputs, Epilogue epilogue) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= outputs) return;
@@ -64,6 +67,7 @@ __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const floa
 }
 
 __global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= out.cols) return;
@@ -73,27 +77,15 @@ __global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
   store_element(out.data, out.dtype, row * out.stride + c, silu(gate) * up);
 }
 
-dim3 elements_grid(int64_t rows, int64_t cols) {
-  return {static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(cols, kThreads))};
-}
-
-// The epilogue from row `first` on.
-Epilogue rows_from(const Epilogue& all, int64_t first) {
-  Epilogue rows = all;
-  rows.out = static_cast<std::byte*>(all.out) +
-             static_cast<size_t>(first * all.stride) * dtype_size(all.dtype);
-  return rows;
-}
-
-const std::byte* row_of(const Matrix& x, int64_t row) {
-  return static_cast<const std::byte*>(x.data) +
-         static_cast<size_t>(row * x.stride) * dtype_size(x.dtype);
+// A thread for each element: of row blockIdx.x, column blockIdx.y * kThreads + threadIdx.x.
+Grid elements_grid(int64_t rows, int64_t cols) {
+  return {dim3(static_cast<unsigned>(rows), ceil_div(cols, kThreads)), kThreads};
 }
 
 }  // namespace
 
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                   const Epilogue& epilogue, cudaStream_t stream) {
+                   const Epilogue& epilogue, const Queue& queue) {
   MatmulShape shape;
   shape.m = weight.rows;
   shape.n = x.rows;
@@ -105,7 +97,7 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
     shape.out_stride = epilogue.stride;
     shape.out_f32 = epilogue.dtype == DType::f32;
     shape.add = epilogue.add;
-    return matmul.run(shape, x.data, weight.data, epilogue.out, stream);
+    return matmul.run(shape, x.data, weight.data, epilogue.out, queue.stream);
   }
   // The bias is added before the result is rounded, as beside few rows.
   shape.out_stride = weight.rows;
@@ -113,10 +105,10 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
     shape.n = std::min(kMaxRows, x.rows - first);
     std::byte* memory =
         scratch.at_least(static_cast<size_t>(shape.n * weight.rows) * sizeof(float));
-    if (!matmul.run(shape, row_of(x, first), weight.data, memory, stream)) return false;
-    finish_kernel<<<elements_grid(shape.n, weight.rows), kThreads, 0, stream>>>(
-        reinterpret_cast<const float*>(memory), weight.rows, rows_from(epilogue, first));
-    check_launch("adding a bias");
+    const Matrix some = x.row_range(first, shape.n);
+    if (!matmul.run(shape, some.data, weight.data, memory, queue.stream)) return false;
+    queue.launch("adding a bias", finish_kernel, elements_grid(shape.n, weight.rows),
+                 reinterpret_cast<const float*>(memory), weight.rows, epilogue.from_row(first));
   }
   return true;
 }
@@ -131,7 +123,7 @@ bool few_rows_best(const Matrix& x, const Weight& weight) {
 }
 
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                  const Epilogue& epilogue, bool gated, cudaStream_t stream) {
+                  const Epilogue& epilogue, bool gated, const Queue& queue) {
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
   for (int64_t first = 0; first < x.rows; first += kMaxRows) {
@@ -147,10 +139,11 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
 
     with_float_type(x.dtype, [&](auto zero) {
       using T = decltype(zero);
-      quantize_rows_kernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-          reinterpret_cast<const T*>(row_of(x, first)), x.stride, x.cols, quantized, row_scales);
+      queue.launch("quantizing activations", quantize_rows_kernel<T>,
+                   {static_cast<unsigned>(rows), kThreads},
+                   static_cast<const T*>(x.row_range(first, rows).data), x.stride, x.cols,
+                   quantized, row_scales);
     });
-    check_launch("quantizing activations");
 
     MatmulShape shape;
     shape.m = width;
@@ -161,19 +154,18 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     shape.in = DType::i8;
     // All pieces but the last have the same shape: a refusal comes before anything was written,
     // unless the last piece alone is refused, which no shape of cuBLASLt's rules can cause.
-    if (!matmul.run(shape, quantized, weight.data, sums, stream)) return false;
+    if (!matmul.run(shape, quantized, weight.data, sums, queue.stream)) return false;
 
-    const auto kernel = gated ? scale_sums_kernel<true> : scale_sums_kernel<false>;
-    kernel<<<elements_grid(rows, outputs), kThreads, 0, stream>>>(sums, width, row_scales, outputs,
-                                                                  rows_from(epilogue, first));
-    check_launch("scaling a product");
+    queue.launch("scaling a product", gated ? scale_sums_kernel<true> : scale_sums_kernel<false>,
+                 elements_grid(rows, outputs), sums, width, row_scales, outputs,
+                 epilogue.from_row(first));
   }
   return true;
 }
 
-void silu_multiply(const Matrix& gate_up, const Matrix& out, cudaStream_t stream) {
-  silu_multiply_kernel<<<elements_grid(out.rows, out.cols), kThreads, 0, stream>>>(gate_up, out);
-  check_launch("applying a gate");
+void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue) {
+  queue.launch("applying a gate", silu_multiply_kernel, elements_grid(out.rows, out.cols), gate_up,
+               out);
 }
 
 }  // namespace faststream

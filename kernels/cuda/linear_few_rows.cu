@@ -38,17 +38,6 @@ constexpr int kQuantizeThreads = 512;
 constexpr int kTileRows = 16;  // outputs of a tensor core instruction
 constexpr int kTileCols = 8;   // activation rows of one
 
-struct Product {
-  const void* x;
-  int64_t x_stride;
-  const float* row_scales;  // null: ones
-  int rows;
-  const void* weight;
-  int64_t outputs;  // of the epilogue: half the weight's rows when gated
-  int64_t inputs;
-  Epilogue epilogue;
-};
-
 // Four consecutive weights as the two registers of a fragment.
 __device__ void unpack(const uint4& raw, int quad, uint32_t& low, uint32_t& high) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -83,10 +72,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
     }
   }
 
-  float sums[kMatrices][kTiles][4] = {};
-  for (int64_t first = static_cast<int64_t>(warp) * kChunk; first < p.inputs;
-       first += static_cast<int64_t>(kWarps) * kChunk * kUnroll) {
-    uint4 w[kUnroll][kMatrices][2];
+  uint4 w[kUnroll][kMatrices][2];
+  const auto load_weights = [&](int64_t first) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
@@ -99,6 +86,14 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
         }
       }
     }
+  };
+
+  int64_t first = static_cast<int64_t>(warp) * kChunk;
+  allow_next_kernel();
+  load_weights(first);
+  wait_for_inputs();
+  float sums[kMatrices][kTiles][4] = {};
+  while (first < p.inputs) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
@@ -131,6 +126,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
         }
       }
     }
+    first += static_cast<int64_t>(kWarps) * kChunk * kUnroll;
+    load_weights(first);
   }
 
 #pragma unroll
@@ -170,6 +167,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
 // multiple of 8.
 __global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
     const __nv_bfloat16* x, int64_t stride, int64_t n, __nv_bfloat16* out, float* scales) {
+  begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   constexpr int kVector = 8;
@@ -203,6 +201,7 @@ __global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
 // of weights where rows are aligned, else one element.
 template <typename A, typename W, int kRows, int kVector>
 __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t output =
       static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -235,10 +234,9 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
 }
 
 template <typename A, typename W, int kVector>
-void launch_any_rows(const Product& p, cudaStream_t stream) {
+void launch_any_rows(const Product& p, const Queue& queue) {
   const auto launch = [&](auto kernel) {
-    kernel<<<ceil_div(p.outputs, kWarps), kThreads, 0, stream>>>(p);
-    check_launch("multiplying matrices");
+    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kWarps), kThreads}, p);
   };
   if (p.rows == 1) {
     launch(any_rows_kernel<A, W, 1, kVector>);
@@ -249,10 +247,9 @@ void launch_any_rows(const Product& p, cudaStream_t stream) {
   }
 }
 
-void launch_few_rows(const Product& p, bool gated, cudaStream_t stream) {
+void launch_few_rows(const Product& p, bool gated, const Queue& queue) {
   const auto launch = [&](auto kernel) {
-    kernel<<<ceil_div(p.outputs, kTileRows), kThreads, 0, stream>>>(p);
-    check_launch("multiplying matrices");
+    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kTileRows), kThreads}, p);
   };
   if (p.rows <= kTileCols) {
     launch(gated ? few_rows_kernel<1, true> : few_rows_kernel<1, false>);
@@ -266,17 +263,17 @@ bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) 
          static_cast<size_t>(stride) * element % bytes == 0;
 }
 
-// At most `count` rows of a product from `first` on. x_element: bytes.
-Product rows_of(const Product& all, size_t x_element, int64_t first, int64_t count) {
-  Product rows = all;
-  rows.x =
-      static_cast<const std::byte*>(all.x) + static_cast<size_t>(first * all.x_stride) * x_element;
-  if (rows.row_scales != nullptr) rows.row_scales += first;
-  rows.rows = static_cast<int>(std::min(count, all.rows - first));
-  const Epilogue& to = all.epilogue;
-  rows.epilogue.out = static_cast<std::byte*>(to.out) +
-                      static_cast<size_t>(first * to.stride) * dtype_size(to.dtype);
-  return rows;
+// At most `count` rows of a product from `first` on.
+Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
+                   const Epilogue& epilogue, bool gated) {
+  const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
+  return {.x = rows.data,
+          .x_stride = rows.stride,
+          .rows = static_cast<int>(rows.rows),
+          .weight = weight.data,
+          .outputs = gated ? weight.rows / 2 : weight.rows,
+          .inputs = weight.cols,
+          .epilogue = epilogue.from_row(first)};
 }
 
 }  // namespace
@@ -290,36 +287,33 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
 }
 
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      DeviceBuffer& scratch, cudaStream_t stream) {
+                      DeviceBuffer& scratch, const Queue& queue) {
   if (weight.dtype != DType::i8) {
-    in_order_product(x, weight, epilogue, gated, stream);
+    in_order_product(product_of(x, 0, x.rows, weight, epilogue, gated), weight.dtype, gated, queue);
     return;
   }
   const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
   std::byte* quantized = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
   auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
-  quantize_few_rows_kernel<<<static_cast<unsigned>(x.rows), kQuantizeThreads, 0, stream>>>(
-      static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
-      reinterpret_cast<__nv_bfloat16*>(quantized), scales);
-  check_launch("quantizing activations");
-  const Product all{quantized,   x.cols,
-                    scales,      static_cast<int>(x.rows),
-                    weight.data, gated ? weight.rows / 2 : weight.rows,
-                    weight.cols, epilogue};
+  queue.launch("quantizing activations", quantize_few_rows_kernel,
+               {static_cast<unsigned>(x.rows), kQuantizeThreads},
+               static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
+               reinterpret_cast<__nv_bfloat16*>(quantized), scales);
+  const Matrix integers(quantized, DType::bf16, x.rows, x.cols);
   for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
-    launch_few_rows(rows_of(all, dtype_size(x.dtype), first, kMaxFewRows), gated, stream);
+    Product product = product_of(integers, first, kMaxFewRows, weight, epilogue, gated);
+    product.row_scales = scales + first;
+    launch_few_rows(product, gated, queue);
   }
 }
 
 void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
-                      cudaStream_t stream) {
+                      const Queue& queue) {
   constexpr int64_t kRows = 8;
   const size_t x_element = dtype_size(x.dtype);
   const size_t w_element = dtype_size(weight.dtype);
-  const Product all{x.data,      x.stride,    nullptr,     static_cast<int>(x.rows),
-                    weight.data, weight.rows, weight.cols, epilogue};
   for (int64_t first = 0; first < x.rows; first += kRows) {
-    const Product product = rows_of(all, x_element, first, kRows);
+    const Product product = product_of(x, first, kRows, weight, epilogue, false);
     with_float_type(x.dtype, [&](auto x_zero) {
       with_weight_type(weight.dtype, [&](auto w_zero) {
         using A = decltype(x_zero);
@@ -327,9 +321,9 @@ void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
         constexpr int kVector = 16 / sizeof(W);
         if (is_aligned(product.x, x.stride, x_element, 16) &&
             is_aligned(weight.data, weight.cols, w_element, 16)) {
-          launch_any_rows<A, W, kVector>(product, stream);
+          launch_any_rows<A, W, kVector>(product, queue);
         } else {
-          launch_any_rows<A, W, 1>(product, stream);
+          launch_any_rows<A, W, 1>(product, queue);
         }
       });
     });

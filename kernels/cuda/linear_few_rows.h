@@ -1,12 +1,12 @@
 // What the linear kernels share.
 #pragma once
 
-#include <cuda_runtime.h>
-
+#include <cstddef>
 #include <cstdint>
 
 #include "backend/tensor.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/queue.h"
 #include "support/dtype.h"
 
 namespace faststream {
@@ -20,6 +20,26 @@ struct Epilogue {
   const float* scales = nullptr;
   const float* bias = nullptr;
   bool add = false;
+
+  /// The epilogue of the rows from `first` on.
+  [[nodiscard]] Epilogue from_row(int64_t first) const {
+    Epilogue rows = *this;
+    rows.out =
+        static_cast<std::byte*>(out) + static_cast<size_t>(first * stride) * dtype_size(dtype);
+    return rows;
+  }
+};
+
+/// What a kernel for few rows multiplies: x [rows, inputs] · weightᵀ.
+struct Product {
+  const void* x = nullptr;
+  int64_t x_stride = 0;               ///< elements
+  const float* row_scales = nullptr;  ///< of quantized rows of x
+  int rows = 0;
+  const void* weight = nullptr;
+  int64_t outputs = 0;  ///< of the epilogue: half the weight's rows when gated
+  int64_t inputs = 0;
+  Epilogue epilogue;
 };
 
 /// Rows that the tensor core kernels take in one pass over the weights.
@@ -34,18 +54,17 @@ bool few_rows_fit(const Matrix& x, const Weight& weight);
 /// does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights; beside others it
 /// has at most kMaxFewRows rows.
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      DeviceBuffer& scratch, cudaStream_t stream);
+                      DeviceBuffer& scratch, const Queue& queue);
 
 /// Before the first few_rows_product() on the current device.
 void prepare_in_order_products();
 
-/// The part of few_rows_product for 16-bit weights.
-void in_order_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      cudaStream_t stream);
+/// The part of few_rows_product for 16-bit weights, of type `type`.
+void in_order_product(const Product& product, DType type, bool gated, const Queue& queue);
 
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
 /// pass over the weights for each eight rows.
 void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
-                      cudaStream_t stream);
+                      const Queue& queue);
 
 }  // namespace faststream

@@ -31,16 +31,6 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kOutputs = 8;  // of a warp
 
-struct Product {
-  const void* x;
-  int64_t x_stride;
-  int rows;
-  const void* weight;
-  int64_t outputs;  // of the epilogue: half the weight's rows when gated
-  int64_t inputs;
-  Epilogue epilogue;
-};
-
 /// A warp's ring in shared memory. A stage is a chunk of the inputs: of the weights' rows, then of
 /// kRows rows of x. Four rings are at most 96 kB, which all GPUs from sm_80 on have.
 template <int kRows, bool kGated>
@@ -116,6 +106,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kOutputs;
+  allow_next_kernel();
   if (first_output >= p.outputs) return;
 
   // What a lane copies: a piece of rows copied_row, copied_row + kCopied, ...
@@ -145,28 +136,29 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   int left = static_cast<int>(p.inputs);  // that are not multiplied
 
   const uint64_t policy = evict_first_policy();
-  uint32_t copy_to = ring;
-  // `chunk` is counted from the first that is not multiplied.
-  const auto copy_chunk = [&](int chunk) {
+  // Both parts of a stage. `chunk` is counted from the first that is not multiplied.
+  const auto copy_weight_part = [&](uint32_t stage, int chunk) {
     const bool wanted = chunk * kChunk + piece * 8 < left;
 #pragma unroll
     for (int matrix = 0; matrix < kMatrices; ++matrix) {
 #pragma unroll
       for (int i = 0; i < kWeightCopies; ++i) {
         copy_weights(
-            copy_to + matrix * Ring::kMatrixBytes + Ring::place(copied_row + kCopied * i, piece),
+            stage + matrix * Ring::kMatrixBytes + Ring::place(copied_row + kCopied * i, piece),
             weight[matrix][i] + chunk * kChunk, wanted, policy);
       }
     }
+  };
+  const auto copy_x_part = [&](uint32_t stage, int chunk) {
+    const bool wanted = chunk * kChunk + piece * 8 < left;
 #pragma unroll
     for (int i = 0; i < kXCopies; ++i) {
       const int row = copied_row + kCopied * i;
       if (row >= min(p.rows, kRows)) continue;
-      copy_activations(copy_to + Ring::kWeightBytes + Ring::place(row, piece),
+      copy_activations(stage + Ring::kWeightBytes + Ring::place(row, piece),
                        x_row[i] + chunk * kChunk, wanted);
     }
     close_copies();
-    copy_to = after(copy_to);
   };
   const auto advance = [&](int chunks) {
     left -= chunks * kChunk;
@@ -205,11 +197,15 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   };
 
 #pragma unroll 1
-  for (int chunk = 0; chunk < kStages - 1; ++chunk) {
-    copy_chunk(0);
-    advance(1);
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    copy_weight_part(ring + stage * Ring::kStageBytes, stage);
   }
-  advance(1 - kStages);
+  wait_for_inputs();
+#pragma unroll 1
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    copy_x_part(ring + stage * Ring::kStageBytes, stage);
+  }
+  uint32_t copy_to = ring + (kStages - 1) * Ring::kStageBytes;
   wait_for_copies<kStages - 2>();
   __syncwarp();
   read_chunk(0);
@@ -221,7 +217,9 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
       if (set * kChunk >= left) break;
       wait_for_copies<kStages - 3>();
       __syncwarp();  // all lanes' copies are there, and all have read the stage that is filled next
-      copy_chunk(set + kStages - 1);
+      copy_weight_part(copy_to, set + kStages - 1);
+      copy_x_part(copy_to, set + kStages - 1);
+      copy_to = after(copy_to);
       read_chunk(1 - set);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -268,30 +266,29 @@ void allow_memory() {
 }
 
 template <typename T, int kRows, bool kGated>
-void launch(const Product& p, cudaStream_t stream) {
+void launch(const Product& p, const Queue& queue) {
   constexpr int kBytes = Ring<kRows, kGated>::kBlockBytes;
-  in_order_kernel<T, kRows, kGated>
-      <<<ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBytes, stream>>>(p);
-  check_launch("multiplying matrices");
+  queue.launch("multiplying matrices", in_order_kernel<T, kRows, kGated>,
+               {ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBytes}, p);
 }
 
 template <typename T, int kRows>
-void launch(const Product& p, bool gated, cudaStream_t stream) {
+void launch(const Product& p, bool gated, const Queue& queue) {
   if (gated) {
-    launch<T, kRows, true>(p, stream);
+    launch<T, kRows, true>(p, queue);
   } else {
-    launch<T, kRows, false>(p, stream);
+    launch<T, kRows, false>(p, queue);
   }
 }
 
 template <typename T>
-void launch(const Product& p, bool gated, cudaStream_t stream) {
+void launch(const Product& p, bool gated, const Queue& queue) {
   if (p.rows == 1) {
-    launch<T, 1>(p, gated, stream);
+    launch<T, 1>(p, gated, queue);
   } else if (p.rows <= 8) {
-    launch<T, 8>(p, gated, stream);
+    launch<T, 8>(p, gated, queue);
   } else {
-    launch<T, 16>(p, gated, stream);
+    launch<T, 16>(p, gated, queue);
   }
 }
 
@@ -302,19 +299,11 @@ void prepare_in_order_products() {
   allow_memory<__half>();
 }
 
-void in_order_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
-                      cudaStream_t stream) {
-  const Product product{x.data,
-                        x.stride,
-                        static_cast<int>(x.rows),
-                        weight.data,
-                        gated ? weight.rows / 2 : weight.rows,
-                        weight.cols,
-                        epilogue};
-  if (weight.dtype == DType::bf16) {
-    launch<__nv_bfloat16>(product, gated, stream);
+void in_order_product(const Product& product, DType type, bool gated, const Queue& queue) {
+  if (type == DType::bf16) {
+    launch<__nv_bfloat16>(product, gated, queue);
   } else {
-    launch<__half>(product, gated, stream);
+    launch<__half>(product, gated, queue);
   }
 }
 

@@ -1,4 +1,6 @@
-// cuBLASLt: one plan (descriptors and algorithm) for each shape, kept.
+// cuBLASLt: one plan (descriptors and algorithm) for each shape, kept. It takes 100 us to propose
+// an algorithm, and prompts of any length make new shapes: it is asked once for kRowsStep numbers
+// of rows, as its algorithms serve any.
 //
 // Its algorithms for 16-bit matrices that do not split the inner dimension sum in the same order,
 // whatever their tiles and the number of rows, and as linear_in_order.cu does (measured bit for bit
@@ -14,13 +16,14 @@ namespace faststream {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
-constexpr size_t kMaxPlans = 4096;                    // prompts of any length make new shapes
+constexpr size_t kMaxPlans = 4096;
+constexpr int64_t kRowsStep = 16;
 
 // For some numbers of rows cuBLASLt proposes nothing but algorithms for a fraction of the GPU, ten
 // times slower than what it proposes for a few rows more, which serves as well. What proposals
 // below this share of the GPU are compared with, and how many.
 constexpr float kFewWaves = 0.3F;
-constexpr int64_t kRowsStep = 32;
+constexpr int64_t kOtherRowsStep = 32;
 constexpr int kOtherRows = 4;
 
 cudaDataType_t cuda_type(DType type) {
@@ -76,8 +79,9 @@ struct Matmul::Plan {
   Layout w;
   Layout x;
   Layout out;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;
+  cublasLtMatmulHeuristicResult_t choice{};
+
+  [[nodiscard]] bool found() const { return choice.state == CUBLAS_STATUS_SUCCESS; }
 };
 
 Matmul::Matmul() : workspace_(allocate_device(kWorkspaceBytes)) {
@@ -112,11 +116,18 @@ const Matmul::Plan& Matmul::plan(const MatmulShape& shape) {
   plan->x = make_layout(in, shape.k, shape.n, shape.x_stride);
   plan->out = make_layout(out, shape.m, shape.n, shape.out_stride);
 
-  choose(shape, *plan);
+  MatmulShape asked = shape;
+  asked.n = (shape.n + kRowsStep - 1) / kRowsStep * kRowsStep;
+  auto choice = choices_.find(asked);
+  if (choice == choices_.end()) choice = choices_.emplace(asked, choose(asked, *plan)).first;
+  plan->choice = choice->second;
+  if (!serves(plan->choice, *plan)) plan->choice = choose(shape, *plan);
   return *plans_.emplace(shape, std::move(plan)).first->second;
 }
 
-void Matmul::choose(const MatmulShape& shape, Plan& plan) {
+// The fastest algorithm for a shape that differs from the plan's in n alone, or one whose state is
+// a failure.
+cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const Plan& plan) const {
   cublasLtMatmulPreference_t raw = nullptr;
   cublas_check(cublasLtMatmulPreferenceCreate(&raw), "choosing a product's algorithm");
   const Preference preference(raw);
@@ -148,21 +159,22 @@ void Matmul::choose(const MatmulShape& shape, Plan& plan) {
     }
     return result;
   };
-  const auto serves = [&](const cublasLtMatmulHeuristicResult_t& result) {
-    cublasLtMatmulHeuristicResult_t checked{};
-    return result.state == CUBLAS_STATUS_SUCCESS &&
-           cublasLtMatmulAlgoCheck(handle_.get(), plan.desc.get(), plan.w.get(), plan.x.get(),
-                                   plan.out.get(), plan.out.get(), &result.algo,
-                                   &checked) == CUBLAS_STATUS_SUCCESS &&
-           checked.workspaceSize <= kWorkspaceBytes;
-  };
   cublasLtMatmulHeuristicResult_t best = propose(shape.n);
-  plan.found = best.state == CUBLAS_STATUS_SUCCESS;
-  for (int i = 1; i <= kOtherRows && in_order && plan.found && best.wavesCount < kFewWaves; ++i) {
-    const auto other = propose((shape.n / kRowsStep + i) * kRowsStep);
-    if (other.wavesCount > 2 * best.wavesCount && serves(other)) best = other;
+  if (best.state != CUBLAS_STATUS_SUCCESS) return best;
+  for (int i = 1; i <= kOtherRows && in_order && best.wavesCount < kFewWaves; ++i) {
+    const auto other = propose((shape.n / kOtherRowsStep + i) * kOtherRowsStep);
+    if (other.wavesCount > 2 * best.wavesCount && serves(other, plan)) best = other;
   }
-  plan.algorithm = best.algo;
+  return best;
+}
+
+bool Matmul::serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan) const {
+  cublasLtMatmulHeuristicResult_t checked{};
+  return choice.state == CUBLAS_STATUS_SUCCESS &&
+         cublasLtMatmulAlgoCheck(handle_.get(), plan.desc.get(), plan.w.get(), plan.x.get(),
+                                 plan.out.get(), plan.out.get(), &choice.algo,
+                                 &checked) == CUBLAS_STATUS_SUCCESS &&
+         checked.workspaceSize <= kWorkspaceBytes;
 }
 
 bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream) {
@@ -170,7 +182,7 @@ bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cud
   shape.x_alignment = alignment_of(x);
   shape.out_alignment = alignment_of(out);
   const Plan& chosen = plan(shape);
-  if (!chosen.found) return false;
+  if (!chosen.found()) return false;
 
   const float one = 1;
   const float zero = 0;
@@ -181,7 +193,7 @@ bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cud
   const void* beta = integers ? static_cast<const void*>(&int_zero) : shape.add ? &one : &zero;
   cublas_check(cublasLtMatmul(handle_.get(), chosen.desc.get(), alpha, w, chosen.w.get(), x,
                               chosen.x.get(), beta, out, chosen.out.get(), out, chosen.out.get(),
-                              &chosen.algorithm, workspace_.get(), kWorkspaceBytes, stream),
+                              &chosen.choice.algo, workspace_.get(), kWorkspaceBytes, stream),
                "multiplying matrices");
   return true;
 }

@@ -48,7 +48,9 @@ class Matmul {
  private:
   struct Plan;
   const Plan& plan(const MatmulShape& shape);
-  void choose(const MatmulShape& shape, Plan& plan);  // its algorithm
+  [[nodiscard]] cublasLtMatmulHeuristicResult_t choose(const MatmulShape& shape,
+                                                       const Plan& plan) const;
+  [[nodiscard]] bool serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan) const;
 
   struct HandleDestroy {
     void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
@@ -56,6 +58,8 @@ class Matmul {
   std::unique_ptr<cublasLtContext, HandleDestroy> handle_;
   DeviceMemory workspace_;
   std::map<MatmulShape, std::unique_ptr<Plan>> plans_;
+  /// The choices, each for kRowsStep numbers of rows; n is the largest.
+  std::map<MatmulShape, cublasLtMatmulHeuristicResult_t> choices_;
 };
 
 }  // namespace faststream

@@ -14,6 +14,7 @@ __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const float* x, int6
                                                             const float* weight, float eps,
                                                             int64_t n, T* out, int64_t out_stride) {
   __shared__ float warp_sums[kThreads / kWarp];
+  begin_kernel();
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
 
@@ -37,14 +38,13 @@ __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const float* x, int6
 
 void CudaBackend::rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) {
   if (x.rows == 0) return;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   with_float_type(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    rms_norm_kernel<T><<<static_cast<unsigned>(x.rows), kThreads, 0, stream>>>(
-        static_cast<const float*>(x.data), x.stride, weight, eps, x.cols, static_cast<T*>(out.data),
-        out.stride);
+    queue.launch("normalizing", rms_norm_kernel<T>, {static_cast<unsigned>(x.rows), kThreads},
+                 static_cast<const float*>(x.data), x.stride, weight, eps, x.cols,
+                 static_cast<T*>(out.data), out.stride);
   });
-  check_launch("normalizing");
 }
 
 }  // namespace faststream

@@ -12,6 +12,7 @@ constexpr int kHeadsPerBlock = 8;
 // digits left.
 __global__ void rope_table_kernel(const int32_t* positions, const float* inv_freq, int n_pairs,
                                   float* cos_sin, int64_t stride) {
+  begin_kernel();
   const float position = static_cast<float>(positions[blockIdx.x]);
   float* row = cos_sin + blockIdx.x * stride;
   for (int i = static_cast<int>(threadIdx.x); i < n_pairs; i += static_cast<int>(blockDim.x)) {
@@ -38,6 +39,7 @@ struct RopeArguments {
 // A warp for each (token, head): queries first, then keys, then values.
 template <typename T>
 __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
+  begin_kernel();
   const int64_t token = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
   if (head >= a.n_heads + 2 * a.kv.n_kv_heads) return;
@@ -83,10 +85,9 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
 
 void CudaBackend::rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) {
   if (batch.n_tokens == 0) return;
-  rope_table_kernel<<<batch.n_tokens, 64, 0, stream()>>>(
-      batch.positions, inv_freq, static_cast<int>(cos_sin.cols / 2),
-      static_cast<float*>(cos_sin.data), cos_sin.stride);
-  check_launch("computing rotations");
+  queue().launch("computing rotations", rope_table_kernel, {batch.n_tokens, 64}, batch.positions,
+                 inv_freq, static_cast<int>(cos_sin.cols / 2), static_cast<float*>(cos_sin.data),
+                 cos_sin.stride);
 }
 
 void CudaBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
@@ -103,13 +104,12 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, con
                                 n_all_heads - 2 * kv.n_kv_heads,
                                 kv};
   const dim3 grid(batch.n_tokens, ceil_div(n_all_heads, kHeadsPerBlock));
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    rope_append_kernel<T>
-        <<<grid, dim3(kWarp, kHeadsPerBlock), 0, stream>>>(arguments, static_cast<T*>(qkv.data));
+    queue.launch("rotating queries and keys", rope_append_kernel<T>,
+                 {grid, dim3(kWarp, kHeadsPerBlock)}, arguments, static_cast<T*>(qkv.data));
   });
-  check_launch("rotating queries and keys");
 }
 
 }  // namespace faststream

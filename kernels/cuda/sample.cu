@@ -283,6 +283,7 @@ __device__ void write_unedited(const Row& row, int token, const LogitEdit* edits
 __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments arguments) {
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
+  begin_kernel();
   const auto index = static_cast<int64_t>(blockIdx.x);
   const Row row{arguments.logits + index * arguments.stride, arguments.vocab};
   const RowRule& rule = arguments.rules[index];  // not a copy, which would take 16 registers
@@ -321,7 +322,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
                          std::span<SampledToken> sampled) {
   using namespace sampling;
   if (rules.empty()) return;
-  const cudaStream_t stream = this->stream();
+  const Queue queue = this->queue();
   const size_t rows = rules.size();
   size_t n_edits = 0;
   int32_t n_logprobs = 0;
@@ -355,18 +356,17 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
                 rule.edits.size_bytes());
     first_edit += rule.edits.size();
   }
-  cuda_check(cudaMemcpyAsync(device, host, results_at, cudaMemcpyHostToDevice, stream),
+  cuda_check(cudaMemcpyAsync(device, host, results_at, cudaMemcpyHostToDevice, queue.stream),
              "copying sampling rules");
-  sample_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-      {.logits = static_cast<float*>(logits.data),
-       .stride = logits.stride,
-       .vocab = static_cast<int>(logits.cols),
-       .rules = reinterpret_cast<const RowRule*>(device),
-       .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
-       .unedited = reinterpret_cast<float*>(device + unedited_at),
-       .results = device + results_at,
-       .result_bytes = static_cast<int64_t>(result_bytes)});
-  check_launch("sampling");
+  queue.launch("sampling", sample_kernel, {static_cast<unsigned>(rows), kThreads},
+               Arguments{.logits = static_cast<float*>(logits.data),
+                         .stride = logits.stride,
+                         .vocab = static_cast<int>(logits.cols),
+                         .rules = reinterpret_cast<const RowRule*>(device),
+                         .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+                         .unedited = reinterpret_cast<float*>(device + unedited_at),
+                         .results = device + results_at,
+                         .result_bytes = static_cast<int64_t>(result_bytes)});
   copy_to_host(host + results_at, device + results_at, rows * result_bytes);
 
   for (size_t r = 0; r < rows; ++r) {

@@ -29,12 +29,15 @@ struct Matrix {
     view.cols = count;
     return view;
   }
-  /// The first `count` rows.
-  [[nodiscard]] Matrix first_rows(int64_t count) const {
+  /// Rows [first, first + count), the same columns.
+  [[nodiscard]] Matrix row_range(int64_t first, int64_t count) const {
     Matrix view = *this;
+    view.data =
+        static_cast<std::byte*>(data) + static_cast<size_t>(first * stride) * dtype_size(dtype);
     view.rows = count;
     return view;
   }
+  [[nodiscard]] Matrix first_rows(int64_t count) const { return row_range(0, count); }
 };
 
 /// A model's weight matrix as the model file stores it: [rows = out, cols = in], input-contiguous

@@ -185,7 +185,7 @@ class Bench {
     const uint16_t base = type == DType::bf16 ? 0x3d80 : 0x2c00;
     fill_kernel<<<1024, 256, 0, backend_.stream()>>>(reinterpret_cast<uint16_t*>(buffer.get()),
                                                      bytes / 2, mask, base);
-    check_launch("filling a buffer");
+    cuda_check(cudaGetLastError(), "filling a buffer");
     return buffer;
   }
 
@@ -280,7 +280,7 @@ class Bench {
     if (!wanted(name)) return;
     constexpr int32_t kHeads = 32;
     constexpr int32_t kDim = 128;
-    const int32_t pages_each = (kv_len + kPageTokens - 1) / kPageTokens;
+    const int32_t pages_each = pages_for(kv_len);
     const int32_t n_pages = pages_each * n_sequences;
     const int64_t bytes = int64_t{n_pages} * n_kv_heads * kPageTokens * kDim * 2;  // of K, and of V
     if (2 * bytes > kRotation) return;

@@ -1,0 +1,79 @@
+// Kernel launches: kernels of one stream that overlap where they can.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "kernels/cuda/cuda_check.h"
+
+namespace faststream {
+
+/// How many blocks of how many threads, each block with how many bytes of dynamic shared memory.
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  size_t shared_bytes = 0;
+};
+
+/// Where kernels are launched. From one kernel's end to the next one's first instruction a GPU
+/// takes 1 us and more, of steps of a few hundred kernels that often take no longer themselves.
+/// From Hopper on a kernel may be launched while the one before it still runs ("programmatic
+/// dependent launch", CUDA C++ Programming Guide): its blocks take the places that become free, do
+/// what needs nothing of the kernels before, and wait for these.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  bool overlaps = false;  ///< the GPU can, and the code compiled for it waits
+
+  /// Launches a kernel that calls begin_kernel(), or allow_next_kernel() and wait_for_inputs(), in
+  /// every block. Throws Error, "The GPU failed while <doing>".
+  template <typename... Parameters, typename... Arguments>
+  void launch(std::string_view doing, void (*kernel)(Parameters...), const Grid& grid,
+              Arguments&&... arguments) const {
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = overlaps ? 1 : 0;
+    cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), doing);
+  }
+};
+
+/// Whether kernels of this program can overlap on the current GPU. Code for older GPUs has no
+/// instruction to wait with, whatever GPU it is compiled for at last.
+bool kernels_overlap();
+
+#ifdef __CUDACC__
+
+/// The next kernel's blocks may take the places that this one's leave, once all of its blocks run.
+__device__ inline void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Before it, a kernel may touch only what no kernel writes, weights; after it, all that kernels
+/// before this one wrote is there. Every block calls it, or the next kernel might not wait for the
+/// one before this.
+__device__ inline void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Both: the first statement of most kernels.
+__device__ inline void begin_kernel() {
+  allow_next_kernel();
+  wait_for_inputs();
+}
+
+#endif
+
+}  // namespace faststream
