@@ -89,7 +89,6 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   };
 
   int64_t first = static_cast<int64_t>(warp) * kChunk;
-  allow_next_kernel();
   load_weights(first);
   wait_for_inputs();
   float sums[kMatrices][kTiles][4] = {};
@@ -129,6 +128,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
     first += static_cast<int64_t>(kWarps) * kChunk * kUnroll;
     load_weights(first);
   }
+  allow_next_kernel();
 
 #pragma unroll
   for (int matrix = 0; matrix < kMatrices; ++matrix) {

@@ -106,7 +106,6 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kOutputs;
-  allow_next_kernel();
   if (first_output >= p.outputs) return;
 
   // What a lane copies: a piece of rows copied_row, copied_row + kCopied, ...
@@ -234,6 +233,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
     }
     advance(2);
   }
+  allow_next_kernel();
 
 #pragma unroll
   for (int i = 0; i < 2 * kHalves; ++i) {

@@ -52,7 +52,10 @@ bool kernels_overlap();
 
 #ifdef __CUDACC__
 
-/// The next kernel's blocks may take the places that this one's leave, once all of its blocks run.
+/// The next kernel's blocks may take the places that this one's leave, once all of its blocks have
+/// said so. A kernel that is over soon says it first. One that reads weights for long says it last:
+/// the next such kernel would take places while it runs, more on some multiprocessors than on
+/// others, and be as slow as those (Llama-3.2-1B in bf16: 637 tokens/s instead of 759).
 __device__ inline void allow_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
