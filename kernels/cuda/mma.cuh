@@ -51,6 +51,14 @@ __device__ inline uint32_t pack_pair<__half>(float first, float second) {
   return bits;
 }
 
+/// Transposes an 8 x 8 matrix of 16-bit elements: lane 4g + t holds elements 2t, 2t + 1 of row g,
+/// and receives those of column g.
+__device__ inline uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 /// Two int8, each in the low byte of a half of `spread` with 0x43 above it, to two bfloat16. With
 /// the byte's low seven bits as mantissa, 0x43.. is 128 + bits; with its sign bit, which is the
 /// lowest exponent bit, it is 128 or 256. Their difference is the byte's value, exactly.

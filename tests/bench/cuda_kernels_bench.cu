@@ -91,7 +91,7 @@ class Bench {
   }
 
   void attention_decodes() {
-    for (const int32_t n_sequences : {1, 16}) {
+    for (const int32_t n_sequences : {1, 16, 64}) {
       for (const int32_t kv_len : {128, 512, 2048, 8192}) {
         for (const int32_t n_kv_heads : {32, 8}) {
           attention("attention decode, " + std::to_string(n_sequences) + " sequences, " +
