@@ -85,7 +85,7 @@ class CudaBackend final : public Backend {
   size_t next_staging_ = 0;
   DeviceBuffer scratch_;   ///< temporaries of a single operation
   DeviceBuffer products_;  ///< gate and up products before the activation
-  PinnedBuffer sampling_;  ///< what sample() uploads and reads back
+  PinnedBuffer sampling_;  ///< what sample() uploads, and its results
 };
 
 }  // namespace faststream

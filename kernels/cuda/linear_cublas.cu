@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/linear_many_rows.h"
-#include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/quantize.h"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -24,29 +24,6 @@ __global__ void finish_kernel(const float* products, int64_t outputs, Epilogue e
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= outputs) return;
   finish_product(epilogue, row, c, products[row * outputs + c]);
-}
-
-template <typename T>
-__global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
-                                                                 int64_t n, int8_t* out,
-                                                                 float* scales) {
-  begin_kernel();
-  x += blockIdx.x * stride;
-  out += blockIdx.x * n;
-  float largest = 0;
-  int has_nan = 0;
-#pragma unroll 4
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    const float value = to_float(x[c]);
-    largest = fmaxf(largest, fabsf(value));
-    has_nan |= isnan(value) ? 1 : 0;
-  }
-  const RowScale scale = row_scale<kThreads>(largest, has_nan);
-  if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale;
-#pragma unroll 4
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    out[c] = static_cast<int8_t>(scale.quantize(to_float(x[c])));
-  }
 }
 
 // sums [rows, width] -> the epilogue's out; width is outputs, or twice that when gated.
@@ -137,13 +114,8 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
     auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
 
-    with_float_type(x.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      queue.launch("quantizing activations", quantize_rows_kernel<T>,
-                   {static_cast<unsigned>(rows), kThreads},
-                   static_cast<const T*>(x.row_range(first, rows).data), x.stride, x.cols,
-                   quantized, row_scales);
-    });
+    quantize_rows(x.row_range(first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
+                  queue);
 
     MatmulShape shape;
     shape.m = width;

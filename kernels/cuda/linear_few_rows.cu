@@ -25,7 +25,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/quantize.h"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -34,7 +34,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kQuantizeThreads = 512;
 constexpr int kTileRows = 16;  // outputs of a tensor core instruction
 constexpr int kTileCols = 8;   // activation rows of one
 
@@ -162,41 +161,6 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   }
 }
 
-// Rows of x [rows, n] to integers from -127 to 127, as quantize_rows_kernel makes them, but held in
-// bfloat16 (exactly): the product's sums are integers too, exact in float up to 2^24. n is a
-// multiple of 8.
-__global__ __launch_bounds__(kQuantizeThreads) void quantize_few_rows_kernel(
-    const __nv_bfloat16* x, int64_t stride, int64_t n, __nv_bfloat16* out, float* scales) {
-  begin_kernel();
-  x += blockIdx.x * stride;
-  out += blockIdx.x * n;
-  constexpr int kVector = 8;
-  float largest = 0;
-  int has_nan = 0;
-  for (int64_t c = threadIdx.x * kVector; c < n; c += kQuantizeThreads * kVector) {
-    float values[kVector];
-    load_floats(x + c, values);
-#pragma unroll
-    for (const float value : values) {
-      largest = fmaxf(largest, fabsf(value));
-      has_nan |= isnan(value) ? 1 : 0;
-    }
-  }
-  const RowScale scale = row_scale<kQuantizeThreads>(largest, has_nan);
-  if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale;
-  for (int64_t c = threadIdx.x * kVector; c < n; c += kQuantizeThreads * kVector) {
-    float values[kVector];
-    load_floats(x + c, values);
-    uint32_t packed[kVector / 2];
-#pragma unroll
-    for (int i = 0; i < kVector; i += 2) {
-      packed[i / 2] = pack_pair<__nv_bfloat16>(static_cast<float>(scale.quantize(values[i])),
-                                               static_cast<float>(scale.quantize(values[i + 1])));
-    }
-    *reinterpret_cast<uint4*>(out + c) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-  }
-}
-
 // Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes
 // of weights where rows are aligned, else one element.
 template <typename A, typename W, int kRows, int kVector>
@@ -295,11 +259,9 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
   const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
   std::byte* quantized = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
   auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
-  queue.launch("quantizing activations", quantize_few_rows_kernel,
-               {static_cast<unsigned>(x.rows), kQuantizeThreads},
-               static_cast<const __nv_bfloat16*>(x.data), x.stride, x.cols,
-               reinterpret_cast<__nv_bfloat16*>(quantized), scales);
+  // Integers as bf16: their sums are integers too, exact in float up to 2^24.
   const Matrix integers(quantized, DType::bf16, x.rows, x.cols);
+  quantize_rows(x, integers, scales, queue);
   for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
     Product product = product_of(integers, first, kMaxFewRows, weight, epilogue, gated);
     product.row_scales = scales + first;
