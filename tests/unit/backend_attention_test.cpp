@@ -113,7 +113,7 @@ TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
 
 TEST_P(BackendAttention, AgreesForEveryRatioOfQueryToKvHeads) {
   for (const DType weights : kWeightTypes) {
-    for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 16}) {
+    for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 12, 16}) {
       check_attention(weights, {2 * group, 2, 32, {{1, 100}, {1, 33}}});
       check_attention(weights, {2 * group, 2, 32, {{35, 100}}});
     }
