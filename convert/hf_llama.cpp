@@ -1,6 +1,7 @@
 #include "convert/hf_llama.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <iomanip>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
 #include <sstream>

@@ -1,5 +1,7 @@
 #include "cli/batch_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "backend/backend.h"
 #include "cli/program.h"
 

@@ -1,10 +1,13 @@
 // The options of faststream-run's batch mode.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "engine/request.h"
+
+namespace CLI {
+class App;
+}
 
 namespace faststream {
 

@@ -1,5 +1,6 @@
 #include "cli/bench_command.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

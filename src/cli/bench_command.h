@@ -1,10 +1,13 @@
 // faststream-bench's work.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace faststream {
 

@@ -1,5 +1,7 @@
 #include "cli/chat_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "cli/chat_settings.h"
 
 namespace faststream {

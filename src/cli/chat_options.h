@@ -1,12 +1,15 @@
 // The chat's part of faststream-run's command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
 
 namespace faststream {
 

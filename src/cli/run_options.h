@@ -1,7 +1,6 @@
 // The command line of faststream-run.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +8,10 @@
 #include "cli/batch_options.h"
 #include "cli/chat_options.h"
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
 
 namespace faststream {
 

@@ -1,6 +1,7 @@
 #include "engine/chat.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "support/error.h"
 #include "support/mapped_file.h"

@@ -1,6 +1,7 @@
 #include "model_file/layout.h"
 
 #include <xxhash.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>

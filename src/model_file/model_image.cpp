@@ -1,6 +1,7 @@
 #include "model_file/model_image.h"
 
 #include <sys/mman.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <string>

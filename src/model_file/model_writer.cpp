@@ -1,6 +1,7 @@
 #include "model_file/model_writer.h"
 
 #include <xxhash.h>
+#include <nlohmann/json.hpp>
 
 #include <utility>
 

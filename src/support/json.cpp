@@ -1,5 +1,6 @@
 #include "support/json.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/error.h"

@@ -1,7 +1,7 @@
 // JSON from outside.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 namespace faststream {

@@ -1,6 +1,7 @@
 #include "cli/chat_settings.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "file_helpers.h"
 

@@ -1,6 +1,7 @@
 #include "convert/hf_llama.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint_files.h"
 #include "file_helpers.h"

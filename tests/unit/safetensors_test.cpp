@@ -1,6 +1,7 @@
 #include "convert/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 
