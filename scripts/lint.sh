@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# clang-format on all of our files, and clang-tidy on all but the benchmarks, whose library's macros do
-# not pass. A file that was clean is not checked by clang-tidy again until it, a header or a
-# .clang-tidy changes; build/lint remembers.
+# clang-format on all of our files; that every CUDA kernel waits for those before it; and clang-tidy
+# on all files but the benchmarks, whose library's macros do not pass. A file that was clean is not
+# checked by clang-tidy again until it, a header or a .clang-tidy changes; build/lint remembers.
 #
 #   scripts/lint.sh [BUILD]      BUILD: a configured build folder (build/release-sm90)
 set -euo pipefail
@@ -13,6 +13,17 @@ mapfile -t sources < <(find main.cpp src models kernels convert tests \
 echo "==> clang-format: ${#sources[@]} files"
 formatted=1
 clang-format --dry-run -Werror "${sources[@]}" || formatted=0
+
+# Kernels start while the one before them ends; one that does not wait reads too early (queue.h).
+waiting=1
+for file in kernels/cuda/*.cu; do
+  kernels=$(grep -c '__global__' "$file" || true)
+  waits=$(grep -cE '(begin_kernel|wait_for_inputs)\(\);' "$file" || true)
+  if ((kernels != waits)); then
+    echo "$file has $kernels kernels, but calls begin_kernel() or wait_for_inputs() $waits times." >&2
+    waiting=0
+  fi
+done
 
 if [[ ! -f $build/compile_commands.json ]]; then
   echo "Lint failed: $build has no compile_commands.json; configure it with CMake first." >&2
@@ -48,6 +59,10 @@ if ! printf '%s\0' "${units[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'check_un
 fi
 if ((formatted == 0)); then
   echo "Lint failed: clang-format would change files, listed above; run clang-format -i on them." >&2
+  exit 1
+fi
+if ((waiting == 0)); then
+  echo "Lint failed: a CUDA kernel does not wait for those before it, see above." >&2
   exit 1
 fi
 echo "Lint passed."

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kBatchAlignment = 256;
 
 // All kernels are compiled for the same GPUs.
-__global__ void any_kernel() {}
+__global__ void any_kernel() { begin_kernel(); }
 
 int current_device(int device) {
   cuda_check(cudaSetDevice(device), "selecting GPU " + std::to_string(device));
@@ -51,8 +51,7 @@ DeviceMemory allocate_device(size_t bytes) {
   return DeviceMemory(static_cast<std::byte*>(memory));
 }
 
-CudaBackend::CudaBackend(int device)
-    : device_(current_device(device)), stream_(make_stream()), overlaps_(kernels_overlap()) {
+CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(make_stream()) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
   if (properties.major < 8) {
@@ -60,6 +59,7 @@ CudaBackend::CudaBackend(int device)
                 ") is too old: compute capability 8.0 or later is needed; use --device cpu.");
   }
   name_ = properties.name;
+  overlaps_ = kernels_overlap();
   prepare_in_order_products();
   for (Staging& staging : staging_) staging.copied = make_event();
 }

@@ -77,7 +77,7 @@ class CudaBackend final : public Backend {
   int device_;
   std::string name_;
   Stream stream_;
-  bool overlaps_;  ///< see Queue
+  bool overlaps_ = false;  ///< see Queue
   Matmul matmul_;
   std::vector<DeviceMemory> weights_;
   DeviceBuffer batch_memory_;
