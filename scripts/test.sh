@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Builds and tests everything: all tests in release and under the address and undefined-behaviour
-# sanitizers, those of threads under ThreadSanitizer, the fuzzers for a minute each, lint, and a
+# sanitizers, those of threads under ThreadSanitizer, the fuzzers for half a minute each, lint, and a
 # program that uses the installed library. The last line counts results.
 #
-#   FASTSTREAM_FUZZ_SECONDS=5 scripts/test.sh     shorter fuzzing
+#   FASTSTREAM_FUZZ_SECONDS=600 scripts/test.sh     longer fuzzing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
 
 preset=release-sm90
-fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-60}
+fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-30}
 passed=0 failed=0 skipped=0
 failures=()
 
