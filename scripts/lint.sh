@@ -39,7 +39,11 @@ check_unit() {  # file
   key=$(cat "$1" <(echo "$headers $1") | sha256sum | cut -d' ' -f1)
   [[ -e build/lint/$key ]] && return
   log=$(mktemp build/lint/log.XXXXXX)
-  if clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option "$1" >"$log" 2>&1; then
+  # The path-sensitive analysis looks at a third of the states that it would by default, which in
+  # large functions take half of the time.
+  if clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option \
+    --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=75000 \
+    "$1" >"$log" 2>&1; then
     touch "build/lint/$key"
     rm -f "$log"
   else
