@@ -166,7 +166,7 @@ __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
   if (a.query_start[sequence + 1] - query != 1) return;
   const int kv_len = a.kv_len[sequence];
   const int tokens = split_tokens(kv_len);
-  const int parts = (kv_len + tokens - 1) / tokens;
+  const int parts = ceil_div(kv_len, tokens);
   const int dim = a.kv.head_dim;
   const float* partials = splits.partials + partial_index(a, splits, sequence, head, 0);
   const int step = 2 + dim;

@@ -17,6 +17,7 @@
 // a layer, 87 us at 3.10 TB/s predicted (measured: RESULTS.md).
 #include <cstdint>
 
+#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_split.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -176,31 +177,12 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
 
 bool attention_decode_mma(const AttentionArguments& a, const BatchView& batch, Splits splits,
                           const Queue& queue) {
-  const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
-  if (!is_16_bit || a.q.dtype != a.kv.dtype || a.kv.head_dim % 8 != 0 || a.q.stride % 8 != 0 ||
-      reinterpret_cast<uintptr_t>(a.q.data) % 16 != 0) {
-    return false;
-  }
+  if (a.q.stride % 8 != 0 || reinterpret_cast<uintptr_t>(a.q.data) % 16 != 0) return false;
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
-  const auto launch = [&](auto kernel) {
-    queue.launch("computing attention", kernel, split_grid(a, splits, batch.n_sequences, kThreads),
-                 a, splits);
-  };
-  const auto with_dim = [&]<typename T>() {
-    if (a.kv.head_dim <= 64) {
-      launch(attention_decode_mma_kernel<T, 64>);
-    } else if (a.kv.head_dim <= 128) {
-      launch(attention_decode_mma_kernel<T, 128>);
-    } else {
-      launch(attention_decode_mma_kernel<T, 256>);
-    }
-  };
-  if (a.kv.dtype == DType::f16) {
-    with_dim.template operator()<__half>();
-  } else {
-    with_dim.template operator()<__nv_bfloat16>();
-  }
-  return true;
+  return with_mma_shape(a, [&]<typename T, int kDim>() {
+    queue.launch("computing attention", attention_decode_mma_kernel<T, kDim>,
+                 split_grid(a, splits, batch.n_sequences, kThreads), a, splits);
+  });
 }
 
 }  // namespace faststream

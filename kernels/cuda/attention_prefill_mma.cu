@@ -3,6 +3,7 @@
 // block of four warps shares a tile of keys and values in shared memory.
 #include <cfloat>
 
+#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/types.cuh"
@@ -185,29 +186,11 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 
 bool attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
                            const Queue& queue) {
-  const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
-  if (!is_16_bit || a.q.dtype != a.kv.dtype || a.kv.head_dim % 8 != 0 || a.q.stride % 2 != 0) {
-    return false;
-  }
+  if (a.q.stride % 2 != 0) return false;
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
-  const auto launch = [&](auto kernel) {
-    queue.launch("computing attention", kernel, {grid, kThreads}, a);
-  };
-  const auto with_dim = [&]<typename T>() {
-    if (a.kv.head_dim <= 64) {
-      launch(attention_mma_kernel<T, 64>);
-    } else if (a.kv.head_dim <= 128) {
-      launch(attention_mma_kernel<T, 128>);
-    } else {
-      launch(attention_mma_kernel<T, 256>);
-    }
-  };
-  if (a.kv.dtype == DType::f16) {
-    with_dim.template operator()<__half>();
-  } else {
-    with_dim.template operator()<__nv_bfloat16>();
-  }
-  return true;
+  return with_mma_shape(a, [&]<typename T, int kDim>() {
+    queue.launch("computing attention", attention_mma_kernel<T, kDim>, {grid, kThreads}, a);
+  });
 }
 
 }  // namespace faststream
