@@ -1,8 +1,8 @@
 // faststream-run: one model file, one prompt, the model's text.
 
-#include "cli/program.h"
 #include "cli/run_command.h"
 #include "cli/run_options.h"
+#include "program/program.h"
 
 int main(int argc, char** argv) {
   CLI::App app("", "faststream-run");

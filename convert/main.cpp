@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "cli/interrupt.h"
-#include "cli/program.h"
 #include "convert/pipeline.h"
 #include "convert/show.h"
+#include "program/interrupt.h"
+#include "program/program.h"
 #include "support/error.h"
 #include "support/thread_pool.h"
 

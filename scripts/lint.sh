@@ -16,7 +16,7 @@ clang-format --dry-run -Werror "${sources[@]}" || formatted=0
 
 # Kernels start while the one before them ends; one that does not wait reads too early (queue.h).
 waiting=1
-for file in kernels/cuda/*.cu; do
+for file in kernels/cuda/*.cu kernels/cuda/*/*.cu; do
   kernels=$(grep -c '__global__' "$file" || true)
   waits=$(grep -cE '(begin_kernel|wait_for_inputs)\(\);' "$file" || true)
   if ((kernels != waits)); then

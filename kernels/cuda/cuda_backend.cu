@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cuda/linear_few_rows.h"
+#include "kernels/cuda/linear/linear_few_rows.h"
 #include "support/progress.h"
 
 namespace faststream {

@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/linear/matmul.h"
 #include "kernels/cuda/queue.h"
 
 namespace faststream {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "cli/interrupt.h"
+#include "program/interrupt.h"
 #include "support/error.h"
 
 namespace faststream {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "cli/input.h"
-#include "cli/interrupt.h"
+#include "program/interrupt.h"
 #include "support/error.h"
 
 namespace faststream {

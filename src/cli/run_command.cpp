@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "cli/batch_command.h"
-#include "cli/chat_command.h"
+#include "cli/batch/batch_command.h"
+#include "cli/chat/chat_command.h"
 #include "cli/input.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/perplexity.h"
+#include "program/interrupt.h"
+#include "program/output.h"
 #include "support/error.h"
 #include "support/progress.h"
 

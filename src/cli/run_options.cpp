@@ -5,7 +5,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cli/program.h"
+#include "program/program.h"
 
 namespace faststream {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "cli/batch_options.h"
-#include "cli/chat_options.h"
+#include "cli/batch/batch_options.h"
+#include "cli/chat/chat_options.h"
 #include "engine/engine.h"
 
 namespace CLI {

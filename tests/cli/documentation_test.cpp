@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/chat_settings.h"
+#include "cli/chat/chat_settings.h"
 #include "cli/run_program.h"
 #include "cli/stories.h"
 #include "engine/random_model.h"

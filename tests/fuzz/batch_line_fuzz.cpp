@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "cli/batch_line.h"
-#include "cli/batch_record.h"
+#include "cli/batch/batch_line.h"
+#include "cli/batch/batch_record.h"
 
 namespace {
 

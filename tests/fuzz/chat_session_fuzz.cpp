@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/chat_session.h"
+#include "cli/chat/chat_session.h"
 #include "support/error.h"
 
 namespace {

@@ -24,10 +24,10 @@ struct GoldenData {
 };
 
 /// The folder with the variants: golden/ in the folder that the variable FASTSTREAM_TEST_DATA
-/// names, by default the source tree's tests/.
+/// names, by default tests/, for a program started in the project's root.
 inline std::filesystem::path golden_root() {
   const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
-  return std::filesystem::path(tests != nullptr ? tests : FASTSTREAM_TEST_DATA_DEFAULT) / "golden";
+  return std::filesystem::path(tests != nullptr ? tests : "tests") / "golden";
 }
 
 /// A file of little-endian numbers (our machines' order). Throws Error when it is missing or is no

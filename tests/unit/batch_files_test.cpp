@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/batch_output.h"
-#include "cli/batch_reader.h"
-#include "cli/batch_record.h"
-#include "cli/batch_resume.h"
+#include "cli/batch/batch_output.h"
+#include "cli/batch/batch_reader.h"
+#include "cli/batch/batch_record.h"
+#include "cli/batch/batch_resume.h"
 #include "file_helpers.h"
 
 namespace faststream {

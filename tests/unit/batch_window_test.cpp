@@ -1,4 +1,4 @@
-#include "cli/batch_window.h"
+#include "cli/batch/batch_window.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/batch_progress.h"
+#include "cli/batch/batch_progress.h"
 
 namespace faststream {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/chat_input.h"
+#include "cli/chat/chat_input.h"
 
 #include <gtest/gtest.h>
 

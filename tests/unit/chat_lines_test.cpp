@@ -1,4 +1,4 @@
-#include "cli/chat_lines.h"
+#include "cli/chat/chat_lines.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/chat_session.h"
+#include "cli/chat/chat_session.h"
 
 #include <gtest/gtest.h>
 

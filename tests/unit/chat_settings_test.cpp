@@ -1,4 +1,4 @@
-#include "cli/chat_settings.h"
+#include "cli/chat/chat_settings.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // The chat's commands and its memory, with answers that the tests make up.
-#include "cli/chat.h"
+#include "cli/chat/chat.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <iterator>
 #include <sstream>
 
-#include "cli/chat_command.h"
-#include "cli/output.h"
+#include "cli/chat/chat_command.h"
 #include "file_helpers.h"
+#include "program/output.h"
 
 namespace faststream {
 namespace {

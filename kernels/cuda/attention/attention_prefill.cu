@@ -1,0 +1,126 @@
+// Attention of tiles of queries in float arithmetic, any types and any even head_dim: online
+// softmax (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and
+// odd heads; 16-bit models take attention_prefill_mma.cu.
+//
+// A warp owns four queries. For the scores, each lane takes one token of the page; for the sums,
+// each lane takes every 32nd dimension and the probabilities travel by shuffles.
+#include <cfloat>
+
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = 4;  // queries of a warp
+constexpr int kTile = kWarps * kRows;
+constexpr int kDims = kMaxHeadDim / kWarp;  // of a lane
+static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
+
+template <typename T>
+__global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
+  extern __shared__ float shared[];
+  begin_kernel();
+  const QueryTile tile = query_tile(a, kTile);
+  if (tile.empty()) return;
+
+  const int dim = a.kv.head_dim;
+  float* q = shared;                       // [kTile, dim]
+  float* k = q + kTile * dim;              // [kPageTokens, dim + 1]: lanes read a column
+  float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, dim]
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
+    const int row = min(tile.first + i / dim, tile.n_queries - 1);
+    q[i] = a.scale_log2 * load_element(a.q.data, a.q.dtype,
+                                       (tile.first_query + row) * a.q.stride +
+                                           static_cast<int64_t>(tile.head) * dim + i % dim);
+  }
+
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const float* my_q = q + warp * kRows * dim;
+  float maxima[kRows];
+  float weights[kRows] = {};
+  float sums[kRows][kDims] = {};
+  for (float& maximum : maxima) maximum = -FLT_MAX;
+
+  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
+  for (int base = 0; base <= tile.last_position; base += kPageTokens) {
+    const int64_t offset =
+        (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + tile.kv_head) *
+        kPageTokens * dim;
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
+      // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
+      const bool exists = base + i / dim <= tile.last_position;
+      k[i + i / dim] = exists ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
+      v[i] = exists ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
+    }
+    __syncthreads();
+
+    float scores[kRows] = {};
+    for (int d = 0; d < dim; ++d) {
+      const float key = k[lane * (dim + 1) + d];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) scores[row] += my_q[row * dim + d] * key;
+    }
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const int position = tile.first_position + tile.first + warp * kRows + row;
+      const float score = base + lane <= position ? scores[row] : -INFINITY;
+      const float maximum = fmaxf(maxima[row], warp_max(score));
+      const float correction = exp2f(maxima[row] - maximum);
+      maxima[row] = maximum;
+      scores[row] = exp2f(score - maximum);
+      weights[row] = weights[row] * correction + warp_sum(scores[row]);
+#pragma unroll
+      for (float& sum : sums[row]) sum *= correction;
+    }
+    for (int token = 0; token < kPageTokens; ++token) {
+      float p[kRows];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) p[row] = __shfl_sync(kAllLanes, scores[row], token);
+#pragma unroll
+      for (int i = 0; i < kDims; ++i) {
+        const int d = lane + i * kWarp;
+        if (d >= dim) break;
+        const float value = v[token * dim + d];
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) sums[row][i] += p[row] * value;
+      }
+    }
+  }
+
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    const int query = tile.first + warp * kRows + row;
+    if (query >= tile.n_queries) continue;
+#pragma unroll
+    for (int i = 0; i < kDims; ++i) {
+      const int d = lane + i * kWarp;
+      if (d >= dim) break;
+      store_element(
+          a.out.data, a.out.dtype,
+          (tile.first_query + query) * a.out.stride + static_cast<int64_t>(tile.head) * dim + d,
+          sums[row][i] / weights[row]);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
+  const int bytes = (kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
+                    static_cast<int>(sizeof(float));
+  const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
+  with_float_type(a.kv.dtype, [&](auto zero) {
+    const auto kernel = attention_prefill_kernel<decltype(zero)>;
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               "preparing attention");
+    queue.launch("computing attention", kernel, {grid, kThreads, static_cast<size_t>(bytes)}, a);
+  });
+}
+
+}  // namespace faststream

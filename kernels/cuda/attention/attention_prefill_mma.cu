@@ -1,0 +1,196 @@
+// Attention of tiles of queries on the tensor cores: FlashAttention-2 (arXiv:2307.08691) over KV
+// pages. A warp owns 16 queries, whose scores, probabilities and sums never leave its registers; a
+// block of four warps shares a tile of keys and values in shared memory.
+#include <cfloat>
+
+#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kWarpRows = 16;
+constexpr int kTile = kWarps * kWarpRows;
+
+/// Loads four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix
+/// l / 8. Lane 4g + t receives elements 2t, 2t + 1 of row g, or, transposed, rows 2t, 2t + 1 of
+/// column g.
+template <bool kTransposed>
+__device__ void load_matrices(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+/// kDim: head_dim rounded up; the columns past head_dim are zeros.
+template <typename T, int kDim>
+__global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArguments a) {
+  constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile of keys and values
+  constexpr int kStride = kDim + 8;              // rows of a matrix fall into different banks
+  constexpr int kScoreTiles = kTokens / 8;
+  constexpr int kDimTiles = kDim / 8;
+  __shared__ alignas(16) T k[kTokens][kStride];
+  __shared__ alignas(16) T v[kTokens][kStride];
+
+  begin_kernel();
+  const QueryTile tile = query_tile(a, kTile);
+  if (tile.empty()) return;
+
+  const int dim = a.kv.head_dim;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = lane / 4;
+  const int in_group = lane % 4;
+
+  // Queries past the end repeat the last one and are not stored.
+  const int rows[2] = {tile.first + warp * kWarpRows + group,
+                       tile.first + warp * kWarpRows + group + 8};
+  uint32_t q[kDim / 16][4];
+#pragma unroll
+  for (int step = 0; step < kDim / 16; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int d = step * 16 + 2 * in_group + 8 * (i / 2);
+      const int64_t row = tile.first_query + min(rows[i % 2], tile.n_queries - 1);
+      const T* from = static_cast<const T*>(a.q.data) + row * a.q.stride +
+                      static_cast<int64_t>(tile.head) * dim + d;
+      q[step][i] = d < dim ? *reinterpret_cast<const uint32_t*>(from) : 0U;
+    }
+  }
+
+  float sums[kDimTiles][4] = {};
+  float maxima[2] = {-FLT_MAX, -FLT_MAX};
+  float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
+  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
+
+  for (int base = 0; base <= tile.last_position; base += kTokens) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += kThreads) {
+      const int token = i / (kDim / 8);
+      const int d = i % (kDim / 8) * 8;
+      uint4 key = make_uint4(0, 0, 0, 0);
+      uint4 value = key;
+      // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
+      if (base + token <= tile.last_position && d < dim) {
+        const int64_t page = pages[(base + token) / kPageTokens];
+        const int64_t offset =
+            ((page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens) *
+                dim +
+            d;
+        key = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.k) + offset);
+        value = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.v) + offset);
+      }
+      *reinterpret_cast<uint4*>(&k[token][d]) = key;
+      *reinterpret_cast<uint4*>(&v[token][d]) = value;
+    }
+    __syncthreads();
+
+    float scores[kScoreTiles][4] = {};
+#pragma unroll
+    for (int step = 0; step < kDim / 16; ++step) {
+#pragma unroll
+      for (int pair = 0; pair < kScoreTiles / 2; ++pair) {
+        uint32_t b[4];
+        load_matrices<false>(
+            b, &k[pair * 16 + lane % 8 + lane / 16 * 8][step * 16 + lane / 8 % 2 * 8]);
+        mma_16x8x16<T>(scores[2 * pair], q[step], b[0], b[1]);
+        mma_16x8x16<T>(scores[2 * pair + 1], q[step], b[2], b[3]);
+      }
+    }
+
+    float new_maxima[2] = {maxima[0], maxima[1]};
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = base + n * 8 + 2 * in_group + i % 2;
+        const bool visible = token <= tile.first_position + rows[i / 2];
+        scores[n][i] = visible ? scores[n][i] * a.scale_log2 : -INFINITY;
+        new_maxima[i / 2] = fmaxf(new_maxima[i / 2], scores[n][i]);
+      }
+    }
+    float corrections[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float maximum = new_maxima[half];
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+      corrections[half] = exp2f(maxima[half] - maximum);
+      maxima[half] = maximum;
+      weights[half] *= corrections[half];
+    }
+#pragma unroll
+    for (int n = 0; n < kDimTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
+    }
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = exp2f(scores[n][i] - maxima[i / 2]);
+        weights[i / 2] += scores[n][i];
+      }
+    }
+
+#pragma unroll
+    for (int step = 0; step < kTokens / 16; ++step) {
+      const float(&left)[4] = scores[2 * step];
+      const float(&right)[4] = scores[2 * step + 1];
+      const uint32_t p[4] = {pack_pair<T>(left[0], left[1]), pack_pair<T>(left[2], left[3]),
+                             pack_pair<T>(right[0], right[1]), pack_pair<T>(right[2], right[3])};
+#pragma unroll
+      for (int pair = 0; pair < kDimTiles / 2; ++pair) {
+        uint32_t b[4];
+        load_matrices<true>(b,
+                            &v[step * 16 + lane % 8 + lane / 8 % 2 * 8][pair * 16 + lane / 16 * 8]);
+        mma_16x8x16<T>(sums[2 * pair], p, b[0], b[1]);
+        mma_16x8x16<T>(sums[2 * pair + 1], p, b[2], b[3]);
+      }
+    }
+  }
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 1);
+    weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 2);
+    if (rows[half] >= tile.n_queries) continue;
+    const float factor = 1.0F / weights[half];
+    const int64_t row =
+        (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * dim;
+#pragma unroll
+    for (int n = 0; n < kDimTiles; ++n) {
+      const int d = n * 8 + 2 * in_group;
+      if (d >= dim) continue;
+      store_element(a.out.data, a.out.dtype, row + d, sums[n][2 * half] * factor);
+      store_element(a.out.data, a.out.dtype, row + d + 1, sums[n][2 * half + 1] * factor);
+    }
+  }
+}
+
+}  // namespace
+
+bool attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
+                           const Queue& queue) {
+  if (a.q.stride % 2 != 0) return false;
+  const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
+  return with_mma_shape(a, [&]<typename T, int kDim>() {
+    queue.launch("computing attention", attention_mma_kernel<T, kDim>, {grid, kThreads}, a);
+  });
+}
+
+}  // namespace faststream

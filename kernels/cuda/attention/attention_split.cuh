@@ -1,0 +1,121 @@
+// What the attention kernels for one query a sequence share. A block works on a split of a
+// sequence's cache, for some of the query heads of one KV head. How a cache is split depends on its
+// own length alone, so a result does not depend on the other sequences of a batch.
+#pragma once
+
+#include <cfloat>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+inline constexpr int kMinSplitTokens = 128;
+inline constexpr int kMaxSplits = 32;       // of one cache
+inline constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is no NaN
+
+struct Splits {
+  int count = 1;              // a bound of the splits of every sequence
+  int head_tiles = 1;         // blocks that share a KV head's query heads
+  float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
+};
+
+// Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.
+inline __device__ int split_tokens(int kv_len) {
+  return max(kMinSplitTokens, ceil_div(pages_for(kv_len), kMaxSplits) * kPageTokens);
+}
+
+inline __device__ int64_t partial_index(const AttentionArguments& a, const Splits& splits,
+                                        int sequence, int head, int part) {
+  return ((static_cast<int64_t>(sequence) * a.n_heads + head) * splits.count + part) *
+         (2 + a.kv.head_dim);
+}
+
+struct Split {
+  int sequence = 0;
+  int64_t query = 0;  // the sequence's only one
+  int first = 0;      // token
+  int last = 0;       // the token after
+  int kv_head = 0;
+  int first_head = 0;
+  int n_heads = 0;
+
+  /// Nothing to do: past the cache's end, or a sequence in prefill.
+  [[nodiscard]] __device__ bool empty() const { return first >= last; }
+};
+
+/// The split of this block in a grid of (splits, KV heads * head tiles, sequences), a tile being up
+/// to `tile_heads` query heads.
+inline __device__ Split split_of_block(const AttentionArguments& a, const Splits& splits,
+                                       int tile_heads) {
+  Split split;
+  split.sequence = static_cast<int>(blockIdx.z);
+  split.query = a.query_start[split.sequence];
+  const int64_t n_queries = a.query_start[split.sequence + 1] - split.query;
+  const int kv_len = n_queries == 1 ? a.kv_len[split.sequence] : 0;
+  const int tokens = split_tokens(kv_len);
+  split.first = static_cast<int>(blockIdx.x) * tokens;
+  split.last = min(split.first + tokens, kv_len);
+  const int group = a.n_heads / a.kv.n_kv_heads;
+  split.kv_head = static_cast<int>(blockIdx.y) / splits.head_tiles;
+  const int first_in_group = static_cast<int>(blockIdx.y) % splits.head_tiles * tile_heads;
+  split.first_head = split.kv_head * group + first_in_group;
+  split.n_heads = min(tile_heads, group - first_in_group);
+  return split;
+}
+
+inline Grid split_grid(const AttentionArguments& a, const Splits& splits, int n_sequences,
+                       unsigned threads) {
+  return {dim3(splits.count, a.kv.n_kv_heads * splits.head_tiles, n_sequences), threads};
+}
+
+/// What a block's warps have found for each head: the largest score, the sum of all weights
+/// 2^(score - largest), and the sum of the values so weighted.
+template <int kWarps, int kHeads, int kStride>
+struct WarpResults {
+  alignas(16) float sums[kWarps][kHeads][kStride];  // head_dim of them are used
+  float maxima[kWarps][kHeads];
+  float weights[kWarps][kHeads];
+};
+
+/// Merges the warps' results and stores the block's: as output if its split is the only one that
+/// any sequence may have, else for merge_splits_kernel. After a barrier.
+template <int kWarps, int kHeads, int kStride>
+__device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
+                            const WarpResults<kWarps, kHeads, kStride>& results) {
+  const int dim = a.kv.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < split.n_heads * dim; i += kWarps * kWarp) {
+    const int h = i / dim;
+    const int d = i % dim;
+    float maximum = kLowest;
+    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, results.maxima[w][h]);
+    float sum = 0;
+    float weight = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      const float factor = exp2f(results.maxima[w][h] - maximum);
+      sum += results.sums[w][h][d] * factor;
+      weight += results.weights[w][h] * factor;
+    }
+    const int head = split.first_head + h;
+    if (splits.count == 1) {
+      store_element(a.out.data, a.out.dtype,
+                    split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
+                    sum / weight);
+    } else {
+      float* partial = splits.partials +
+                       partial_index(a, splits, split.sequence, head, static_cast<int>(blockIdx.x));
+      if (d == 0) {
+        partial[0] = maximum;
+        partial[1] = weight;
+      }
+      partial[2 + d] = sum;
+    }
+  }
+}
+
+/// The kernel on tensor cores: 16-bit queries and cache, head_dim a multiple of 8. False, with
+/// nothing launched, for others.
+bool attention_decode_mma(const AttentionArguments& arguments, const BatchView& batch,
+                          Splits splits, const Queue& queue);
+
+}  // namespace faststream

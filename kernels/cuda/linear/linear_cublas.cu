@@ -1,0 +1,143 @@
+// Products with many rows, on cuBLASLt.
+//
+// int8: quantize rows of x, multiply int8 by int8 into int32, then one kernel scales by row and by
+// channel, adds bias or residual, or applies the gate. The int32 matrix costs 8 bytes an output of
+// traffic; rows are taken kMaxRows at a time so that it stays below 100 MB.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/linear/linear_many_rows.h"
+#include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxRows = 1024;
+
+__global__ void finish_kernel(const float* products, int64_t outputs, Epilogue epilogue) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= outputs) return;
+  finish_product(epilogue, row, c, products[row * outputs + c]);
+}
+
+// sums [rows, width] -> the epilogue's out; width is outputs, or twice that when gated.
+template <bool kGated>
+__global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const float* row_scales,
+                                  int64_t outputs, Epilogue epilogue) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= outputs) return;
+  const float row_scale = row_scales[row];
+  const auto value_at = [&](int64_t column) {
+    return static_cast<float>(sums[row * width + column]) * row_scale * epilogue.scales[column];
+  };
+  float value = value_at(c);
+  if constexpr (kGated) value = silu(value) * value_at(c + outputs);
+  finish_product(epilogue, row, c, value);
+}
+
+__global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= out.cols) return;
+  const int64_t index = row * gate_up.stride + c;
+  const float gate = load_element(gate_up.data, gate_up.dtype, index);
+  const float up = load_element(gate_up.data, gate_up.dtype, index + out.cols);
+  store_element(out.data, out.dtype, row * out.stride + c, silu(gate) * up);
+}
+
+// A thread for each element: of row blockIdx.x, column blockIdx.y * kThreads + threadIdx.x.
+Grid elements_grid(int64_t rows, int64_t cols) {
+  return {dim3(static_cast<unsigned>(rows), ceil_div(cols, kThreads)), kThreads};
+}
+
+}  // namespace
+
+bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                   const Epilogue& epilogue, const Queue& queue) {
+  MatmulShape shape;
+  shape.m = weight.rows;
+  shape.n = x.rows;
+  shape.k = weight.cols;
+  shape.x_stride = x.stride;
+  shape.in = x.dtype;
+  if (epilogue.bias == nullptr) {
+    if (epilogue.dtype != DType::f32 && epilogue.dtype != x.dtype) return false;
+    shape.out_stride = epilogue.stride;
+    shape.out_f32 = epilogue.dtype == DType::f32;
+    shape.add = epilogue.add;
+    return matmul.run(shape, x.data, weight.data, epilogue.out, queue.stream);
+  }
+  // The bias is added before the result is rounded, as beside few rows.
+  shape.out_stride = weight.rows;
+  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
+    shape.n = std::min(kMaxRows, x.rows - first);
+    std::byte* memory =
+        scratch.at_least(static_cast<size_t>(shape.n * weight.rows) * sizeof(float));
+    const Matrix some = x.row_range(first, shape.n);
+    if (!matmul.run(shape, some.data, weight.data, memory, queue.stream)) return false;
+    queue.launch("adding a bias", finish_kernel, elements_grid(shape.n, weight.rows),
+                 reinterpret_cast<const float*>(memory), weight.rows, epilogue.from_row(first));
+  }
+  return true;
+}
+
+bool int8_fits(const Weight& weight) {
+  return weight.dtype == DType::i8 && weight.rows % 16 == 0 && weight.cols % 16 == 0;
+}
+
+bool few_rows_best(const Matrix& x, const Weight& weight) {
+  const bool few = x.rows <= kMaxFewRows || (weight.dtype == DType::i8 && !int8_fits(weight));
+  return few && few_rows_fit(x, weight);
+}
+
+bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                  const Epilogue& epilogue, bool gated, const Queue& queue) {
+  const int64_t width = weight.rows;
+  const int64_t outputs = gated ? width / 2 : width;
+  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
+    const int64_t rows = std::min(kMaxRows, x.rows - first);
+    // The tensor cores want multiples of 16. The rows of the padding are never read back.
+    const int64_t padded = (rows + 15) / 16 * 16;
+    const int64_t sums_bytes = padded * width * 4;
+    const int64_t x_bytes = (padded * weight.cols + 255) / 256 * 256;
+    std::byte* memory = scratch.at_least(static_cast<size_t>(sums_bytes + x_bytes + padded * 4));
+    auto* sums = reinterpret_cast<int32_t*>(memory);
+    auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
+    auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
+
+    quantize_rows(x.row_range(first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
+                  queue);
+
+    MatmulShape shape;
+    shape.m = width;
+    shape.n = padded;
+    shape.k = weight.cols;
+    shape.x_stride = weight.cols;
+    shape.out_stride = width;
+    shape.in = DType::i8;
+    // All pieces but the last have the same shape: a refusal comes before anything was written,
+    // unless the last piece alone is refused, which no shape of cuBLASLt's rules can cause.
+    if (!matmul.run(shape, quantized, weight.data, sums, queue.stream)) return false;
+
+    queue.launch("scaling a product", gated ? scale_sums_kernel<true> : scale_sums_kernel<false>,
+                 elements_grid(rows, outputs), sums, width, row_scales, outputs,
+                 epilogue.from_row(first));
+  }
+  return true;
+}
+
+void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue) {
+  queue.launch("applying a gate", silu_multiply_kernel, elements_grid(out.rows, out.cols), gate_up,
+               out);
+}
+
+}  // namespace faststream

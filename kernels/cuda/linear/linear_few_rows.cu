@@ -1,0 +1,295 @@
+// Products with few rows and i8 weights: decode. Memory-bound: the weights are read once, at the
+// speed of memory. And products of any types, in float arithmetic.
+//
+// Activations go to the tensor cores even for one row, not for their arithmetic (15/16 of it
+// is wasted) but because they take the multiplications, the additions across lanes and up to
+// sixteen activation rows off the other units, which an int8 stream already keeps busy with
+// conversions. A block makes 16 outputs, its 8 warps share the inputs, and each lane reads 16 bytes
+// of two weight rows at a time, four times before the first use: 64 kB and more in flight on each
+// multiprocessor, where 3.1 TB/s at 0.7 us of latency need 17 kB.
+//
+// The trick: m16n8k16 wants elements 2t, 2t+1, 2t+8, 2t+9 of the inner dimension in lane t of four.
+// A sum does not depend on its order, so the four are given to four consecutive bytes of memory
+// instead, for weights and activations alike, and both are read in 16-byte pieces without shuffles.
+//
+// Bytes and predicted time for Llama-2-7B in INT8 at 3.10 TB/s, one row (measured: RESULTS.md):
+//   attention_qkv  12288 x 4096   50.3 MB   16.2 us
+//   attention_out   4096 x 4096   16.8 MB    5.4 us
+//   ffn_gate_up    22016 x 4096   90.2 MB   29.1 us
+//   ffn_down        4096 x 11008  45.1 MB   14.5 us
+//   output         32000 x 4096  131.1 MB   42.3 us
+#include "kernels/cuda/linear/linear_few_rows.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kTileRows = 16;  // outputs of a tensor core instruction
+constexpr int kTileCols = 8;   // activation rows of one
+
+// Four consecutive weights as the two registers of a fragment.
+__device__ void unpack(const uint4& raw, int quad, uint32_t& low, uint32_t& high) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  int8_to_bf16(words[quad], low, high);
+}
+
+/// x: bf16, weights: i8. kTiles: tiles of eight activation rows.
+template <int kTiles, bool kGated>
+__global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
+  constexpr int kMatrices = kGated ? 2 : 1;
+  constexpr int kUnroll = kGated ? 2 : 4;
+  constexpr int kElements = 16;          // of a 16-byte load
+  constexpr int kXLoads = 2;             // 16-byte loads of as many activations
+  constexpr int kChunk = 4 * kElements;  // inputs that a warp takes at a time
+  __shared__ float partial[kWarps][kMatrices][kTiles * kTileCols][kTileRows];
+
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = lane / 4;
+  const int in_group = lane % 4;
+  const int64_t first_output = static_cast<int64_t>(blockIdx.x) * kTileRows;
+
+  // Outputs past the end read the last row and are not stored.
+  const int8_t* weight[kMatrices][2];
+#pragma unroll
+  for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t output = min(first_output + group + 8 * half, p.outputs - 1);
+      weight[matrix][half] =
+          static_cast<const int8_t*>(p.weight) + (matrix * p.outputs + output) * p.inputs;
+    }
+  }
+
+  uint4 w[kUnroll][kMatrices][2];
+  const auto load_weights = [&](int64_t first) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+#pragma unroll
+      for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          w[u][matrix][half] = column < p.inputs ? load_streaming(weight[matrix][half] + column)
+                                                 : make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+  };
+
+  int64_t first = static_cast<int64_t>(warp) * kChunk;
+  load_weights(first);
+  wait_for_inputs();
+  float sums[kMatrices][kTiles][4] = {};
+  while (first < p.inputs) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+      uint4 x[kTiles][kXLoads];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int row = tile * kTileCols + group;
+        const __nv_bfloat16* from =
+            static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride + column;
+#pragma unroll
+        for (int i = 0; i < kXLoads; ++i) {
+          x[tile][i] = row < p.rows && column < p.inputs ? reinterpret_cast<const uint4*>(from)[i]
+                                                         : make_uint4(0, 0, 0, 0);
+        }
+      }
+#pragma unroll
+      for (int quad = 0; quad < kElements / 4; ++quad) {
+#pragma unroll
+        for (int matrix = 0; matrix < kMatrices; ++matrix) {
+          uint32_t a[4];
+          unpack(w[u][matrix][0], quad, a[0], a[2]);
+          unpack(w[u][matrix][1], quad, a[1], a[3]);
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) {
+            const uint4& pair = x[tile][quad / 2];
+            const uint32_t b0 = quad % 2 == 0 ? pair.x : pair.z;
+            const uint32_t b1 = quad % 2 == 0 ? pair.y : pair.w;
+            mma_16x8x16<__nv_bfloat16>(sums[matrix][tile], a, b0, b1);
+          }
+        }
+      }
+    }
+    first += static_cast<int64_t>(kWarps) * kChunk * kUnroll;
+    load_weights(first);
+  }
+  allow_next_kernel();
+
+#pragma unroll
+  for (int matrix = 0; matrix < kMatrices; ++matrix) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        partial[warp][matrix][tile * kTileCols + 2 * in_group + i % 2][group + 8 * (i / 2)] =
+            sums[matrix][tile][i];
+      }
+    }
+  }
+  __syncthreads();
+
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTileCols * kTiles; i += kThreads) {
+    const int row = i / kTileRows;
+    const int64_t output = first_output + i % kTileRows;
+    if (row >= p.rows || output >= p.outputs) continue;
+    float totals[kMatrices] = {};
+#pragma unroll
+    for (int matrix = 0; matrix < kMatrices; ++matrix) {
+      for (int from = 0; from < kWarps; ++from) {
+        totals[matrix] += partial[from][matrix][row][i % kTileRows];
+      }
+      totals[matrix] *= p.row_scales[row];
+      totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
+    }
+    float value = totals[0];
+    if constexpr (kGated) value = silu(totals[0]) * totals[1];
+    finish_product(p.epilogue, row, output, value);
+  }
+}
+
+// Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes
+// of weights where rows are aligned, else one element.
+template <typename A, typename W, int kRows, int kVector>
+__global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
+  begin_kernel();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t output =
+      static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  if (output >= p.outputs) return;
+  const W* weight = static_cast<const W*>(p.weight) + output * p.inputs;
+  const A* x = static_cast<const A*>(p.x);
+
+  float sums[kRows] = {};
+#pragma unroll 2
+  for (int64_t column = static_cast<int64_t>(lane) * kVector; column < p.inputs;
+       column += kWarp * kVector) {
+    float w[kVector];
+    load_floats(weight + column, w);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      // Rows past the end repeat the last one and are not stored.
+      float a[kVector];
+      load_floats(x + min(row, p.rows - 1) * p.x_stride + column, a);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sums[row] += w[i] * a[i];
+    }
+  }
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    float total = warp_sum(sums[row]);
+    if (lane != 0 || row >= p.rows) continue;
+    if (p.epilogue.scales != nullptr) total *= p.epilogue.scales[output];
+    finish_product(p.epilogue, row, output, total);
+  }
+}
+
+template <typename A, typename W, int kVector>
+void launch_any_rows(const Product& p, const Queue& queue) {
+  const auto launch = [&](auto kernel) {
+    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kWarps), kThreads}, p);
+  };
+  if (p.rows == 1) {
+    launch(any_rows_kernel<A, W, 1, kVector>);
+  } else if (p.rows <= 4) {
+    launch(any_rows_kernel<A, W, 4, kVector>);
+  } else {
+    launch(any_rows_kernel<A, W, 8, kVector>);
+  }
+}
+
+void launch_few_rows(const Product& p, bool gated, const Queue& queue) {
+  const auto launch = [&](auto kernel) {
+    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kTileRows), kThreads}, p);
+  };
+  if (p.rows <= kTileCols) {
+    launch(gated ? few_rows_kernel<1, true> : few_rows_kernel<1, false>);
+  } else {
+    launch(gated ? few_rows_kernel<2, true> : few_rows_kernel<2, false>);
+  }
+}
+
+bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
+         static_cast<size_t>(stride) * element % bytes == 0;
+}
+
+// At most `count` rows of a product from `first` on.
+Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
+                   const Epilogue& epilogue, bool gated) {
+  const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
+  return {.x = rows.data,
+          .x_stride = rows.stride,
+          .rows = static_cast<int>(rows.rows),
+          .weight = weight.data,
+          .outputs = gated ? weight.rows / 2 : weight.rows,
+          .inputs = weight.cols,
+          .epilogue = epilogue.from_row(first)};
+}
+
+}  // namespace
+
+bool few_rows_fit(const Matrix& x, const Weight& weight) {
+  const bool types =
+      (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
+      (weight.dtype == x.dtype || (weight.dtype == DType::i8 && x.dtype == DType::bf16));
+  return types && is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
+         is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16);
+}
+
+void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+                      DeviceBuffer& scratch, const Queue& queue) {
+  if (weight.dtype != DType::i8) {
+    in_order_product(product_of(x, 0, x.rows, weight, epilogue, gated), weight.dtype, gated, queue);
+    return;
+  }
+  const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
+  std::byte* quantized = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
+  auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
+  // Integers as bf16: their sums are integers too, exact in float up to 2^24.
+  const Matrix integers(quantized, DType::bf16, x.rows, x.cols);
+  quantize_rows(x, integers, scales, queue);
+  for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
+    Product product = product_of(integers, first, kMaxFewRows, weight, epilogue, gated);
+    product.row_scales = scales + first;
+    launch_few_rows(product, gated, queue);
+  }
+}
+
+void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                      const Queue& queue) {
+  constexpr int64_t kRows = 8;
+  const size_t x_element = dtype_size(x.dtype);
+  const size_t w_element = dtype_size(weight.dtype);
+  for (int64_t first = 0; first < x.rows; first += kRows) {
+    const Product product = product_of(x, first, kRows, weight, epilogue, false);
+    with_float_type(x.dtype, [&](auto x_zero) {
+      with_weight_type(weight.dtype, [&](auto w_zero) {
+        using A = decltype(x_zero);
+        using W = decltype(w_zero);
+        constexpr int kVector = 16 / sizeof(W);
+        if (is_aligned(product.x, x.stride, x_element, 16) &&
+            is_aligned(weight.data, weight.cols, w_element, 16)) {
+          launch_any_rows<A, W, kVector>(product, queue);
+        } else {
+          launch_any_rows<A, W, 1>(product, queue);
+        }
+      });
+    });
+  }
+}
+
+}  // namespace faststream

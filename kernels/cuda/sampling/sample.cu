@@ -1,0 +1,388 @@
+// Drawing tokens from logits: one launch for all rows and rules, one block a row.
+//
+// The vocabulary is not sorted. Up to 1024 candidates are collected and sorted: as many threads as
+// candidates have each seen a logit that is at least the threshold, so two readings of the row
+// suffice. More candidates are tallied in 2048 bins of equal width in logits; a bin that a rule or
+// the draw asks for has a few hundred tokens, which are collected and sorted by one more reading. A
+// bin of more than 1024 is first divided by further histograms. A row is read from the L2 cache
+// after the first time.
+#include <curand_kernel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/sampling/sample_block.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace sampling {
+namespace {
+
+/// A rule as it is uploaded.
+struct RowRule {
+  DrawRule draw;
+  int32_t n_logprobs = -1;  ///< at most kMaxLogprobs
+  int32_t n_edits = 0;
+  int64_t first_edit = 0;  ///< in the array of all rows' edits
+  uint64_t seed = 0;
+  uint64_t sequence = 0;
+  uint64_t position = 0;
+};
+
+/// A result as it is read back; n_logprobs (or vocab) keys follow it.
+struct RowResult {
+  DrawFault fault = DrawFault::none;
+  int32_t token = 0;
+  // For log-probabilities, before edits and at temperature 1:
+  float logit = 0;  ///< the token's
+  float largest = 0;
+  uint64_t total = 0;  ///< mass
+};
+
+/// Arguments of the kernel. Row r of `results` begins at byte r * result_bytes.
+struct Arguments {
+  float* logits;
+  int64_t stride;
+  int vocab;
+  const RowRule* rules;
+  const LogitEdit* edits;
+  float* unedited;  ///< logits before each edit, of rows with log-probabilities
+  std::byte* results;
+  int64_t result_bytes;
+};
+
+/// What draw_among() looks for.
+struct Found {
+  uint64_t key;
+  uint64_t cumulative;  ///< mass
+};
+
+/// Sorted keys with their cumulative tallies, a key for each thread.
+class SortedRun {
+ public:
+  /// above: the tally of larger keys.
+  __device__ SortedRun(const SortedKeys& keys, const Softmax& softmax, const Tally& above,
+                       Storage& storage)
+      : storage_(storage), key_(keys.own) {
+    Tally own;
+    if (thread_index() < keys.n) {
+      octaves_ = softmax.octaves(key_logit(key_));
+      own = {softmax.mass(key_logit(key_)), 1};
+    }
+    TallyScan(storage.scan).ExclusiveScan(own, before_, Tally{}, AddTallies{}, all_);
+    before_ = above + before_;
+    cumulative_ = before_ + own;
+    all_ = above + all_;
+    __syncthreads();
+  }
+
+  /// Of all keys.
+  __device__ Tally all() const { return all_; }
+
+  /// The first where `reached` becomes true of the cumulative tally. There must be one.
+  template <typename Reached>
+  __device__ Found find(const Reached& reached) {
+    if (reached(cumulative_) && !reached(before_)) {
+      storage_.found_key = key_;
+      storage_.found = cumulative_;
+    }
+    __syncthreads();
+    const Found found{storage_.found_key, storage_.found.mass};
+    __syncthreads();
+    return found;
+  }
+
+  /// Cumulative mass of the keys at most so far below the largest, which must be among them.
+  __device__ uint64_t mass_within(float octaves) {
+    const int n = __syncthreads_count(octaves_ <= octaves ? 1 : 0);
+    if (thread_index() == n - 1) storage_.found = cumulative_;
+    __syncthreads();
+    const uint64_t mass = storage_.found.mass;
+    __syncthreads();
+    return mass;
+  }
+
+ private:
+  Storage& storage_;
+  uint64_t key_;
+  float octaves_ = std::numeric_limits<float>::quiet_NaN();  // in threads without a key
+  Tally before_;
+  Tally cumulative_;
+  Tally all_;
+};
+
+/// Candidates of draw_among() that are few enough to be sorted.
+class FewCandidates {
+ public:
+  __device__ FewCandidates(SortedKeys keys, int kept, const Softmax& softmax, Storage& storage)
+      : run_({keys.own, min(keys.n, kept)}, softmax, {}, storage) {}
+
+  __device__ uint64_t total() const { return run_.all().mass; }
+  __device__ uint64_t mass_within(float octaves) { return run_.mass_within(octaves); }
+  __device__ Found find(uint64_t mass) {
+    return run_.find([=](const Tally& tally) { return tally.mass >= mass; });
+  }
+
+ private:
+  SortedRun run_;
+};
+
+/// Candidates of draw_among() in any number: a histogram of the tokens that have a mass.
+class ManyCandidates {
+ public:
+  __device__ ManyCandidates(const Row& row, int kept, const Softmax& softmax, const Survey& survey,
+                            Storage& storage)
+      : row_(row), kept_(kept), softmax_(softmax), storage_(storage), best_(survey.best) {
+    const float range = fminf(softmax.largest - survey.lowest, kMassOctaves / softmax.scale);
+    bins_per_unit_ = fminf(kCoarseBins / range, std::numeric_limits<float>::max());
+    lowest_ = token_key(survey.lowest, row.vocab - 1);
+    storage_.coarse.clear();
+    __syncthreads();
+    row_.for_each<2>([&](int /*id*/, float logit) {
+      if (softmax_.has_mass(logit)) storage_.coarse.add(bin_of(logit), softmax_.mass(logit));
+    });
+    __syncthreads();
+    all_ = storage_.coarse.scan({}, storage_.scan);
+    __syncthreads();
+  }
+
+  __device__ uint64_t total() {
+    if (kept_ >= all_.count) return all_.mass;
+    const int kept = kept_;
+    return find_where([=](const Tally& tally) { return tally.count >= kept; }).cumulative;
+  }
+
+  __device__ uint64_t mass_within(float octaves) {
+    Tally own;
+    row_.for_each<2>([&](int /*id*/, float logit) {
+      if (softmax_.octaves(logit) <= octaves) own.mass += softmax_.mass(logit);
+    });
+    Tally before;
+    Tally all;
+    TallyScan(storage_.scan).ExclusiveScan(own, before, Tally{}, AddTallies{}, all);
+    __syncthreads();
+    return all.mass;
+  }
+
+  __device__ Found find(uint64_t mass) {
+    return find_where([=](const Tally& tally) { return tally.mass >= mass; });
+  }
+
+ private:
+  /// Never falls as logits fall.
+  __device__ int bin_of(float logit) const {
+    return min(kCoarseBins - 1, static_cast<int>((softmax_.largest - logit) * bins_per_unit_));
+  }
+
+  template <typename Reached>
+  __device__ Found find_where(const Reached& reached) {
+    storage_.coarse.find(reached, storage_.bin);
+    __syncthreads();
+    const int bin = storage_.bin;
+    __syncthreads();
+    Span span;
+    if (bin > 0) span.above = storage_.coarse[bin - 1];
+    span.count = storage_.coarse[bin].count - span.above.count;
+    span.interval = interval_of(bin);
+    while (span.count > kMaxKeys) span = narrow(row_, softmax_, span, reached, storage_);
+    return SortedRun(collect(row_, span.interval, storage_), softmax_, span.above, storage_)
+        .find(reached);
+  }
+
+  /// The keys with a mass in a bin.
+  __device__ Interval interval_of(int bin) const {
+    const auto down_to = [&](int last) {
+      return lowest_key(softmax_.largest, [&](float logit) {
+        return softmax_.has_mass(logit) && bin_of(logit) <= last;
+      });
+    };
+    const uint64_t low = down_to(bin);
+    return {low > lowest_ ? low : lowest_, bin > 0 ? down_to(bin - 1) - 1 : best_};
+  }
+
+  Row row_;
+  int kept_;
+  Softmax softmax_;
+  Storage& storage_;
+  uint64_t best_;
+  uint64_t lowest_ = 0;  // a bound of all finite logits' keys
+  float bins_per_unit_ = 0;
+  Tally all_;
+};
+
+__device__ int draw(const Row& row, const RowRule& rule, const Survey& survey, Storage& storage) {
+  const DrawRule& draw = rule.draw;
+  const Softmax softmax{key_logit(survey.best), draw.scale};
+  curandStatePhilox4_32_10_t state;
+  curand_init(rule.seed, rule.sequence, 4 * rule.position, &state);
+  const float uniform = static_cast<float>(curand(&state) >> 8) * 0x1p-24F;
+
+  SortedKeys few{.own = 0, .n = kMaxKeys + 1};
+  if (draw.kept <= kMaxKeys) {
+    few = collect_largest(row, softmax, survey, draw.kept, storage);
+  } else if (draw.top_p >= 1 && draw.min_p_octaves < kMassOctaves) {
+    // Where min-p alone decides, what it drops is of no importance.
+    const uint64_t low = lowest_key(
+        softmax.largest, [&](float logit) { return softmax.octaves(logit) <= draw.min_p_octaves; });
+    few = collect(row, {low, survey.best}, storage);
+  }
+  if (few.n <= kMaxKeys) {
+    FewCandidates candidates(few, draw.kept, softmax, storage);
+    return draw_among(candidates, draw, uniform);
+  }
+  ManyCandidates candidates(row, draw.kept, softmax, survey, storage);
+  return draw_among(candidates, draw, uniform);
+}
+
+/// Describes the model's own distribution, for log-probabilities.
+__device__ void describe(const Row& row, const Survey& survey, int n_largest, RowResult& result,
+                         uint64_t* largest, Storage& storage) {
+  const Softmax softmax{key_logit(survey.best), static_cast<float>(kOctavesPerUnit)};
+  uint64_t mass = 0;
+  row.for_each<2>([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
+  Tally before;
+  Tally all;
+  TallyScan(storage.scan).ExclusiveScan(Tally{mass, 0}, before, Tally{}, AddTallies{}, all);
+  __syncthreads();
+  result.largest = softmax.largest;
+  result.total = all.mass;
+  n_largest = min(n_largest, row.vocab);
+  if (n_largest == 0) return;
+  const SortedKeys keys = collect_largest(row, softmax, survey, n_largest, storage);
+  if (thread_index() < n_largest) largest[thread_index()] = keys.own;
+}
+
+/// Applies edits, all to different logits, and keeps the old ones in `unedited` unless it is null.
+__device__ void apply(const Row& row, const LogitEdit* edits, int n_edits, float* unedited) {
+  for (int i = thread_index(); i < n_edits; i += kThreads) {
+    const LogitEdit edit = edits[i];
+    const float logit = row.logits[edit.token];
+    if (unedited != nullptr) unedited[i] = logit;
+    const float scaled =
+        logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
+    row.logits[edit.token] = __fadd_rn(scaled, edit.bias);  // not fused, as on the CPU
+  }
+  __syncthreads();
+}
+
+/// The logit of a token before the edits. Known to at least one thread, which writes it.
+__device__ void write_unedited(const Row& row, int token, const LogitEdit* edits, int n_edits,
+                               const float* unedited, float& logit) {
+  bool mine = false;
+  for (int i = thread_index(); i < n_edits; i += kThreads) {
+    if (edits[i].token != token) continue;
+    logit = unedited[i];
+    mine = true;
+  }
+  if (__syncthreads_or(mine ? 1 : 0) == 0 && thread_index() == 0) logit = row.logits[token];
+}
+
+__global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments arguments) {
+  alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
+  Storage& storage = *reinterpret_cast<Storage*>(memory);
+  begin_kernel();
+  const auto index = static_cast<int64_t>(blockIdx.x);
+  const Row row{arguments.logits + index * arguments.stride, arguments.vocab};
+  const RowRule& rule = arguments.rules[index];  // not a copy, which would take 16 registers
+  const LogitEdit* edits = arguments.edits + rule.first_edit;
+  const bool wants_logprobs = rule.n_logprobs >= 0;
+  float* unedited = wants_logprobs ? arguments.unedited + rule.first_edit : nullptr;
+  auto* out = reinterpret_cast<RowResult*>(arguments.results + index * arguments.result_bytes);
+
+  RowResult result;
+  Survey seen;
+  if (wants_logprobs) {
+    seen = survey(row, storage);
+    if (seen.fault == DrawFault::none) {
+      describe(row, seen, rule.n_logprobs, result, reinterpret_cast<uint64_t*>(out + 1), storage);
+    }
+  }
+  if (rule.n_edits > 0) apply(row, edits, rule.n_edits, unedited);
+  if (rule.n_edits > 0 || !wants_logprobs) seen = survey(row, storage);
+  result.fault = seen.fault;
+  if (seen.fault == DrawFault::none) {
+    result.token = rule.draw.scale > 0 ? draw(row, rule, seen, storage) : key_id(seen.best);
+  }
+  if (thread_index() == 0) *out = result;
+  __syncthreads();
+  if (wants_logprobs && seen.fault == DrawFault::none) {
+    write_unedited(row, result.token, edits, rule.n_edits, unedited, out->logit);
+  }
+}
+
+size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+}  // namespace
+}  // namespace sampling
+
+void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
+                         std::span<SampledToken> sampled) {
+  using namespace sampling;
+  if (rules.empty()) return;
+  const Queue queue = this->queue();
+  const size_t rows = rules.size();
+  size_t n_edits = 0;
+  int32_t n_logprobs = 0;
+  for (const SamplingRow& rule : rules) {
+    require_rule(rule, logits.cols);
+    n_edits += rule.edits.size();
+    n_logprobs = std::max(n_logprobs, rule.n_logprobs);
+  }
+
+  // Rules and edits are uploaded. The results lie behind them in host memory, where the kernel
+  // writes them itself: a copy would be a pause of 10 us.
+  const size_t edits_at = aligned(rows * sizeof(RowRule));
+  const size_t upload_bytes = edits_at + aligned(n_edits * sizeof(LogitEdit));
+  const size_t result_bytes =
+      sizeof(RowResult) + static_cast<size_t>(n_logprobs) * sizeof(uint64_t);
+  std::byte* host = sampling_.at_least(upload_bytes + rows * result_bytes);
+  std::byte* results = host + upload_bytes;
+  std::byte* device = scratch_.at_least(upload_bytes + n_edits * sizeof(float));
+
+  auto* rule_out = reinterpret_cast<RowRule*>(host);
+  size_t first_edit = 0;
+  for (const SamplingRow& rule : rules) {
+    *rule_out++ = {.draw = draw_rule(rule, logits.cols),
+                   .n_logprobs = rule.n_logprobs,
+                   .n_edits = static_cast<int32_t>(rule.edits.size()),
+                   .first_edit = static_cast<int64_t>(first_edit),
+                   .seed = rule.seed,
+                   .sequence = rule.sequence,
+                   .position = rule.position};
+    if (rule.edits.empty()) continue;
+    std::memcpy(host + edits_at + first_edit * sizeof(LogitEdit), rule.edits.data(),
+                rule.edits.size_bytes());
+    first_edit += rule.edits.size();
+  }
+  cuda_check(cudaMemcpyAsync(device, host, upload_bytes, cudaMemcpyHostToDevice, queue.stream),
+             "copying sampling rules");
+  queue.launch("sampling", sample_kernel, {static_cast<unsigned>(rows), kThreads},
+               Arguments{.logits = static_cast<float*>(logits.data),
+                         .stride = logits.stride,
+                         .vocab = static_cast<int>(logits.cols),
+                         .rules = reinterpret_cast<const RowRule*>(device),
+                         .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+                         .unedited = reinterpret_cast<float*>(device + upload_bytes),
+                         .results = results,
+                         .result_bytes = static_cast<int64_t>(result_bytes)});
+  synchronize();
+
+  for (size_t r = 0; r < rows; ++r) {
+    const auto& result = *reinterpret_cast<const RowResult*>(results + r * result_bytes);
+    check_draw(result.fault);
+    sampled[r] = {.token = result.token, .logprob = 0, .top = {}};
+    if (rules[r].n_logprobs < 0) continue;
+    const LogSoftmax model(result.largest, result.total);
+    sampled[r].logprob = model(result.logit);
+    const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
+    const int64_t n_top = std::min<int64_t>(rules[r].n_logprobs, logits.cols);
+    for (int64_t i = 0; i < n_top; ++i) {
+      sampled[r].top.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+    }
+  }
+}
+
+}  // namespace faststream

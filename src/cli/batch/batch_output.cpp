@@ -1,0 +1,72 @@
+#include "cli/batch/batch_output.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+// Throws Error if results must not be added to the open file.
+void check_target(int fd, const std::string& name, bool resume) {
+  struct stat status = {};
+  if (fstat(fd, &status) != 0) throw Error(name + " cannot be read: " + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) {
+    if (resume) throw Error(name + " is no regular file, so a run into it cannot be resumed");
+    return;
+  }
+  // Not every file system has locks.
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw Error(name + " is being written by another run; wait for it or give another file");
+  }
+  if (!resume && status.st_size > 0) {
+    throw Error(name + " exists already; continue it with --resume, or give another file");
+  }
+}
+
+}  // namespace
+
+BatchOutput::BatchOutput(const std::string& path, bool resume)
+    : name_(path.empty() ? "standard output" : path), fd_(STDOUT_FILENO) {
+  if (path.empty()) return;
+  // A device or a pipe may refuse to be read, and only --resume reads.
+  fd_ = open(path.c_str(), (resume ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw Error(name_ + " cannot be opened: " + std::strerror(errno));
+  try {
+    check_target(fd_, name_, resume);
+  } catch (...) {
+    close(fd_);
+    throw;
+  }
+}
+
+BatchOutput::~BatchOutput() {
+  if (fd_ != STDOUT_FILENO) close(fd_);
+}
+
+void BatchOutput::truncate(uint64_t bytes) {
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
+    throw Error(name_ + " cannot be written: " + std::strerror(errno));
+  }
+}
+
+void BatchOutput::write_line(std::string line) {
+  line += '\n';
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t n = write(fd_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(name_ + " cannot be written: " + std::strerror(errno));
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace faststream

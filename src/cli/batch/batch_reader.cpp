@@ -1,0 +1,59 @@
+#include "cli/batch/batch_reader.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "program/interrupt.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+constexpr size_t kBlockBytes = 256 << 10;
+constexpr int kPollMilliseconds = 100;  // Ctrl-C may come to another thread than the waiting one
+
+}  // namespace
+
+LineReader::LineReader(int fd, std::string name, size_t max_bytes)
+    : fd_(fd), name_(std::move(name)), max_bytes_(max_bytes), block_(kBlockBytes) {}
+
+std::optional<LineReader::Line> LineReader::next() {
+  if (line_.capacity() > kBlockBytes) line_ = std::string();  // after a long line
+  line_.clear();
+  if (unread_.empty() && !fill()) return std::nullopt;
+  Line line{.number = ++number_};
+  while (!line.ended && (!unread_.empty() || fill())) {
+    const std::string_view piece = unread_.substr(0, unread_.find('\n'));
+    const size_t room = max_bytes_ - line_.size();
+    line_ += piece.substr(0, room);
+    line.too_long = line.too_long || piece.size() > room;
+    line.ended = piece.size() < unread_.size();
+    const size_t taken = piece.size() + (line.ended ? 1 : 0);
+    unread_.remove_prefix(taken);
+    position_ += taken;
+  }
+  line.text = line_;
+  return line;
+}
+
+// False at the end.
+bool LineReader::fill() {
+  for (;;) {
+    check_interrupted();
+    pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
+    const int n_ready = poll(&ready, 1, kPollMilliseconds);
+    if (n_ready == 0 || (n_ready < 0 && errno == EINTR)) continue;
+    const ssize_t n = n_ready < 0 ? -1 : read(fd_, block_.data(), block_.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(name_ + " cannot be read: " + std::strerror(errno));
+    unread_ = {block_.data(), static_cast<size_t>(n)};
+    return n > 0;
+  }
+}
+
+}  // namespace faststream

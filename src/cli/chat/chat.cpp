@@ -1,0 +1,350 @@
+#include "cli/chat/chat.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ranges>
+#include <utility>
+
+#include "support/error.h"
+#include "text/utf8.h"
+
+namespace faststream {
+namespace {
+
+// What a template is given: the system prompt, then the messages.
+std::vector<Message> prompt_of(const Conversation& conversation) {
+  std::vector<Message> messages;
+  if (conversation.system) messages.push_back({.role = "system", .content = *conversation.system});
+  messages.insert(messages.end(), conversation.messages.begin(), conversation.messages.end());
+  return messages;
+}
+
+void check_text(const std::string& text, const char* what) {
+  if (!is_valid_utf8(text)) {
+    throw UsageError(std::string(what) + " is not UTF-8 text; convert it, with iconv for example");
+  }
+}
+
+// The beginning of a text, on one line.
+std::string excerpt(const std::string& text) {
+  constexpr size_t kMaxBytes = 60;
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.size() > kMaxBytes) {
+    size_t end = kMaxBytes;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0U) == 0x80U) --end;
+    line.resize(end);
+  }
+  return "\"" + line + (line.size() < text.size() ? "...\"" : "\"");
+}
+
+std::string exchanges(size_t count) {
+  return std::to_string(count) + (count == 1 ? " exchange" : " exchanges");
+}
+
+std::string rate(int64_t tokens, double seconds) {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), "%lld in %.3f s, %.1f tokens/s",
+                static_cast<long long>(tokens), seconds,
+                seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
+  return text.data();
+}
+
+}  // namespace
+
+struct Chat::Command {
+  std::string_view name;
+  std::string_view argument;  // as /help shows it
+  std::string_view help;
+  bool changes = false;  // what a session file keeps
+  Handler handler = nullptr;
+};
+
+std::span<const Chat::Command> Chat::commands() {
+  static const std::array<Command, 10> all = {{
+      {"help", "", "show this", false, &Chat::help},
+      {"system", "[TEXT]", "show the system prompt or set it (\"\" for none)", true, &Chat::system},
+      {"reset", "", "begin a new conversation", true, &Chat::reset},
+      {"undo", "", "take the last exchange back", true, &Chat::undo},
+      {"retry", "", "generate another answer to the last message", true, &Chat::retry},
+      {"set", "[NAME [VALUE]]", "show the settings or change one", true, &Chat::change},
+      {"save", "FILE", "write the conversation and the settings to a file", false, &Chat::save_as},
+      {"load", "FILE", "go on with those of a file", true, &Chat::load_from},
+      {"stats", "", "count turns, tokens and speed", false, &Chat::stats},
+      {"quit", "", "leave, as Ctrl-D does", false, &Chat::quit},
+  }};
+  return all;
+}
+
+Chat::Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput output)
+    : answerer_(&answerer),
+      prototype_(std::move(prototype)),
+      output_(std::move(output)),
+      session_{.model = std::move(model),
+               .conversation = {},
+               .settings = {.max_tokens = prototype_.max_tokens, .sampling = prototype_.sampling}} {
+}
+
+bool Chat::take(const ChatInput& input) {
+  bool changes = true;
+  if (!input.command) {
+    check_text(input.text, "the message");
+    (void)exchange(session_.conversation, input.text);
+  } else {
+    const auto command = std::ranges::find(commands(), *input.command, &Command::name);
+    const std::string name = "/" + *input.command;
+    if (command == commands().end()) {
+      throw UsageError(name + " is no command; /help lists them, and // begins a message with a /");
+    }
+    if (command->argument.empty() && !input.text.empty()) {
+      throw UsageError(name + " takes nothing after it");
+    }
+    if (command->argument == "FILE" && input.text.empty()) {
+      throw UsageError(name + " needs the name of a file");
+    }
+    (this->*command->handler)(input.text);
+    changes = command->changes;
+  }
+  if (changes) {
+    try {
+      save();
+    } catch (const Error& error) {  // what was done stands; the next change tries again
+      notice(error.what());
+    }
+  }
+  return !leaving_;
+}
+
+void Chat::set_system(const std::string& text) {
+  check_text(text, "the system prompt");
+  std::optional<std::string> prompt;
+  if (!text.empty()) prompt = text;
+  check_template(prompt);
+  session_.conversation.system = std::move(prompt);
+}
+
+// Throws UsageError when there is `system` and the template has no system prompts.
+void Chat::check_template(const std::optional<std::string>& system) const {
+  (void)answerer_->count_tokens(
+      prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}));
+}
+
+void Chat::set(std::string_view name, std::string_view value) {
+  change_setting(session_.settings, name, value);
+}
+
+void Chat::save() const {
+  if (!session_path_.empty()) write_session(session_path_, session_);
+}
+
+void Chat::load(const std::string& path, const std::string& command) {
+  Session loaded = read_session(path, session_, command);
+  check_template(loaded.conversation.system);
+  if (loaded.model.fingerprint != session_.model.fingerprint) {
+    notice(path + " was held with another model, " + loaded.model.name +
+           ": its text is kept, its tokens are not");
+    loaded.model = session_.model;
+  }
+  session_ = std::move(loaded);
+  usage_.reset();
+  notice(path + ": going on after " + exchanges(n_exchanges()) + ", with the settings saved there");
+}
+
+void Chat::print_stats() const {
+  const std::vector<Message> prompt = prompt_of(session_.conversation);
+  const int64_t tokens =
+      session_.conversation.messages.empty() ? 0 : answerer_->count_tokens(prompt);
+  notice("turns:       " + std::to_string(n_exchanges()));
+  notice("context:     " + std::to_string(tokens) + " of " + std::to_string(answerer_->context()) +
+         " tokens");
+  if (!usage_) return;
+  const int64_t processed = usage_->prompt_tokens - usage_->cached_tokens;
+  notice("last prompt: " + std::to_string(usage_->prompt_tokens) + " tokens, " +
+         std::to_string(usage_->cached_tokens) + " from the KV cache, " +
+         rate(processed, usage_->prompt_seconds));
+  // The first token comes out of the prompt's pass.
+  notice("last answer: " + std::to_string(usage_->answer_tokens) + " tokens, " +
+         rate(std::max<int64_t>(usage_->answer_tokens - 1, 0), usage_->generation_seconds));
+}
+
+void Chat::help(const std::string& /*argument*/) {
+  constexpr size_t kColumn = 24;
+  for (const Command& command : commands()) {
+    std::string line = "/" + std::string(command.name) + " " + std::string(command.argument);
+    line.resize(kColumn, ' ');
+    notice(line + std::string(command.help));
+  }
+  notice(
+      "A line that ends in \\ goes on in the next one; lines between two lines \"\"\" are one "
+      "message; // begins a message with a /. Ctrl-C stops an answer.");
+}
+
+void Chat::system(const std::string& argument) {
+  if (argument.empty()) {
+    const auto& prompt = session_.conversation.system;
+    notice(prompt ? *prompt : "there is no system prompt; /system TEXT sets one");
+    return;
+  }
+  set_system(argument == "\"\"" ? "" : argument);
+  notice(session_.conversation.messages.empty()
+             ? "the system prompt is set"
+             : "the system prompt is set, from the start of the conversation: the next message "
+               "processes all of it again");
+}
+
+void Chat::reset(const std::string& /*argument*/) {
+  session_.conversation.messages.clear();
+  usage_.reset();
+  notice("a new conversation; system prompt and settings stay");
+}
+
+void Chat::undo(const std::string& /*argument*/) {
+  std::vector<Message>& messages = session_.conversation.messages;
+  if (messages.empty()) throw UsageError("there is no exchange to take back");
+  const std::string message = messages[messages.size() - 2].content;
+  messages.resize(messages.size() - 2);
+  notice("took back " + excerpt(message) + " and its answer");
+}
+
+void Chat::retry(const std::string& /*argument*/) {
+  Conversation before = session_.conversation;
+  if (before.messages.empty()) throw UsageError("there is no message to answer again");
+  const std::string message = before.messages[before.messages.size() - 2].content;
+  before.messages.resize(before.messages.size() - 2);
+
+  const SamplingParams& sampling = session_.settings.sampling;
+  const bool greedy = sampling.temperature == 0;
+  if (greedy) {
+    notice("the temperature is 0, which always gives the same answer; /set temperature changes it");
+  } else if (sampling.seed) {
+    notice("the seed is fixed, " + std::to_string(*sampling.seed) +
+           ", which gives the same answer; /set seed random draws others");
+  }
+  if (exchange(std::move(before), message) && !greedy && !sampling.seed) {
+    notice("another answer, with seed " + std::to_string(usage_->seed));
+  }
+}
+
+void Chat::change(const std::string& argument) {
+  if (argument.empty()) {
+    output_.notice(list_settings(session_.settings));
+    return;
+  }
+  const size_t end = argument.find_first_of(" \t");
+  const std::string name = argument.substr(0, end);
+  if (end != std::string::npos) set(name, argument.substr(argument.find_first_not_of(" \t", end)));
+  notice(name + " is " + show_setting(session_.settings, name));
+}
+
+void Chat::save_as(const std::string& argument) {
+  write_session(argument, session_);
+  notice("saved " + argument);
+}
+
+void Chat::load_from(const std::string& argument) { load(argument, "/load"); }
+
+void Chat::stats(const std::string& /*argument*/) { print_stats(); }
+
+void Chat::quit(const std::string& /*argument*/) { leaving_ = true; }
+
+bool Chat::exchange(Conversation before, const std::string& message) {
+  Conversation after = std::move(before);
+  after.messages.push_back({.role = "user", .content = message});
+  if (const size_t dropped = drop_oldest(after); dropped > 0) {
+    notice("the context is full: dropped the oldest " + exchanges(dropped));
+  }
+  const Result result = generate(after);
+  const Output& output = result.outputs.at(0);
+  if (output.finish_reason == FinishReason::cancelled && output.tokens.empty()) {
+    notice("stopped before the answer began; the conversation is as before");
+    return false;
+  }
+  after.messages.push_back(assistant_message(output));
+  session_.conversation = std::move(after);
+  usage_ = {.prompt_tokens = result.prompt_tokens,
+            .cached_tokens = result.cached_tokens,
+            .answer_tokens = static_cast<int64_t>(output.tokens.size()),
+            .prompt_seconds = result.prompt_seconds,
+            .generation_seconds = result.generation_seconds,
+            .seed = result.seed};
+  tell_end(output.finish_reason);
+  return true;
+}
+
+// Makes room for the last message and its answer. Throws Error when even alone it is too long.
+size_t Chat::drop_oldest(Conversation& conversation) const {
+  const int64_t context = answerer_->context();
+  const int64_t max_tokens = session_.settings.max_tokens;
+  const int64_t reserve = max_tokens < 0 ? context / 4 : std::min(max_tokens, context / 4);
+  const auto without = [&](size_t n) {  // the n oldest exchanges
+    Conversation rest{.system = conversation.system, .messages = {}};
+    rest.messages.assign(conversation.messages.begin() + static_cast<std::ptrdiff_t>(2 * n),
+                         conversation.messages.end());
+    return rest;
+  };
+  const auto count = [&](size_t n) { return answerer_->count_tokens(prompt_of(without(n))); };
+
+  // How many must go; each makes the prompt shorter. Usually none.
+  const size_t all = conversation.messages.size() / 2;
+  const auto is_full = [&](size_t n) { return count(n) + reserve > context; };
+  if (!is_full(0)) return 0;
+  size_t n = 1;
+  for (size_t last = all; n < last;) {
+    const size_t middle = (n + last) / 2;
+    if (is_full(middle)) {
+      n = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  if (n == all) {  // the reserve is a wish; some room is a must
+    if (const int64_t tokens = count(n); tokens >= context) {
+      throw Error("the message is too long: with the system prompt it has " +
+                  std::to_string(tokens) + " tokens, and the context only " +
+                  std::to_string(context) + "; shorten it or start with a larger --context");
+    }
+  }
+  conversation = without(n);
+  return n;
+}
+
+Result Chat::generate(const Conversation& conversation) {
+  Request request = prototype_;
+  request.prompt = prompt_of(conversation);
+  request.max_tokens = session_.settings.max_tokens;
+  request.sampling = session_.settings.sampling;
+  bool begun = false;
+  try {
+    Result result = answerer_->answer(std::move(request), [&](std::string_view text) {
+      // Many formats let answers begin with a space, which is for the model alone.
+      if (!begun) text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
+      if (text.empty()) return;
+      begun = true;
+      output_.answer(text);
+    });
+    output_.answer("\n");
+    return result;
+  } catch (const Error&) {
+    if (begun) output_.answer("\n");
+    throw;
+  }
+}
+
+void Chat::tell_end(FinishReason reason) const {
+  if (reason == FinishReason::cancelled) notice("stopped; what there is of the answer is kept");
+  if (reason == FinishReason::context) notice("the answer ends here because the context is full");
+  if (reason == FinishReason::length) {
+    notice("the answer ends here because max-tokens is " +
+           std::to_string(session_.settings.max_tokens));
+  }
+}
+
+Message assistant_message(const Output& output) {
+  Message message{.role = "assistant", .content = output.text};
+  if (output.finish_reason == FinishReason::stop_string) return message;
+  message.tokens = output.tokens;
+  if (output.finish_reason == FinishReason::eos) message.tokens.pop_back();
+  return message;
+}
+
+}  // namespace faststream

@@ -1,0 +1,98 @@
+// A chat: its conversation, and what messages and commands do to it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/chat/chat_answerer.h"
+#include "cli/chat/chat_input.h"
+#include "cli/chat/chat_session.h"
+#include "engine/request.h"
+
+namespace faststream {
+
+/// Where a chat writes.
+struct ChatOutput {
+  std::function<void(std::string_view)> answer;  ///< pieces of answers; a newline ends each answer
+  std::function<void(std::string_view)> notice;  ///< whole lines about the chat, newlines included
+};
+
+class Chat {
+ public:
+  /// `prototype`: what all requests share; its prompt is not used. `answerer` must outlive this.
+  Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput output);
+
+  /// Answers a message or carries out a command; false when it was /quit. Throws Error when that
+  /// cannot be done; then the conversation is as it was.
+  bool take(const ChatInput& input);
+
+  /// Gives the conversation another system prompt; an empty one is none. Throws UsageError when the
+  /// chat template has no system prompts.
+  void set_system(const std::string& text);
+  /// Throws UsageError as change_setting() does.
+  void set(std::string_view name, std::string_view value);
+  /// From now on every change is written to `path`.
+  void keep_in(const std::string& path) { session_path_ = path; }
+  /// Writes the file of keep_in(), if there is one. Throws Error.
+  void save() const;
+  /// Goes on with a saved session. `command`: what named it, for messages. Throws Error.
+  void load(const std::string& path, const std::string& command);
+  /// Prints what /stats prints.
+  void print_stats() const;
+
+  [[nodiscard]] const Conversation& conversation() const { return session_.conversation; }
+  [[nodiscard]] const ChatSettings& settings() const { return session_.settings; }
+
+ private:
+  using Handler = void (Chat::*)(const std::string& argument);
+  struct Command;
+  static std::span<const Command> commands();
+
+  void help(const std::string& argument);
+  void system(const std::string& argument);
+  void reset(const std::string& argument);
+  void undo(const std::string& argument);
+  void retry(const std::string& argument);
+  void change(const std::string& argument);
+  void save_as(const std::string& argument);
+  void load_from(const std::string& argument);
+  void stats(const std::string& argument);
+  void quit(const std::string& argument);
+
+  // Answers `message` after `before`; both and the answer are the conversation then. False when
+  // Ctrl-C came before the answer began: the conversation is as it was.
+  bool exchange(Conversation before, const std::string& message);
+  void check_template(const std::optional<std::string>& system) const;
+  size_t drop_oldest(Conversation& conversation) const;
+  Result generate(const Conversation& conversation);
+  void tell_end(FinishReason reason) const;
+  [[nodiscard]] size_t n_exchanges() const { return session_.conversation.messages.size() / 2; }
+  void notice(const std::string& line) const { output_.notice(line + "\n"); }
+
+  Answerer* answerer_;
+  Request prototype_;
+  ChatOutput output_;
+  Session session_;
+  std::string session_path_;
+  bool leaving_ = false;
+
+  struct Usage {  // of the last answer
+    int64_t prompt_tokens = 0;
+    int64_t cached_tokens = 0;
+    int64_t answer_tokens = 0;
+    double prompt_seconds = 0;
+    double generation_seconds = 0;
+    uint64_t seed = 0;
+  };
+  std::optional<Usage> usage_;
+};
+
+/// The message of an answer: with its tokens, but for the one that ended it, unless a stop string
+/// cut the text short, since then tokens and text differ.
+Message assistant_message(const Output& output);
+
+}  // namespace faststream

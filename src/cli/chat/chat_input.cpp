@@ -1,0 +1,69 @@
+#include "cli/chat/chat_input.h"
+
+#include <utility>
+
+namespace faststream {
+namespace {
+
+constexpr std::string_view kBlockMark = "\"\"\"";
+constexpr std::string_view kBlanks = " \t\r\n\v\f";
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+bool is_blank(std::string_view text) { return trimmed(text).empty(); }
+
+std::optional<ChatInput> message(std::string text) {
+  if (is_blank(text)) return std::nullopt;
+  return ChatInput{.command = {}, .text = std::move(text)};
+}
+
+std::optional<ChatInput> parse(std::string_view text) {
+  if (text.starts_with("//")) return message(std::string(text.substr(1)));
+  if (!text.starts_with('/')) return message(std::string(text));
+  const size_t end = text.find_first_of(kBlanks);
+  ChatInput input;
+  input.command = text.substr(1, end == std::string_view::npos ? end : end - 1);
+  if (end != std::string_view::npos) input.text = trimmed(text.substr(end));
+  return input;
+}
+
+}  // namespace
+
+std::string ChatInput::typed() const {
+  if (command) return "/" + *command + (text.empty() ? "" : " " + text);
+  return (text.starts_with('/') ? "/" : "") + text;
+}
+
+std::optional<ChatInput> InputAssembler::add(std::string_view line) {
+  const bool is_mark = trimmed(line) == kBlockMark;
+  if (block_ && is_mark) return finish();
+  if (!block_ && !continued_ && is_mark) {
+    block_ = true;
+    return std::nullopt;
+  }
+  continued_ = !block_ && line.ends_with('\\');
+  if (continued_) line.remove_suffix(1);
+  text_ += line;
+  text_ += '\n';
+  return unfinished() ? std::nullopt : finish();
+}
+
+std::optional<ChatInput> InputAssembler::finish() {
+  std::string text = std::exchange(text_, {});
+  const bool was_block = block_;
+  clear();
+  if (text.ends_with('\n')) text.pop_back();
+  return was_block ? message(std::move(text)) : parse(text);
+}
+
+void InputAssembler::clear() {
+  text_.clear();
+  block_ = false;
+  continued_ = false;
+}
+
+}  // namespace faststream

@@ -1,0 +1,271 @@
+#include "cli/chat/chat_terminal.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "program/interrupt.h"
+#include "support/error.h"
+#include "text/utf8.h"
+
+namespace faststream {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kHistoryLines = 1000;
+
+// What terminals send around a pasted text once they are asked to (bracketed paste).
+constexpr std::string_view kAskForMarks = "\x1b[?2004h";
+constexpr std::string_view kStopMarks = "\x1b[?2004l";
+constexpr std::string_view kPasteEnd = "\x1b[201~";
+
+volatile std::sig_atomic_t continued = 0;  // after Ctrl-Z and fg
+
+// The editor needs to know that bytes are UTF-8, and how wide characters are.
+void use_utf8() {
+  const char* set = std::setlocale(LC_CTYPE, "");
+  if (set == nullptr || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+    (void)std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
+}
+
+void tell_terminal(std::string_view sequence) {
+  std::fwrite(sequence.data(), 1, sequence.size(), stdout);
+  std::fflush(stdout);
+}
+
+wchar_t decode(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return static_cast<wchar_t>(byte(0));
+  auto code = static_cast<uint32_t>(byte(0) & (0x7FU >> character.size()));
+  for (size_t i = 1; i < character.size(); ++i) code = code << 6U | (byte(i) & 0x3FU);
+  return static_cast<wchar_t>(code);
+}
+
+// A pasted text as a message may have it: the editor would show other control characters, and a
+// terminal obey them.
+std::string clean_paste(std::string_view pasted) {
+  std::string text;
+  for (size_t i = 0; i < pasted.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(pasted[i]);
+    if (byte == '\r') {
+      if (i + 1 == pasted.size() || pasted[i + 1] != '\n') text += '\n';
+    } else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') {
+      text += pasted[i];
+    }
+  }
+  return valid_utf8(std::move(text));
+}
+
+}  // namespace
+
+struct TerminalLines::Impl {
+  explicit Impl(fs::path history_file);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  // The editor calls back with itself as the only context.
+  static Impl& of(EditLine* editor) {
+    void* data = nullptr;
+    el_get(editor, EL_CLIENTDATA, &data);
+    return *static_cast<Impl*>(data);
+  }
+
+  int read_byte(char& byte);
+  int read_character(wchar_t& character);
+  unsigned char paste();
+  void redraw_after_changes();
+  void save_history() const;
+
+  fs::path history_path;
+  bool remembered = false;  // something new
+  std::unique_ptr<History, void (*)(History*)> history{history_init(), &history_end};
+  std::unique_ptr<EditLine, void (*)(EditLine*)> editor{nullptr, &el_end};
+  bool marks_pastes = false;
+  bool continues = false;  // the line to edit goes on with the last one
+  bool cancelled = false;  // Ctrl-C ended it
+  winsize size = {};
+};
+
+TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(history_file)) {
+  use_utf8();
+  editor.reset(el_init("faststream-run", stdin, stdout, stderr));
+  if (!editor || !history) throw Error("the terminal cannot be set up for editing lines");
+  EditLine* el = editor.get();
+  el_set(el, EL_CLIENTDATA, this);
+  el_set(el, EL_EDITOR, "emacs");
+  el_set(
+      el, EL_PROMPT, +[](EditLine* self) {
+        static std::array<char, 5> first = {"> "};
+        static std::array<char, 5> next = {"... "};
+        return (of(self).continues ? next : first).data();
+      });
+  el_set(
+      el, EL_GETCFN,
+      +[](EditLine* self, wchar_t* character) { return of(self).read_character(*character); });
+  el_set(el, EL_HIST, &::history, history.get());
+  el_set(el, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // paste() sees \r\n as it is
+
+  const char* terminal = std::getenv("TERM");
+  marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb";
+  el_wset(  // el_set would copy the texts and never free them
+      el, EL_ADDFN, L"faststream-paste", L"Insert a pasted text",
+      +[](EditLine* self, int /*key*/) { return of(self).paste(); });
+  el_set(el, EL_BIND, "\\e[200~", "faststream-paste", nullptr);
+  el_source(el, nullptr);  // ~/.editrc
+
+  HistEvent event = {};
+  ::history(history.get(), &event, H_SETSIZE, kHistoryLines);
+  ::history(history.get(), &event, H_SETUNIQUE, 1);
+  if (!history_path.empty()) ::history(history.get(), &event, H_LOAD, history_path.c_str());
+
+  struct sigaction action = {};
+  action.sa_handler = [](int) { continued = 1; };
+  sigaction(SIGCONT, &action, nullptr);
+}
+
+TerminalLines::Impl::~Impl() { save_history(); }
+
+// 1: there is one; 0: the terminal has gone, or the user; -1: Ctrl-C or SIGTERM.
+int TerminalLines::Impl::read_byte(char& byte) {
+  for (;;) {
+    if (interrupted()) return -1;
+    redraw_after_changes();
+    std::array<pollfd, 2> waiting = {
+        {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+         {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0}}};
+    if (poll(waiting.data(), waiting.size(), -1) < 0 || waiting[0].revents == 0) continue;
+    const ssize_t n = read(STDIN_FILENO, &byte, 1);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    return n == 1 ? 1 : 0;
+  }
+}
+
+// What the editor reads with. After Ctrl-C it gets a return, which ends the line wherever it is.
+int TerminalLines::Impl::read_character(wchar_t& character) {
+  std::string bytes;
+  int length = -1;  // not yet decided
+  while (length < 0) {
+    char byte = 0;
+    const int outcome = read_byte(byte);
+    if (outcome == 0) return 0;
+    if (outcome < 0) {
+      cancelled = true;
+      character = L'\r';
+      return 1;
+    }
+    bytes += byte;
+    length = utf8_character(bytes);
+  }
+  character = decode(length == 0 ? kReplacementCharacter : std::string_view(bytes));
+  return 1;
+}
+
+unsigned char TerminalLines::Impl::paste() {
+  constexpr size_t kMaxBytes = 16 << 20;
+  std::string pasted;
+  while (!pasted.ends_with(kPasteEnd)) {
+    char byte = 0;
+    if (read_byte(byte) != 1) return CC_REFRESH;  // the next read tells the editor
+    if (pasted.size() == kMaxBytes) pasted.erase(0, kMaxBytes / 2);
+    pasted += byte;
+  }
+  pasted.resize(pasted.size() - kPasteEnd.size());
+  return el_insertstr(editor.get(), clean_paste(pasted).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+// What the editor does not see itself: another size, or a terminal that the shell had meanwhile.
+void TerminalLines::Impl::redraw_after_changes() {
+  winsize now = {};
+  const bool resized = ioctl(STDOUT_FILENO, TIOCGWINSZ, &now) == 0 && size.ws_col != 0 &&
+                       (now.ws_col != size.ws_col || now.ws_row != size.ws_row);
+  size = now;
+  if (!resized && continued == 0) return;
+  if (continued != 0) {
+    continued = 0;
+    el_wset(editor.get(), EL_PREP_TERM, 0);
+    el_wset(editor.get(), EL_PREP_TERM, 1);
+    if (marks_pastes) tell_terminal(kAskForMarks);
+  }
+  tell_terminal("\r\x1b[J");  // the line is drawn anew, over the old one
+  el_resize(editor.get());
+  el_wset(editor.get(), EL_REFRESH);
+}
+
+void TerminalLines::Impl::save_history() const {
+  if (history_path.empty() || !remembered) return;
+  std::error_code ignored;
+  fs::create_directories(history_path.parent_path(), ignored);
+  const int fd = open(history_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  std::FILE* file = fchmod(fd, 0600) == 0 ? fdopen(fd, "w") : nullptr;
+  if (file == nullptr) {
+    close(fd);
+    return;
+  }
+  HistEvent event = {};
+  ::history(history.get(), &event, H_SAVE_FP, file);
+  std::fclose(file);
+}
+
+std::filesystem::path chat_history_path() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  fs::path folder;
+  if (state != nullptr && fs::path(state).is_absolute()) {  // as the XDG specification has it
+    folder = state;
+  } else if (home != nullptr && *home != '\0') {
+    folder = fs::path(home) / ".local" / "state";
+  } else {
+    return {};
+  }
+  return folder / "faststream" / "history";
+}
+
+TerminalLines::TerminalLines(fs::path history)
+    : impl_(std::make_unique<Impl>(std::move(history))) {}
+
+TerminalLines::~TerminalLines() = default;
+
+LineSource::Event TerminalLines::next(bool continues, std::string& line) {
+  Impl& self = *impl_;
+  self.continues = continues;
+  self.cancelled = false;
+  continued = 0;
+  if (self.marks_pastes) tell_terminal(kAskForMarks);
+  int count = 0;
+  const char* text = el_gets(self.editor.get(), &count);
+  if (self.marks_pastes) tell_terminal(kStopMarks);
+  if (self.cancelled) return Event::interrupted;
+  if (text == nullptr || count <= 0) {
+    tell_terminal("\n");  // the shell's prompt begins a line
+    return Event::end;
+  }
+  line = text;
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  return Event::line;
+}
+
+void TerminalLines::remember(const std::string& text) {
+  HistEvent event = {};
+  ::history(impl_->history.get(), &event, H_ENTER, text.c_str());
+  impl_->remembered = true;
+}
+
+}  // namespace faststream

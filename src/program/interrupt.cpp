@@ -1,0 +1,65 @@
+#include "program/interrupt.h"
+
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+volatile std::sig_atomic_t interrupt_flag = 0;
+volatile std::sig_atomic_t terminate_flag = 0;
+std::atomic<int> event = -1;  // counts signals; what a handler writes to
+static_assert(std::atomic<int>::is_always_lock_free, "signal handlers read it");
+
+void handle(int signal) {
+  const int saved = errno;
+  (signal == SIGTERM ? terminate_flag : interrupt_flag) = 1;
+  if (event >= 0) eventfd_write(event, 1);
+  errno = saved;
+}
+
+void set_handler(int signal, int flags) {
+  struct sigaction action = {};
+  action.sa_handler = &handle;
+  action.sa_flags = flags;  // no SA_RESTART: a read from the terminal returns
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    set_handler(signal, static_cast<int>(SA_RESETHAND));  // the second signal is deadly
+  }
+}
+
+void survive_interrupts() {
+  if (event < 0) {
+    event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0) throw Error(std::string("no event descriptor: ") + std::strerror(errno));
+  }
+  set_handler(SIGINT, 0);
+}
+
+void clear_interrupt() {
+  interrupt_flag = 0;
+  eventfd_t count = 0;
+  if (terminate_flag == 0 && event >= 0) eventfd_read(event, &count);
+}
+
+bool interrupted() { return interrupt_flag != 0 || terminate_flag != 0; }
+
+void check_interrupted() {
+  if (interrupted()) throw Interrupted();
+}
+
+int interrupt_descriptor() { return event; }
+
+}  // namespace faststream
