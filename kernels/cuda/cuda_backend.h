@@ -20,6 +20,8 @@
 
 namespace faststream {
 
+struct Epilogue;  // linear/linear_few_rows.h
+
 /// One GPU, one stream: operations run in the order of the calls. See Backend for the contracts.
 ///
 /// Activations are f32 for f32 weights, f16 for f16, bf16 for bf16 and i8; arithmetic inside
@@ -67,6 +69,11 @@ class CudaBackend final : public Backend {
 
  private:
   [[nodiscard]] Queue queue() const { return {stream(), overlaps_}; }
+
+  /// The product by the method that linear.cu chooses. False, with nothing done to the result,
+  /// where that has no kernel with such an epilogue.
+  bool multiply_fused(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+                      const Queue& queue);  // linear.cu
 
   /// Host memory of recent uploads: a copy may still read one buffer while the next is filled.
   struct Staging {

@@ -40,28 +40,38 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
-/// Element `index` of an array whose type is known at run time only.
+/// Element `index` of an array of floats whose type is known at run time only. Any other type is a
+/// mistake in this program, and ends the kernel with an error.
 __device__ inline float load_element(const void* data, DType type, int64_t index) {
   switch (type) {
+    case DType::f32:
+      return static_cast<const float*>(data)[index];
     case DType::f16:
       return to_float(static_cast<const __half*>(data)[index]);
     case DType::bf16:
       return to_float(static_cast<const __nv_bfloat16*>(data)[index]);
-    default:
-      return static_cast<const float*>(data)[index];
+    case DType::i8:
+    case DType::u8:
+      break;
   }
+  __trap();
 }
 __device__ inline void store_element(void* data, DType type, int64_t index, float value) {
   switch (type) {
+    case DType::f32:
+      static_cast<float*>(data)[index] = value;
+      return;
     case DType::f16:
       static_cast<__half*>(data)[index] = from_float<__half>(value);
-      break;
+      return;
     case DType::bf16:
       static_cast<__nv_bfloat16*>(data)[index] = from_float<__nv_bfloat16>(value);
+      return;
+    case DType::i8:
+    case DType::u8:
       break;
-    default:
-      static_cast<float*>(data)[index] = value;
   }
+  __trap();
 }
 
 /// kCount consecutive elements as floats, in loads of up to 16 bytes; `data` is aligned to
@@ -132,7 +142,8 @@ void with_float_type(DType type, const F& f) {
     case DType::bf16:
       f(__nv_bfloat16{});
       return;
-    default:
+    case DType::i8:
+    case DType::u8:
       break;
   }
   throw Error("The GPU cannot compute in " + std::string(dtype_name(type)) +

@@ -1,12 +1,55 @@
-// Attention over KV pages. A packed batch may hold sequences in decode (one query, split over the
-// cache) and in prefill (tiles of queries): each kernel skips the other's sequences.
+// Attention over KV pages: which kernel computes it. A packed batch may hold sequences in decode
+// (one query, split over the cache) and in prefill (tiles of queries): each kernel skips the
+// other's sequences.
+//
+//   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
+//   else                                                                  float arithmetic
 #include "kernels/cuda/attention/attention.h"
 
+#include <algorithm>
 #include <string>
 
+#include "kernels/cuda/attention/attention_split.cuh"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/scratch.h"
 
 namespace faststream {
+
+namespace {
+
+bool tensor_cores_fit(const AttentionArguments& a) {
+  const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
+  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
+}
+
+// Of the sequences that have exactly one query.
+void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer& scratch,
+                      const Queue& queue) {
+  Splits splits;
+  splits.count = std::min(ceil_div(batch.max_kv_len, kMinSplitTokens), kMaxSplits);
+  int64_t piece = batch.n_sequences;
+  if (splits.count > 1) {
+    const size_t bytes_each = splits.bytes_per_sequence(a);
+    piece = rows_of_piece(piece, bytes_each, 1);
+    splits.partials =
+        reinterpret_cast<float*>(scratch.at_least(static_cast<size_t>(piece) * bytes_each));
+  }
+  for (int64_t first = 0; first < batch.n_sequences; first += piece) {
+    const auto n = static_cast<int32_t>(std::min(piece, batch.n_sequences - first));
+    if (tensor_cores_fit(a)) {
+      attention_decode_mma(a, n, splits, queue);
+    } else {
+      attention_decode_float(a, n, splits, queue);
+    }
+    if (splits.count > 1) merge_splits(a, n, splits, queue);
+    a.query_start += n;
+    a.kv_len += n;
+    a.page_table += int64_t{n} * a.max_pages;
+  }
+}
+
+}  // namespace
 
 void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
                             const Matrix& out) {
@@ -31,7 +74,10 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
 
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
   if (may_decode) attention_decode(arguments, batch, scratch_, queue);
-  if (batch.max_query_len > 1 && !attention_prefill_mma(arguments, batch, queue)) {
+  if (batch.max_query_len == 1) return;
+  if (tensor_cores_fit(arguments)) {
+    attention_prefill_mma(arguments, batch, queue);
+  } else {
     attention_prefill(arguments, batch, queue);
   }
 }

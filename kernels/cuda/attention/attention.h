@@ -26,18 +26,13 @@ struct AttentionArguments {
   int32_t max_pages = 0;
 };
 
-/// Attention of the sequences that have exactly one query; others are left alone. `scratch` holds
-/// partial results when the cache is split among blocks.
-void attention_decode(const AttentionArguments& arguments, const BatchView& batch,
-                      DeviceBuffer& scratch, const Queue& queue);
-
-/// Attention of the sequences that have more than one query; others are left alone.
+/// Attention of the sequences that have more than one query; others are left alone. Any types and
+/// any even head_dim:
 void attention_prefill(const AttentionArguments& arguments, const BatchView& batch,
                        const Queue& queue);
 
-/// The same on the tensor cores, for 16-bit types. Returns false, with nothing launched, unless q
-/// and the cache have the same 16-bit type and rows start at multiples of 16 bytes.
-bool attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
+/// The same on the tensor cores, where they fit (attention.cu).
+void attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            const Queue& queue);
 
 }  // namespace faststream

@@ -7,8 +7,6 @@
 // its own running maximum, sum and accumulator; slots, warps and splits are merged at the end only.
 //
 // Bytes: as there. Llama-2-7B at 2048 tokens, f32: 67 MB a layer, 22 us at 3.10 TB/s predicted.
-#include <algorithm>
-
 #include "kernels/cuda/attention/attention_split.cuh"
 
 namespace faststream {
@@ -187,17 +185,18 @@ __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>
-void launch(const AttentionArguments& a, const BatchView& batch, Splits splits,
-            const Queue& queue) {
+void launch(const AttentionArguments& a, int32_t n_sequences, Splits splits, const Queue& queue) {
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   int lanes = 1;  // that read one token
   while (lanes * kVector * kVectors < a.kv.head_dim) lanes *= 2;
   queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads>,
-               split_grid(a, splits, batch.n_sequences, kThreads), a, splits, lanes);
+               split_grid(a, splits, n_sequences, kThreads), a, splits, lanes);
 }
 
-void attention_decode_float(const AttentionArguments& a, const BatchView& batch,
-                            const Splits& splits, const Queue& queue) {
+}  // namespace
+
+void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
+                            const Queue& queue) {
   const int group = a.n_heads / a.kv.n_kv_heads;
   const int dim = a.kv.head_dim;
   with_float_type(a.kv.dtype, [&](auto zero) {
@@ -206,7 +205,7 @@ void attention_decode_float(const AttentionArguments& a, const BatchView& batch,
       const auto run = group == 1   ? launch<T, kVector, kVectors, 1>
                        : group == 2 ? launch<T, kVector, kVectors, 2>
                                     : launch<T, kVector, kVectors, 4>;
-      run(a, batch, splits, queue);
+      run(a, n_sequences, splits, queue);
     };
     if constexpr (sizeof(T) == 4) {
       if (dim % 4 == 0 && dim <= 4 * kWarp) return with_heads.template operator()<4, 1>();
@@ -216,24 +215,10 @@ void attention_decode_float(const AttentionArguments& a, const BatchView& batch,
   });
 }
 
-}  // namespace
-
-void attention_decode(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
-                      const Queue& queue) {
-  Splits splits;
-  splits.count = std::min(ceil_div(batch.max_kv_len, kMinSplitTokens), kMaxSplits);
-  if (splits.count > 1) {
-    splits.partials = reinterpret_cast<float*>(
-        scratch.at_least(static_cast<size_t>(batch.n_sequences) * a.n_heads * splits.count *
-                         (2 + a.kv.head_dim) * sizeof(float)));
-  }
-  if (!attention_decode_mma(a, batch, splits, queue)) {
-    attention_decode_float(a, batch, splits, queue);
-  }
-  if (splits.count > 1) {
-    queue.launch("merging attention", merge_splits_kernel,
-                 {dim3(a.n_heads, batch.n_sequences), 128}, a, splits);
-  }
+void merge_splits(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
+                  const Queue& queue) {
+  queue.launch("merging attention", merge_splits_kernel, {dim3(a.n_heads, n_sequences), 128}, a,
+               splits);
 }
 
 }  // namespace faststream

@@ -175,13 +175,12 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
 
 }  // namespace
 
-bool attention_decode_mma(const AttentionArguments& a, const BatchView& batch, Splits splits,
+void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, Splits splits,
                           const Queue& queue) {
-  if (a.q.stride % 8 != 0 || reinterpret_cast<uintptr_t>(a.q.data) % 16 != 0) return false;
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
-  return with_mma_shape(a, [&]<typename T, int kDim>() {
+  with_mma_shape(a, [&]<typename T, int kDim>() {
     queue.launch("computing attention", attention_decode_mma_kernel<T, kDim>,
-                 split_grid(a, splits, batch.n_sequences, kThreads), a, splits);
+                 split_grid(a, splits, n_sequences, kThreads), a, splits);
   });
 }
 

@@ -184,11 +184,10 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 
 }  // namespace
 
-bool attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
+void attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
                            const Queue& queue) {
-  if (a.q.stride % 2 != 0) return false;
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
-  return with_mma_shape(a, [&]<typename T, int kDim>() {
+  with_mma_shape(a, [&]<typename T, int kDim>() {
     queue.launch("computing attention", attention_mma_kernel<T, kDim>, {grid, kThreads}, a);
   });
 }

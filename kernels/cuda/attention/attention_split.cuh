@@ -18,6 +18,10 @@ struct Splits {
   int count = 1;              // a bound of the splits of every sequence
   int head_tiles = 1;         // blocks that share a KV head's query heads
   float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
+
+  [[nodiscard]] size_t bytes_per_sequence(const AttentionArguments& a) const {
+    return static_cast<size_t>(a.n_heads) * count * (2 + a.kv.head_dim) * sizeof(float);
+  }
 };
 
 // Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.
@@ -113,9 +117,14 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
   }
 }
 
-/// The kernel on tensor cores: 16-bit queries and cache, head_dim a multiple of 8. False, with
-/// nothing launched, for others.
-bool attention_decode_mma(const AttentionArguments& arguments, const BatchView& batch,
-                          Splits splits, const Queue& queue);
+/// Attention of those of the first n_sequences that have exactly one query; others are left alone.
+/// With more than one split, merge_splits() makes the output. Any types and any even head_dim:
+void attention_decode_float(const AttentionArguments& arguments, int32_t n_sequences,
+                            const Splits& splits, const Queue& queue);
+/// The same on the tensor cores, where they fit (attention.cu).
+void attention_decode_mma(const AttentionArguments& arguments, int32_t n_sequences, Splits splits,
+                          const Queue& queue);
+void merge_splits(const AttentionArguments& arguments, int32_t n_sequences, const Splits& splits,
+                  const Queue& queue);
 
 }  // namespace faststream

@@ -1,10 +1,10 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
-//   rows <= 16, 16-bit x, same weights or i8   tensor cores, own kernel    weights read once
-//   more rows, i8, sides multiples of 16       int8 x int8, cuBLASLt
-//   more rows, other i8                        the first, 16 rows a time
-//   rows > 8, x and weights of one type        cuBLASLt                    f32 in full float32
-//   else                                       float arithmetic            any type and alignment
+//   rows <= 16, 16-bit x, same weights or i8   few_rows     tensor cores, own kernel; weights read
+//   once more rows, i8, sides multiples of 16       int8         int8 x int8, cuBLASLt more rows,
+//   other i8                        few_rows     16 rows at a time rows > 8, x and weights of one
+//   type        cublas       cuBLASLt; f32 in full float32 else, or where cuBLASLt refuses any
+//   float arithmetic, any type and alignment
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. So a row's result does not depend on the number of rows.
@@ -18,7 +18,33 @@ namespace {
 
 constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 
+enum class Method { few_rows, int8, cublas, any };
+
+Method choose_method(const Matrix& x, const Weight& weight) {
+  const bool few = x.rows <= kMaxFewRows || (weight.dtype == DType::i8 && !int8_fits(x, weight));
+  if (few && few_rows_fit(x, weight)) return Method::few_rows;
+  if (int8_fits(x, weight)) return Method::int8;
+  if (x.rows > kMaxFloatRows && x.dtype == weight.dtype) return Method::cublas;
+  return Method::any;
+}
+
 }  // namespace
+
+bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                                 bool gated, const Queue& queue) {
+  switch (choose_method(x, weight)) {
+    case Method::few_rows:
+      few_rows_product(x, weight, epilogue, gated, scratch_, queue);
+      return true;
+    case Method::int8:
+      return int8_product(matmul_, scratch_, x, weight, epilogue, gated, queue);
+    case Method::cublas:
+      return !gated && float_product(matmul_, scratch_, x, weight, epilogue, queue);
+    case Method::any:
+      return false;
+  }
+  return false;
+}
 
 void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bias,
                          LinearOutput mode, const Matrix& out) {
@@ -26,20 +52,9 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bia
   const Queue queue = this->queue();
   const Epilogue epilogue{out.data,      out.dtype, out.stride,
                           weight.scales, bias,      mode == LinearOutput::add};
-
-  if (few_rows_best(x, weight)) {
-    few_rows_product(x, weight, epilogue, false, scratch_, queue);
-    return;
+  if (!multiply_fused(x, weight, epilogue, false, queue)) {
+    any_rows_product(x, weight, epilogue, queue);
   }
-  if (x.dtype != DType::f32 && int8_fits(weight) &&
-      int8_product(matmul_, scratch_, x, weight, epilogue, false, queue)) {
-    return;
-  }
-  if (x.rows > kMaxFloatRows && x.dtype == weight.dtype &&
-      float_product(matmul_, scratch_, x, weight, epilogue, queue)) {
-    return;
-  }
-  any_rows_product(x, weight, epilogue, queue);
 }
 
 }  // namespace faststream

@@ -2,13 +2,14 @@
 //
 // int8: quantize rows of x, multiply int8 by int8 into int32, then one kernel scales by row and by
 // channel, adds bias or residual, or applies the gate. The int32 matrix costs 8 bytes an output of
-// traffic; rows are taken kMaxRows at a time so that it stays below 100 MB.
+// traffic, less where the L2 cache holds it: rows are taken kMaxSumRows at a time at most.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -16,7 +17,8 @@ namespace faststream {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxRows = 1024;
+constexpr int64_t kGrain = 16;  // rows: the int8 tensor cores want multiples of 16
+constexpr int64_t kMaxSumRows = 1024;
 
 __global__ void finish_kernel(const float* products, int64_t outputs, Epilogue epilogue) {
   begin_kernel();
@@ -78,10 +80,11 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   }
   // The bias is added before the result is rounded, as beside few rows.
   shape.out_stride = weight.rows;
-  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
-    shape.n = std::min(kMaxRows, x.rows - first);
-    std::byte* memory =
-        scratch.at_least(static_cast<size_t>(shape.n * weight.rows) * sizeof(float));
+  const size_t row_bytes = static_cast<size_t>(weight.rows) * sizeof(float);
+  const int64_t piece = rows_of_piece(x.rows, row_bytes, kGrain);
+  for (int64_t first = 0; first < x.rows; first += piece) {
+    shape.n = std::min(piece, x.rows - first);
+    std::byte* memory = scratch.at_least(static_cast<size_t>(shape.n) * row_bytes);
     const Matrix some = x.row_range(first, shape.n);
     if (!matmul.run(shape, some.data, weight.data, memory, queue.stream)) return false;
     queue.launch("adding a bias", finish_kernel, elements_grid(shape.n, weight.rows),
@@ -90,23 +93,21 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   return true;
 }
 
-bool int8_fits(const Weight& weight) {
-  return weight.dtype == DType::i8 && weight.rows % 16 == 0 && weight.cols % 16 == 0;
-}
-
-bool few_rows_best(const Matrix& x, const Weight& weight) {
-  const bool few = x.rows <= kMaxFewRows || (weight.dtype == DType::i8 && !int8_fits(weight));
-  return few && few_rows_fit(x, weight);
+bool int8_fits(const Matrix& x, const Weight& weight) {
+  return x.dtype != DType::f32 && weight.dtype == DType::i8 && weight.rows % kGrain == 0 &&
+         weight.cols % kGrain == 0;
 }
 
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, const Queue& queue) {
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
-  for (int64_t first = 0; first < x.rows; first += kMaxRows) {
-    const int64_t rows = std::min(kMaxRows, x.rows - first);
-    // The tensor cores want multiples of 16. The rows of the padding are never read back.
-    const int64_t padded = (rows + 15) / 16 * 16;
+  const auto row_bytes = static_cast<size_t>(width * 4 + weight.cols + 4);
+  const int64_t piece = std::min(kMaxSumRows, rows_of_piece(x.rows, row_bytes, kGrain));
+  for (int64_t first = 0; first < x.rows; first += piece) {
+    const int64_t rows = std::min(piece, x.rows - first);
+    // The rows of the padding are never read back.
+    const int64_t padded = (rows + kGrain - 1) / kGrain * kGrain;
     const int64_t sums_bytes = padded * width * 4;
     const int64_t x_bytes = (padded * weight.cols + 255) / 256 * 256;
     std::byte* memory = scratch.at_least(static_cast<size_t>(sums_bytes + x_bytes + padded * 4));

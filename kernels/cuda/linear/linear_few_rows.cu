@@ -256,16 +256,22 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
     in_order_product(product_of(x, 0, x.rows, weight, epilogue, gated), weight.dtype, gated, queue);
     return;
   }
-  const size_t x_bytes = (static_cast<size_t>(x.rows * x.cols) * 2 + 255) / 256 * 256;
-  std::byte* quantized = scratch.at_least(x_bytes + static_cast<size_t>(x.rows) * sizeof(float));
-  auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
-  // Integers as bf16: their sums are integers too, exact in float up to 2^24.
-  const Matrix integers(quantized, DType::bf16, x.rows, x.cols);
-  quantize_rows(x, integers, scales, queue);
-  for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
-    Product product = product_of(integers, first, kMaxFewRows, weight, epilogue, gated);
-    product.row_scales = scales + first;
-    launch_few_rows(product, gated, queue);
+  constexpr int64_t kMaxQuantizedRows = 1024;
+  for (int64_t begin = 0; begin < x.rows; begin += kMaxQuantizedRows) {
+    const Matrix some = x.row_range(begin, std::min(kMaxQuantizedRows, x.rows - begin));
+    const size_t x_bytes = (static_cast<size_t>(some.rows * some.cols) * 2 + 255) / 256 * 256;
+    std::byte* quantized =
+        scratch.at_least(x_bytes + static_cast<size_t>(some.rows) * sizeof(float));
+    auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
+    // Integers as bf16: their sums are integers too, exact in float up to 2^24.
+    const Matrix integers(quantized, DType::bf16, some.rows, some.cols);
+    quantize_rows(some, integers, scales, queue);
+    for (int64_t first = 0; first < some.rows; first += kMaxFewRows) {
+      Product product =
+          product_of(integers, first, kMaxFewRows, weight, epilogue.from_row(begin), gated);
+      product.row_scales = scales + first;
+      launch_few_rows(product, gated, queue);
+    }
   }
 }
 

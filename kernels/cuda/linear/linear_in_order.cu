@@ -17,6 +17,7 @@
 // left one of sixteen rows. A lane holds four consecutive inputs where the instruction has two
 // pairs eight apart, the same for both operands: within an instruction, order does not matter.
 #include <algorithm>
+#include <stdexcept>
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/linear/epilogue.cuh"
@@ -300,11 +301,17 @@ void prepare_in_order_products() {
 }
 
 void in_order_product(const Product& product, DType type, bool gated, const Queue& queue) {
-  if (type == DType::bf16) {
-    launch<__nv_bfloat16>(product, gated, queue);
-  } else {
-    launch<__half>(product, gated, queue);
+  switch (type) {
+    case DType::bf16:
+      return launch<__nv_bfloat16>(product, gated, queue);
+    case DType::f16:
+      return launch<__half>(product, gated, queue);
+    case DType::f32:
+    case DType::i8:
+    case DType::u8:
+      break;
   }
+  throw std::logic_error("in_order_product: not a 16-bit type");
 }
 
 }  // namespace faststream

@@ -11,18 +11,14 @@ namespace faststream {
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                    const Epilogue& epilogue, const Queue& queue);
 
-/// Whether int8_product can run: i8 weights whose sides are multiples of 16.
-bool int8_fits(const Weight& weight);
+/// Whether int8_product can run: 16-bit x, and i8 weights whose sides are multiples of 16.
+bool int8_fits(const Matrix& x, const Weight& weight);
 
 /// x [rows, in] · weightᵀ with each row of x quantized to eight bits (symmetric, scale
 /// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are
 /// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, const Queue& queue);
-
-/// Whether few_rows_product is the best choice: up to kMaxFewRows rows, and any number of them
-/// beside i8 weights that int8_product cannot take.
-bool few_rows_best(const Matrix& x, const Weight& weight);
 
 /// out [rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:], any types.
 void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue);

@@ -10,12 +10,12 @@
 #include "kernels/cuda/linear/matmul.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace faststream {
 
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
 constexpr size_t kMaxPlans = 4096;
 constexpr int64_t kRowsStep = 16;
 
@@ -28,15 +28,18 @@ constexpr int kOtherRows = 4;
 
 cudaDataType_t cuda_type(DType type) {
   switch (type) {
+    case DType::f32:
+      return CUDA_R_32F;
     case DType::f16:
       return CUDA_R_16F;
     case DType::bf16:
       return CUDA_R_16BF;
     case DType::i8:
       return CUDA_R_8I;
-    default:
-      return CUDA_R_32F;
+    case DType::u8:
+      break;
   }
+  throw std::logic_error("u8 is not an element type of matrices");
 }
 
 cudaDataType_t out_type(const MatmulShape& shape) {
@@ -84,7 +87,7 @@ struct Matmul::Plan {
   [[nodiscard]] bool found() const { return choice.state == CUBLAS_STATUS_SUCCESS; }
 };
 
-Matmul::Matmul() : workspace_(allocate_device(kWorkspaceBytes)) {
+Matmul::Matmul() : workspace_(allocate_device(kMatmulWorkspaceBytes)) {
   cublasLtHandle_t handle = nullptr;
   cublas_check(cublasLtCreate(&handle), "starting cuBLASLt");
   handle_.reset(handle);
@@ -135,7 +138,7 @@ cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const P
     cublas_check(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value),
                  "choosing a product's algorithm");
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMatmulWorkspaceBytes);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out_alignment);
@@ -174,7 +177,7 @@ bool Matmul::serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& p
          cublasLtMatmulAlgoCheck(handle_.get(), plan.desc.get(), plan.w.get(), plan.x.get(),
                                  plan.out.get(), plan.out.get(), &choice.algo,
                                  &checked) == CUBLAS_STATUS_SUCCESS &&
-         checked.workspaceSize <= kWorkspaceBytes;
+         checked.workspaceSize <= kMatmulWorkspaceBytes;
 }
 
 bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream) {
@@ -193,7 +196,7 @@ bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cud
   const void* beta = integers ? static_cast<const void*>(&int_zero) : shape.add ? &one : &zero;
   cublas_check(cublasLtMatmul(handle_.get(), chosen.desc.get(), alpha, w, chosen.w.get(), x,
                               chosen.x.get(), beta, out, chosen.out.get(), out, chosen.out.get(),
-                              &chosen.choice.algo, workspace_.get(), kWorkspaceBytes, stream),
+                              &chosen.choice.algo, workspace_.get(), kMatmulWorkspaceBytes, stream),
                "multiplying matrices");
   return true;
 }

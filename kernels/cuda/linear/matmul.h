@@ -33,6 +33,9 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
+/// What NVIDIA recommends for Hopper.
+inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
+
 /// A cuBLASLt handle, its workspace, and the algorithms it chose, by shape.
 class Matmul {
  public:

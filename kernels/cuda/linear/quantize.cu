@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 #include <type_traits>
 
 #include "kernels/cuda/mma.cuh"
@@ -96,11 +97,17 @@ void quantize_rows(const Matrix& x, const Matrix& integers, float* scales, const
                    wide ? quantize_rows_kernel<kWide, T, Out> : quantize_rows_kernel<1, T, Out>,
                    grid, from, x.stride, x.cols, to, scales);
     };
-    if (integers.dtype == DType::i8) {
-      launch(static_cast<int8_t*>(integers.data));
-    } else {
-      launch(static_cast<__nv_bfloat16*>(integers.data));
+    switch (integers.dtype) {
+      case DType::i8:
+        return launch(static_cast<int8_t*>(integers.data));
+      case DType::bf16:
+        return launch(static_cast<__nv_bfloat16*>(integers.data));
+      case DType::f32:
+      case DType::f16:
+      case DType::u8:
+        break;
     }
+    throw std::logic_error("quantize_rows: neither i8 nor bf16");
   });
 }
 
