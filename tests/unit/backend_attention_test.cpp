@@ -102,6 +102,15 @@ TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
   }
 }
 
+// A cache is split up to 32 times; the parts of all sequences need room for 32 each.
+TEST_P(BackendAttention, AgreesForManySequencesBesideALongOne) {
+  std::vector<TestSequence> sequences(300, {1, 5});
+  sequences[270] = {1, 4200};
+  for (const DType weights : {DType::f32, DType::f16}) {
+    check_attention(weights, {64, 1, 128, sequences});
+  }
+}
+
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
   for (const DType weights : kWeightTypes) {
     for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256}) {
