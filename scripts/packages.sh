@@ -1,14 +1,15 @@
 # shellcheck shell=bash disable=SC2034
-# What FastStream needs from Debian 12, for the other scripts to source.
+# What FastStream needs from Debian 12 or 13, for the other scripts to source.
 
+# ocl-icd-opencl-dev and libprotobuf-dev: the CMake package of 12's libdnnl-dev and the pkg-config
+# file of 13's libsentencepiece-dev ask for them, but the packages do not depend on them.
 build_packages=(
-  build-essential cmake ninja-build pkg-config ccache
+  build-essential cmake ninja-build pkg-config
   libcli11-dev libdnnl-dev libedit-dev libsentencepiece-dev libxxhash-dev nlohmann-json3-dev
+  ocl-icd-opencl-dev libprotobuf-dev
 )
 # sentencepiece: the programs that the tokenizer is compared with.
-test_packages=(
-  clang clang-format clang-tidy libclang-rt-14-dev libgtest-dev python3 sentencepiece
-)
+test_packages=(ccache clang clang-format clang-tidy libgtest-dev python3 sentencepiece)
 
 # Installs those of the packages named that are missing.
 install_missing() {
@@ -33,7 +34,10 @@ install_missing() {
     as_root=(sudo)
   fi
   echo "==> Installing ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  if ! "${as_root[@]}" apt-get update -qq ||
+    ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; then
+    echo "Installing packages failed; apt-get says above why." >&2
+    return 1
+  fi
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to generated text: installs what is missing, builds, converts the bundled
-# checkpoint to INT8 and prints a story. Run it as often as you like.
+# From a bare Debian 12 or 13 to generated text: installs what is missing, builds, converts the
+# bundled checkpoint to INT8 and prints a story. Run it as often as you like.
 # The build is for this machine alone: for its GPU if there is one and nvcc, else for the CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,8 +19,9 @@ else
   target=(-DFASTSTREAM_CUDA=OFF)
   echo "==> Building for the CPU (there is no NVIDIA driver here)"
 fi
-if ! cmake --preset release -B $programs -DFASTSTREAM_TESTS=OFF "${target[@]}" >/dev/null; then
-  echo "Quickstart failed: CMake could not configure the build in $programs." >&2
+if ! said=$(cmake --preset release -B $programs -DFASTSTREAM_TESTS=OFF "${target[@]}" 2>&1); then
+  printf '%s\n' "$said" >&2
+  echo "Quickstart failed: CMake could not configure the build in $programs, see above." >&2
   exit 1
 fi
 if ! cmake --build $programs --target faststream-run faststream-convert; then

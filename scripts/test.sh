@@ -74,13 +74,14 @@ use_installed() {
   rm -rf "$at"
   cmake --install build/$preset --prefix "$at/prefix" >/dev/null &&
     cmake -S tests/install -B "$at/build" -G Ninja -DCMAKE_PREFIX_PATH="$at/prefix" \
-      -DCMAKE_BUILD_TYPE=Release >/dev/null &&
+      -DCMAKE_BUILD_TYPE=Release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null &&
     cmake --build "$at/build" &&
     "$at/prefix/bin/faststream-convert" tests/golden/gqa -o "$at/model.bin" --quiet &&
     "$at/build/consumer" "$at/model.bin" "the" | grep .
 }
 
 install_missing "${build_packages[@]}" "${test_packages[@]}"
+install_missing "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"  # Clang's sanitizers
 
 if check "Build, $preset" build $preset -DFASTSTREAM_TESTS=ON; then
   run_tests $preset

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>

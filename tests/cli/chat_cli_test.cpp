@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "pseudo_terminal.h"

@@ -1,6 +1,7 @@
 // Where a batch's results go.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace faststream {
