@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/io.h"
 #include "support/mapped_file.h"
 #include "support/progress.h"
 
@@ -35,17 +36,12 @@ InputFile::~InputFile() {
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw Error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
-    }
-    if (count == 0) {
-      throw Error(path_.string() + ": ends too early; download or copy the file again");
-    }
-    out = out.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
+  const ssize_t n = read_at(fd_, offset, out);
+  if (n < 0) {
+    throw Error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
+  }
+  if (static_cast<size_t>(n) < out.size()) {
+    throw Error(path_.string() + ": ends too early; download or copy the file again");
   }
 }
 

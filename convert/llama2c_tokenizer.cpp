@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "support/error.h"
+#include "support/utf8.h"
 #include "text/sentencepiece_model.h"
-#include "text/utf8.h"
 
 namespace faststream {
 namespace {

@@ -1,8 +1,6 @@
 // One upload of all weights. Several threads read the file into page-locked buffers, two each,
 // while earlier buffers travel: the slower of the disk (or the page cache, about 10 GB/s a thread)
 // and the bus (55 GB/s on PCIe 5 x16) sets the time.
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -13,6 +11,7 @@
 #include <thread>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "support/io.h"
 #include "support/progress.h"
 #include "support/thread_pool.h"
 
@@ -28,19 +27,13 @@ void read_chunk(const WeightSource& source, size_t offset, std::byte* to, size_t
     std::memcpy(to, source.bytes.data() + offset, bytes);
     return;
   }
-  size_t done = 0;
-  while (done < bytes) {
-    const ssize_t n = pread(source.fd, to + done, bytes - done,
-                            static_cast<off_t>(source.offset + offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      throw Error(std::string("The model file cannot be read: ") + std::strerror(errno) +
-                  "; check the disk, or copy the file anew.");
-    }
-    if (n == 0) {
-      throw Error("The model file ended while it was read; do not change it while it is loading.");
-    }
-    done += static_cast<size_t>(n);
+  const ssize_t n = read_at(source.fd, source.offset + offset, {to, bytes});
+  if (n < 0) {
+    throw Error(std::string("The model file cannot be read: ") + std::strerror(errno) +
+                "; check the disk, or copy the file anew.");
+  }
+  if (static_cast<size_t>(n) < bytes) {
+    throw Error("The model file ended while it was read; do not change it while it is loading.");
   }
 }
 

@@ -19,7 +19,7 @@
 #include "engine/loaded_model.h"
 #include "engine/scheduler.h"
 #include "support/random_seed.h"
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

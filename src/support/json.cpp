@@ -1,36 +1,242 @@
 #include "support/json.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <string>
+#include <utility>
 
 #include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream {
+namespace {
 
-nlohmann::json parse_json_object(std::string_view text, std::string_view where,
-                                 std::string_view advice) {
-  constexpr int kMaxDepth = 64;
-  const auto limit_depth = [where, advice](int depth, nlohmann::json::parse_event_t,
-                                           nlohmann::json&) {
-    if (depth > kMaxDepth) {
-      throw Error(std::string(where) + ": the JSON is nested more than " +
-                  std::to_string(kMaxDepth) + " deep; " + std::string(advice));
-    }
+using nlohmann::json;
+
+constexpr size_t kMaxDepth = 64;
+
+// Builds a value from the parser's events. (The library's own builder has no limit on nesting, and
+// the one with a callback looks through all earlier siblings at the end of each object.)
+class Builder final : public nlohmann::json_sax<json> {
+ public:
+  Builder(std::string_view where, std::string_view advice) : where_(where), advice_(advice) {}
+
+  json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& value) override { return add(std::move(value)); }
+  bool key(string_t& name) override {
+    member_ = &(*open_.back())[std::move(name)];
     return true;
-  };
-  nlohmann::json value;
-  try {
-    value = nlohmann::json::parse(text, limit_depth);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw Error(std::string(where) + ": is not valid JSON (at byte " + std::to_string(error.byte) +
-                "); " + std::string(advice));
-  } catch (const nlohmann::json::exception&) {  // a number that fits no type
-    throw Error(std::string(where) + ": the JSON holds a number that is out of range");
   }
+  bool start_object(size_t /*size*/) override { return open(json::object()); }
+  bool start_array(size_t /*size*/) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool parse_error(size_t position, const std::string& /*token*/,
+                   const json::exception& error) override {
+    constexpr int kNumberOverflow = 406;  // json::out_of_range's id
+    if (error.id == kNumberOverflow) fail("the JSON holds a number that is out of range");
+    fail("is not valid JSON (at byte " + std::to_string(position) + ")");
+  }
+
+ private:
+  // Places stay valid: an array grows only while none of its elements is open.
+  json* place(json value) {
+    json* target = &root_;
+    if (!open_.empty() && open_.back()->is_array()) {
+      target = &open_.back()->emplace_back();
+    } else if (!open_.empty()) {
+      target = member_;
+    }
+    *target = std::move(value);
+    return target;
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    if (open_.size() == kMaxDepth) {
+      fail("the JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
+    }
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(std::string(where_) + ": " + what + "; " + std::string(advice_));
+  }
+
+  std::string_view where_;
+  std::string_view advice_;
+  json root_;
+  std::vector<json*> open_;  // the arrays and objects around what comes next, outermost first
+  json* member_ = nullptr;   // where the value of the last key goes
+};
+
+// The number, if it is a whole one in the range.
+template <typename T>
+std::optional<T> whole_number(const json& value, T least, T most) {
+  const auto in_range = [&](auto number) -> std::optional<T> {
+    if (std::cmp_less(number, least) || std::cmp_greater(number, most)) return std::nullopt;
+    return static_cast<T>(number);
+  };
+  if (value.is_number_unsigned()) return in_range(value.get<uint64_t>());
+  if (value.is_number_integer()) return in_range(value.get<int64_t>());
+  return std::nullopt;
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where, std::string_view advice) {
+  Builder builder(where, advice);
+  json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+json parse_json_object(std::string_view text, std::string_view where, std::string_view advice) {
+  json value = parse_json(text, where, advice);
   if (!value.is_object()) {
     throw Error(std::string(where) + ": is JSON, but not an object as it must be");
   }
   return value;
+}
+
+JsonView::JsonView(const json& value, std::string_view where, std::string_view advice)
+    : value_(&value),
+      sentence_(std::make_shared<Sentence>(
+          Sentence{.where = std::string(where), .advice = std::string(advice)})) {}
+
+void JsonView::fail(const std::string& what) const {
+  std::string text;
+  if (!sentence_->where.empty()) text = sentence_->where + ": ";
+  if (!path_.empty()) text += in_quotes(path_) + " ";
+  text += what;
+  if (!sentence_->advice.empty()) text += "; " + sentence_->advice;
+  throw Error(text);
+}
+
+bool JsonView::has(std::string_view key) const { return lookup(key) != nullptr; }
+
+JsonView JsonView::member(std::string_view key) const {
+  static const json kNull;
+  const json* found = lookup(key);
+  JsonView view(*this, found == nullptr ? kNull : *found, path_of(key));
+  if (found == nullptr) view.fail("is missing");
+  return view;
+}
+
+std::optional<JsonView> JsonView::find(std::string_view key) const {
+  const json* found = lookup(key);
+  if (found == nullptr || found->is_null()) return std::nullopt;
+  return JsonView(*this, *found, path_of(key));
+}
+
+void JsonView::allow_only(std::initializer_list<std::string_view> keys) const {
+  if (!value_->is_object()) fail("is not a JSON object");
+  for (const auto& [key, value] : value_->items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      fail("has the unknown member " + in_quotes(key) + "; remove it or correct its name");
+    }
+  }
+}
+
+template <>
+bool JsonView::as<bool>() const {
+  if (!value_->is_boolean()) fail("is not true or false");
+  return value_->get<bool>();
+}
+
+template <>
+double JsonView::as<double>() const {
+  if (!value_->is_number()) fail("is not a number");
+  return value_->get<double>();
+}
+
+template <>
+float JsonView::as<float>() const {
+  if (!value_->is_number()) fail("is not a number");
+  const auto value = value_->get<double>();
+  if (std::abs(value) > double{std::numeric_limits<float>::max()}) fail("is out of range");
+  return static_cast<float>(value);
+}
+
+template <>
+std::string JsonView::as<std::string>() const {
+  if (!value_->is_string()) fail("is not a string");
+  return value_->get<std::string>();
+}
+
+template <typename T>
+T JsonView::as(T least, T most) const {
+  if (const auto number = whole_number(*value_, least, most)) return *number;
+  const bool any = least == std::numeric_limits<T>::min() && most == std::numeric_limits<T>::max();
+  if (any && !value_->is_number_integer()) fail("is not a whole number");
+  fail("is not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+template <typename T>
+std::vector<T> JsonView::integers(T least, T most) const {
+  if (!value_->is_array()) fail("is not a list");
+  std::vector<T> numbers;
+  numbers.reserve(value_->size());
+  for (const json& value : *value_) {
+    const auto number = whole_number(value, least, most);
+    numbers.push_back(number ? *number : element(numbers.size()).as(least, most));  // throws
+  }
+  return numbers;
+}
+
+template <>
+int32_t JsonView::as<int32_t>() const {
+  return as(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+}
+template <>
+int64_t JsonView::as<int64_t>() const {
+  return as(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+}
+template <>
+uint64_t JsonView::as<uint64_t>() const {
+  return as(std::numeric_limits<uint64_t>::min(), std::numeric_limits<uint64_t>::max());
+}
+template int32_t JsonView::as(int32_t, int32_t) const;
+template int64_t JsonView::as(int64_t, int64_t) const;
+template uint64_t JsonView::as(uint64_t, uint64_t) const;
+template std::vector<int32_t> JsonView::integers(int32_t, int32_t) const;
+template std::vector<int64_t> JsonView::integers(int64_t, int64_t) const;
+template std::vector<uint64_t> JsonView::integers(uint64_t, uint64_t) const;
+
+std::vector<JsonView> JsonView::elements() const {
+  if (!value_->is_array()) fail("is not a list");
+  std::vector<JsonView> all;
+  all.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) all.push_back(element(i));
+  return all;
+}
+
+JsonView JsonView::element(size_t index) const {
+  return JsonView(*this, (*value_)[index], path_ + "[" + std::to_string(index) + "]");
+}
+
+const json* JsonView::lookup(std::string_view key) const {
+  if (!value_->is_object()) fail("is not a JSON object");
+  const auto found = value_->find(key);
+  return found == value_->end() ? nullptr : &*found;
+}
+
+std::string JsonView::path_of(std::string_view key) const {
+  return path_ + (path_.empty() ? "" : ".") + std::string(key);
 }
 
 }  // namespace faststream

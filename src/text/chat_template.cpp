@@ -6,7 +6,7 @@
 
 #include "support/error.h"
 #include "support/json.h"
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

@@ -1,7 +1,7 @@
 #include <utility>
 
+#include "support/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace faststream {
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <sstream>
 
+#include "support/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
 

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "support/error.h"
+#include "support/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <random>
 
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

@@ -11,7 +11,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/split_mix.h"
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "support/error.h"
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

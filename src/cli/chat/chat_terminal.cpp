@@ -21,7 +21,7 @@
 
 #include "program/interrupt.h"
 #include "support/error.h"
-#include "text/utf8.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {

@@ -1,0 +1,16 @@
+// System calls that signals may interrupt and that may do less than they were asked to.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace faststream {
+
+/// pread(2) until `out` is full: the bytes read, fewer than asked for only where the file ends; -1,
+/// with errno set, when it fails. Any number of threads may read from one descriptor.
+ssize_t read_at(int fd, uint64_t offset, std::span<std::byte> out);
+
+}  // namespace faststream
