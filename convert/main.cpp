@@ -1,5 +1,4 @@
 // faststream-convert: a checkpoint becomes a model file.
-#include <csignal>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -99,7 +98,6 @@ int main(int argc, char** argv) {
     }
     if (shows) return faststream::show_model_file(arguments.show, std::cout);
     if (verifies) return faststream::verify_model_file(arguments.verify, std::cout);
-    std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
     faststream::catch_interrupts();
     convert(arguments);
   });

@@ -20,7 +20,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "signal handlers read it");
 
 void handle(int signal) {
   const int saved = errno;
-  (signal == SIGTERM ? terminate_flag : interrupt_flag) = 1;
+  (signal == SIGINT ? interrupt_flag : terminate_flag) = 1;
   if (event >= 0) eventfd_write(event, 1);
   errno = saved;
 }
@@ -35,8 +35,12 @@ void set_handler(int signal, int flags) {
 }  // namespace
 
 void catch_interrupts() {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    set_handler(signal, static_cast<int>(SA_RESETHAND));  // the second signal is deadly
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    const bool under_nohup = signal == SIGHUP && before.sa_handler == SIG_IGN;
+    // The second signal is deadly.
+    if (!under_nohup) set_handler(signal, static_cast<int>(SA_RESETHAND));
   }
 }
 

@@ -1,23 +1,24 @@
-// Ctrl-C.
+// Ctrl-C, and the other signals that ask a program to end.
 #pragma once
 
 #include <exception>
 
 namespace faststream {
 
-/// Thrown to unwind after Ctrl-C; programs exit with 130.
+/// Thrown to unwind after such a signal; programs exit with 130.
 class Interrupted : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// From now on Ctrl-C (SIGINT) and SIGTERM only set a flag; a second one ends the process at once.
+/// From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP (the terminal is gone) only set a flag; a second
+/// one ends the process at once. SIGHUP stays ignored where it is, as nohup has it.
 void catch_interrupts();
 /// For a program that goes on after Ctrl-C, after catch_interrupts(): Ctrl-C sets the flag however
-/// often it comes, and clear_interrupt() takes it back. SIGTERM and Ctrl-\ (SIGQUIT) still end the
-/// process. Throws Error when the system has no descriptor left.
+/// often it comes, and clear_interrupt() takes it back. SIGTERM, SIGHUP and Ctrl-\ (SIGQUIT) still
+/// end the process. Throws Error when the system has no descriptor left.
 void survive_interrupts();
-/// Clears the flag, unless SIGTERM set it.
+/// Clears the flag, unless SIGTERM or SIGHUP set it.
 void clear_interrupt();
 /// Whether the flag is set.
 bool interrupted();

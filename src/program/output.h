@@ -13,7 +13,11 @@ class OutputError : public Error {
   using Error::Error;
 };
 
-/// Writes at once. Throws OutputError when that fails, Interrupted when Ctrl-C is why.
+/// Writes out what printf(), std::cout and the like hold back. Throws OutputError when that, or any
+/// write before, failed; Interrupted when Ctrl-C is why. Every program's normal end comes here.
+void flush_output();
+
+/// Writes at once. Throws as flush_output() does.
 void print(std::string_view text);
 
 }  // namespace faststream

@@ -1,13 +1,39 @@
 #include "program/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <iostream>
 #include <new>
 
 #include "program/interrupt.h"
+#include "program/output.h"
 #include "support/error.h"
 
 namespace faststream {
 namespace {
+
+// Where standard input, output or error is closed, the next file that is opened would take its
+// place and get its text. Something else takes it that refuses to be read, or written, as a closed
+// descriptor does.
+void fill_closed_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+void parse_and_run(CLI::App& app, int argc, const char* const* argv,
+                   const std::function<void()>& command) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw;
+    app.exit(error);  // prints the help or the version
+    return;
+  }
+  command();
+}
 
 int fail(const CLI::App& app, const std::string& message, int code) {
   std::cout.flush();
@@ -19,12 +45,13 @@ int fail(const CLI::App& app, const std::string& message, int code) {
 
 int run_program(CLI::App& app, int argc, const char* const* argv,
                 const std::function<void()>& command) {
+  fill_closed_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
   try {
-    app.parse(argc, argv);
-    command();
+    parse_and_run(app, argc, argv, command);
+    flush_output();
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return fail(app, std::string(error.what()) + " (see " + app.get_name() + " --help)",
                 kExitUsage);
   } catch (const UsageError& error) {

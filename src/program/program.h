@@ -33,8 +33,10 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
   return CLI::Validator(check, "", "");
 }
 
-/// Parses the command line with `app`, then calls `command`; returns the exit code. Help and
-/// version go to stdout; an error is one line on stderr that begins with the program's name.
+/// Parses the command line with `app`, then calls `command`; returns the exit code. To be called
+/// before anything keeps a file open: closed standard descriptors are filled first. Help and
+/// version go to stdout; an error is one line on stderr that begins with the program's name. Output
+/// that could not be written is an error.
 int run_program(CLI::App& app, int argc, const char* const* argv,
                 const std::function<void()>& command);
 

@@ -386,7 +386,7 @@ TEST_P(EndedBatch, IsTheSameWhereverItsOutputWasCut) {
 TEST_P(EndedBatch, EndsOnCtrlCWithWholeLinesAndGoesOn) {
   // With many slots a GPU would have done all lines before the signal comes.
   options_.insert(options_.end(), {"--slots", "8"});
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
     BackgroundBatch batch(input_, options_);
     batch.wait_for_bytes(output_, done + whole_.size() / 8);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -47,8 +48,12 @@ inline std::string programs_folder() {
   return folder;
 }
 
+/// In place of a descriptor: none, as after "<&-" in a shell.
+constexpr int kClosed = -1;
+
 /// Starts `args[0]`, a program in programs_folder(), with the other arguments and these descriptors
-/// as standard input, output and error. Throws std::runtime_error when it cannot be started.
+/// as standard input, output and error; signals do what they do by default, whatever the test
+/// inherited. Throws std::runtime_error when it cannot be started.
 inline pid_t start_program(std::vector<std::string> args, int in, int out, int err) {
   const std::string program = programs_folder() + "/" + args.at(0);
   std::vector<char*> argv;
@@ -57,11 +62,25 @@ inline pid_t start_program(std::vector<std::string> args, int in, int out, int e
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+  const int descriptors[] = {in, out, err};
+  for (int target = STDIN_FILENO; target <= STDERR_FILENO; ++target) {
+    const int fd = descriptors[target];
+    if (fd == kClosed) {
+      posix_spawn_file_actions_addclose(&actions, target);
+    } else {
+      posix_spawn_file_actions_adddup2(&actions, fd, target);
+    }
+  }
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t pid = 0;
-  const int failure = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failure =
+      ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failure != 0) throw std::runtime_error("cannot start " + program);
   return pid;

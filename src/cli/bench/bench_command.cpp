@@ -11,6 +11,7 @@
 #include "engine/random_model.h"
 #include "engine/runner.h"
 #include "program/interrupt.h"
+#include "program/output.h"
 #include "program/program.h"
 #include "support/error.h"
 #include "support/progress.h"
@@ -63,6 +64,7 @@ class Bench {
     std::printf("%s, %s, %s, %s of weights a step\n", name.c_str(),
                 std::string(dtype_name(config_.weights)).c_str(), backend_->description().c_str(),
                 format_bytes(bytes).c_str());
+    flush_output();
   }
 
   // Tokens a second of processing one prompt, the first token drawn.
@@ -81,7 +83,7 @@ class Bench {
     const double seconds = median(times);
     std::printf("prefill   %6d tokens             %10.1f tokens/s  %9.2f ms\n", length,
                 length / seconds, seconds * 1e3);
-    std::fflush(stdout);
+    flush_output();
   }
 
   // Tokens a second of `count` sequences that generate together after a prompt of 16 tokens.
@@ -98,7 +100,7 @@ class Bench {
         options_.generate, count, count / step, step * 1e3,
         format_bytes(static_cast<uint64_t>(static_cast<double>(bytes_per_step(config_)) / step))
             .c_str());
-    std::fflush(stdout);
+    flush_output();
   }
 
  private:

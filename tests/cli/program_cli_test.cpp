@@ -1,0 +1,102 @@
+// What all programs share: their standard descriptors, their output, and signals.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "run_program.h"
+#include "stories.h"
+#include "unit/engine_model.h"
+
+namespace faststream {
+namespace {
+
+// A descriptor of a file in scratch_folder() or of a device.
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags)
+      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+    if (fd_ < 0) throw std::runtime_error("cannot open " + path.string());
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(fd_); }
+
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Every way in which a program prints something and leaves.
+std::vector<std::vector<std::string>> short_commands() {
+  const std::string model = engine_model();
+  const std::string text = scratch_folder() / "text.txt";
+  std::ofstream(text) << "the text";
+  return {{"faststream-run", "--help"},
+          {"faststream-run", "--version"},
+          {"faststream-run", "-m", model, "-p", "the", "--tokenize"},
+          {"faststream-run", "-m", model, "--perplexity", text, "--device", "cpu"},
+          {"faststream-convert", "--help"},
+          {"faststream-convert", "--version"},
+          {"faststream-convert", "--show", model},
+          {"faststream-convert", "--verify", model},
+          {"faststream-bench", "--help"},
+          {"faststream-bench", "--version"},
+          {"faststream-bench", "-m", model, "--device", "cpu", "--prompt", "1", "--sequences", "1",
+           "--generate", "1", "--repeat", "1"}};
+}
+
+TEST(Programs, FailWhereTheirOutputIsLost) {
+  const Descriptor full("/dev/full", O_WRONLY);
+  const std::string errors = scratch_folder() / "errors.txt";
+  for (const std::vector<std::string>& command : short_commands()) {
+    for (const int out : {full.fd(), kClosed}) {
+      SCOPED_TRACE(command[0] + ' ' + command[1] + (out == kClosed ? " >&-" : " > /dev/full"));
+      const Descriptor err(errors, O_WRONLY | O_CREAT | O_TRUNC);
+      EXPECT_EQ(wait_for_program(start_program(command, kClosed, out, err.fd())), 1);
+      EXPECT_NE(read_file(errors).find(command[0] + ": standard output cannot be written"),
+                std::string::npos)
+          << read_file(errors);
+    }
+  }
+}
+
+TEST(Programs, NeedNoStandardOutputForWhatPrintsNothing) {
+  const std::string output = scratch_folder() / "closed.jsonl";
+  const std::vector<std::string> batch = {
+      "faststream-run", "-m",  engine_model(), "--batch", "/dev/null",
+      "--device",       "cpu", "-o",           output};
+  EXPECT_EQ(wait_for_program(start_program(batch, kClosed, kClosed, kClosed)), 0);
+  EXPECT_EQ(read_file(output), "");  // nor did messages go there, as the first file opened
+}
+
+TEST(Programs, SayThatStandardInputIsClosed) {
+  const std::string errors = scratch_folder() / "errors.txt";
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--batch", "-"}, std::vector<std::string>{"--tokenize"}}) {
+    std::vector<std::string> command = {"faststream-run", "-m", engine_model()};
+    command.insert(command.end(), options.begin(), options.end());
+    const Descriptor err(errors, O_WRONLY | O_CREAT | O_TRUNC);
+    EXPECT_EQ(wait_for_program(start_program(command, kClosed, err.fd(), err.fd())), 1);
+    EXPECT_NE(read_file(errors).find("standard input cannot be read"), std::string::npos)
+        << read_file(errors);
+  }
+}
+
+TEST(Programs, GoOnUnderNohup) {
+  const std::string output = scratch_folder() / "nohup.txt";
+  const std::string command = "trap '' HUP; " + programs_folder() + "/faststream-run -m " +
+                              engine_model().string() + " -p the -n 500 --device cpu > " + output +
+                              " 2>&1 & sleep 0.05; kill -HUP $!; wait $!";
+  const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell ignores HUP
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(output);
+}
+
+}  // namespace
+}  // namespace faststream
