@@ -165,6 +165,16 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup&
   return std::make_unique<LlamaModel>(config, weights, backend, limits);
 }
 
+std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
+  const int64_t tokens = limits.max_tokens;
+  const bool bias = config.attention_bias;
+  return {{tokens, config.hidden, config.qkv_dim(), config.weights, false, bias},
+          {tokens, config.q_dim(), config.hidden, config.weights, false, bias},
+          {tokens, config.hidden, 2 * config.ffn_hidden, config.weights, true, false},
+          {tokens, config.ffn_hidden, config.hidden, config.weights, false, false},
+          {limits.max_logits, config.hidden, config.vocab, config.output, false, false}};
+}
+
 size_t activation_bytes(const ModelConfig& config, DType activations, const BatchLimits& limits) {
   size_t total = 0;
   Activations{}.layout(config, activations, limits,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "models/model.h"
 
@@ -10,6 +11,9 @@ namespace faststream::llama {
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
                                   Backend& backend, const BatchLimits& limits);
+
+/// Every product of a forward pass.
+std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits);
 
 size_t activation_bytes(const ModelConfig& config, DType activations, const BatchLimits& limits);
 

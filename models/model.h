@@ -39,6 +39,10 @@ struct BatchLimits {
 /// Bytes of activations that make_model() will allocate.
 size_t activation_bytes(const ModelConfig& config, DType activations, const BatchLimits& limits);
 
+/// What steps within `limits` hold at most, of so many sequences of `context` tokens.
+StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
+                       int64_t context);
+
 /// The model of config.architecture. `backend` must outlive it.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
                                   Backend& backend, const BatchLimits& limits);

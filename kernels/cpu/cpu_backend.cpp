@@ -62,6 +62,29 @@ DType CpuBackend::kv_dtype(DType weights) const {
   return DType::bf16;
 }
 
+size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
+  // All threads share x, rounded to eight bits and packed. Each has the sums of a block of
+  // channels, and the block's weights: widened, or the padded copy and the gathered ranges of
+  // tiles.
+  constexpr int64_t kTileRanges = int64_t{64} << 10;
+  constexpr int64_t kOneDnn = int64_t{4} << 20;  // its own packing buffers
+  int64_t shared = 0;
+  int64_t of_thread = attention_scratch(bounds.head_dim) * int64_t{sizeof(float)};
+  for (const ProductBound& product : bounds.products) {
+    const int64_t rows = (product.rows + 15) / 16 * 16;
+    const int64_t in = (product.in + 63) / 64 * 64;
+    const int64_t channels = std::max<int64_t>(gemm_channels(in), 128);
+    const int64_t sums = rows * channels * (product.gated ? 2 : 1);
+    shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
+    of_thread = std::max(of_thread, (sums + channels * in) * int64_t{sizeof(float)} + kTileRanges);
+  }
+  const int64_t sampling = bounds.vocab * 32;  // candidates of a row, with their keys
+  const int64_t threads = pool_.size();
+  // Scratch grows by half more than was asked for.
+  return static_cast<size_t>((shared + threads * (of_thread + sampling)) * 3 / 2 +
+                             threads * kOneDnn);
+}
+
 void CpuBackend::for_pieces(int64_t count, int64_t grain, int64_t longest,
                             const std::function<void(int, int64_t, int64_t)>& task) {
   const int64_t n_grains = (count + grain - 1) / grain;

@@ -48,6 +48,7 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] StepSizes step_sizes() const override {
     return {.sequences = 64, .prompt_tokens = 128};
   }
+  [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
@@ -108,6 +109,9 @@ class CpuBackend final : public HostBackend {
   Scratch scale_scratch_;
   Scratch rounded_scratch_;
 };
+
+/// Channels of `in` inputs that multiply_gemm() takes at once.
+int64_t gemm_channels(int64_t in);
 
 /// The kernels' name of a dtype.
 KernelType kernel_type(DType type);

@@ -42,6 +42,11 @@ void check(dnnl_status_t status) {
 
 }  // namespace
 
+int64_t gemm_channels(int64_t in) {
+  constexpr int64_t kBlockBytes = int64_t{1} << 20;  // of widened weights: half a common L2
+  return std::clamp<int64_t>(kBlockBytes / (in * 4) / 16 * 16, 32, 512);
+}
+
 void CpuBackend::multiply_gemm(const Product& product) {
   const Matrix& x = product.x;
   const Weight& weight = product.weight;
@@ -62,8 +67,7 @@ void CpuBackend::multiply_gemm(const Product& product) {
     });
   }
 
-  constexpr int64_t kBlockBytes = int64_t{1} << 20;  // of widened weights: half a common L2
-  const int64_t block = std::clamp<int64_t>(kBlockBytes / (in * 4) / 16 * 16, 32, 512);
+  const int64_t block = gemm_channels(in);
   for_pieces(channels, block, block, [&](int thread, int64_t first, int64_t last) {
     const SerialOpenMp serial;
     const int64_t count = last - first;

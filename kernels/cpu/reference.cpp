@@ -105,6 +105,13 @@ class ReferenceBackend final : public HostBackend {
   [[nodiscard]] StepSizes step_sizes() const override {
     return {.sequences = 4, .prompt_tokens = 32};
   }
+  [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
+    int64_t elements = bounds.context * (2 * bounds.head_dim + 1) + 2 * bounds.vocab;
+    for (const ProductBound& product : bounds.products) {
+      elements = std::max(elements, product.rows * (product.in + product.out) + product.in);
+    }
+    return index(elements) * sizeof(double);
+  }
 
   void embed(const BatchView& batch, const Weight& table, const Matrix& out) override {
     require_weight(table);

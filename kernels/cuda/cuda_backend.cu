@@ -87,6 +87,10 @@ size_t CudaBackend::free_memory() const {
   return free;
 }
 
+size_t CudaBackend::scratch_bytes(const StepBounds& /*bounds*/) const {
+  return size_t{512} << 20;  // what most models need; the bounds are not looked at yet
+}
+
 DType CudaBackend::activation_dtype(DType weights) const {
   return weights == DType::f32 || weights == DType::f16 ? weights : DType::bf16;
 }

@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] StepSizes step_sizes() const override {
     return {.sequences = 128, .prompt_tokens = 1024};
   }
+  [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,

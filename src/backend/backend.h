@@ -105,6 +105,30 @@ struct StepSizes {
   int32_t prompt_tokens = 1;  ///< beside them, without delaying them much
 };
 
+/// The largest linear() or gated_linear() of its shape in a model's steps.
+struct ProductBound {
+  int64_t rows = 0;          ///< of x
+  int64_t in = 0;            ///< columns of x and of the weight
+  int64_t out = 0;           ///< rows of the weight: of gate and up together when gated
+  DType dtype = DType::f32;  ///< of the weight
+  bool gated = false;
+  bool bias = false;
+};
+
+/// The largest steps of a model, for backends to say what memory their operations will need.
+struct StepBounds {
+  int64_t tokens = 0;     ///< of a batch
+  int64_t sequences = 0;  ///< of a batch
+  int64_t logits = 0;     ///< rows of logits of a batch
+  int64_t context = 0;    ///< the largest kv_len
+  int64_t vocab = 0;
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  DType weights = DType::f32;          ///< as activation_dtype() and kv_dtype() want it
+  std::vector<ProductBound> products;  ///< every shape that occurs
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -123,6 +147,10 @@ class Backend {
   [[nodiscard]] virtual DType kv_dtype(DType weights) const = 0;
 
   [[nodiscard]] virtual StepSizes step_sizes() const = 0;
+  /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()
+  /// gives: at most so many, all operations and threads together, once each has run. A plan of
+  /// memory leaves them free, so that no step fails for want of them.
+  [[nodiscard]] virtual size_t scratch_bytes(const StepBounds& bounds) const = 0;
 
   // Memory. ------------------------------------------------------------------------------------
 

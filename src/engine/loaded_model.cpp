@@ -11,7 +11,7 @@
 namespace faststream {
 namespace {
 
-constexpr size_t kMemoryReserve = 512 << 20;  // bytes left for workspaces and other programs
+constexpr size_t kMemoryReserve = 512 << 20;  // bytes left for other programs
 
 // What memory leaves for the KV cache, in tokens, a multiple of kPageTokens.
 int64_t tokens_that_fit(size_t free_bytes, size_t bytes_per_token) {
@@ -108,6 +108,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   const size_t taken =
       weights.bytes.size() +
       activation_bytes(config, backend->activation_dtype(config.weights), limits) +
+      backend->scratch_bytes(step_bounds(config, limits, info.slots, config.max_context)) +
       static_cast<size_t>(limits.max_logits) * static_cast<size_t>(config.vocab) * sizeof(float);
   const size_t free = backend->free_memory();
   const int64_t fits = tokens_that_fit(free > taken ? free - taken : 0, per_token);
