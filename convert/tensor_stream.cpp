@@ -97,16 +97,13 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
 
     // Piece 0 writes the block before, so that disk and processors work at the same time.
     const int64_t n_pieces = 1 + ceil_div(end - first, piece_rows);
-    std::atomic<int64_t> next = 0;
-    pool_.run([&](int thread) {
-      for (int64_t piece = next++; piece < n_pieces; piece = next++) {
-        if (piece == 0) {
-          flush();
-        } else {
-          const int64_t begin = first + (piece - 1) * piece_rows;
-          convert_rows(job, begin, std::min(begin + piece_rows, end),
-                       scratch_[static_cast<size_t>(thread)]);
-        }
+    pool_.parallel_for(n_pieces, 1, 1, [&](int thread, int64_t piece, int64_t) {
+      if (piece == 0) {
+        flush();
+      } else {
+        const int64_t begin = first + (piece - 1) * piece_rows;
+        convert_rows(job, begin, std::min(begin + piece_rows, end),
+                     scratch_[static_cast<size_t>(thread)]);
       }
     });
     std::swap(block_, pending_);

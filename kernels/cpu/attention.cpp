@@ -50,29 +50,31 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLaye
   const std::vector<Block> blocks = split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads);
   const auto head_bytes = kPageTokens * dim * static_cast<int64_t>(dtype_size(kv.dtype));
 
-  for_pieces(static_cast<int64_t>(blocks.size()), 1, 1, [&](int thread, int64_t first, int64_t) {
-    const Block& block = blocks[static_cast<size_t>(first)];
-    AttentionTask task;
-    task.q =
-        static_cast<const float*>(q.data) + block.first_token * q.stride + block.first_head * dim;
-    task.q_stride = q.stride;
-    task.out =
-        static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
-    task.out_stride = out.stride;
-    task.tokens = block.tokens;
-    task.group = block.heads;
-    task.head_dim = kv.head_dim;
-    task.visible = batch.positions[block.first_token] + 1;
-    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
-    task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
-    task.type = kernel_type(kv.dtype);
-    task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
-    task.page_stride = kv.n_kv_heads * kPageTokens * dim;
-    task.page_tokens = kPageTokens;
-    task.scale = scale;
-    task.scratch = thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
-    kernels_.attention(task);
-  });
+  pool_.parallel_for(
+      static_cast<int64_t>(blocks.size()), 1, 1, [&](int thread, int64_t first, int64_t) {
+        const Block& block = blocks[static_cast<size_t>(first)];
+        AttentionTask task;
+        task.q = static_cast<const float*>(q.data) + block.first_token * q.stride +
+                 block.first_head * dim;
+        task.q_stride = q.stride;
+        task.out =
+            static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
+        task.out_stride = out.stride;
+        task.tokens = block.tokens;
+        task.group = block.heads;
+        task.head_dim = kv.head_dim;
+        task.visible = batch.positions[block.first_token] + 1;
+        task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
+        task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
+        task.type = kernel_type(kv.dtype);
+        task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
+        task.page_stride = kv.n_kv_heads * kPageTokens * dim;
+        task.page_tokens = kPageTokens;
+        task.scale = scale;
+        task.scratch =
+            thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
+        kernels_.attention(task);
+      });
 }
 
 }  // namespace faststream

@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -83,28 +82,6 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // Scratch grows by half more than was asked for.
   return static_cast<size_t>((shared + threads * (of_thread + sampling)) * 3 / 2 +
                              threads * kOneDnn);
-}
-
-void CpuBackend::for_pieces(int64_t count, int64_t grain, int64_t longest,
-                            const std::function<void(int, int64_t, int64_t)>& task) {
-  const int64_t n_grains = (count + grain - 1) / grain;
-  const int64_t most = std::max<int64_t>(1, longest / grain);
-  const int64_t threads = pool_.size();
-  std::atomic<int64_t> next = 0;  // in grains
-  const auto work = [&](int thread) {
-    int64_t first = next.load(std::memory_order_relaxed);
-    while (first < n_grains) {
-      const int64_t take = std::clamp<int64_t>((n_grains - first) / (2 * threads), 1, most);
-      if (!next.compare_exchange_weak(first, first + take, std::memory_order_relaxed)) continue;
-      task(thread, first * grain, std::min(count, (first + take) * grain));
-      first = next.load(std::memory_order_relaxed);
-    }
-  };
-  if (n_grains == 1) {
-    work(0);
-  } else if (n_grains > 1) {
-    pool_.run(work);
-  }
 }
 
 KernelType kernel_type(DType type) {

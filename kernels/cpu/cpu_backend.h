@@ -96,11 +96,6 @@ class CpuBackend final : public HostBackend {
   void multiply_gemm(const Product& product);                       // product_gemm.cpp
   void multiply_tiles(const Product& product);                      // product_tiles.cpp
 
-  /// Splits [0, count) into pieces of `grain` and runs task(thread, first, last) for runs of them,
-  /// balanced dynamically: long runs first, at most `longest` elements.
-  void for_pieces(int64_t count, int64_t grain, int64_t longest,
-                  const std::function<void(int, int64_t, int64_t)>& task);
-
   CpuIsa isa_;
   Kernels kernels_;
   ThreadPool pool_;

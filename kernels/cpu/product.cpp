@@ -49,7 +49,7 @@ bool CpuBackend::has_tiles(DType weights) const {
 
 Matrix CpuBackend::round_rows(const Matrix& x) {
   const Matrix rounded(rounded_scratch_.get<float>(x.rows * x.cols), DType::f32, x.rows, x.cols);
-  for_pieces(x.rows, 1, 8, [&](int thread, int64_t first, int64_t last) {
+  pool_.parallel_for(x.rows, 1, 8, [&](int thread, int64_t first, int64_t last) {
     Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
     for (int64_t r = first; r < last; ++r) {
       const float* from = static_cast<const float*>(x.data) + r * x.stride;
@@ -124,7 +124,7 @@ void CpuBackend::multiply_few_rows(const Product& product) {
   const int64_t block =
       std::clamp<int64_t>(kBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
   const int64_t channels = product.channels();
-  for_pieces(channels, few.grain, channels, [&](int thread, int64_t first, int64_t last) {
+  pool_.parallel_for(channels, few.grain, channels, [&](int thread, int64_t first, int64_t last) {
     FinishTask result = product.result;
     const int64_t sums_stride = product.halves * block;
     auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(x.rows * sums_stride);

@@ -68,7 +68,7 @@ void CpuBackend::multiply_gemm(const Product& product) {
   }
 
   const int64_t block = gemm_channels(in);
-  for_pieces(channels, block, block, [&](int thread, int64_t first, int64_t last) {
+  pool_.parallel_for(channels, block, block, [&](int thread, int64_t first, int64_t last) {
     const SerialOpenMp serial;
     const int64_t count = last - first;
     const int64_t stride = product.halves * block;

@@ -92,81 +92,82 @@ void CpuBackend::multiply_tiles(const Product& product) {
 
     const int64_t range = std::min(kRange, tiles_k);
     const int64_t longest = 16 * step;
-    for_pieces(product.channels(), step, longest, [&](int thread, int64_t first, int64_t last) {
-      const int64_t n_sums = groups * 16 * kBlocks * kTileChannels;
-      const int64_t n_partial = tile_partials(groups);
-      const int64_t padded_bytes = kTileChannels * tiles_k * 64;
-      Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
-      auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4) +
-                                      2 * kGatheredBytes / 4);
-      auto* partial = static_cast<int32_t*>(static_cast<void*>(sums + n_sums));
-      auto* padded = static_cast<std::byte*>(static_cast<void*>(partial + kBlocks * n_partial));
-      std::byte* gathered[2] = {padded + kBlocks * padded_bytes,
-                                padded + kBlocks * padded_bytes + kGatheredBytes};
+    pool_.parallel_for(
+        product.channels(), step, longest, [&](int thread, int64_t first, int64_t last) {
+          const int64_t n_sums = groups * 16 * kBlocks * kTileChannels;
+          const int64_t n_partial = tile_partials(groups);
+          const int64_t padded_bytes = kTileChannels * tiles_k * 64;
+          Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
+          auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4) +
+                                          2 * kGatheredBytes / 4);
+          auto* partial = static_cast<int32_t*>(static_cast<void*>(sums + n_sums));
+          auto* padded = static_cast<std::byte*>(static_cast<void*>(partial + kBlocks * n_partial));
+          std::byte* gathered[2] = {padded + kBlocks * padded_bytes,
+                                    padded + kBlocks * padded_bytes + kGatheredBytes};
 
-      FinishTask result = product.result;
-      result.sums = sums;
-      result.sums_stride = kBlocks * kTileChannels;
-      result.rows = rows;
-      result.up_column = kBlocks * 16;
-      result.out += start * result.out_stride;
-      const auto end_of = [&](const Place& at) {
-        return std::min(last, at.begin + kBlocks * step);
-      };
-      const auto after = [&](const Place& at) -> Place {
-        if (at.c + step < end_of(at)) return {at.begin, at.k, at.c + step};
-        if (at.k + range < tiles_k) return {at.begin, at.k + range, at.begin};
-        return {end_of(at), 0, end_of(at)};
-      };
-      const auto weights_at = [&](const Place& at) {
-        return channels.data + at.c * channels.bytes + at.k * 64;
-      };
-      const auto source_at = [&](const Place& at) -> TileSource {
-        if (at.begin >= last) return {};
-        const int64_t tiles = std::min(range, tiles_k - at.k);
-        const int64_t count = std::min(step, last - at.c);
-        if (count == step && channels.bytes % 64 == 0) {
-          const std::byte* from = weights_at(at);
-          return {from, from + channels.second * channels.bytes, channels.bytes, tiles};
-        }
-        std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
-        if (at.k == 0) copy_padded(channels, at.c, count, copy);
-        copy += at.k * 64;
-        return {copy, copy + padded_bytes / 2, tiles_k * 64, tiles};
-      };
+          FinishTask result = product.result;
+          result.sums = sums;
+          result.sums_stride = kBlocks * kTileChannels;
+          result.rows = rows;
+          result.up_column = kBlocks * 16;
+          result.out += start * result.out_stride;
+          const auto end_of = [&](const Place& at) {
+            return std::min(last, at.begin + kBlocks * step);
+          };
+          const auto after = [&](const Place& at) -> Place {
+            if (at.c + step < end_of(at)) return {at.begin, at.k, at.c + step};
+            if (at.k + range < tiles_k) return {at.begin, at.k + range, at.begin};
+            return {end_of(at), 0, end_of(at)};
+          };
+          const auto weights_at = [&](const Place& at) {
+            return channels.data + at.c * channels.bytes + at.k * 64;
+          };
+          const auto source_at = [&](const Place& at) -> TileSource {
+            if (at.begin >= last) return {};
+            const int64_t tiles = std::min(range, tiles_k - at.k);
+            const int64_t count = std::min(step, last - at.c);
+            if (count == step && channels.bytes % 64 == 0) {
+              const std::byte* from = weights_at(at);
+              return {from, from + channels.second * channels.bytes, channels.bytes, tiles};
+            }
+            std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
+            if (at.k == 0) copy_padded(channels, at.c, count, copy);
+            copy += at.k * 64;
+            return {copy, copy + padded_bytes / 2, tiles_k * 64, tiles};
+          };
 
-      Place at{first, 0, first};
-      kernels_.gather_tiles(source_at(at), gathered[0]);
-      while (at.begin < last) {
-        const Place next = after(at);
-        const Place then = after(next);
-        const int64_t block = (at.c - at.begin) / step;
-        TileTask task;
-        task.weights = gathered[0];
-        task.tiles_k = std::min(range, tiles_k - at.k);
-        task.next = source_at(next);
-        task.next_weights = gathered[1];
-        if (then.c + step <= last) task.ahead = weights_at(then) - weights_at(next);
-        task.packed = packed + at.k * kTileBytes;
-        task.group_bytes = group_bytes;
-        task.groups = groups;
-        task.partial = partial + block * n_partial;
-        task.is_first = at.k == 0;
-        task.is_last = at.k + range >= tiles_k;
-        task.row_scales = scales;
-        task.sums = sums + block * step;
-        task.sums_stride = result.sums_stride;
-        task.second_column = product.halves == 2 ? result.up_column : 16;
-        (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
-        if (next.begin != at.begin) {
-          result.first = at.begin;
-          result.channels = next.begin - at.begin;
-          product.finish(result);
-        }
-        std::swap(gathered[0], gathered[1]);
-        at = next;
-      }
-    });
+          Place at{first, 0, first};
+          kernels_.gather_tiles(source_at(at), gathered[0]);
+          while (at.begin < last) {
+            const Place next = after(at);
+            const Place then = after(next);
+            const int64_t block = (at.c - at.begin) / step;
+            TileTask task;
+            task.weights = gathered[0];
+            task.tiles_k = std::min(range, tiles_k - at.k);
+            task.next = source_at(next);
+            task.next_weights = gathered[1];
+            if (then.c + step <= last) task.ahead = weights_at(then) - weights_at(next);
+            task.packed = packed + at.k * kTileBytes;
+            task.group_bytes = group_bytes;
+            task.groups = groups;
+            task.partial = partial + block * n_partial;
+            task.is_first = at.k == 0;
+            task.is_last = at.k + range >= tiles_k;
+            task.row_scales = scales;
+            task.sums = sums + block * step;
+            task.sums_stride = result.sums_stride;
+            task.second_column = product.halves == 2 ? result.up_column : 16;
+            (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
+            if (next.begin != at.begin) {
+              result.first = at.begin;
+              result.channels = next.begin - at.begin;
+              product.finish(result);
+            }
+            std::swap(gathered[0], gathered[1]);
+            at = next;
+          }
+        });
   }
 }
 

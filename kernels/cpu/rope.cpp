@@ -30,33 +30,35 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, cons
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const KernelType type = kernel_type(kv.dtype);
 
-  for_pieces(batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
-    auto* cosines = thread_scratch_[static_cast<size_t>(thread)].get<float>(dim + kv_heads * dim);
-    float* sines = cosines + dim / 2;
-    float* keys = cosines + dim;
-    for (int64_t t = first; t < last; ++t) {
-      const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
-      for (int64_t i = 0; i < dim / 2; ++i) {
-        cosines[i] = rotation[2 * i];
-        sines[i] = rotation[2 * i + 1];
-      }
-      float* row = static_cast<float*>(qkv.data) + t * qkv.stride;
-      kernels_.rotate(row, cosines, sines, n_heads, dim, row);
-      kernels_.rotate(row + n_heads * dim, cosines, sines, kv_heads, dim, keys);
-      const float* values = row + (n_heads + kv_heads) * dim;
+  pool_.parallel_for(
+      batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
+        auto* cosines =
+            thread_scratch_[static_cast<size_t>(thread)].get<float>(dim + kv_heads * dim);
+        float* sines = cosines + dim / 2;
+        float* keys = cosines + dim;
+        for (int64_t t = first; t < last; ++t) {
+          const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
+          for (int64_t i = 0; i < dim / 2; ++i) {
+            cosines[i] = rotation[2 * i];
+            sines[i] = rotation[2 * i + 1];
+          }
+          float* row = static_cast<float*>(qkv.data) + t * qkv.stride;
+          kernels_.rotate(row, cosines, sines, n_heads, dim, row);
+          kernels_.rotate(row + n_heads * dim, cosines, sines, kv_heads, dim, keys);
+          const float* values = row + (n_heads + kv_heads) * dim;
 
-      const int64_t position = batch.positions[t];
-      const int64_t s = batch.sequence_of[t];
-      const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
-      for (int64_t h = 0; h < kv_heads; ++h) {
-        const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
-        kernels_.narrow(keys + h * dim, type, dim,
-                        static_cast<std::byte*>(kv.k) + slot * dim * element);
-        kernels_.narrow(values + h * dim, type, dim,
-                        static_cast<std::byte*>(kv.v) + slot * dim * element);
-      }
-    }
-  });
+          const int64_t position = batch.positions[t];
+          const int64_t s = batch.sequence_of[t];
+          const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
+          for (int64_t h = 0; h < kv_heads; ++h) {
+            const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
+            kernels_.narrow(keys + h * dim, type, dim,
+                            static_cast<std::byte*>(kv.k) + slot * dim * element);
+            kernels_.narrow(values + h * dim, type, dim,
+                            static_cast<std::byte*>(kv.v) + slot * dim * element);
+          }
+        }
+      });
 }
 
 }  // namespace faststream

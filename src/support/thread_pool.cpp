@@ -1,7 +1,11 @@
-// A region starts when the caller raises `epoch_` and ends when `pending_` reaches zero. Both sides
-// spin for some tens of microseconds, which is the usual gap between two operations of a decode
-// step, then wait in the kernel (std::atomic::wait is a futex), so that an idle or oversubscribed
-// machine is not burdened.
+// A loop begins when the caller opens the gate and raises `epoch_`. Workers that come while the
+// gate is open count themselves in, take pieces until none is left, and count themselves out. The
+// caller takes pieces too, then closes the gate and waits for those that are inside: a worker that
+// was asleep or preempted is not waited for unless it holds a piece.
+//
+// Whoever waits spins for some microseconds, which is the usual gap between two operations of a
+// decode step; then offers its processor to other threads and processes, which costs nothing where
+// there are none; then sleeps in the kernel (std::atomic::wait is a futex).
 #include "support/thread_pool.h"
 
 #include <sched.h>
@@ -12,15 +16,19 @@
 #include <exception>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace faststream {
 namespace {
 
-constexpr auto kSpinTime = std::chrono::microseconds(40);
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpinTime = std::chrono::microseconds(10);
+constexpr auto kYieldTime = std::chrono::microseconds(100);  // from the start of the wait
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -28,16 +36,15 @@ void pause_briefly() {
 #endif
 }
 
-/// Returns when `value` is no longer `old`: spins first unless `spin` is false, then sleeps.
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, bool spin) {
-  if (spin) {
-    const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
-    do {
-      for (int i = 0; i < 64; ++i) {
-        if (value.load(std::memory_order_acquire) != old) return;
-        pause_briefly();
-      }
-    } while (std::chrono::steady_clock::now() < deadline);
+/// Returns when `value` is no longer `old`.
+void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
+  const Clock::time_point start = Clock::now();
+  for (auto waited = Clock::duration::zero(); waited < kYieldTime; waited = Clock::now() - start) {
+    for (int i = 0; i < 32; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      pause_briefly();
+    }
+    if (waited > kSpinTime) std::this_thread::yield();
   }
   value.wait(old, std::memory_order_acquire);
 }
@@ -45,8 +52,9 @@ void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, bool spin
 }  // namespace
 
 struct ThreadPool::Impl {
-  explicit Impl(int threads)
-      : errors(static_cast<size_t>(threads)), spin(threads <= available_threads()) {
+  using Task = std::function<void(int, int64_t, int64_t)>;
+
+  explicit Impl(int threads) : size(threads) {
     workers.reserve(static_cast<size_t>(threads) - 1);
     try {
       for (int i = 1; i < threads; ++i) {
@@ -70,84 +78,101 @@ struct ThreadPool::Impl {
     }
   }
 
-  void work(int index) {
+  void work(int thread) {
     for (uint32_t seen = 0;;) {
-      wait_for_change(epoch, seen, spin);
-      ++seen;  // the next region starts only after this thread has reported the end of this one
+      wait_for_change(epoch, seen);
+      seen = epoch.load(std::memory_order_acquire);
       if (stopping) return;
-      perform(index);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+      if (!enter()) continue;
+      take_pieces(thread);
+      if (gate.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) gate.notify_one();
     }
   }
 
-  void perform(int index) {
-    try {
-      (*task)(index);
-    } catch (...) {
-      errors[static_cast<size_t>(index)] = std::current_exception();
+  /// False when the gate is closed.
+  bool enter() {
+    uint32_t inside = gate.load(std::memory_order_relaxed);
+    while (inside < kClosed) {
+      if (gate.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+
+  void take_pieces(int thread) {
+    int64_t first = next.load(std::memory_order_relaxed);
+    while (first < n_grains) {
+      // Pieces shrink towards the end (guided scheduling): few of them while there is much to do,
+      // small ones to even out threads that are slower.
+      const int64_t take = std::clamp<int64_t>((n_grains - first) / (2 * size), 1, most_grains);
+      if (!next.compare_exchange_weak(first, first + take, std::memory_order_relaxed)) continue;
+      try {
+        (*task)(thread, first * grain, std::min(count, (first + take) * grain));
+      } catch (...) {
+        next.store(n_grains, std::memory_order_relaxed);
+        const std::scoped_lock lock(error_mutex);
+        if (error == nullptr) error = std::current_exception();
+      }
+      first = next.load(std::memory_order_relaxed);
     }
   }
 
-  std::vector<std::exception_ptr> errors;  // one a thread, null but after a failure
-  const std::function<void(int)>* task = nullptr;
-  bool spin;
+  const int64_t size;
   bool stopping = false;  // read after epoch changed
   alignas(64) std::atomic<uint32_t> epoch = 0;
-  alignas(64) std::atomic<uint32_t> pending = 0;  // workers that are still in the region
-  std::vector<std::thread> workers;               // last: they use all of the above
+  // Workers inside of the loop; kClosed more when no other may enter.
+  static constexpr uint32_t kClosed = 1U << 31;
+  alignas(64) std::atomic<uint32_t> gate = kClosed;
+
+  // The loop. Constant but for `next` while the gate is open or somebody is inside.
+  alignas(64) std::atomic<int64_t> next = 0;  // grain that nobody has taken
+  int64_t n_grains = 0;
+  int64_t grain = 1;
+  int64_t most_grains = 1;  // of a piece
+  int64_t count = 0;
+  const Task* task = nullptr;
+  std::mutex error_mutex;
+  std::exception_ptr error;  // the first
+
+  std::vector<std::thread> workers;  // last: they use all of the above
 };
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(std::max(threads, 1))) {}
 
 ThreadPool::~ThreadPool() = default;
 
-int ThreadPool::size() const { return static_cast<int>(impl_->errors.size()); }
+int ThreadPool::size() const { return static_cast<int>(impl_->size); }
 
-void ThreadPool::run(const std::function<void(int)>& task) {
+void ThreadPool::parallel_for(int64_t count, int64_t grain, int64_t longest,
+                              const std::function<void(int, int64_t, int64_t)>& task) {
+  if (count <= 0) return;
   Impl& pool = *impl_;
-  const auto n_workers = static_cast<uint32_t>(pool.workers.size());
-  if (n_workers == 0) {
-    task(0);
-    return;
-  }
+  pool.next.store(0, std::memory_order_relaxed);
+  pool.grain = std::max<int64_t>(grain, 1);
+  pool.n_grains = (count - 1) / pool.grain + 1;
+  pool.most_grains = std::max<int64_t>(longest / pool.grain, 1);
+  pool.count = count;
   pool.task = &task;
-  pool.pending.store(n_workers, std::memory_order_relaxed);
-  pool.epoch.fetch_add(1, std::memory_order_release);
-  pool.epoch.notify_all();
-  pool.perform(0);
-  for (uint32_t left; (left = pool.pending.load(std::memory_order_acquire)) != 0;) {
-    wait_for_change(pool.pending, left, pool.spin);
+  if (pool.size == 1 || pool.n_grains == 1) {
+    pool.take_pieces(0);
+  } else {
+    pool.gate.store(0, std::memory_order_release);
+    pool.epoch.fetch_add(1, std::memory_order_release);
+    pool.epoch.notify_all();
+    pool.take_pieces(0);
+    uint32_t inside = pool.gate.fetch_or(Impl::kClosed, std::memory_order_acq_rel);
+    inside |= Impl::kClosed;
+    while (inside != Impl::kClosed) {
+      wait_for_change(pool.gate, inside);
+      inside = pool.gate.load(std::memory_order_acquire);
+    }
   }
-  std::exception_ptr first;
-  for (std::exception_ptr& error : pool.errors) {
-    if (first == nullptr) first = error;
-    error = nullptr;
-  }
-  if (first != nullptr) std::rethrow_exception(first);
+  if (pool.error != nullptr) std::rethrow_exception(std::exchange(pool.error, nullptr));
 }
 
 void ThreadPool::parallel_for(int64_t count, int64_t grain,
                               const std::function<void(int64_t, int64_t)>& task) {
-  if (count <= 0) return;
-  grain = std::max<int64_t>(grain, 1);
-  // Pieces shrink towards the end (guided scheduling): few of them while there is much to do, small
-  // ones to even out threads that are slower.
-  const int64_t n_grains = (count - 1) / grain + 1;
-  const int64_t threads = size();
-  if (threads == 1 || n_grains == 1) {
-    task(0, count);
-    return;
-  }
-  std::atomic<int64_t> next = 0;  // in grains
-  run([&](int) {
-    int64_t first = next.load(std::memory_order_relaxed);
-    while (first < n_grains) {
-      const int64_t take = std::max<int64_t>(1, (n_grains - first) / (2 * threads));
-      if (!next.compare_exchange_weak(first, first + take, std::memory_order_relaxed)) continue;
-      task(first * grain, std::min(count, (first + take) * grain));
-      first = next.load(std::memory_order_relaxed);
-    }
-  });
+  parallel_for(count, grain, count,
+               [&task](int, int64_t first, int64_t last) { task(first, last); });
 }
 
 namespace {

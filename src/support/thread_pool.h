@@ -8,8 +8,12 @@
 
 namespace faststream {
 
-/// A fixed set of threads that run one parallel region at a time. The calling thread is one of
-/// them. Workers spin briefly between regions (a decode step has hundreds), then sleep.
+/// A fixed set of threads that share one loop at a time. The calling thread is one of them. Between
+/// loops (a decode step has hundreds) the others spin briefly, then yield, then sleep.
+///
+/// A thread that the system does not run just then does not hold a loop up: threads take pieces as
+/// they come, and a loop ends when the pieces that were taken are done. On a busy machine it is as
+/// fast as the threads that get a processor.
 class ThreadPool {
  public:
   /// threads >= 1, the caller included.
@@ -20,12 +24,15 @@ class ThreadPool {
 
   [[nodiscard]] int size() const;
 
-  /// Runs task(i) for i in [0, size()), one on each thread, and returns when all have. An exception
-  /// of any task is rethrown (the first by index). Not reentrant.
-  void run(const std::function<void(int)>& task);
+  /// Splits [0, count) into pieces that are multiples of `grain` and, but for a single grain, at
+  /// most `longest`, and runs task(thread, first, last) for each, in order of their starts: long
+  /// ones first, to which threads come as they are done with others. `thread` in [0, size()) is one
+  /// that runs no other piece meanwhile; the caller's is 0. Returns when all pieces are done, or
+  /// rethrows the exception of one, after which no piece is begun. Not reentrant.
+  void parallel_for(int64_t count, int64_t grain, int64_t longest,
+                    const std::function<void(int, int64_t, int64_t)>& task);
 
-  /// Splits [0, count) into pieces that are multiples of `grain` and runs task(first, last) for
-  /// each, balanced dynamically.
+  /// The same for tasks that do not ask which thread runs them, of any length.
   void parallel_for(int64_t count, int64_t grain,
                     const std::function<void(int64_t, int64_t)>& task);
 
