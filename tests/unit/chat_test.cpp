@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <iterator>
 #include <sstream>
@@ -41,18 +42,21 @@ class FakeAnswerer : public Answerer {
     return tokens;
   }
 
-  Result answer(Request request, const std::function<void(std::string_view)>& on_text) override {
+  Result answer(Request request, const std::function<bool(std::string_view)>& on_text) override {
     requests.push_back(request);
     if (!error.empty()) {
-      on_text("half an ");
+      (void)on_text("half an ");
       throw Error(error);
     }
-    Output output = made(" fine", {10, 11, 2}, FinishReason::eos);
+    Output output = made("fine", {10, 11, 2}, FinishReason::eos);
     if (!outputs.empty()) {
       output = outputs.front();
       outputs.pop_front();
     }
-    if (!output.text.empty()) on_text(output.text);
+    if (!output.text.empty() && !on_text(output.text)) {
+      output.finish_reason = FinishReason::cancelled;
+    }
+    recompute(std::get<std::vector<Message>>(request.prompt), output);
     Result result;
     result.outputs = {output};
     result.prompt_tokens = 8;
@@ -63,11 +67,25 @@ class FakeAnswerer : public Answerer {
     return result;
   }
 
+  // Counts the words of a prompt that are not at the beginning of the last one and its answer.
+  void recompute(const std::vector<Message>& prompt, const Output& output) {
+    std::vector<std::string> words;
+    for (const Message& message : prompt) {
+      std::istringstream content(message.content);
+      words.insert(words.end(), std::istream_iterator<std::string>(content), {});
+    }
+    n_recomputed += words.end() - std::ranges::mismatch(words, cache).in1;
+    words.push_back(output.text);
+    cache = std::move(words);
+  }
+
   int64_t context_tokens = 1000;
   bool knows_system = true;
   std::string error;
-  std::deque<Output> outputs;  // the next answers; then " fine"
+  std::deque<Output> outputs;  // the next answers; then "fine"
   std::vector<Request> requests;
+  std::vector<std::string> cache;  // of keys and values
+  int64_t n_recomputed = 0;
   mutable int n_counts = 0;
 };
 
@@ -118,7 +136,7 @@ TEST_F(ChatTest, AnswersAndRemembersTheTokensButTheLast) {
   EXPECT_TRUE(type("How are you?"));
   EXPECT_EQ(answers, "fine\n");
   EXPECT_EQ(notices, "");
-  EXPECT_EQ(state(), "|How are you?| fine,10,11");
+  EXPECT_EQ(state(), "|How are you?|fine,10,11");
   type("And now?");
   ASSERT_EQ(last_prompt().size(), 3U);
   EXPECT_EQ(last_prompt()[0].role, "user");
@@ -128,9 +146,9 @@ TEST_F(ChatTest, AnswersAndRemembersTheTokensButTheLast) {
 }
 
 TEST_F(ChatTest, KeepsAllTokensOfAnAnswerThatWasCut) {
-  answerer.outputs = {made(" so", {4, 5}, FinishReason::length),
-                      made(" so", {4, 5}, FinishReason::cancelled),
-                      made(" so", {4, 5}, FinishReason::context)};
+  answerer.outputs = {made("so", {4, 5}, FinishReason::length),
+                      made("so", {4, 5}, FinishReason::cancelled),
+                      made("so", {4, 5}, FinishReason::context)};
   type("/set max-tokens 2");
   type("a");
   EXPECT_TRUE(told("max-tokens is 2"));
@@ -138,13 +156,13 @@ TEST_F(ChatTest, KeepsAllTokensOfAnAnswerThatWasCut) {
   EXPECT_TRUE(told("stopped"));
   type("c");
   EXPECT_TRUE(told("context is full"));
-  EXPECT_EQ(state(), "|a| so,4,5|b| so,4,5|c| so,4,5");
+  EXPECT_EQ(state(), "|a|so,4,5|b|so,4,5|c|so,4,5");
 }
 
 TEST_F(ChatTest, KeepsOnlyTheTextBeforeAStopString) {
-  answerer.outputs = {made(" so", {4, 5, 6}, FinishReason::stop_string)};
+  answerer.outputs = {made("so", {4, 5, 6}, FinishReason::stop_string)};
   type("a");
-  EXPECT_EQ(state(), "|a| so");
+  EXPECT_EQ(state(), "|a|so");
 }
 
 TEST_F(ChatTest, TakesAMessageBackThatWasStoppedBeforeItsAnswer) {
@@ -152,7 +170,7 @@ TEST_F(ChatTest, TakesAMessageBackThatWasStoppedBeforeItsAnswer) {
   answerer.outputs = {made("", {}, FinishReason::cancelled)};
   type("b");
   EXPECT_TRUE(told("as before"));
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
 }
 
 TEST_F(ChatTest, StaysAsItWasWhenTheEngineFails) {
@@ -231,7 +249,7 @@ TEST_F(ChatTest, TakesTheLastExchangeBack) {
   type("b\nof two lines");
   type("/undo");
   EXPECT_TRUE(told("\"b...\""));
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
   type("/undo");
   EXPECT_EQ(state(), "");
 }
@@ -239,10 +257,10 @@ TEST_F(ChatTest, TakesTheLastExchangeBack) {
 TEST_F(ChatTest, AnswersTheLastMessageAgainWithAnotherSeed) {
   type("a");
   type("b");
-  answerer.outputs = {made(" new", {7, 2}, FinishReason::eos)};
+  answerer.outputs = {made("new", {7, 2}, FinishReason::eos)};
   type("/retry");
   EXPECT_EQ(answers, "new\n");
-  EXPECT_EQ(state(), "|a| fine,10,11|b| new,7");
+  EXPECT_EQ(state(), "|a|fine,10,11|b|new,7");
   EXPECT_TRUE(told("seed 103"));
   EXPECT_FALSE(answerer.requests.back().sampling.seed);
 }
@@ -262,7 +280,7 @@ TEST_F(ChatTest, KeepsTheOldAnswerWhenAnotherTryIsStopped) {
   type("a");
   answerer.outputs = {made("", {}, FinishReason::cancelled)};
   type("/retry");
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
 }
 
 TEST_F(ChatTest, ShowsAndChangesSettings) {
@@ -292,22 +310,72 @@ TEST_F(ChatTest, CountsTurnsTokensAndSpeed) {
 
 // Context and trimming. --------------------------------------------------------------------------
 
-TEST_F(ChatTest, DropsTheOldestExchangesWhenTheContextIsFull) {
+TEST_F(ChatTest, FreesHalfOfTheRoomWhenTheContextIsFull) {
   answerer.context_tokens = 40;  // a quarter of it is the answer's
   type("/system one two three four five");
   for (int i = 0; i < 5; ++i) {  // each adds 5 tokens
     type("a b c");
     EXPECT_EQ(notices, "") << i;
   }
-  type("a b c d");  // 5 + 25 + 4 + 10: one must go
-  EXPECT_TRUE(told("dropped the oldest 1 exchange\n"));
-  EXPECT_EQ(last_prompt().size(), 1U + 8 + 1);
+  type("a b c d");  // 5 + 25 + 4 of 30: exchanges may have (30 - 9) / 2
+  EXPECT_EQ(notices, "the context is full: the model no longer sees the oldest 3 of 5 exchanges\n");
+  EXPECT_EQ(last_prompt().size(), 1U + 2 * 2 + 1);
   EXPECT_EQ(last_prompt()[0].role, "system");
   EXPECT_EQ(last_prompt()[1].role, "user");
+  type("/stats");
+  EXPECT_TRUE(told("turns:       6, the last 3 in the context\n"));
+  EXPECT_TRUE(told("context:     21 of 40 tokens"));
 
-  type("a b c d e f g h i j k l m n");  // 5 + 26 + 14 + 10: three must go
-  EXPECT_TRUE(told("dropped the oldest 3 exchanges"));
-  EXPECT_EQ(chat.conversation().messages.size(), 2U * (5 - 3 + 1));
+  type("a b c d e f g h i j k l m n o p q r s");  // 5 + 19 + 16 of 30: exchanges may have 3
+  EXPECT_TRUE(told("the oldest 6 of 6 exchanges"));
+  EXPECT_EQ(last_prompt().size(), 2U);
+}
+
+TEST_F(ChatTest, ComputesFewTokensTwiceInALongChat) {
+  answerer.context_tokens = 400;
+  int64_t n_new = 0;
+  for (int i = 0; i < 500; ++i) {
+    type("message " + std::to_string(i) + " of them");
+    n_new += 5;  // and an answer of one word
+  }
+  EXPECT_LT(answerer.n_recomputed, 2 * n_new);
+}
+
+TEST_F(ChatTest, KeepsTheExchangesThatTheModelNoLongerSees) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "s.json";
+  chat.keep_in(path);
+  answerer.context_tokens = 40;
+  for (int i = 0; i < 30; ++i) type("a b " + std::to_string(i));
+  EXPECT_EQ(chat.conversation().messages.size(), 60U);
+  Chat next(answerer, {.name = "m.bin", .fingerprint = "f", .vocab = 100}, {.prompt = {}}, output);
+  next.load(path, "--session");
+  EXPECT_EQ(next.conversation().messages.size(), 60U);
+  EXPECT_EQ(next.conversation().messages.front().content, "a b 0");
+
+  answerer.context_tokens = 1000;  // has room for all of them
+  EXPECT_TRUE(next.take({.command = {}, .text = "next"}));
+  EXPECT_EQ(last_prompt().size(), 61U);
+}
+
+TEST_F(ChatTest, ShowsOlderExchangesAgainWhenTheLaterOnesAreTakenBack) {
+  answerer.context_tokens = 40;
+  for (int i = 0; i < 7; ++i) type("a b c");
+  ASSERT_LT(last_prompt().size(), 13U);
+  const size_t n_seen = last_prompt().size() / 2 + 1;
+  for (size_t i = 0; i < n_seen; ++i) type("/undo");
+  type("x");
+  EXPECT_EQ(last_prompt().size(), 2 * (7 - n_seen) + 1);
+}
+
+TEST_F(ChatTest, StaysAsItWasWhenAnAnswerIsStoppedAfterTheContextWasFull) {
+  answerer.context_tokens = 40;
+  for (int i = 0; i < 6; ++i) type("a b c");
+  answerer.outputs = {made("", {}, FinishReason::cancelled)};
+  type("a b c d");
+  EXPECT_TRUE(told("no longer sees"));
+  type("/stats");
+  EXPECT_TRUE(told("turns:       6\n"));
 }
 
 TEST_F(ChatTest, ReservesNoMoreThanAnAnswerMayHave) {
@@ -322,7 +390,7 @@ TEST_F(ChatTest, CutsTheReserveForTheOnlyMessage) {
   answerer.context_tokens = 8;
   type("a b");
   type("1 2 3 4 5 6 7");
-  EXPECT_TRUE(told("dropped the oldest 1 exchange\n"));
+  EXPECT_TRUE(told("the oldest 1 of 1 exchange\n"));
   EXPECT_EQ(last_prompt().size(), 1U);
 }
 
@@ -331,16 +399,15 @@ TEST_F(ChatTest, RefusesAMessageThatIsTooLongAlone) {
   type("/system x");
   type("a b");
   EXPECT_TRUE(says(refusal("1 2 3 4 5 6 7"), "too long", "8", "context"));
-  EXPECT_EQ(state(), "x|a b| fine,10,11");
+  EXPECT_EQ(state(), "x|a b|fine,10,11");
 }
 
-TEST_F(ChatTest, FindsWhatToDropWithoutTryingAll) {
+TEST_F(ChatTest, FindsWhatFitsWithoutTryingAll) {
   for (int i = 0; i < 300; ++i) type("a");  // 3 tokens each
   answerer.context_tokens = 100;
   answerer.n_counts = 0;
   type("a");
-  EXPECT_TRUE(told("exchanges"));
-  EXPECT_EQ(chat.conversation().messages.size(), 2U * (24 + 1));  // 72 + 1 + 25 fit
+  EXPECT_EQ(last_prompt().size(), 2U * 12 + 1);  // half of 74
   EXPECT_LT(answerer.n_counts, 15);
 }
 
@@ -375,7 +442,7 @@ TEST_F(ChatTest, DropsTheTokensOfAnotherModelAndSaysSo) {
   Chat other(answerer, {.name = "n.bin", .fingerprint = "g", .vocab = 5}, {.prompt = {}}, output);
   other.load(path, "/load");
   EXPECT_TRUE(told("m.bin"));
-  EXPECT_EQ(other.conversation().messages.at(1).content, " fine");
+  EXPECT_EQ(other.conversation().messages.at(1).content, "fine");
   EXPECT_TRUE(other.conversation().messages.at(1).tokens.empty());
   other.keep_in(path);
   other.save();  // is this model's from now on
@@ -421,7 +488,7 @@ TEST_F(ChatTest, GoesOnWhenItsSessionFileCannotBeWritten) {
   EXPECT_THROW(chat.save(), Error);
   type("a");
   EXPECT_TRUE(told(path));
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
 }
 
 // The loop. --------------------------------------------------------------------------------------
@@ -448,7 +515,7 @@ TEST_F(ChatTest, TakesLinesUntilTheirEnd) {
   FakeLines lines({"a", "", "b\\", "c", "/stats"});
   EXPECT_EQ(converse(chat, lines, output, false), 0U);
   EXPECT_EQ(answers, "fine\nfine\n");
-  EXPECT_EQ(state(), "|a| fine,10,11|b\nc| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11|b\nc|fine,10,11");
   EXPECT_EQ(lines.prompts, ">>>.>>");
   EXPECT_EQ(lines.history, (std::vector<std::string>{"a", "b\nc", "/stats"}));
 }
@@ -464,25 +531,32 @@ TEST_F(ChatTest, CountsWhatItRefusesAndGoesOn) {
   EXPECT_EQ(converse(chat, lines, output, false), 2U);
   EXPECT_TRUE(told("/nothing"));
   EXPECT_TRUE(told("/no/such/file"));
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
 }
 
 TEST_F(ChatTest, EmptiesTheLineOnCtrlCAndHintsAtTheSecond) {
   FakeLines lines({"\"\"\"", "lost", "^C", "a", "^C"});
   EXPECT_EQ(converse(chat, lines, output, true), 0U);
-  EXPECT_EQ(state(), "|a| fine,10,11");
+  EXPECT_EQ(state(), "|a|fine,10,11");
   EXPECT_EQ(notices, "");
   FakeLines twice({"^C", "^C", "^C"});
   EXPECT_EQ(converse(chat, twice, output, true), 0U);
   EXPECT_EQ(notices, "Ctrl-D or /quit leaves\n");
 }
 
-TEST_F(ChatTest, EndsWhenStandardOutputIsClosed) {
+TEST_F(ChatTest, EndsWhenStandardOutputIsClosedAndKeepsTheAnswer) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "s.json";
+  const ChatModel model{.name = "m.bin", .fingerprint = "f", .vocab = 100};
   Chat closed(
-      answerer, {}, {.prompt = {}},
+      answerer, model, {.prompt = {}},
       {.answer = [](std::string_view) { throw OutputError("closed"); }, .notice = output.notice});
+  closed.keep_in(path);
   FakeLines lines({"a", "b"});
   EXPECT_THROW(converse(closed, lines, output, false), OutputError);
+  EXPECT_EQ(lines.lines.size(), 1U);
+  chat.load(path, "--session");
+  EXPECT_EQ(state(), "|a|fine,10,11,2");
 }
 
 }  // namespace

@@ -6,19 +6,13 @@
 #include <ranges>
 #include <utility>
 
+#include "cli/chat/chat_context.h"
+#include "program/output.h"
 #include "support/error.h"
 #include "support/utf8.h"
 
 namespace faststream {
 namespace {
-
-// What a template is given: the system prompt, then the messages.
-std::vector<Message> prompt_of(const Conversation& conversation) {
-  std::vector<Message> messages;
-  if (conversation.system) messages.push_back({.role = "system", .content = *conversation.system});
-  messages.insert(messages.end(), conversation.messages.begin(), conversation.messages.end());
-  return messages;
-}
 
 void check_text(const std::string& text, const char* what) {
   if (!is_valid_utf8(text)) {
@@ -112,6 +106,7 @@ bool Chat::take(const ChatInput& input) {
       notice(error.what());
     }
   }
+  if (output_failure_) std::rethrow_exception(std::exchange(output_failure_, nullptr));
   return !leaving_;
 }
 
@@ -126,7 +121,7 @@ void Chat::set_system(const std::string& text) {
 // Throws UsageError when there is `system` and the template has no system prompts.
 void Chat::check_template(const std::optional<std::string>& system) const {
   (void)answerer_->count_tokens(
-      prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}));
+      prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}, 0));
 }
 
 void Chat::set(std::string_view name, std::string_view value) {
@@ -146,15 +141,17 @@ void Chat::load(const std::string& path, const std::string& command) {
     loaded.model = session_.model;
   }
   session_ = std::move(loaded);
+  first_in_context_ = 0;
   usage_.reset();
   notice(path + ": going on after " + exchanges(n_exchanges()) + ", with the settings saved there");
 }
 
 void Chat::print_stats() const {
-  const std::vector<Message> prompt = prompt_of(session_.conversation);
+  const size_t seen = n_exchanges() - first_in_context_;
   const int64_t tokens =
-      session_.conversation.messages.empty() ? 0 : answerer_->count_tokens(prompt);
-  notice("turns:       " + std::to_string(n_exchanges()));
+      seen == 0 ? 0 : answerer_->count_tokens(prompt_of(session_.conversation, first_in_context_));
+  notice("turns:       " + std::to_string(n_exchanges()) +
+         (first_in_context_ == 0 ? "" : ", the last " + std::to_string(seen) + " in the context"));
   notice("context:     " + std::to_string(tokens) + " of " + std::to_string(answerer_->context()) +
          " tokens");
   if (!usage_) return;
@@ -194,6 +191,7 @@ void Chat::system(const std::string& argument) {
 
 void Chat::reset(const std::string& /*argument*/) {
   session_.conversation.messages.clear();
+  first_in_context_ = 0;
   usage_.reset();
   notice("a new conversation; system prompt and settings stay");
 }
@@ -203,6 +201,7 @@ void Chat::undo(const std::string& /*argument*/) {
   if (messages.empty()) throw UsageError("there is no exchange to take back");
   const std::string message = messages[messages.size() - 2].content;
   messages.resize(messages.size() - 2);
+  if (first_in_context_ >= n_exchanges()) first_in_context_ = 0;  // there is room for older ones
   notice("took back " + excerpt(message) + " and its answer");
 }
 
@@ -248,12 +247,16 @@ void Chat::stats(const std::string& /*argument*/) { print_stats(); }
 void Chat::quit(const std::string& /*argument*/) { leaving_ = true; }
 
 bool Chat::exchange(Conversation before, const std::string& message) {
+  const size_t n_before = before.messages.size() / 2;
   Conversation after = std::move(before);
   after.messages.push_back({.role = "user", .content = message});
-  if (const size_t dropped = drop_oldest(after); dropped > 0) {
-    notice("the context is full: dropped the oldest " + exchanges(dropped));
+  const size_t first =
+      fit_context(*answerer_, after, first_in_context_, session_.settings.max_tokens);
+  if (first != first_in_context_) {
+    notice("the context is full: the model no longer sees the oldest " + std::to_string(first) +
+           " of " + exchanges(n_before));
   }
-  const Result result = generate(after);
+  const Result result = generate(prompt_of(after, first));
   const Output& output = result.outputs.at(0);
   if (output.finish_reason == FinishReason::cancelled && output.tokens.empty()) {
     notice("stopped before the answer began; the conversation is as before");
@@ -261,6 +264,7 @@ bool Chat::exchange(Conversation before, const std::string& message) {
   }
   after.messages.push_back(assistant_message(output));
   session_.conversation = std::move(after);
+  first_in_context_ = first;
   usage_ = {.prompt_tokens = result.prompt_tokens,
             .cached_tokens = result.cached_tokens,
             .answer_tokens = static_cast<int64_t>(output.tokens.size()),
@@ -271,61 +275,28 @@ bool Chat::exchange(Conversation before, const std::string& message) {
   return true;
 }
 
-// Makes room for the last message and its answer. Throws Error when even alone it is too long.
-size_t Chat::drop_oldest(Conversation& conversation) const {
-  const int64_t context = answerer_->context();
-  const int64_t max_tokens = session_.settings.max_tokens;
-  const int64_t reserve = max_tokens < 0 ? context / 4 : std::min(max_tokens, context / 4);
-  const auto without = [&](size_t n) {  // the n oldest exchanges
-    Conversation rest{.system = conversation.system, .messages = {}};
-    rest.messages.assign(conversation.messages.begin() + static_cast<std::ptrdiff_t>(2 * n),
-                         conversation.messages.end());
-    return rest;
-  };
-  const auto count = [&](size_t n) { return answerer_->count_tokens(prompt_of(without(n))); };
-
-  // How many must go; each makes the prompt shorter. Usually none.
-  const size_t all = conversation.messages.size() / 2;
-  const auto is_full = [&](size_t n) { return count(n) + reserve > context; };
-  if (!is_full(0)) return 0;
-  size_t n = 1;
-  for (size_t last = all; n < last;) {
-    const size_t middle = (n + last) / 2;
-    if (is_full(middle)) {
-      n = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  if (n == all) {  // the reserve is a wish; some room is a must
-    if (const int64_t tokens = count(n); tokens >= context) {
-      throw Error("the message is too long: with the system prompt it has " +
-                  std::to_string(tokens) + " tokens, and the context only " +
-                  std::to_string(context) + "; shorten it or start with a larger --context");
-    }
-  }
-  conversation = without(n);
-  return n;
-}
-
-Result Chat::generate(const Conversation& conversation) {
+Result Chat::generate(std::vector<Message> prompt) {
   Request request = prototype_;
-  request.prompt = prompt_of(conversation);
+  request.prompt = std::move(prompt);
   request.max_tokens = session_.settings.max_tokens;
   request.sampling = session_.settings.sampling;
   bool begun = false;
-  try {
-    Result result = answerer_->answer(std::move(request), [&](std::string_view text) {
-      // Many formats let answers begin with a space, which is for the model alone.
-      if (!begun) text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
-      if (text.empty()) return;
-      begun = true;
+  // Where nobody can read on, the answer ends, and is kept before take() passes that on.
+  const auto show = [&](std::string_view text) {
+    try {
       output_.answer(text);
-    });
-    output_.answer("\n");
+    } catch (const OutputError&) {
+      output_failure_ = std::current_exception();
+    }
+    begun = true;
+    return !output_failure_;
+  };
+  try {
+    Result result = answerer_->answer(std::move(request), show);
+    (void)show("\n");
     return result;
   } catch (const Error&) {
-    if (begun) output_.answer("\n");
+    if (begun) (void)show("\n");
     throw;
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -17,7 +18,8 @@ namespace faststream {
 
 /// Where a chat writes.
 struct ChatOutput {
-  std::function<void(std::string_view)> answer;  ///< pieces of answers; a newline ends each answer
+  /// Pieces of answers; a newline ends each answer. Throws OutputError when that fails.
+  std::function<void(std::string_view)> answer;
   std::function<void(std::string_view)> notice;  ///< whole lines about the chat, newlines included
 };
 
@@ -27,7 +29,8 @@ class Chat {
   Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput output);
 
   /// Answers a message or carries out a command; false when it was /quit. Throws Error when that
-  /// cannot be done; then the conversation is as it was.
+  /// cannot be done; then the conversation is as it was. Throws OutputError when an answer could
+  /// not be shown to its end; the conversation has what there is of it.
   bool take(const ChatInput& input);
 
   /// Gives the conversation another system prompt; an empty one is none. Throws UsageError when the
@@ -67,8 +70,7 @@ class Chat {
   // Ctrl-C came before the answer began: the conversation is as it was.
   bool exchange(Conversation before, const std::string& message);
   void check_template(const std::optional<std::string>& system) const;
-  size_t drop_oldest(Conversation& conversation) const;
-  Result generate(const Conversation& conversation);
+  Result generate(std::vector<Message> prompt);
   void tell_end(FinishReason reason) const;
   [[nodiscard]] size_t n_exchanges() const { return session_.conversation.messages.size() / 2; }
   void notice(const std::string& line) const { output_.notice(line + "\n"); }
@@ -77,7 +79,9 @@ class Chat {
   Request prototype_;
   ChatOutput output_;
   Session session_;
+  size_t first_in_context_ = 0;  // exchanges before this one the model no longer sees
   std::string session_path_;
+  std::exception_ptr output_failure_;  // of an answer, to be thrown once that is kept
   bool leaving_ = false;
 
   struct Usage {  // of the last answer

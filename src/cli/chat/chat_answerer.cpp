@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "program/interrupt.h"
+#include "cli/generate.h"
 
 namespace faststream {
 
@@ -13,11 +13,8 @@ int64_t EngineAnswerer::count_tokens(std::span<const Message> messages) const {
 }
 
 Result EngineAnswerer::answer(Request request,
-                              const std::function<void(std::string_view)>& on_text) {
-  return engine_->generate(std::move(request), [&](std::string_view text) {
-    if (!text.empty()) on_text(text);
-    return !interrupted();
-  });
+                              const std::function<bool(std::string_view)>& on_text) {
+  return generate(*engine_, std::move(request), on_text);
 }
 
 }  // namespace faststream

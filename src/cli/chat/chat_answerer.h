@@ -19,9 +19,9 @@ class Answerer {
   [[nodiscard]] virtual int64_t context() const = 0;
   /// Tokens of a conversation's prompt. Throws UsageError when the chat template cannot express it.
   [[nodiscard]] virtual int64_t count_tokens(std::span<const Message> messages) const = 0;
-  /// Answers, with the text as it comes. Ctrl-C ends the answer with FinishReason::cancelled.
-  /// Throws as Engine::generate() does.
-  virtual Result answer(Request request, const std::function<void(std::string_view)>& on_text) = 0;
+  /// Answers, with the text as it comes. Ctrl-C, or false from `on_text`, ends the answer with
+  /// FinishReason::cancelled. Throws as Engine::generate() does.
+  virtual Result answer(Request request, const std::function<bool(std::string_view)>& on_text) = 0;
 };
 
 class EngineAnswerer : public Answerer {
@@ -31,7 +31,7 @@ class EngineAnswerer : public Answerer {
 
   [[nodiscard]] int64_t context() const override;
   [[nodiscard]] int64_t count_tokens(std::span<const Message> messages) const override;
-  Result answer(Request request, const std::function<void(std::string_view)>& on_text) override;
+  Result answer(Request request, const std::function<bool(std::string_view)>& on_text) override;
 
  private:
   Engine* engine_;

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "cli/chat/chat_terminal.h"
-#include "engine/chat.h"
+#include "engine/find_chat_template.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -18,9 +18,17 @@ namespace faststream {
 namespace {
 
 ChatOutput standard_output() {
-  return {.answer = &print, .notice = [](std::string_view lines) {
-            std::fprintf(stderr, "%.*s", static_cast<int>(lines.size()), lines.data());
-          }};
+  return {.answer =
+              [](std::string_view text) {
+                try {
+                  print(text);
+                } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
+                }
+              },
+          .notice =
+              [](std::string_view lines) {
+                std::fprintf(stderr, "%.*s", static_cast<int>(lines.size()), lines.data());
+              }};
 }
 
 // Everything that a session or the command line says before the first message.

@@ -1,0 +1,45 @@
+#include "cli/chat/chat_context.h"
+
+#include <algorithm>
+#include <ranges>
+#include <string>
+
+#include "support/error.h"
+
+namespace faststream {
+
+std::vector<Message> prompt_of(const Conversation& conversation, size_t first) {
+  std::vector<Message> messages;
+  if (conversation.system) messages.push_back({.role = "system", .content = *conversation.system});
+  messages.insert(messages.end(),
+                  conversation.messages.begin() + static_cast<std::ptrdiff_t>(2 * first),
+                  conversation.messages.end());
+  return messages;
+}
+
+size_t fit_context(const Answerer& answerer, const Conversation& conversation, size_t first,
+                   int64_t max_tokens) {
+  const auto count = [&](size_t from) {
+    return answerer.count_tokens(prompt_of(conversation, from));
+  };
+  // The answer has room for its max_tokens, or for a quarter of the context.
+  const int64_t context = answerer.context();
+  const int64_t reserve = max_tokens < 0 ? context / 4 : std::min(max_tokens, context / 4);
+  const int64_t room = context - reserve;
+  if (count(first) <= room) return first;
+
+  const size_t last = conversation.messages.size() / 2;  // of the message to answer
+  const int64_t least = count(last);
+  if (least >= context) {
+    throw Error("the message is too long: with the system prompt it has " + std::to_string(least) +
+                " tokens, and the context only " + std::to_string(context) +
+                "; shorten it or start with a larger --context");
+  }
+  const int64_t half = least + (room - least) / 2;
+  const auto all = std::views::iota(first, last);  // each that goes makes the prompt shorter
+  const auto kept =
+      std::ranges::partition_point(all, [&](size_t from) { return count(from) > half; });
+  return first + static_cast<size_t>(kept - all.begin());
+}
+
+}  // namespace faststream

@@ -1,0 +1,24 @@
+// What of a conversation the model sees.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cli/chat/chat_answerer.h"
+#include "cli/chat/chat_session.h"
+
+namespace faststream {
+
+/// What a chat template is given: the system prompt, then the messages from exchange `first` on.
+std::vector<Message> prompt_of(const Conversation& conversation, size_t first);
+
+/// The exchange that the context shall begin with, for a conversation that ends with a message to
+/// answer in at most `max_tokens` (-1: no limit) and whose context began with exchange `first`.
+/// That is `first` while prompt and answer fit. Once they do not, about half of the exchanges' room
+/// is freed: a prompt that lost its beginning has to be computed again, and shall then grow for
+/// many messages before that comes again. Throws Error when the last message alone is too long.
+size_t fit_context(const Answerer& answerer, const Conversation& conversation, size_t first,
+                   int64_t max_tokens);
+
+}  // namespace faststream
