@@ -118,9 +118,10 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
   ThreadPool pool(options.threads);
   TensorStream stream(source.weights, writer, pool);
-  ProgressBar progress("converting", source_size(source, plans), options.show_progress);
+  const uint64_t bytes_to_read = source_size(source, plans);
+  ProgressBar progress("converting", ProgressBar::Unit::bytes, options.show_progress);
   const auto on_block = [&](uint64_t bytes_read) {
-    progress.update(bytes_read);
+    progress.update(bytes_read, bytes_to_read);
     if (options.check_interrupted) options.check_interrupted();
   };
   ConvertReport report;

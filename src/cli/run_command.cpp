@@ -5,12 +5,13 @@
 
 #include <cstdio>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "cli/batch/batch_command.h"
 #include "cli/chat/chat_command.h"
+#include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/perplexity.h"
 #include "program/interrupt.h"
@@ -36,11 +37,11 @@ std::string read_prompt(const RunOptions& options) {
 Engine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
-  std::unique_ptr<ProgressBar> bar;
+  std::optional<ProgressBar> bar;
+  bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {
     check_interrupted();
-    if (!bar) bar = std::make_unique<ProgressBar>("loading", total, true);
-    bar->update(done);
+    bar->update(done, total);
   };
   Engine loaded(options.model, engine);
   bar.reset();
@@ -113,9 +114,9 @@ void run_command(const RunOptions& options) {
   request.prompt = prompt;
 
   if (options.echo) print(prompt);
-  const Result result = engine.generate(std::move(request), [](std::string_view text) {
-    if (!text.empty()) print(text);
-    return !interrupted();
+  const Result result = generate(engine, std::move(request), [](std::string_view text) {
+    print(text);
+    return true;
   });
   print("\n");
   if (options.stats) print_stats(engine.info(), result);

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/chat.h"
+#include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
 #include "engine/scheduler.h"
@@ -137,6 +137,7 @@ struct Engine::Impl {
   bool take_inbox();
   void start(std::unique_ptr<Job> job);
   void step();
+  static void on_prompt(const Sample& sample);
   void on_token(Sample& sample, std::string_view text);
   void end_sample(Sample& sample);
   void end(Job& job, FinishReason reason, const std::string& error);
@@ -167,6 +168,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   if (auto* messages = std::get_if<std::vector<Message>>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
     rules.prompt = format.encode(*model.tokenizer, *messages);
+    rules.strip_start = true;
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
@@ -271,8 +273,16 @@ void Engine::Impl::step() {
   for (Scheduler::Entry* entry : scheduler.last_step()) {
     auto& sample = static_cast<Sample&>(*entry);
     if (!sample.job->started) sample.job->started = Clock::now();
+    if (!sample.job->first_token) on_prompt(sample);
     if (sample.text.finished()) end_sample(sample);
   }
+}
+
+void Engine::Impl::on_prompt(const Sample& sample) {
+  const Job& job = *sample.job;
+  if (!job.callbacks.on_prompt || &sample != job.samples.front().get()) return;
+  job.callbacks.on_prompt({.done = sample.text.sequence.n_cached,
+                           .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
 void Engine::Impl::on_token(Sample& sample, std::string_view text) {
@@ -370,18 +380,26 @@ void Engine::cancel(RequestId request) {
   impl_->wake.notify_one();
 }
 
-Result Engine::generate(Request request, const std::function<bool(std::string_view)>& on_text) {
+Result Engine::generate(Request request, const std::function<bool(std::string_view)>& on_text,
+                        const std::function<void(const PromptProgress&)>& on_prompt) {
   // Shared with the engine's thread, which may outlast this call if `on_text` throws.
   struct Stream {
     std::mutex mutex;
     std::condition_variable wake;
-    std::string text;  // not yet passed on
+    std::optional<PromptProgress> prompt;  // not yet passed on
+    std::string text;                      // likewise
     std::optional<Result> result;
     std::string error;
   };
   const auto stream = std::make_shared<Stream>();
   const RequestId id =
-      submit(std::move(request), {.on_delta =
+      submit(std::move(request), {.on_prompt =
+                                      [stream](const PromptProgress& progress) {
+                                        const std::lock_guard lock(stream->mutex);
+                                        stream->prompt = progress;
+                                        stream->wake.notify_one();
+                                      },
+                                  .on_delta =
                                       [stream](const Delta& delta) {
                                         if (delta.sample != 0) return;
                                         const std::lock_guard lock(stream->mutex);
@@ -401,15 +419,19 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
 
   size_t passed_on = 0;
   for (;;) {
+    std::optional<PromptProgress> prompt;
     std::string text;
     bool done = false;
     {
       std::unique_lock lock(stream->mutex);
-      stream->wake.wait_for(lock, kPollInterval,
-                            [&] { return !stream->text.empty() || stream->result; });
+      stream->wake.wait_for(lock, kPollInterval, [&] {
+        return stream->prompt || !stream->text.empty() || stream->result;
+      });
+      prompt.swap(stream->prompt);
       text.swap(stream->text);
       done = stream->result.has_value();
     }
+    if (prompt && on_prompt) on_prompt(*prompt);
     passed_on += text.size();
     if (!done) {
       if (!on_text(text)) cancel(id);

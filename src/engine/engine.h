@@ -99,9 +99,11 @@ class Engine {
   /// happens when it is finished already.
   void cancel(RequestId request);
 
-  /// submit(), and waits; `on_text` gets the first sample's text as it comes and returns false to
-  /// cancel.
-  Result generate(Request request, const std::function<bool(std::string_view)>& on_text);
+  /// submit(), and waits; `on_text` gets the first sample's text as it comes, or "" every now and
+  /// then, and returns false to cancel. `on_prompt` is told of a long prompt's progress, as in
+  /// Callbacks. Both are called by this thread.
+  Result generate(Request request, const std::function<bool(std::string_view)>& on_text,
+                  const std::function<void(const PromptProgress&)>& on_prompt = {});
 
  private:
   struct Impl;

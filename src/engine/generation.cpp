@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace faststream {
 namespace {
 
@@ -76,18 +78,24 @@ std::string_view Generation::accept(SampledToken&& sampled) {
 
 void Generation::emit(std::string_view text) {
   if (finished_) return;
-  output_.text += stop_.push(text);
+  append(stop_.push(text));
   if (!stop_.matched()) return;
   finished_ = true;
   output_.finish_reason = FinishReason::stop_string;
   output_.stop = *stop_.matched();
 }
 
+// After the stop strings, which may begin with whitespace.
+void Generation::append(std::string_view text) {
+  if (rules_->strip_start && output_.text.empty()) text = strip_left(text);
+  output_.text += text;
+}
+
 void Generation::finish(FinishReason reason) {
   if (finished_) return;
   emit(detokenizer_.finish());  // may complete a stop string
   if (finished_) return;
-  output_.text += stop_.finish();
+  append(stop_.finish());
   output_.finish_reason = reason;
   finished_ = true;
 }

@@ -26,7 +26,8 @@ struct GenerationRules {
   bool ignore_eos = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
-  int32_t logprobs = -1;  ///< as Request has it; 0 at least when samples are compared
+  int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared
+  bool strip_start = false;  ///< the text does without the whitespace that it begins with
 };
 
 class Generation {
@@ -57,6 +58,7 @@ class Generation {
 
  private:
   void emit(std::string_view text);
+  void append(std::string_view text);
   void count(int32_t token);
   [[nodiscard]] bool ends_text(int32_t token) const;
 

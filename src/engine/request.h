@@ -60,7 +60,9 @@ struct PositionLogprobs {
 
 /// One sample of a request.
 struct Output {
-  std::string text;             ///< whole UTF-8 characters
+  /// Whole UTF-8 characters. An answer to a conversation is without the whitespace that it begins
+  /// with: many chat formats put a space there, which is for the model alone.
+  std::string text;
   std::vector<int32_t> tokens;  ///< generated, the token that ended the text included
   FinishReason finish_reason = FinishReason::length;
   std::string stop;                        ///< which stop string came up
@@ -85,9 +87,18 @@ struct Delta {
   std::string_view text;  ///< what can be printed now: whole characters, perhaps none
 };
 
+/// How far the processing of a prompt has come.
+struct PromptProgress {
+  int64_t done = 0;   ///< tokens that are processed, or were found in the KV cache
+  int64_t total = 0;  ///< tokens of the prompt
+};
+
 /// Called by the engine's own thread: be quick, do not throw, and do not destroy the engine; calls
-/// of submit() and cancel() are fine. Either may be empty.
+/// of submit() and cancel() are fine. Each may be empty.
 struct Callbacks {
+  /// After each step that left a part of the (first sample's) prompt for the next one, so never for
+  /// a short prompt.
+  std::function<void(const PromptProgress&)> on_prompt = {};
   std::function<void(const Delta&)> on_delta = {};
   /// Once a request, last. `error` is empty, or why the request failed (the device, usually).
   std::function<void(Result result, const std::string& error)> on_finish = {};

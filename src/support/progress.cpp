@@ -10,9 +10,9 @@ namespace faststream {
 
 using namespace std::chrono_literals;
 
-ProgressBar::ProgressBar(std::string label, uint64_t total_bytes, bool enabled)
+ProgressBar::ProgressBar(std::string label, Unit unit, bool enabled)
     : label_(std::move(label)),
-      total_(total_bytes),
+      unit_(unit),
       enabled_(enabled && ::isatty(STDERR_FILENO) == 1),
       start_(std::chrono::steady_clock::now()),
       last_draw_(start_) {}
@@ -21,19 +21,23 @@ ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);  // erase to the end of the line
 }
 
-void ProgressBar::update(uint64_t done_bytes) {
+void ProgressBar::update(uint64_t done, uint64_t total) {
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - last_draw_ < 100ms) return;
   last_draw_ = now;
   drawn_ = true;
-  const std::chrono::duration<double> elapsed = now - start_;
   const double percent =
-      total_ == 0 ? 100.0 : 100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_);
-  const auto speed = static_cast<uint64_t>(static_cast<double>(done_bytes) / elapsed.count());
-  std::fprintf(stderr, "\r\x1b[K%s %3.0f%% %s of %s, %s/s", label_.c_str(), percent,
-               format_bytes(done_bytes).c_str(), format_bytes(total_).c_str(),
-               format_bytes(speed).c_str());
+      total == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(total);
+  std::string amounts;
+  if (unit_ == Unit::bytes) {
+    const std::chrono::duration<double> elapsed = now - start_;
+    const auto speed = static_cast<uint64_t>(static_cast<double>(done) / elapsed.count());
+    amounts = format_bytes(done) + " of " + format_bytes(total) + ", " + format_bytes(speed) + "/s";
+  } else {
+    amounts = std::to_string(done) + " of " + std::to_string(total) + " tokens";
+  }
+  std::fprintf(stderr, "\r\x1b[K%s %3.0f%% %s", label_.c_str(), percent, amounts.c_str());
   std::fflush(stderr);
 }
 

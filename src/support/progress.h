@@ -7,20 +7,22 @@
 
 namespace faststream {
 
-/// Shows "label  43% 3.1 GB of 7.2 GB, 2.4 GB/s" on a terminal, redrawn in place at most ten times
-/// a second; nothing where stderr is no terminal or `enabled` is false. The destructor erases it.
+/// Shows "label  43% 3.1 GB of 7.2 GB, 2.4 GB/s", or "label  43% 3521 of 8192 tokens", on a
+/// terminal, redrawn in place at most ten times a second and not in the first tenth; nothing where
+/// stderr is no terminal or `enabled` is false. The destructor erases it.
 class ProgressBar {
  public:
-  ProgressBar(std::string label, uint64_t total_bytes, bool enabled);
+  enum class Unit { bytes, tokens };
+  ProgressBar(std::string label, Unit unit, bool enabled);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  void update(uint64_t done_bytes);
+  void update(uint64_t done, uint64_t total);
 
  private:
   std::string label_;
-  uint64_t total_;
+  Unit unit_;
   bool enabled_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point start_;

@@ -351,6 +351,72 @@ TEST_P(EngineTest, EndsATextAtAStopStringWithoutPrintingIt) {
   EXPECT_EQ(streamed, output.text);
 }
 
+TEST_P(EngineTest, AnswersAConversationWithoutTheSpaceBeforeIt) {
+  EngineOptions plain = options(2);
+  plain.chat_template = "plain";
+  Engine engine(engine_model(), plain);
+  const int32_t word = engine.tokenize("x the").back();  // of a space and a word
+  ASSERT_EQ(engine.token_text(word).front(), ' ');
+  const std::string spaced = engine.token_text(word);
+  Request request;
+  request.prompt = std::vector<Message>{{.role = "user", .content = "hello"}};
+  request.max_tokens = 3;
+  request.sampling.logit_bias = {{word, 100}};
+  request.logprobs = 0;
+  std::string streamed;
+  const Output output = engine
+                            .generate(request,
+                                      [&](std::string_view text) {
+                                        streamed += text;
+                                        return true;
+                                      })
+                            .outputs.at(0);
+  EXPECT_EQ(output.text, (spaced + spaced + spaced).substr(1));
+  EXPECT_EQ(streamed, output.text);
+  EXPECT_EQ(output.tokens, (std::vector<int32_t>{word, word, word}));
+  EXPECT_EQ(output.logprobs.size(), 3U);
+
+  request.stop = {spaced};  // is found all the same
+  EXPECT_EQ(engine.submit(request).get().outputs.at(0).finish_reason, FinishReason::stop_string);
+  request.stop.clear();
+  request.prompt = "hello";  // a text goes on as it does
+  EXPECT_EQ(engine.submit(request).get().outputs.at(0).text, spaced + spaced + spaced);
+}
+
+TEST_P(EngineTest, TellsHowFarALongPromptIs) {
+  std::promise<void> begun;
+  std::once_flag once;
+  EngineOptions in_chunks = options(2);
+  in_chunks.chunk = 16;
+  Engine engine(engine_model(), in_chunks);
+  std::mt19937 random(7);
+  // Beside another sequence, prompts are processed in chunks.
+  Request endless{.prompt = random_prompt(random, 5), .ignore_eos = true};
+  const RequestId other = engine.submit(endless, {.on_delta = [&](const Delta&) {
+                                          std::call_once(once, [&] { begun.set_value(); });
+                                        }});
+  begun.get_future().wait();
+  Request request{.prompt = random_prompt(random, 300), .max_tokens = 2};
+  std::vector<int64_t> done;
+  bool answered = false;
+  engine.generate(
+      request,
+      [&](std::string_view text) {
+        answered = answered || !text.empty();
+        return true;
+      },
+      [&](const PromptProgress& prompt) {
+        EXPECT_EQ(prompt.total, 300);
+        EXPECT_FALSE(answered);
+        done.push_back(prompt.done);
+      });
+  engine.cancel(other);
+  ASSERT_FALSE(done.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+  EXPECT_GT(done.front(), 0);
+  EXPECT_LT(done.back(), 300);
+}
+
 TEST_P(EngineTest, ReturnsTheLikeliestOfSeveralSamples) {
   Engine engine(engine_model(), options(8));
   Request request;

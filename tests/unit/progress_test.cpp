@@ -20,8 +20,8 @@ TEST(FormatBytes, UsesPowersOfTen) {
 TEST(ProgressBar, IsSilentWhereThereIsNoTerminal) {
   testing::internal::CaptureStderr();
   {
-    ProgressBar bar("loading", 100, true);
-    bar.update(50);
+    ProgressBar bar("loading", ProgressBar::Unit::bytes, true);
+    bar.update(50, 100);
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }

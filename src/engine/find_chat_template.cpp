@@ -1,4 +1,4 @@
-#include "engine/chat.h"
+#include "engine/find_chat_template.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
