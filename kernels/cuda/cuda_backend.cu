@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/linear/linear_many_rows.h"
 #include "support/progress.h"
 
 namespace faststream {
@@ -87,8 +89,27 @@ size_t CudaBackend::free_memory() const {
   return free;
 }
 
-size_t CudaBackend::scratch_bytes(const StepBounds& /*bounds*/) const {
-  return size_t{512} << 20;  // what most models need; the bounds are not looked at yet
+size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
+  const DType act = activation_dtype(bounds.weights);
+  size_t scratch =
+      decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
+  size_t products = 0;
+  for (const ProductBound& p : bounds.products) {
+    if (p.dtype == DType::i8) {
+      const Piece many = int8_piece(p.rows, p.in, p.out);
+      const Piece few = few_rows_piece(p.rows, p.in);
+      scratch = std::max({scratch, many.bytes, few.bytes});
+    } else if (p.bias) {
+      scratch = std::max(scratch, biased_piece(p.rows, p.out).bytes);
+    }
+    if (p.gated && p.dtype != DType::i8) {
+      products = std::max(products, gated_piece(p.rows, p.out, act).bytes);
+    }
+  }
+  // A batch and its sampling rules are small. Penalties and biases, a few bytes for each token that
+  // has one, are not counted.
+  constexpr size_t kUploads = size_t{8} << 20;
+  return scratch + products + kMatmulWorkspaceBytes + kUploads;
 }
 
 DType CudaBackend::activation_dtype(DType weights) const {

@@ -4,17 +4,28 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace faststream {
 
-/// An operation takes at most so much; where it needs more, it does its work in pieces.
+/// An operation takes at most about so much; where it needs more, it does its work in pieces.
 inline constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
-/// Rows of a piece when each takes so many bytes: as many as fit, at least `grain`, a multiple of
-/// it unless all `rows` fit.
-constexpr int64_t rows_of_piece(int64_t rows, size_t bytes_per_row, int64_t grain) {
+/// What an operation does at a time, and the memory that this takes.
+struct Piece {
+  int64_t rows = 0;
+  size_t bytes = 0;
+};
+
+/// A piece of `rows` rows that take bytes_per_row each, padded to a multiple of `grain`: as many as
+/// fit, at most `most` (a multiple of grain) and at least `grain`, in multiples of it unless all
+/// fit. The bytes include the padding, and room to align three parts.
+constexpr Piece piece_of(int64_t rows, size_t bytes_per_row, int64_t grain,
+                         int64_t most = std::numeric_limits<int64_t>::max()) {
   const auto fit = static_cast<int64_t>(kMaxScratchBytes / bytes_per_row) / grain * grain;
-  return std::min(rows, std::max(fit, grain));
+  const int64_t taken = std::min({rows, most, std::max(fit, grain)});
+  const int64_t padded = (taken + grain - 1) / grain * grain;
+  return {taken, static_cast<size_t>(padded) * bytes_per_row + 3 * 256};
 }
 
 }  // namespace faststream

@@ -9,21 +9,42 @@ namespace faststream {
 namespace {
 
 TEST(Scratch, APieceHasAsManyRowsAsFitInWholeGrains) {
-  EXPECT_EQ(rows_of_piece(100, 1000, 16), 100);
-  EXPECT_EQ(rows_of_piece(1000, kMaxScratchBytes / 100, 16), 96);
-  EXPECT_EQ(rows_of_piece(1000, kMaxScratchBytes / 100, 1), 100);
-  EXPECT_EQ(rows_of_piece(1000, 2 * kMaxScratchBytes, 16), 16) << "a grain is the least";
-  EXPECT_EQ(rows_of_piece(3, 2 * kMaxScratchBytes, 16), 3);
+  EXPECT_EQ(piece_of(100, 1000, 16).rows, 100);
+  EXPECT_GE(piece_of(100, 1000, 16).bytes, 112U * 1000) << "padded to a grain";
+  EXPECT_EQ(piece_of(1000, kMaxScratchBytes / 100, 16).rows, 96);
+  EXPECT_EQ(piece_of(1000, kMaxScratchBytes / 100, 1).rows, 100);
+  EXPECT_EQ(piece_of(1000, kMaxScratchBytes / 100, 16, 32).rows, 32);
+  EXPECT_EQ(piece_of(1000, 2 * kMaxScratchBytes, 16).rows, 16) << "a grain is the least";
+  EXPECT_EQ(piece_of(3, 2 * kMaxScratchBytes, 16).rows, 3);
+  EXPECT_LE(piece_of(1 << 20, 1000, 16).bytes, kMaxScratchBytes + 1000);
 }
 
 class CudaScratch : public BackendTest {};
+
+// The largest model that is common, with as many sequences as there may be.
+TEST_P(CudaScratch, IsAskedForWithinBounds) {
+  const StepBounds bounds{
+      .tokens = 2048,
+      .sequences = 1024,
+      .logits = 1024,
+      .context = 131072,
+      .vocab = 128256,
+      .n_heads = 32,
+      .n_kv_heads = 8,
+      .head_dim = 128,
+      .weights = DType::i8,
+      .products = {{.rows = 1024, .in = 4096, .out = 128256, .dtype = DType::i8}}};
+  const size_t bytes = backend_->scratch_bytes(bounds);
+  EXPECT_GE(bytes, kMaxScratchBytes / 2);
+  EXPECT_LE(bytes, 2 * kMaxScratchBytes);
+}
 
 // The product of rows at the ends of pieces is that of these rows alone.
 TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
   constexpr int64_t kRows = 600;
   constexpr int64_t kOutputs = 131072;
   constexpr int64_t kInputs = 32;
-  const int64_t piece = rows_of_piece(kRows, kOutputs * 4 + kInputs + 4, 16);
+  const int64_t piece = piece_of(kRows, kOutputs * 4 + kInputs + 4, 16).rows;
   ASSERT_LT(piece, kRows);
   for (const DType type : {DType::i8, DType::bf16}) {
     const DType act = backend_->activation_dtype(type);

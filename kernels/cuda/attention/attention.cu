@@ -11,7 +11,6 @@
 
 #include "kernels/cuda/attention/attention_split.cuh"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/scratch.h"
 
 namespace faststream {
 
@@ -23,20 +22,17 @@ bool tensor_cores_fit(const AttentionArguments& a) {
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
+int splits_of(int64_t kv_len) { return std::min(ceil_div(kv_len, kMinSplitTokens), kMaxSplits); }
+
 // Of the sequences that have exactly one query.
 void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer& scratch,
                       const Queue& queue) {
   Splits splits;
-  splits.count = std::min(ceil_div(batch.max_kv_len, kMinSplitTokens), kMaxSplits);
-  int64_t piece = batch.n_sequences;
-  if (splits.count > 1) {
-    const size_t bytes_each = splits.bytes_per_sequence(a);
-    piece = rows_of_piece(piece, bytes_each, 1);
-    splits.partials =
-        reinterpret_cast<float*>(scratch.at_least(static_cast<size_t>(piece) * bytes_each));
-  }
-  for (int64_t first = 0; first < batch.n_sequences; first += piece) {
-    const auto n = static_cast<int32_t>(std::min(piece, batch.n_sequences - first));
+  splits.count = splits_of(batch.max_kv_len);
+  const Piece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, batch.max_kv_len);
+  if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
+  for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
+    const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
     if (tensor_cores_fit(a)) {
       attention_decode_mma(a, n, splits, queue);
     } else {
@@ -50,6 +46,13 @@ void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer
 }
 
 }  // namespace
+
+Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len) {
+  const int splits = splits_of(kv_len);
+  if (splits == 1) return {n_sequences, 0};
+  return piece_of(n_sequences,
+                  static_cast<size_t>(n_heads * splits * (2 + head_dim)) * sizeof(float), 1);
+}
 
 void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
                             const Matrix& out) {

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/scratch.h"
 
 namespace faststream {
 
@@ -25,6 +26,10 @@ struct AttentionArguments {
   const int32_t* page_table = nullptr;
   int32_t max_pages = 0;
 };
+
+/// How many sequences with one query each attention takes at a time when the longest has `kv_len`
+/// tokens, and the memory for the partial results of their splits.
+Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and
 /// any even head_dim:

@@ -18,10 +18,6 @@ struct Splits {
   int count = 1;              // a bound of the splits of every sequence
   int head_tiles = 1;         // blocks that share a KV head's query heads
   float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
-
-  [[nodiscard]] size_t bytes_per_sequence(const AttentionArguments& a) const {
-    return static_cast<size_t>(a.n_heads) * count * (2 + a.kv.head_dim) * sizeof(float);
-  }
 };
 
 // Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.

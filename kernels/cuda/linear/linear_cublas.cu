@@ -80,11 +80,10 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   }
   // The bias is added before the result is rounded, as beside few rows.
   shape.out_stride = weight.rows;
-  const size_t row_bytes = static_cast<size_t>(weight.rows) * sizeof(float);
-  const int64_t piece = rows_of_piece(x.rows, row_bytes, kGrain);
-  for (int64_t first = 0; first < x.rows; first += piece) {
-    shape.n = std::min(piece, x.rows - first);
-    std::byte* memory = scratch.at_least(static_cast<size_t>(shape.n) * row_bytes);
+  const Piece piece = biased_piece(x.rows, weight.rows);
+  std::byte* memory = scratch.at_least(piece.bytes);
+  for (int64_t first = 0; first < x.rows; first += piece.rows) {
+    shape.n = std::min(piece.rows, x.rows - first);
     const Matrix some = x.row_range(first, shape.n);
     if (!matmul.run(shape, some.data, weight.data, memory, queue.stream)) return false;
     queue.launch("adding a bias", finish_kernel, elements_grid(shape.n, weight.rows),
@@ -93,24 +92,33 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   return true;
 }
 
+Piece biased_piece(int64_t rows, int64_t outputs) {
+  return piece_of(rows, static_cast<size_t>(outputs) * sizeof(float), kGrain);
+}
+
 bool int8_fits(const Matrix& x, const Weight& weight) {
   return x.dtype != DType::f32 && weight.dtype == DType::i8 && weight.rows % kGrain == 0 &&
          weight.cols % kGrain == 0;
+}
+
+Piece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
+  const auto row_bytes =
+      static_cast<size_t>(width) * sizeof(int32_t) + static_cast<size_t>(inputs) + sizeof(float);
+  return piece_of(rows, row_bytes, kGrain, kMaxSumRows);
 }
 
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, const Queue& queue) {
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
-  const auto row_bytes = static_cast<size_t>(width * 4 + weight.cols + 4);
-  const int64_t piece = std::min(kMaxSumRows, rows_of_piece(x.rows, row_bytes, kGrain));
-  for (int64_t first = 0; first < x.rows; first += piece) {
-    const int64_t rows = std::min(piece, x.rows - first);
+  const Piece piece = int8_piece(x.rows, weight.cols, width);
+  std::byte* memory = scratch.at_least(piece.bytes);
+  for (int64_t first = 0; first < x.rows; first += piece.rows) {
+    const int64_t rows = std::min(piece.rows, x.rows - first);
     // The rows of the padding are never read back.
     const int64_t padded = (rows + kGrain - 1) / kGrain * kGrain;
     const int64_t sums_bytes = padded * width * 4;
     const int64_t x_bytes = (padded * weight.cols + 255) / 256 * 256;
-    std::byte* memory = scratch.at_least(static_cast<size_t>(sums_bytes + x_bytes + padded * 4));
     auto* sums = reinterpret_cast<int32_t*>(memory);
     auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
     auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);

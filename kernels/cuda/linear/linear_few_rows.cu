@@ -250,18 +250,21 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
          is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16);
 }
 
+Piece few_rows_piece(int64_t rows, int64_t inputs) {
+  return piece_of(rows, static_cast<size_t>(inputs) * 2 + sizeof(float), kMaxFewRows);
+}
+
 void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
                       DeviceBuffer& scratch, const Queue& queue) {
   if (weight.dtype != DType::i8) {
     in_order_product(product_of(x, 0, x.rows, weight, epilogue, gated), weight.dtype, gated, queue);
     return;
   }
-  constexpr int64_t kMaxQuantizedRows = 1024;
-  for (int64_t begin = 0; begin < x.rows; begin += kMaxQuantizedRows) {
-    const Matrix some = x.row_range(begin, std::min(kMaxQuantizedRows, x.rows - begin));
+  const Piece piece = few_rows_piece(x.rows, x.cols);
+  std::byte* quantized = scratch.at_least(piece.bytes);
+  for (int64_t begin = 0; begin < x.rows; begin += piece.rows) {
+    const Matrix some = x.row_range(begin, std::min(piece.rows, x.rows - begin));
     const size_t x_bytes = (static_cast<size_t>(some.rows * some.cols) * 2 + 255) / 256 * 256;
-    std::byte* quantized =
-        scratch.at_least(x_bytes + static_cast<size_t>(some.rows) * sizeof(float));
     auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
     // Integers as bf16: their sums are integers too, exact in float up to 2^24.
     const Matrix integers(quantized, DType::bf16, some.rows, some.cols);

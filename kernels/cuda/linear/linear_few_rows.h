@@ -7,6 +7,7 @@
 #include "backend/tensor.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/scratch.h"
 #include "support/dtype.h"
 
 namespace faststream {
@@ -48,6 +49,10 @@ inline constexpr int64_t kMaxFewRows = 16;
 /// Whether few_rows_product can run: 16-bit x, weights of x's type (or i8 with bf16), and rows of
 /// both that start at multiples of 16 bytes.
 bool few_rows_fit(const Matrix& x, const Weight& weight);
+
+/// What few_rows_product() quantizes at a time beside i8 weights; beside others it takes no
+/// scratch.
+Piece few_rows_piece(int64_t rows, int64_t inputs);
 
 /// x [rows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the result is
 /// silu(gate) · up with half as many columns. Beside i8 weights, x is quantized as int8_product()

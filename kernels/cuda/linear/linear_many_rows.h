@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/matmul.h"
+#include "kernels/cuda/scratch.h"
 
 namespace faststream {
 
@@ -10,6 +11,9 @@ namespace faststream {
 /// are taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                    const Epilogue& epilogue, const Queue& queue);
+
+/// What float_product() does at a time when there is a bias to add; without, it takes no scratch.
+Piece biased_piece(int64_t rows, int64_t outputs);
 
 /// Whether int8_product can run: 16-bit x, and i8 weights whose sides are multiples of 16.
 bool int8_fits(const Matrix& x, const Weight& weight);
@@ -19,6 +23,13 @@ bool int8_fits(const Matrix& x, const Weight& weight);
 /// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                   const Epilogue& epilogue, bool gated, const Queue& queue);
+
+/// What int8_product() does at a time, for weights [width, inputs].
+Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
+
+/// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
+/// width].
+Piece gated_piece(int64_t rows, int64_t width, DType type);
 
 /// out [rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:], any types.
 void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue);
