@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <unordered_map>
 
 #include "support/error.h"
 #include "support/utf8.h"
+#include "text/charsmap.h"
 
 namespace faststream {
 namespace {
@@ -233,65 +236,14 @@ void refuse_denormalizer(std::string_view bytes, std::string_view where) {
   }
 }
 
-/// Walks a double-array trie (darts-clone) the way a search can, to prove that no search leaves it.
-class TrieWalk {
- public:
-  TrieWalk(std::string_view units, size_t n_values)
-      : units_(units.size() / sizeof(uint32_t)), n_values_(n_values), matches_(units_.size(), -1) {
-    std::memcpy(units_.data(), units.data(), units_.size() * sizeof(uint32_t));
-  }
-
-  /// Whether every search stays inside, gives values below n_values, at most kLongest on one path.
-  bool is_safe() { return !units_.empty() && matches_below(0, 0) >= 0; }
-
- private:
-  // The library's buffer for the matches of one search; what it counts beyond would be read anyway.
-  static constexpr int kLongest = 32;
-  static constexpr int kDeepest = 256;
-
-  static size_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
-
-  /// The most matches that a search can meet below `node`, or -1 where one is unsafe.
-  int matches_below(size_t node, int depth) {
-    if (depth > kDeepest) return -1;
-    if (matches_[node] >= 0) return matches_[node];
-    const size_t base = node ^ offset(units_[node]);
-    if ((base | 0xFF) >= units_.size()) return -1;  // any byte of a text may follow
-    int most = 0;
-    for (size_t label = 0; label < 256; ++label) {
-      const size_t child = base ^ label;
-      if ((units_[child] & 0x800000FFU) != label) continue;
-      int matches = 0;
-      if ((units_[child] & 0x100U) != 0) {
-        const size_t leaf = child ^ offset(units_[child]);
-        if (leaf >= units_.size() || (units_[leaf] & 0x7FFFFFFFU) >= n_values_) return -1;
-        matches = 1;
-      }
-      const int below = matches_below(child, depth + 1);
-      if (below < 0) return -1;
-      most = std::max(most, matches + below);
-    }
-    if (most > kLongest) return -1;
-    matches_[node] = most;
-    return most;
-  }
-
-  std::vector<uint32_t> units_;
-  size_t n_values_;
-  std::vector<int> matches_;  // of matches_below; -1 where not known yet
-};
-
-/// `charsmap`: 4 bytes of size, the trie, then zero-terminated strings that its values point into.
-void check_charsmap(std::string_view charsmap, std::string_view where) {
-  if (charsmap.empty()) return;
-  uint32_t trie_size = 0;
-  if (charsmap.size() > sizeof trie_size) {
-    std::memcpy(&trie_size, charsmap.data(), sizeof trie_size);
-    charsmap.remove_prefix(sizeof trie_size);
-  }
-  if (trie_size == 0 || trie_size >= charsmap.size() || charsmap.back() != '\0' ||
-      !TrieWalk(charsmap.substr(0, trie_size), charsmap.size() - trie_size).is_safe()) {
-    refuse(where, "the SentencePiece model's normalization rules are damaged");
+void check_repetitions(const SentencePieceModel& model, std::string_view where) {
+  std::unordered_map<std::string_view, size_t> known;
+  known.reserve(model.pieces.size());
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto [other, is_new] = known.emplace(model.pieces[id].text, id);
+    if (is_new) continue;
+    refuse(where, "piece " + std::to_string(id) + " of the SentencePiece model repeats piece " +
+                      std::to_string(other->second) + "; the file is damaged");
   }
 }
 
@@ -368,9 +320,19 @@ SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
   if (model.pieces.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     refuse(where, "the SentencePiece model has more than 2147483647 pieces");
   }
-  check_charsmap(model.charsmap, where);
+  if (!Charsmap::parse(model.charsmap)) {
+    refuse(where, "the SentencePiece model's normalization rules are damaged");
+  }
+  check_repetitions(model, where);
   check_user_defined(model, where);
   return model;
+}
+
+unsigned char byte_of_piece(const SentencePieceModel::Piece& piece) {
+  unsigned char byte = 0;
+  const size_t digits = std::min(piece.text.size(), std::string_view("<0x").size());
+  std::from_chars(piece.text.data() + digits, piece.text.data() + piece.text.size(), byte, 16);
+  return byte;
 }
 
 std::string serialize_sentencepiece_model(const SentencePieceModel& model) {

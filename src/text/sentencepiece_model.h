@@ -13,6 +13,8 @@
 
 namespace faststream {
 
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  ///< "▁" (U+2581), a piece's space
+
 /// Names and default values as in sentencepiece_model.proto (SentencePiece 0.1.97); numbers of
 /// enums are those of the format.
 struct SentencePieceModel {
@@ -49,10 +51,14 @@ struct SentencePieceModel {
   bool escape_whitespaces = true;
 };
 
-/// Reads a serialized ModelProto. Throws Error, starting with `where`, when it is none, is damaged,
-/// or needs what this program lacks (a denormalizer, word and character models).
+/// Reads a serialized ModelProto. Throws Error, starting with `where`, when it is none, is damaged
+/// (two pieces with the same text, normalization rules that leave their table), or needs what this
+/// program lacks (a denormalizer, word and character models).
 SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
                                              std::string_view where);
+
+/// The byte that a piece of that type stands for: 10 for "<0x0A>".
+unsigned char byte_of_piece(const SentencePieceModel::Piece& piece);
 
 /// Writes a ModelProto that SentencePiece loads.
 std::string serialize_sentencepiece_model(const SentencePieceModel& model);

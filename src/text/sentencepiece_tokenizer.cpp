@@ -1,18 +1,16 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
-#include <limits>
-#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "support/error.h"
+#include "text/sentencepiece_encoder.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
 namespace {
-
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 
 std::string with_spaces(std::string_view piece) {
   std::string text;
@@ -27,12 +25,12 @@ std::string with_spaces(std::string_view piece) {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const SentencePieceModel& model, TokenizerConfig config,
-                         std::string_view where)
-      : config_(std::move(config)), where_(where) {
-    load(model, processor_);
+  SentencePieceTokenizer(SentencePieceModel model, TokenizerConfig config, std::string_view where)
+      : model_(std::move(model)), config_(std::move(config)), where_(where) {
+    load();
     check_ids();
-    fill_tokens(model);
+    encoder_.emplace(model_);
+    fill_tokens();
   }
 
   [[nodiscard]] const TokenizerConfig& config() const override { return config_; }
@@ -41,14 +39,20 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::vector<int32_t> ids;
     if (special && config_.add_bos && config_.bos) ids.push_back(*config_.bos);
-    const std::vector<int32_t> pieces = split(processor_, text);
+    const std::vector<int32_t> pieces = encoder_->encode(
+        text,
+        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
     ids.insert(ids.end(), pieces.begin(), pieces.end());
     if (special && config_.add_eos && !config_.eos.empty()) ids.push_back(config_.eos.front());
     return ids;
   }
 
   [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view text) const override {
-    return split(continuation_processor(), text);
+    return encoder_->encode(text, {.add_dummy = false, .remove_extra = false});
+  }
+
+  [[nodiscard]] int64_t min_tokens(std::string_view text) const override {
+    return encoder_->min_tokens(text);
   }
 
   [[nodiscard]] std::optional<int32_t> find_token(std::string_view piece) const override {
@@ -68,7 +72,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     Start start{.bytes = token.bytes.substr(drop ? 1 : 0)};
     // Where extra spaces are removed, any number of them goes; else the prefix's own is the only
     // one.
-    start.still_at_start = start.bytes.empty() && (!drop || removes_extra_spaces_);
+    start.still_at_start = start.bytes.empty() && (!drop || model_.remove_extra_whitespaces);
     return start;
   }
 
@@ -94,36 +98,11 @@ class SentencePieceTokenizer final : public Tokenizer {
     throw Error(where_ + ": SentencePiece " + what + " (" + status.ToString() + ").");
   }
 
-  [[nodiscard]] std::vector<int32_t> split(const sentencepiece::SentencePieceProcessor& processor,
-                                           std::string_view text) const {
-    // The library counts bytes of normalized text, up to three for one of ours, in an int.
-    if (text.size() > std::numeric_limits<int32_t>::max() / 4) {
-      throw Error(where_ + ": a text of more than 512 MB cannot be split into tokens; shorten it.");
-    }
-    std::vector<int> pieces;
-    check(processor.Encode(text, &pieces), "cannot split the text into tokens");
-    return {pieces.begin(), pieces.end()};
-  }
-
-  /// Splits text without a space of its own making and without dropping any that is there. Made
-  /// when it is first needed: a vocabulary takes some megabytes.
-  [[nodiscard]] const sentencepiece::SentencePieceProcessor& continuation_processor() const {
-    if (keeps_spaces_) return processor_;
-    std::call_once(continuation_made_, [this] {
-      const std::string bytes = processor_.serialized_model_proto();
-      SentencePieceModel model = parse_sentencepiece_model(std::as_bytes(std::span(bytes)), where_);
-      model.add_dummy_prefix = false;
-      model.remove_extra_whitespaces = false;
-      load(model, continuation_processor_);
-    });
-    return continuation_processor_;
-  }
-
-  void load(const SentencePieceModel& model,
-            sentencepiece::SentencePieceProcessor& processor) const {
+  // The library judges the model, and decodes; its encoder would take too much memory.
+  void load() {
     constexpr const char* kRefused = "cannot load the tokenizer; use the model's original one";
     try {
-      check(processor.LoadFromSerializedProto(serialize_sentencepiece_model(model)), kRefused);
+      check(processor_.LoadFromSerializedProto(serialize_sentencepiece_model(model_)), kRefused);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // its trie builder throws
@@ -142,37 +121,31 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const int32_t id : config_.eos) check_id(id, "EOS");
   }
 
-  void fill_tokens(const SentencePieceModel& model) {
-    const bool drops_prefix = model.add_dummy_prefix || model.remove_extra_whitespaces;
-    keeps_spaces_ = !drops_prefix;
-    removes_extra_spaces_ = model.remove_extra_whitespaces;
-    tokens_.resize(model.pieces.size());
+  void fill_tokens() {
+    using PieceType = SentencePieceModel::PieceType;
+    const bool drops_prefix = model_.add_dummy_prefix || model_.remove_extra_whitespaces;
+    tokens_.resize(model_.pieces.size());
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      const std::string& text = model.pieces[i].text;
-      // A control and a normal piece may share a text; decoding goes by text and prefers the
-      // former.
-      const int id = processor_.PieceToId(text);
+      const SentencePieceModel::Piece& piece = model_.pieces[i];
       Token& token = tokens_[i];
-      if (processor_.IsControl(id)) continue;
-      if (processor_.IsUnknown(id)) {
-        token.bytes = model.unknown_surface;
-      } else if (processor_.IsByte(id)) {
-        token.bytes = static_cast<char>(std::stoi(text.substr(3, 2), nullptr, 16));  // "<0x0A>"
+      if (piece.type == PieceType::control) continue;
+      if (piece.type == PieceType::unknown) {
+        token.bytes = model_.unknown_surface;
+      } else if (piece.type == PieceType::byte) {
+        token.bytes = static_cast<char>(byte_of_piece(piece));
       } else {
-        token.bytes = with_spaces(text);
-        token.begins_with_prefix = drops_prefix && text.starts_with(kSpaceSymbol);
+        token.bytes = with_spaces(piece.text);
+        token.begins_with_prefix = drops_prefix && piece.text.starts_with(kSpaceSymbol);
       }
     }
   }
 
+  SentencePieceModel model_;
   sentencepiece::SentencePieceProcessor processor_;
-  mutable std::once_flag continuation_made_;
-  mutable sentencepiece::SentencePieceProcessor continuation_processor_;
+  std::optional<SentencePieceEncoder> encoder_;  // of model_, once that is known to be sound
   TokenizerConfig config_;
   std::string where_;
   std::vector<Token> tokens_;
-  bool removes_extra_spaces_ = false;
-  bool keeps_spaces_ = false;  // a text's spaces are its own, no more and no less
 };
 
 }  // namespace
