@@ -33,20 +33,16 @@ std::string turn_body(const ChatTurn& turn, std::string carried, std::string_vie
   return std::string(strip_left(strip_right(carried)));
 }
 
-/// Writes the parts of a conversation as token ids. Text between tokens is split as a whole.
-class Encoder {
+/// Makes stretches of the parts of a conversation, as ChatTemplate::write() hands them over.
+class Writer {
  public:
-  Encoder(const Tokenizer& tokenizer, const ChatFormat& format)
-      : tokenizer_(tokenizer), format_(format), continues_(!format.dummy_prefix) {
-    const TokenizerConfig& config = tokenizer.config();
-    reserved_ = config.eos;
-    if (config.bos) reserved_.push_back(*config.bos);
-    for (const auto* tokens : {&format.control_tokens, &format.stop_tokens}) {
-      for (const std::string& token : *tokens) {
-        if (const auto id = tokenizer.find_token(token)) reserved_.push_back(*id);
-      }
-    }
-  }
+  Writer(const Tokenizer& tokenizer, const ChatFormat& format,
+         const ChatTemplate::OnTokens& on_tokens, const ChatTemplate::OnText& on_text)
+      : tokenizer_(tokenizer),
+        format_(format),
+        on_tokens_(on_tokens),
+        on_text_(on_text),
+        continues_(!format.dummy_prefix) {}
 
   void add(const ChatPiece& piece) {
     const TokenizerConfig& config = tokenizer_.config();
@@ -66,15 +62,16 @@ class Encoder {
   }
 
   void add_tokens(std::span<const int32_t> tokens) {
-    split_pending();
-    ids_.insert(ids_.end(), tokens.begin(), tokens.end());
+    finish();
+    on_tokens_(tokens);
     continues_ = true;
     strips_ = false;
   }
 
-  std::vector<int32_t> finish() {
-    split_pending();
-    return std::move(ids_);
+  /// Hands over the text since the last token.
+  void finish() {
+    if (!pending_.empty()) on_text_(pending_, continues_);
+    pending_.clear();
   }
 
  private:
@@ -85,33 +82,52 @@ class Encoder {
   }
 
   void add_control(int32_t id) {
-    split_pending();
-    ids_.push_back(id);
+    finish();
+    on_tokens_({&id, 1});
     continues_ = !format_.dummy_prefix;
     strips_ = format_.strip_after_control;
   }
 
-  void split_pending() {
-    if (!pending_.empty()) split(pending_, continues_);
-    pending_.clear();
+  const Tokenizer& tokenizer_;
+  const ChatFormat& format_;
+  const ChatTemplate::OnTokens& on_tokens_;
+  const ChatTemplate::OnText& on_text_;
+  std::string pending_;  // text since the last token
+  bool continues_;       // pending_ goes on with what is before it; else it begins as a text does
+  bool strips_ = false;  // whitespace is dropped until other text comes
+};
+
+/// Splits plain text, which never becomes a control token of the format.
+class PlainTextEncoder {
+ public:
+  PlainTextEncoder(const Tokenizer& tokenizer, const ChatFormat& format) : tokenizer_(tokenizer) {
+    const TokenizerConfig& config = tokenizer.config();
+    reserved_ = config.eos;
+    if (config.bos) reserved_.push_back(*config.bos);
+    for (const auto* tokens : {&format.control_tokens, &format.stop_tokens}) {
+      for (const std::string& token : *tokens) {
+        if (const auto id = tokenizer.find_token(token)) reserved_.push_back(*id);
+      }
+    }
   }
 
-  /// Splits plain text, which never becomes a reserved token: where the tokenizer would make one,
-  /// the text is cut in halves until every such spelling is in parts.
-  void split(std::string_view text, bool continues) {
+  /// Appends the ids. Where the tokenizer would make a reserved token, the text is cut in halves
+  /// until every such spelling is in parts.
+  void encode(std::string_view text, bool continues, std::vector<int32_t>& out) const {
     const std::vector<int32_t> ids =
         continues ? tokenizer_.encode_continuation(text) : tokenizer_.encode(text, false);
     const size_t half = middle(text);
     if (half == 0 || std::none_of(ids.begin(), ids.end(), [this](int32_t id) {
           return std::find(reserved_.begin(), reserved_.end(), id) != reserved_.end();
         })) {
-      ids_.insert(ids_.end(), ids.begin(), ids.end());
+      out.insert(out.end(), ids.begin(), ids.end());
       return;
     }
-    split(text.substr(0, half), continues);
-    split(text.substr(half), true);
+    encode(text.substr(0, half), continues, out);
+    encode(text.substr(half), true, out);
   }
 
+ private:
   /// Where a character begins nearest after the middle of `text`, else before it; 0 where there is
   /// but one.
   static size_t middle(std::string_view text) {
@@ -128,12 +144,7 @@ class Encoder {
   }
 
   const Tokenizer& tokenizer_;
-  const ChatFormat& format_;
   std::vector<int32_t> reserved_;
-  std::vector<int32_t> ids_;
-  std::string pending_;  // text since the last token
-  bool continues_;       // pending_ goes on with what is before it; else it begins as a text does
-  bool strips_ = false;  // whitespace is dropped until other text comes
 };
 
 }  // namespace
@@ -278,18 +289,39 @@ std::vector<ChatTemplate::Part> ChatTemplate::lay_out(std::span<const Message> m
   return parts;
 }
 
-std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer,
-                                          std::span<const Message> messages) const {
-  Encoder encoder(tokenizer, format_);
-  if (!writes_bos_ && tokenizer.config().add_bos) encoder.add({.kind = Kind::bos, .text = {}});
+void ChatTemplate::write(const Tokenizer& tokenizer, std::span<const Message> messages,
+                         const OnTokens& on_tokens, const OnText& on_text) const {
+  Writer writer(tokenizer, format_, on_tokens, on_text);
+  if (!writes_bos_ && tokenizer.config().add_bos) writer.add({.kind = Kind::bos, .text = {}});
   for (const Part& part : lay_out(messages, true)) {
     if (part.tokens.empty()) {
-      encoder.add(part.piece);
+      writer.add(part.piece);
     } else {
-      encoder.add_tokens(part.tokens);
+      writer.add_tokens(part.tokens);
     }
   }
-  return encoder.finish();
+  writer.finish();
+}
+
+std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer,
+                                          std::span<const Message> messages) const {
+  const PlainTextEncoder encoder(tokenizer, format_);
+  std::vector<int32_t> ids;
+  write(
+      tokenizer, messages,
+      [&](std::span<const int32_t> tokens) { ids.insert(ids.end(), tokens.begin(), tokens.end()); },
+      [&](std::string_view text, bool continues) { encoder.encode(text, continues, ids); });
+  return ids;
+}
+
+int64_t ChatTemplate::min_tokens(const Tokenizer& tokenizer,
+                                 std::span<const Message> messages) const {
+  int64_t n = 0;
+  write(
+      tokenizer, messages,
+      [&](std::span<const int32_t> tokens) { n += static_cast<int64_t>(tokens.size()); },
+      [&](std::string_view text, bool) { n += tokenizer.min_tokens(text); });
+  return n;
 }
 
 std::string ChatTemplate::render(std::span<const Message> messages, std::string_view bos,

@@ -29,7 +29,9 @@ PrefixSearch search_for(const SentencePieceModel& model, std::initializer_list<P
 PieceTable::PieceTable(const SentencePieceModel& model)
     : model_(model),
       user_defined_(search_for(model, {PieceType::user_defined})),
-      scored_(search_for(model, {PieceType::normal, PieceType::user_defined})) {
+      scored_(model.algorithm == SentencePieceModel::Algorithm::unigram
+                  ? search_for(model, {PieceType::normal, PieceType::user_defined})
+                  : PrefixSearch({})) {
   ids_.reserve(model.pieces.size());
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const auto& [text, score, type] = model.pieces[i];

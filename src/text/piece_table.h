@@ -33,7 +33,7 @@ class PieceTable {
   }
   /// Those that BPE and the normalizer take before anything else.
   [[nodiscard]] const PrefixSearch& user_defined() const { return user_defined_; }
-  /// Those that the unigram algorithm chooses from: normal and user-defined.
+  /// Those that the unigram algorithm chooses from, normal and user-defined; none for BPE.
   [[nodiscard]] const PrefixSearch& scored() const { return scored_; }
 
   /// Of the normal pieces' scores.
