@@ -13,6 +13,7 @@
 #include "support/io.h"
 #include "support/mapped_file.h"
 #include "support/progress.h"
+#include "support/shape_text.h"
 
 namespace faststream {
 
@@ -93,15 +94,6 @@ const SourceTensor& Checkpoint::require(std::string_view name,
 void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const {
   const uint64_t offset = tensor.offset + static_cast<uint64_t>(first) * dtype_size(tensor.dtype);
   files_.at(tensor.file).read(offset, out);
-}
-
-std::string shape_text(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (const int64_t extent : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(extent);
-  }
-  return text + "]";
 }
 
 }  // namespace faststream

@@ -79,7 +79,4 @@ class Checkpoint {
   std::map<std::string, SourceTensor, std::less<>> tensors_;
 };
 
-/// "[4096, 11008]".
-std::string shape_text(std::span<const int64_t> shape);
-
 }  // namespace faststream

@@ -11,6 +11,7 @@
 #include "convert/safetensors.h"
 #include "support/error.h"
 #include "support/json.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -21,140 +22,73 @@ using nlohmann::json;
 constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kMaxJsonBytes = uint64_t{16} << 20;
 
-// Members of a JSON object. Absent and null are the same, as in Transformers.
-class Members {
- public:
-  Members(const json& object, std::string_view where) : object_(object), where_(where) {}
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(std::string(where_) + ": " + what);
-  }
-
-  [[nodiscard]] const json* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  [[nodiscard]] std::optional<int64_t> integer(const char* key) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    const bool fits =
-        value->is_number_integer() &&
-        !(value->is_number_unsigned() &&
-          value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-    if (!fits) fail(std::string("\"") + key + "\" is not a whole number");
-    return value->get<int64_t>();
-  }
-  [[nodiscard]] int64_t required_integer(const char* key) const {
-    const auto value = integer(key);
-    if (!value) fail(std::string("\"") + key + "\" is missing");
-    return *value;
-  }
-  [[nodiscard]] std::optional<double> number(const char* key) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number()) fail(std::string("\"") + key + "\" is not a number");
-    return value->get<double>();
-  }
-  [[nodiscard]] double required_number(const char* key) const {
-    const auto value = number(key);
-    if (!value) fail(std::string("\"") + key + "\" is missing");
-    return *value;
-  }
-  [[nodiscard]] bool boolean(const char* key, bool otherwise) const {
-    const json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_boolean()) fail(std::string("\"") + key + "\" is not true or false");
-    return value->get<bool>();
-  }
-  [[nodiscard]] std::string string(const char* key, const std::string& otherwise) const {
-    const json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string()) fail(std::string("\"") + key + "\" is not a string");
-    return value->get<std::string>();
-  }
-  // Token ids: a number, a list of numbers, or nothing.
-  [[nodiscard]] std::vector<int32_t> ids(const char* key) const {
-    const json* value = find(key);
-    std::vector<int32_t> ids;
-    if (value == nullptr) return ids;
-    for (const json& id : value->is_array() ? *value : json::array({*value})) {
-      const bool fits = id.is_number_integer() && id >= 0 && id <= kMaxId;
-      if (!fits) {
-        fail(std::string("\"") + key + "\" is neither a token id nor a list of them");
-      }
-      ids.push_back(id.get<int32_t>());
-    }
-    return ids;
-  }
-
- private:
-  const json& object_;
-  std::string_view where_;
-};
+// Token ids: a number, a list of numbers, or nothing.
+std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
+  const auto ids = members.find(key);
+  if (!ids) return {};
+  if (ids->value().is_array()) return ids->integers<int32_t>(0, kMaxId);
+  return {ids->as<int32_t>(0, kMaxId)};
+}
 
 // Refuses what would give wrong text if it were ignored.
-void refuse_unsupported(const Members& config) {
-  const std::string model_type = config.string("model_type", "");
+void refuse_unsupported(const JsonView& config) {
+  const auto model_type = config.get<std::string>("model_type", "");
   if (model_type != "llama") {
-    config.fail("the model type \"" + model_type +
-                "\" is not supported; this version converts models of the type \"llama\"");
+    config.fail("the model type " + in_quotes(model_type) +
+                " is not supported; this version converts models of the type \"llama\"");
   }
-  const std::string activation = config.string("hidden_act", "silu");
+  const auto activation = config.get<std::string>("hidden_act", "silu");
   if (activation != "silu") {
-    config.fail("the activation \"" + activation + "\" is not supported; Llama models use silu");
+    config.fail("the activation " + in_quotes(activation) +
+                " is not supported; Llama models use silu");
   }
-  if (config.boolean("mlp_bias", false)) {
+  if (config.get("mlp_bias", false)) {
     config.fail("\"mlp_bias\": biases in the feed-forward layers are not supported");
   }
-  if (config.find("quantization_config") != nullptr) {
+  if (config.find("quantization_config")) {
     config.fail(
         "the checkpoint is already quantized (\"quantization_config\"); convert the original one");
   }
-  if (config.number("partial_rotary_factor").value_or(1.0) != 1.0) {
+  if (config.get("partial_rotary_factor", 1.0) != 1.0) {
     config.fail("\"partial_rotary_factor\": partial rotary embeddings are not supported");
   }
 }
 
 // Transformers 5 keeps everything in rope_parameters; 4 has rope_theta and, for scaled models,
 // rope_scaling, whose "type" became "rope_type" later.
-RopeConfig rope_from_hf(const Members& config, std::string_view where) {
+RopeConfig rope_from_hf(const JsonView& config) {
   RopeConfig rope;
-  rope.theta = config.number("rope_theta").value_or(10000.0);
-  const bool is_new = config.find("rope_parameters") != nullptr;
-  const char* key = is_new ? "rope_parameters" : "rope_scaling";
-  const json* object = config.find(key);
-  if (object == nullptr) return rope;
-  if (!object->is_object()) config.fail(std::string("\"") + key + "\" is not a JSON object");
-
-  const std::string place = std::string(where) + ": \"" + key + "\"";
-  const Members scaling(*object, place);
-  rope.theta = scaling.number("rope_theta").value_or(rope.theta);
-  if (scaling.number("partial_rotary_factor").value_or(1.0) != 1.0) {
-    scaling.fail("partial rotary embeddings are not supported");
+  rope.theta = config.get("rope_theta", 10000.0);
+  const auto parameters = config.find("rope_parameters");
+  const auto scaling = parameters ? parameters : config.find("rope_scaling");
+  if (!scaling) return rope;
+  rope.theta = scaling->get("rope_theta", rope.theta);
+  if (scaling->get("partial_rotary_factor", 1.0) != 1.0) {
+    scaling->fail("asks for partial rotary embeddings, which are not supported");
   }
-  const bool has_type =
-      scaling.find("rope_type") != nullptr || scaling.find("type") != nullptr || is_new;
-  if (!has_type) scaling.fail("\"rope_type\" is missing");
-  const std::string type = scaling.string("rope_type", scaling.string("type", "default"));
+  if (!parameters && !scaling->find("rope_type") && !scaling->find("type")) {
+    scaling->fail("has no \"rope_type\"");
+  }
+  const auto type =
+      scaling->get<std::string>("rope_type", scaling->get<std::string>("type", "default"));
   if (type == "linear") {
     rope.scaling = "linear";
-    rope.factor = scaling.required_number("factor");
+    rope.factor = scaling->get<double>("factor");
   } else if (type == "llama3") {
     rope.scaling = "llama3";
-    rope.factor = scaling.required_number("factor");
-    rope.low_freq_factor = scaling.required_number("low_freq_factor");
-    rope.high_freq_factor = scaling.required_number("high_freq_factor");
-    rope.original_max_context = scaling.required_integer("original_max_position_embeddings");
+    rope.factor = scaling->get<double>("factor");
+    rope.low_freq_factor = scaling->get<double>("low_freq_factor");
+    rope.high_freq_factor = scaling->get<double>("high_freq_factor");
+    rope.original_max_context = scaling->get<int64_t>("original_max_position_embeddings");
   } else if (type != "default") {
-    scaling.fail("the rotary scaling \"" + type +
-                 "\" is not supported; this version knows default, linear and llama3");
+    scaling->fail("has the type " + in_quotes(type) +
+                  ", which is not supported; this version knows default, linear and llama3");
   }
   return rope;
 }
 
-int64_t head_dim_from_hf(const Members& config, const ModelConfig& shape) {
-  if (const auto given = config.integer("head_dim")) return *given;
+int64_t head_dim_from_hf(const JsonView& config, const ModelConfig& shape) {
+  if (const auto given = config.find("head_dim")) return given->as<int64_t>();
   if (shape.n_heads < 1 || shape.hidden % shape.n_heads != 0) {
     config.fail(
         "\"hidden_size\" is not a multiple of \"num_attention_heads\" and there is no "
@@ -215,43 +149,42 @@ void refuse_unknown_tensors(const SourceModel& model) {
 }  // namespace
 
 ModelConfig llama_config_from_hf(const json& config, std::string_view where) {
-  const Members members(config, where);
+  const JsonView members(config, where);
   refuse_unsupported(members);
   ModelConfig model;
   model.architecture = "llama";
-  model.n_layers = members.required_integer("num_hidden_layers");
-  model.hidden = members.required_integer("hidden_size");
-  model.n_heads = members.required_integer("num_attention_heads");
-  model.n_kv_heads = members.integer("num_key_value_heads").value_or(model.n_heads);
+  model.n_layers = members.get<int64_t>("num_hidden_layers");
+  model.hidden = members.get<int64_t>("hidden_size");
+  model.n_heads = members.get<int64_t>("num_attention_heads");
+  model.n_kv_heads = members.get("num_key_value_heads", model.n_heads);
   model.head_dim = head_dim_from_hf(members, model);
-  model.ffn_hidden = members.required_integer("intermediate_size");
-  model.vocab = members.required_integer("vocab_size");
-  model.max_context = members.integer("max_position_embeddings").value_or(2048);
-  model.norm_eps = static_cast<float>(members.number("rms_norm_eps").value_or(1e-6));
-  model.rope = rope_from_hf(members, where);
-  model.tied_output = members.boolean("tie_word_embeddings", false);
-  model.attention_bias = members.boolean("attention_bias", false);
+  model.ffn_hidden = members.get<int64_t>("intermediate_size");
+  model.vocab = members.get<int64_t>("vocab_size");
+  model.max_context = members.get("max_position_embeddings", int64_t{2048});
+  model.norm_eps = static_cast<float>(members.get("rms_norm_eps", 1e-6));
+  model.rope = rope_from_hf(members);
+  model.tied_output = members.get("tie_word_embeddings", false);
+  model.attention_bias = members.get("attention_bias", false);
   validate(model, where);
   return model;
 }
 
 TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generation_config,
                                          const json& tokenizer_config, std::string_view where) {
+  const std::string folder(where);
+  const JsonView model(config, where);
+  const JsonView generation(generation_config, folder + ": generation_config.json");
+  const JsonView tokenizer(tokenizer_config, folder + ": tokenizer_config.json");
   // LlamaConfig's ids where config.json says nothing at all; an explicit null means none.
-  const Members model(config, where);
-  const std::string generation_where = std::string(where) + ": generation_config.json";
-  const Members generation(generation_config, generation_where);
-  const std::string tokenizer_where = std::string(where) + ": tokenizer_config.json";
-  const Members tokenizer(tokenizer_config, tokenizer_where);
   TokenizerConfig ids;
-  const std::vector<int32_t> bos = model.ids("bos_token_id");
+  const std::vector<int32_t> bos = token_ids(model, "bos_token_id");
   if (!bos.empty()) ids.bos = bos.front();
-  if (!config.contains("bos_token_id")) ids.bos = 1;
-  ids.eos = generation.ids("eos_token_id");
-  if (ids.eos.empty()) ids.eos = model.ids("eos_token_id");
-  if (ids.eos.empty() && !config.contains("eos_token_id")) ids.eos = {2};
-  ids.add_bos = tokenizer.boolean("add_bos_token", true);
-  ids.add_eos = tokenizer.boolean("add_eos_token", false);
+  if (!model.has("bos_token_id")) ids.bos = 1;
+  ids.eos = token_ids(generation, "eos_token_id");
+  if (ids.eos.empty()) ids.eos = token_ids(model, "eos_token_id");
+  if (ids.eos.empty() && !model.has("eos_token_id")) ids.eos = {2};
+  ids.add_bos = tokenizer.get("add_bos_token", true);
+  ids.add_eos = tokenizer.get("add_eos_token", false);
   return ids;
 }
 

@@ -11,6 +11,7 @@
 
 #include "support/error.h"
 #include "support/json.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -20,80 +21,38 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the reference reader's limit
 
-class TensorReader {
- public:
-  TensorReader(const std::string& name, const json& value, std::string_view where)
-      : name_(name), value_(value), where_(where) {
-    if (!value.is_object()) fail("is not described by a JSON object");
-  }
+constexpr auto kMaxExtent = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
-  SourceTensor read(uint64_t data_start, uint64_t file_size, uint64_t& end) const {
-    SourceTensor tensor{.name = name_, .dtype = dtype(), .shape = shape(), .file = 0, .offset = 0};
-    uint64_t bytes = dtype_size(tensor.dtype);
-    for (const int64_t extent : tensor.shape) {
-      const auto factor = static_cast<uint64_t>(extent);
-      if (factor != 0 && bytes > file_size / factor) fail("is larger than the file");
-      bytes *= factor;
-    }
-    const auto [first, last] = offsets();
-    if (first > last || last > file_size - data_start) {
-      fail("reaches past the end of the file, which may be truncated; download it again");
-    }
-    if (last - first != bytes) fail("has a size that differs from its shape's");
-    tensor.offset = data_start + first;
-    end = data_start + last;
-    return tensor;
-  }
+DType read_dtype(const JsonView& type) {
+  const auto name = type.as<std::string>();
+  if (name == "F32") return DType::f32;
+  if (name == "F16") return DType::f16;
+  if (name == "BF16") return DType::bf16;
+  type.fail("is " + in_quotes(name) + "; F32, F16 and BF16 can be converted");
+}
 
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(std::string(where_) + ": tensor \"" + name_ + "\" " + what);
+// The tensor, and where its bytes end. `view` is its entry in the header.
+SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t data_start,
+                         uint64_t file_size, uint64_t& end) {
+  SourceTensor tensor{
+      .name = name, .dtype = read_dtype(view.member("dtype")), .shape = {}, .file = 0, .offset = 0};
+  uint64_t bytes = dtype_size(tensor.dtype);
+  for (const uint64_t extent : view.member("shape").integers<uint64_t>(0, kMaxExtent)) {
+    if (extent != 0 && bytes > file_size / extent) view.fail("is larger than the file");
+    bytes *= extent;
+    tensor.shape.push_back(static_cast<int64_t>(extent));
   }
-
-  const json& member(const char* key) const {
-    const auto found = value_.find(key);
-    if (found == value_.end()) fail(std::string("has no \"") + key + "\" in the header");
-    return *found;
+  const JsonView place = view.member("data_offsets");
+  const std::vector<uint64_t> offsets = place.integers<uint64_t>(0, kMaxExtent);
+  if (offsets.size() != 2) place.fail("is not a pair");
+  if (offsets[0] > offsets[1] || offsets[1] > file_size - data_start) {
+    view.fail("reaches past the end of the file, which may be truncated; download it again");
   }
-
-  DType dtype() const {
-    const json& value = member("dtype");
-    const std::string name = value.is_string() ? value.get<std::string>() : value.dump();
-    if (name == "F32") return DType::f32;
-    if (name == "F16") return DType::f16;
-    if (name == "BF16") return DType::bf16;
-    fail("has the type " + name + "; F32, F16 and BF16 can be converted");
-  }
-
-  std::vector<uint64_t> counts(const char* key) const {
-    const json& list = member(key);
-    if (!list.is_array()) fail(std::string("has a \"") + key + "\" that is not a list");
-    std::vector<uint64_t> values;
-    for (const json& value : list) {
-      if (!value.is_number_unsigned() ||
-          value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        fail(std::string("has a \"") + key + "\" that does not hold sizes");
-      }
-      values.push_back(value.get<uint64_t>());
-    }
-    return values;
-  }
-
-  std::vector<int64_t> shape() const {
-    const std::vector<uint64_t> values = counts("shape");
-    return {values.begin(), values.end()};
-  }
-
-  std::pair<uint64_t, uint64_t> offsets() const {
-    const std::vector<uint64_t> values = counts("data_offsets");
-    if (values.size() != 2) fail("has \"data_offsets\" that are not a pair");
-    return {values[0], values[1]};
-  }
-
-  const std::string& name_;
-  const json& value_;
-  std::string_view where_;
-};
+  if (offsets[1] - offsets[0] != bytes) view.fail("has a size that differs from its shape's");
+  tensor.offset = data_start + offsets[0];
+  end = data_start + offsets[1];
+  return tensor;
+}
 
 void add_file(Checkpoint& checkpoint, const fs::path& path) {
   InputFile file(path);
@@ -121,16 +80,16 @@ void add_file(Checkpoint& checkpoint, const fs::path& path) {
 std::set<std::string> shards_of(const fs::path& index) {
   const std::string where = index.string();
   const json value = parse_json_object(read_small_file(index, kMaxHeaderBytes), where);
-  const auto map = value.find("weight_map");
-  if (map == value.end() || !map->is_object() || map->empty()) {
-    throw Error(where + ": has no \"weight_map\" that names the files of the tensors");
+  const JsonView map = JsonView(value, where).member("weight_map");
+  if (!map.value().is_object() || map.value().empty()) {
+    map.fail("does not name the files of the tensors");
   }
   std::set<std::string> names;
-  for (const auto& [tensor, file] : map->items()) {
+  for (const auto& [tensor, file] : map.value().items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     // An index must not lead out of its folder.
     if (name.empty() || name == ".." || fs::path(name).filename() != name) {
-      throw Error(where + ": tensor \"" + tensor + "\" is not in a file of this folder");
+      throw Error(where + ": tensor " + in_quotes(tensor) + " is not in a file of this folder");
     }
     names.insert(name);
   }
@@ -148,7 +107,8 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
     uint64_t end = 0;
-    tensors.push_back(TensorReader(name, value, where).read(data_start, file_size, end));
+    const JsonView view(value, std::string(where) + ": tensor " + in_quotes(name));
+    tensors.push_back(read_tensor(name, view, data_start, file_size, end));
     if (end > tensors.back().offset) {
       extents.push_back({tensors.back().offset, end, tensors.size() - 1});
     }
@@ -156,9 +116,9 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64
   std::ranges::sort(extents);
   for (size_t i = 1; i < extents.size(); ++i) {
     if (extents[i][0] < extents[i - 1][1]) {
-      throw Error(std::string(where) + ": tensor \"" + tensors[extents[i][2]].name +
-                  "\" overlaps tensor \"" + tensors[extents[i - 1][2]].name +
-                  "\"; download the file again");
+      throw Error(std::string(where) + ": tensor " + in_quotes(tensors[extents[i][2]].name) +
+                  " overlaps tensor " + in_quotes(tensors[extents[i - 1][2]].name) +
+                  "; download the file again");
     }
   }
   return tensors;

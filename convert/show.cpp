@@ -7,11 +7,10 @@
 #include <sstream>
 #include <string>
 
-#include "convert/checkpoint.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
-#include "support/error.h"
 #include "support/progress.h"
+#include "support/shape_text.h"
 
 namespace faststream {
 namespace {
@@ -82,11 +81,7 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
 
 void verify_model_file(const std::filesystem::path& path, std::ostream& out) {
   const ModelFile file = ModelFile::open(path);
-  const auto model = file.header().find("model");
-  if (model == file.header().end()) {
-    throw Error(file.name() + ": the header has no \"model\"; convert the checkpoint again");
-  }
-  for (const TensorPlan& plan : tensor_plan(config_from_json(*model, file.name()))) {
+  for (const TensorPlan& plan : tensor_plan(config_from_json(file.section("model"), file.name()))) {
     static_cast<void>(file.require(plan.name, plan.dtype, plan.shape));
   }
   file.verify();

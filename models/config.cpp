@@ -1,11 +1,12 @@
 #include "models/config.h"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "support/error.h"
+#include "support/json.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -16,53 +17,12 @@ constexpr int64_t kMaxCount = int64_t{1} << 20;  // products of three stay far b
   throw Error(std::string(where) + ": " + what);
 }
 
-// Reads members of a JSON object, with the object's place in every message.
-class Reader {
- public:
-  Reader(const nlohmann::json& object, std::string_view where) : object_(object), where_(where) {
-    if (!object.is_object()) fail(where, "the model's description is not a JSON object");
-  }
-
-  [[nodiscard]] int64_t integer(const char* key) const {
-    const nlohmann::json& value = member(key);
-    if (!value.is_number_integer() ||
-        (value.is_number_unsigned() &&
-         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))) {
-      fail(where_, std::string("\"") + key + "\" is not a whole number");
-    }
-    return value.get<int64_t>();
-  }
-  [[nodiscard]] double number(const char* key) const {
-    const nlohmann::json& value = member(key);
-    if (!value.is_number()) fail(where_, std::string("\"") + key + "\" is not a number");
-    return value.get<double>();
-  }
-  [[nodiscard]] bool boolean(const char* key) const {
-    const nlohmann::json& value = member(key);
-    if (!value.is_boolean()) fail(where_, std::string("\"") + key + "\" is not true or false");
-    return value.get<bool>();
-  }
-  [[nodiscard]] std::string string(const char* key) const {
-    const nlohmann::json& value = member(key);
-    if (!value.is_string()) fail(where_, std::string("\"") + key + "\" is not a string");
-    return value.get<std::string>();
-  }
-  [[nodiscard]] DType dtype(const char* key) const {
-    const std::string name = string(key);
-    const auto type = dtype_from_name(name);
-    if (!type) fail(where_, std::string("\"") + key + "\" is the unknown type \"" + name + "\"");
-    return *type;
-  }
-  [[nodiscard]] const nlohmann::json& member(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) fail(where_, std::string("\"") + key + "\" is missing");
-    return *found;
-  }
-
- private:
-  const nlohmann::json& object_;
-  std::string_view where_;
-};
+DType read_dtype(const JsonView& type) {
+  const auto name = type.as<std::string>();
+  const auto dtype = dtype_from_name(name);
+  if (!dtype) type.fail("is the unknown type " + in_quotes(name));
+  return *dtype;
+}
 
 void validate_rope(const RopeConfig& rope, int64_t max_context, std::string_view where) {
   const auto positive = [&](double value, const char* name) {
@@ -135,33 +95,33 @@ void validate(const ModelConfig& config, std::string_view where) {
   }
 }
 
-ModelConfig config_from_json(const nlohmann::json& model, std::string_view where) {
-  const Reader reader(model, where);
+ModelConfig config_from_json(const nlohmann::json& json, std::string_view where) {
+  const JsonView model(json, where, "convert the checkpoint again");
   ModelConfig config;
-  config.architecture = reader.string("architecture");
-  config.n_layers = reader.integer("n_layers");
-  config.hidden = reader.integer("hidden");
-  config.n_heads = reader.integer("n_heads");
-  config.n_kv_heads = reader.integer("n_kv_heads");
-  config.head_dim = reader.integer("head_dim");
-  config.ffn_hidden = reader.integer("ffn_hidden");
-  config.vocab = reader.integer("vocab");
-  config.max_context = reader.integer("max_context");
-  config.norm_eps = static_cast<float>(reader.number("norm_eps"));
-  config.tied_output = reader.boolean("tied_output");
-  config.attention_bias = reader.boolean("attention_bias");
-  config.weights = reader.dtype("weights");
-  config.embedding = reader.dtype("embedding");
-  config.output = reader.dtype("output");
+  config.architecture = model.get<std::string>("architecture");
+  config.n_layers = model.get<int64_t>("n_layers");
+  config.hidden = model.get<int64_t>("hidden");
+  config.n_heads = model.get<int64_t>("n_heads");
+  config.n_kv_heads = model.get<int64_t>("n_kv_heads");
+  config.head_dim = model.get<int64_t>("head_dim");
+  config.ffn_hidden = model.get<int64_t>("ffn_hidden");
+  config.vocab = model.get<int64_t>("vocab");
+  config.max_context = model.get<int64_t>("max_context");
+  config.norm_eps = model.get<float>("norm_eps");
+  config.tied_output = model.get<bool>("tied_output");
+  config.attention_bias = model.get<bool>("attention_bias");
+  config.weights = read_dtype(model.member("weights"));
+  config.embedding = read_dtype(model.member("embedding"));
+  config.output = read_dtype(model.member("output"));
 
-  const Reader rope(reader.member("rope"), where);
-  config.rope.theta = rope.number("theta");
-  config.rope.scaling = rope.string("scaling");
-  if (config.rope.scaling != "none") config.rope.factor = rope.number("factor");
+  const JsonView rope = model.member("rope");
+  config.rope.theta = rope.get<double>("theta");
+  config.rope.scaling = rope.get<std::string>("scaling");
+  if (config.rope.scaling != "none") config.rope.factor = rope.get<double>("factor");
   if (config.rope.scaling == "llama3") {
-    config.rope.low_freq_factor = rope.number("low_freq_factor");
-    config.rope.high_freq_factor = rope.number("high_freq_factor");
-    config.rope.original_max_context = rope.integer("original_max_context");
+    config.rope.low_freq_factor = rope.get<double>("low_freq_factor");
+    config.rope.high_freq_factor = rope.get<double>("high_freq_factor");
+    config.rope.original_max_context = rope.get<int64_t>("original_max_context");
   }
   validate(config, where);
   return config;

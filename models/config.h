@@ -48,7 +48,7 @@ struct ModelConfig {
 
 /// Throws Error with one sentence that starts with `where` when a member is missing, of the wrong
 /// type, or out of range, or the architecture is unknown.
-ModelConfig config_from_json(const nlohmann::json& model, std::string_view where);
+ModelConfig config_from_json(const nlohmann::json& json, std::string_view where);
 nlohmann::json config_to_json(const ModelConfig& config);
 
 /// Throws Error, starting with `where`, unless the documented invariants hold.

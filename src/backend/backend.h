@@ -21,19 +21,12 @@
 #include "backend/batch.h"
 #include "backend/tensor.h"
 #include "support/dtype.h"
+#include "support/weight_source.h"
 
 namespace faststream {
 
 /// Memory that a backend allocated; freed on destruction, which must precede the backend's.
 using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
-
-/// Where weights come from: bytes in memory (a mapped file, usually) and, if they are a file's, the
-/// descriptor and the offset of the first byte, for backends that rather read than fault pages in.
-struct WeightSource {
-  std::span<const std::byte> bytes;
-  int fd = -1;
-  uint64_t offset = 0;
-};
 
 /// The KV pages of one layer. K and V each are [n_pages, n_kv_heads, kPageTokens, head_dim] of
 /// dtype (f32, f16 or bf16). K is stored after rotation.

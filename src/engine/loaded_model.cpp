@@ -66,11 +66,7 @@ int32_t choose_size(int32_t asked, int32_t preferred, int32_t least, int32_t mos
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab) {
-  const auto section = file.header().find("tokenizer");
-  if (section == file.header().end()) {
-    throw Error(file.name() + ": the header has no \"tokenizer\"; convert the checkpoint again");
-  }
-  const TokenizerConfig config = tokenizer_config_from_json(*section, file.name());
+  const TokenizerConfig config = tokenizer_config_from_json(file.section("tokenizer"), file.name());
   const TensorInfo* model = file.find("tokenizer");
   if (model == nullptr || model->dtype != DType::u8) {
     throw Error(file.name() + ": the tokenizer is missing; convert the checkpoint again");

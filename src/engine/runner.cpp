@@ -34,11 +34,7 @@ SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence)
 }
 
 ModelConfig read_config(const ModelFile& file) {
-  const auto model = file.header().find("model");
-  if (model == file.header().end()) {
-    throw Error(file.name() + ": the header has no \"model\"; convert the checkpoint again");
-  }
-  return config_from_json(*model, file.name());
+  return config_from_json(file.section("model"), file.name());
 }
 
 Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,

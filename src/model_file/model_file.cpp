@@ -11,6 +11,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/mapped_file.h"
+#include "support/shape_text.h"
 
 namespace faststream {
 namespace {
@@ -131,15 +132,6 @@ class MetadataReader {
   uint64_t metadata_bytes_ = 0;
 };
 
-std::string shape_text(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (const int64_t extent : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(extent);
-  }
-  return text + "]";
-}
-
 }  // namespace
 
 struct ModelFile::Impl {
@@ -187,6 +179,10 @@ ModelFile ModelFile::from_bytes(std::span<const std::byte> bytes, const std::str
 
 const std::string& ModelFile::name() const { return impl_->name; }
 const nlohmann::json& ModelFile::header() const { return impl_->header; }
+const nlohmann::json& ModelFile::section(std::string_view name) const {
+  const JsonView view(header(), impl_->name + ": header", "convert the checkpoint again");
+  return view.member(name).value();
+}
 std::span<const TensorInfo> ModelFile::tensors() const { return impl_->tensors; }
 uint64_t ModelFile::file_size() const { return impl_->bytes.size(); }
 

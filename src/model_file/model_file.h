@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
 #include "support/dtype.h"
+#include "support/weight_source.h"
 
 namespace faststream {
 
@@ -48,6 +48,8 @@ class ModelFile {
 
   [[nodiscard]] const std::string& name() const;       ///< the path as given
   [[nodiscard]] const nlohmann::json& header() const;  ///< an object; members in docs/model-file.md
+  /// A member of the header. Throws Error when there is none.
+  [[nodiscard]] const nlohmann::json& section(std::string_view name) const;
   [[nodiscard]] std::span<const TensorInfo> tensors() const;  ///< in file order
   [[nodiscard]] const TensorInfo* find(std::string_view name) const;
   /// Throws Error when there is no such tensor, or its type or shape differs.

@@ -129,18 +129,16 @@ void JsonView::fail(const std::string& what) const {
 
 bool JsonView::has(std::string_view key) const { return lookup(key) != nullptr; }
 
-JsonView JsonView::member(std::string_view key) const {
-  static const json kNull;
-  const json* found = lookup(key);
-  JsonView view(*this, found == nullptr ? kNull : *found, path_of(key));
-  if (found == nullptr) view.fail("is missing");
-  return view;
-}
-
 std::optional<JsonView> JsonView::find(std::string_view key) const {
   const json* found = lookup(key);
   if (found == nullptr || found->is_null()) return std::nullopt;
   return JsonView(*this, *found, path_of(key));
+}
+
+JsonView JsonView::member(std::string_view key) const {
+  auto found = find(key);
+  if (!found) JsonView(*this, *value_, path_of(key)).fail("is missing");
+  return *std::move(found);
 }
 
 void JsonView::allow_only(std::initializer_list<std::string_view> keys) const {

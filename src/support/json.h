@@ -40,16 +40,16 @@ class JsonView {
 
   // Of an object; anything else throws. -------------------------------------------------------
 
-  /// Whether there is such a member, null or not.
+  /// Whether there is such a member, null or not. Everywhere else a member that is null is absent.
   [[nodiscard]] bool has(std::string_view key) const;
+  /// The member `key`, if it is there.
+  [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;
   /// The member `key`, which must be there.
   [[nodiscard]] JsonView member(std::string_view key) const;
-  /// The member `key`, or nothing where it is absent or null.
-  [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;
   /// Throws unless each member is one of `keys`.
   void allow_only(std::initializer_list<std::string_view> keys) const;
 
-  /// A member that must be there, and one that may be absent or null. T: as as() has it.
+  /// The value of a member that must be there, and of one that need not. T: as as() has it.
   template <typename T>
   [[nodiscard]] T get(std::string_view key) const {
     return member(key).as<T>();

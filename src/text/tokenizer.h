@@ -27,7 +27,7 @@ struct TokenizerConfig {
 
 /// Throws Error, starting with `where`, when a member is missing, of the wrong type or out of
 /// range.
-TokenizerConfig tokenizer_config_from_json(const nlohmann::json& tokenizer, std::string_view where);
+TokenizerConfig tokenizer_config_from_json(const nlohmann::json& json, std::string_view where);
 nlohmann::json tokenizer_config_to_json(const TokenizerConfig& config);
 
 /// Immutable once made; any number of threads may use it.

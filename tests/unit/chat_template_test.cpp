@@ -384,7 +384,7 @@ TEST(ChatTemplate, RefusesDescriptionsThatAreNotOfTheForm) {
   EXPECT_NE(with("/name", ""), "accepted");
   EXPECT_NE(with("/name", std::string(65, 'a')), "accepted");
   EXPECT_EQ(with("/user", "text"), "my.json: \"user\" is not a JSON object");
-  EXPECT_EQ(with("/user/prefix", nullptr), "my.json: \"user.prefix\" is not a string");
+  EXPECT_EQ(with("/user/prefix", 1), "my.json: \"user.prefix\" is not a string");
   EXPECT_EQ(with("/user/prefix", std::string(16385, 'x')),
             "my.json: \"user.prefix\" is longer than 16384 bytes; shorten it");
   EXPECT_EQ(with("/user/strip", true),
@@ -392,11 +392,10 @@ TEST(ChatTemplate, RefusesDescriptionsThatAreNotOfTheForm) {
   EXPECT_EQ(with("/user/Prefix", "x"),
             "my.json: \"user\" has the unknown member \"Prefix\"; remove it or correct its name");
   EXPECT_EQ(with("/sytem", "x"),
-            "my.json: the chat template has the unknown member \"sytem\"; remove it or correct its "
-            "name");
+            "my.json: has the unknown member \"sytem\"; remove it or correct its name");
   EXPECT_EQ(with("/alternate", 1), "my.json: \"alternate\" is not true or false");
   EXPECT_EQ(with("/stop", "x"), "my.json: \"stop\" is not a list");
-  EXPECT_EQ(with("/stop", json::array({""})), "my.json: \"stop\" holds an empty string; remove it");
+  EXPECT_EQ(with("/stop", json::array({""})), "my.json: \"stop[0]\" is an empty string; remove it");
   EXPECT_EQ(with("/stop_tokens", json(65, "x")),
             "my.json: \"stop_tokens\" has more than 64 entries; remove some");
   EXPECT_NE(with("/control_tokens", json::array({"x"})), "accepted");
@@ -404,12 +403,11 @@ TEST(ChatTemplate, RefusesDescriptionsThatAreNotOfTheForm) {
             "my.json: \"system\" is in the first user turn, so it cannot have tokens of its own");
   EXPECT_NE(with("/system/default", 0), "accepted");
   EXPECT_EQ(with("/marks", json::array({json::object()})),
-            "my.json: \"marks.all\" has no entries, so the marks would fit everything");
+            "my.json: \"marks[0]\" has no entries in \"all\", so the marks would fit everything");
   for (const char* key : {"name", "user", "assistant", "generation_prompt"}) {
     json description = valid();
     description.erase(key);
-    EXPECT_EQ(refusal(description),
-              "my.json: \"" + std::string(key) + "\" is missing, but every chat template needs it");
+    EXPECT_EQ(refusal(description), "my.json: \"" + std::string(key) + "\" is missing");
   }
 }
 

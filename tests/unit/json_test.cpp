@@ -70,18 +70,16 @@ TEST(ParseJson, LimitsNestingOfEveryKind) {
   EXPECT_EQ(refusal("[" + repeat("[],", 1000) + "[]]"), "");  // wide is not deep
 }
 
-// json::parse() with a callback took most of a minute for 4 MB of messages: time proportional to the
-// square of the length.
+// json::parse() with a callback looks through all earlier siblings at the end of each object:
+// 300,000 of them took 81 s.
 TEST(ParseJson, TakesTimeInProportionToTheLength) {
-  constexpr double kManyTimesEnough = 15;  // with sanitizers on a slow machine
-  const std::string messages = R"({"role":"user","content":"hi"},)";
-  const std::string text =
-      R"({"messages":[)" + repeat(messages, (size_t{4} << 20) / messages.size()) + "{}]}";
+  constexpr double kManyTimesEnough = 15;  // for a slow machine with sanitizers
+  constexpr size_t kObjects = 300'000;
   std::string members;
-  for (int i = 0; i < 50'000; ++i) members += "\"tensor." + std::to_string(i) + "\":{\"a\":[1,2]},";
+  for (int i = 0; i < 50'000; ++i) members += "\"tensor." + std::to_string(i) + "\":{\"a\":[]},";
   const double seconds = processor_seconds([&] {
-    EXPECT_GT(parse_json_object(text, "x").at("messages").size(), 100'000U);
-    EXPECT_EQ(parse_json_object("{" + members + "\"z\":1}", "x").size(), 50'001U);
+    EXPECT_EQ(parse_json("[" + repeat("{},", kObjects) + "1]", "x").size(), kObjects + 1);
+    EXPECT_EQ(parse_json("{" + members + "\"z\":1}", "x").size(), 50'001U);
   });
   EXPECT_LT(seconds, kManyTimesEnough);
 }
@@ -125,7 +123,7 @@ TEST(JsonView, SaysWhereWhatAndWhatWasExpected) {
   EXPECT_EQ(refused([&] { return view.get<bool>("layers"); }),
             "x.json: \"layers\" is not true or false; copy it again");
   EXPECT_EQ(refused([&] { return view.get<int64_t>("nothing"); }),
-            "x.json: \"nothing\" is not a whole number; copy it again");
+            "x.json: \"nothing\" is missing; copy it again");
   EXPECT_EQ(refused([&] { return view.get<int64_t>("eps", 1); }),
             "x.json: \"eps\" is not a whole number; copy it again");
   EXPECT_EQ(refused([&] { return view.get<int64_t>("big"); }),

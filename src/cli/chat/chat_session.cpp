@@ -1,5 +1,6 @@
 #include "cli/chat/chat_session.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <limits>
@@ -23,62 +24,21 @@ using nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr const char* kVersionKey = "faststream_chat";
 
-// Reads members of objects, with sentences for what is wrong.
-class Reader {
- public:
-  explicit Reader(std::string_view where) : where_(where) {}
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(where_ + ": " + what + "; the file is damaged or no session of faststream-run");
-  }
-
-  const json& member(const json& object, const std::string& of, const char* key) const {
-    if (!object.is_object()) fail(of + " is no object");
-    const auto found = object.find(key);
-    if (found == object.end()) fail(of + " has no \"" + key + "\"");
-    return *found;
-  }
-
-  std::string text(const json& object, const std::string& of, const char* key) const {
-    const json& value = member(object, of, key);
-    if (!value.is_string()) fail("\"" + std::string(key) + "\" of " + of + " is no text");
-    return value.get<std::string>();
-  }
-
-  std::vector<int32_t> tokens(const json& object, const std::string& of, int64_t vocab) const {
-    const json& value = member(object, of, "tokens");
-    if (!value.is_array()) fail("\"tokens\" of " + of + " is no array");
-    std::vector<int32_t> tokens;
-    tokens.reserve(value.size());
-    for (const json& token : value) {
-      // Negative numbers are not unsigned.
-      if (!token.is_number_unsigned() || token.get<uint64_t>() >= static_cast<uint64_t>(vocab)) {
-        fail("\"tokens\" of " + of + " has one that is not from 0 to " + std::to_string(vocab - 1));
-      }
-      tokens.push_back(token.get<int32_t>());
-    }
-    return tokens;
-  }
-
- private:
-  std::string where_;
-};
-
-std::vector<Message> read_messages(const Reader& reader, const json& list, int64_t vocab) {
-  if (!list.is_array()) reader.fail("\"messages\" is no array");
+std::vector<Message> read_messages(const JsonView& list, int64_t vocab) {
+  const auto last_token =
+      static_cast<int32_t>(std::min<int64_t>(vocab - 1, std::numeric_limits<int32_t>::max()));
   std::vector<Message> messages;
-  for (const json& item : list) {
-    const std::string of = "message " + std::to_string(messages.size() + 1);
+  for (const JsonView& item : list.elements()) {
     const bool answers = messages.size() % 2 == 1;
-    Message message{.role = reader.text(item, of, "role"),
-                    .content = reader.text(item, of, "content")};
+    Message message{.role = item.get<std::string>("role"),
+                    .content = item.get<std::string>("content")};
     if (message.role != (answers ? "assistant" : "user")) {
-      reader.fail("the role of " + of + " is not " + (answers ? "assistant" : "user"));
+      item.member("role").fail(answers ? "is not \"assistant\"" : "is not \"user\"");
     }
-    if (answers) message.tokens = reader.tokens(item, of, vocab);
+    if (answers) message.tokens = item.member("tokens").integers<int32_t>(0, last_token);
     messages.push_back(std::move(message));
   }
-  if (messages.size() % 2 == 1) reader.fail("the last message has no answer");
+  if (messages.size() % 2 == 1) list.fail("ends with a message that has no answer");
   return messages;
 }
 
@@ -120,29 +80,31 @@ std::string session_to_json(const Session& session) {
 }
 
 Session session_from_json(std::string_view text, const Session& current, std::string_view where) {
-  const Reader reader(where);
-  const json file = parse_json_object(text, where);
-  const json& version = reader.member(file, "it", kVersionKey);
-  if (version != json(kVersion)) {
+  constexpr std::string_view kAdvice = "the file is damaged or no session of faststream-run";
+  const json parsed = parse_json_object(text, where, kAdvice);
+  const JsonView file(parsed, where, kAdvice);
+  if (file.member(kVersionKey).value() != kVersion) {
     throw Error(std::string(where) + ": its format's version is not " + std::to_string(kVersion) +
                 "; it was written by another version of faststream-run");
   }
   Session session{.model = current.model, .conversation = {}, .settings = current.settings};
-  const json& model = reader.member(file, "it", "model");
-  session.model.name = reader.text(model, "\"model\"", "name");
-  session.model.fingerprint = reader.text(model, "\"model\"", "fingerprint");
+  const JsonView model = file.member("model");
+  session.model.name = model.get<std::string>("name");
+  session.model.fingerprint = model.get<std::string>("fingerprint");
   const bool same_model = session.model.fingerprint == current.model.fingerprint;
 
-  if (!reader.member(file, "it", "system").is_null()) {
-    session.conversation.system = reader.text(file, "it", "system");
+  // Null says that there is none; a file that says nothing is damaged.
+  if (!file.has("system")) file.fail("\"system\" is missing");
+  if (const auto system = file.find("system")) {
+    session.conversation.system = system->as<std::string>();
   }
   session.conversation.messages =
-      read_messages(reader, reader.member(file, "it", "messages"),
+      read_messages(file.member("messages"),
                     same_model ? current.model.vocab : std::numeric_limits<int32_t>::max());
   if (!same_model) {
     for (Message& message : session.conversation.messages) message.tokens.clear();
   }
-  settings_from_json(session.settings, reader.member(file, "it", "settings"), where);
+  settings_from_json(session.settings, file.member("settings").value(), where);
   return session;
 }
 
