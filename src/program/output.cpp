@@ -1,11 +1,13 @@
 #include "program/output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "program/interrupt.h"
+#include "support/printable.h"
 
 namespace faststream {
 
@@ -16,6 +18,15 @@ void flush_output() {
   check_interrupted();
   throw OutputError("standard output cannot be written" +
                     (reason == 0 ? "" : std::string(": ") + std::strerror(reason)));
+}
+
+void print_notice(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string line = printable(lines.substr(0, end)) + '\n';
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
 }
 
 void print(std::string_view text) {

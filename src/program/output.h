@@ -1,4 +1,4 @@
-// Text to standard output.
+// Text to standard output, and what goes beside it.
 #pragma once
 
 #include <string_view>
@@ -16,6 +16,10 @@ class OutputError : public Error {
 /// Writes out what printf(), std::cout and the like hold back. Throws OutputError when that, or any
 /// write before, failed; Interrupted when Ctrl-C is why. Every program's normal end comes here.
 void flush_output();
+
+/// Lines for the user to standard error, each with a newline at its end, whatever is in them made
+/// printable().
+void print_notice(std::string_view lines);
 
 /// Writes at once. Throws as flush_output() does.
 void print(std::string_view text);

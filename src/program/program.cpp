@@ -10,6 +10,7 @@
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -37,7 +38,7 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv,
 
 int fail(const CLI::App& app, const std::string& message, int code) {
   std::cout.flush();
-  std::cerr << app.get_name() << ": " << message << '\n';
+  print_notice(app.get_name() + ": " + printable(message));
   return code;
 }
 

@@ -16,23 +16,6 @@
 namespace faststream {
 namespace {
 
-// A descriptor of a file in scratch_folder() or of a device.
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags)
-      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {
-    if (fd_ < 0) throw std::runtime_error("cannot open " + path.string());
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(fd_); }
-
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Every way in which a program prints something and leaves.
 std::vector<std::vector<std::string>> short_commands() {
   const std::string model = engine_model();

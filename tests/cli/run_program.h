@@ -1,6 +1,7 @@
 // Starts one of the built programs and collects what it says.
 #pragma once
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,3 +113,21 @@ inline ProgramResult run_program(const std::vector<std::string>& args,
   result.err = contents(err.get());
   return result;
 }
+
+/// An open file.
+class Descriptor {
+ public:
+  /// As open(2). Throws std::runtime_error when that fails.
+  Descriptor(const std::string& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+    if (fd_ < 0) throw std::runtime_error("cannot open " + path);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(fd_); }
+
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};

@@ -8,6 +8,7 @@
 
 #include "cli/batch/batch_line.h"
 #include "cli/batch/batch_record.h"
+#include "support/error.h"
 
 namespace {
 
@@ -30,8 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   faststream::Request defaults;
   defaults.sampling.seed = 1;
-  const faststream::BatchFormat format = faststream::recognize_batch_format(text);
-  check(faststream::parse_batch_line(text, kNumber, format, defaults), kNumber);
+  try {
+    const faststream::BatchFormat format = faststream::recognize_batch_format(text, "input");
+    check(faststream::parse_batch_line(text, kNumber, format, defaults), kNumber);
+  } catch (const faststream::Error& error) {  // no lines
+    if (std::string_view(error.what()).empty()) std::abort();
+  }
   check(faststream::parse_batch_line(text, kNumber, faststream::BatchFormat::json, defaults),
         kNumber);
   static_cast<void>(faststream::is_blank(text));

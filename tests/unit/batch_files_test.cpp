@@ -116,14 +116,15 @@ Result two_outputs() {
 }
 
 TEST(BatchRecord, TellsTheResultOfOneSample) {
-  EXPECT_EQ(result_record({.id = "a", .line = 3}, two_outputs(), text_of),
-            R"({"id":"a","line":3,"text":"one \"1\"\n","finish_reason":"eos","prompt_tokens":5,)"
-            R"("completion_tokens":4,"seed":77})");
+  EXPECT_EQ(
+      result_record({.id = "a", .line = 3, .line_hash = "0f"}, two_outputs(), text_of),
+      R"({"id":"a","line":3,"line_hash":"0f","text":"one \"1\"\n","finish_reason":"eos","prompt_tokens":5,)"
+      R"("completion_tokens":4,"seed":77})");
 }
 
 TEST(BatchRecord, TellsEachOfSeveralSamples) {
-  EXPECT_EQ(result_record({.id = 8, .line = 3, .n = 2}, two_outputs(), text_of),
-            R"({"id":8,"line":3,"choices":[)"
+  EXPECT_EQ(result_record({.id = 8, .line = 3, .line_hash = "0f", .n = 2}, two_outputs(), text_of),
+            R"({"id":8,"line":3,"line_hash":"0f","choices":[)"
             R"({"text":"one \"1\"\n","finish_reason":"eos","completion_tokens":3},)"
             R"({"text":"two","finish_reason":"stop","completion_tokens":1}],)"
             R"("prompt_tokens":5,"completion_tokens":4,"seed":77})");
@@ -144,13 +145,20 @@ TEST(BatchRecord, TellsLogProbabilities) {
 }
 
 TEST(BatchRecord, TellsAnErrorAndTheIdIfItIsKnown) {
-  EXPECT_EQ(error_record({.id = "a", .line = 3}, "no"), R"({"id":"a","line":3,"error":"no"})");
-  EXPECT_EQ(error_record({.id = nullptr, .line = 3}, "no"), R"({"line":3,"error":"no"})");
+  EXPECT_EQ(error_record({.id = "a", .line = 3, .line_hash = "0f"}, "no"),
+            R"({"id":"a","line":3,"line_hash":"0f","error":"no"})");
+  EXPECT_EQ(error_record({.id = nullptr, .line = 3, .line_hash = "0f"}, "no"),
+            R"({"line":3,"line_hash":"0f","error":"no"})");
+}
+
+TEST(BatchRecord, HasAHashOfTheLine) {
+  EXPECT_EQ(line_hash(""), "2d06800538d394c2");  // as XXH3's authors have it
+  EXPECT_NE(line_hash("a"), line_hash("b"));
 }
 
 TEST(BatchRecord, IsUtf8WhateverTheTextIs) {
-  EXPECT_EQ(error_record({.id = nullptr, .line = 1}, "\xFF!"),
-            "{\"line\":1,\"error\":\"\xEF\xBF\xBD!\"}");
+  EXPECT_EQ(error_record({.id = nullptr, .line = 1, .line_hash = "0f"}, "\xFF!"),
+            "{\"line\":1,\"line_hash\":\"0f\",\"error\":\"\xEF\xBF\xBD!\"}");
 }
 
 // Resuming. ---------------------------------------------------------------------------------------
@@ -184,11 +192,50 @@ TEST(DoneLines, AreNoneInAnEmptyFile) {
 TEST(DoneLines, MustHaveTheIdsOfTheInput) {
   const DoneLines done =
       done_lines("{\"id\":\"1\",\"line\":1}\n{\"id\":2,\"line\":2}\n{\"line\":3}\n");
-  done.check_id(1, "1");
-  done.check_id(2, 2U);
-  done.check_id(3, nullptr);
-  EXPECT_TRUE(says(error_of([&] { done.check_id(1, 1U); }), "out", "line 1", "another id"));
-  EXPECT_TRUE(says(error_of([&] { done.check_id(3, 3U); }), "line 3", "another id"));
+  const auto error = [&](uint64_t line, const json& id) {
+    return error_of([&] { done.check_same(line, id, "0f", 5); });
+  };
+  EXPECT_EQ(error(1, "1"), "");
+  EXPECT_EQ(error(2, 2U), "");
+  EXPECT_EQ(error(3, nullptr), "");
+  EXPECT_TRUE(says(error(1, 1U), "out", "line 1", "another id"));
+  EXPECT_TRUE(says(error(3, 3U), "line 3", "another id"));
+}
+
+TEST(DoneLines, MustBeOfTheSameTextAndSeedWhereTheySaySo) {
+  const DoneLines done = done_lines(
+      "{\"id\":1,\"line\":1,\"line_hash\":\"0f\",\"text\":\"\",\"seed\":5,\"x\":{\"seed\":6}}\n"
+      "{\"id\":2,\"line\":2,\"line_hash\":\"0e\",\"error\":\"\"}\n");
+  const auto error = [&](uint64_t line, const std::string& hash, std::optional<uint64_t> seed) {
+    return error_of([&] { done.check_same(line, line, hash, seed); });
+  };
+  EXPECT_EQ(error(1, "0f", 5), "");
+  EXPECT_EQ(error(1, "0f", std::nullopt), "");
+  EXPECT_EQ(error(2, "0e", 7), "");
+  EXPECT_TRUE(says(error(1, "0e", 5), "out", "line 1", "another line"));
+  EXPECT_TRUE(says(error(1, "0f", 6), "out", "line 1", "another seed"));
+  EXPECT_TRUE(says(error(2, "0f", 7), "out", "line 2", "another line"));
+}
+
+TEST(DoneLines, EndWithALineThatWasCutAnywhere) {
+  const std::vector<std::string> records = {
+      error_record({.id = "a\"\\", .line = 31, .line_hash = "0f"}, "no"),
+      error_record({.id = -12, .line = 31, .line_hash = "0f"}, "no"),
+      error_record({.id = nullptr, .line = 31, .line_hash = "0f"}, "no")};
+  for (const std::string& record : records) {
+    for (size_t bytes = 0; bytes <= record.size(); ++bytes) {
+      EXPECT_EQ(done_lines(record.substr(0, bytes)).size(), 0U) << bytes;
+    }
+  }
+}
+
+TEST(DoneLines, AreNotFollowedByWhatIsNoCutRecord) {
+  for (const char* text :
+       {"my note", "x", "[", "{ ", "{\n", "{\"a", "{\"id\": 1", "{\"id\":tr", "{\"id\":1}",
+        "{\"id\":1,\"name\"", "{\"line\":x", "{\"line\":1}", "{\"line\": 1,", "{\"id\":\"a\" "}) {
+    EXPECT_TRUE(says(resume_error(text), "out: line 1", "no result")) << text;
+    EXPECT_TRUE(says(resume_error(std::string("{\"line\":1}\n") + text), "out: line 2")) << text;
+  }
 }
 
 TEST(DoneLines, MustBeLinesOfTheInput) {
@@ -236,6 +283,24 @@ TEST(BatchOutput, RefusesAFileWithResults) {
   EXPECT_EQ(read_bytes(path), "one\n");
   write_bytes(path, "");
   EXPECT_EQ(error_of([&] { BatchOutput(path, false); }), "");
+}
+
+TEST(BatchOutput, IsNotTheInputUnderAnyName) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "out.jsonl";
+  const std::string link = folder / "link";
+  write_bytes(path, "");
+  std::filesystem::create_hard_link(path, link);
+  const BatchOutput output(path, false);
+  const TextFile other("");
+  const int same = open(link.c_str(), O_RDONLY);
+  EXPECT_TRUE(says(error_of([&] { output.check_is_not(same, "in"); }), path, "same file", "in"));
+  EXPECT_EQ(error_of([&] { output.check_is_not(other.fd(), "in"); }), "");
+  close(same);
+  const int null = open("/dev/null", O_RDONLY);
+  const BatchOutput device("/dev/null", false);
+  EXPECT_EQ(error_of([&] { device.check_is_not(null, "in"); }), "");
+  close(null);
 }
 
 TEST(BatchOutput, RefusesAFileThatAnotherRunWrites) {

@@ -42,22 +42,62 @@ std::string openai(const std::string& members) {
 
 std::string prompt_text(const Request& request) { return std::get<std::string>(request.prompt); }
 
+BatchFormat format_of(std::string_view line) { return recognize_batch_format(line, "in.txt"); }
+std::string format_error(std::string_view line) {
+  return error_of([&] { (void)format_of(line); });
+}
+
 TEST(BatchFormat, IsOfTheFirstLine) {
-  EXPECT_EQ(recognize_batch_format("Once upon a time"), BatchFormat::text);
-  EXPECT_EQ(recognize_batch_format("[1,2]"), BatchFormat::text);
-  EXPECT_EQ(recognize_batch_format(R"({"prompt":"x"})"), BatchFormat::json);
-  EXPECT_EQ(recognize_batch_format(" \t{}"), BatchFormat::json);
-  EXPECT_EQ(recognize_batch_format("\xEF\xBB\xBF{}"), BatchFormat::json);
+  for (const char* text : {"Once upon a time", "[INST] Hi [/INST]", "[1] A list", "[]x", "\"{\""}) {
+    EXPECT_EQ(format_of(text), BatchFormat::text) << text;
+  }
+  EXPECT_EQ(format_of(R"({"prompt":"x"})"), BatchFormat::json);
+  EXPECT_EQ(format_of(" \t{}"), BatchFormat::json);
 }
 
 TEST(BatchFormat, OfADamagedJsonLineIsJsonSoThatItIsNoPrompt) {
-  EXPECT_EQ(recognize_batch_format(R"({"prompt":"x)"), BatchFormat::json);
+  EXPECT_EQ(format_of(R"({"prompt":"x)"), BatchFormat::json);
+}
+
+TEST(BatchFormat, IsNoneOfAJsonArray) {
+  for (const char* text : {"[", " [ \r", R"([{"prompt":"x"},)", R"([{"prompt":"x"}])", "[]",
+                           R"([ "a", "b"])", R"(["a",)", "[1,2]"}) {
+    EXPECT_TRUE(says(format_error(text), "in.txt is a JSON array", "JSON lines")) << text;
+  }
+}
+
+TEST(BatchFormat, IsNoneOfJsonOverSeveralLines) {
+  for (const char* text : {"{", "{ \r", R"({"prompt":)", R"({"prompt":"x",)", R"({"messages":[)",
+                           R"({"messages":[{"role":"user","content":"x"},)"}) {
+    EXPECT_TRUE(says(format_error(text), "in.txt has JSON that does not end", "JSON lines"))
+        << text;
+  }
+}
+
+TEST(BatchFormat, IsNoneOfUtf16) {
+  for (const std::string_view text :
+       {std::string_view("\xFF\xFEh\0i\0", 6), std::string_view("\xFE\xFF\0h\0i", 6),
+        std::string_view("h\0i\0", 4), std::string_view("{\0}\0", 4)}) {
+    EXPECT_TRUE(says(format_error(text), "in.txt is UTF-16", "UTF-8"));
+  }
+}
+
+TEST(BatchLine, MayBeginTheInputWithAByteOrderMark) {
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBFx", 1), "x");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBFx", 2), "\xEF\xBB\xBFx");
+  EXPECT_EQ(without_byte_order_mark("x", 1), "x");
+}
+
+TEST(BatchLine, ThatNeedsMoreMemoryThanThereIsIsAnError) {
+  EXPECT_TRUE(says(line_error([] { throw std::bad_alloc(); }), "more memory than there is"));
+  EXPECT_EQ(line_error([] { throw Error("no"); }), "no");
+  EXPECT_EQ(line_error([] {}), "");
+  EXPECT_THROW(line_error([] { throw std::runtime_error("a fault"); }), std::runtime_error);
 }
 
 TEST(BatchLine, IsBlankWithoutACharacterThatIsSeen) {
   EXPECT_TRUE(is_blank(""));
   EXPECT_TRUE(is_blank(" \t\r"));
-  EXPECT_TRUE(is_blank("\xEF\xBB\xBF"));
   EXPECT_FALSE(is_blank(" x"));
 }
 
@@ -150,8 +190,8 @@ TEST(BatchLine, SaysWhatIsWrong) {
   EXPECT_TRUE(says(parse(R"({"prompt":null})").error, "neither"));
   EXPECT_TRUE(says(parse(R"({"prompt":"x","messages":[]})").error, "both"));
   EXPECT_TRUE(says(parse(R"({"prompt":1})").error, "\"prompt\"", "text"));
-  EXPECT_TRUE(says(parse(R"({"prompt":["x"]})").error, "\"prompt\"", "token ids"));
-  EXPECT_TRUE(says(parse(R"({"prompt":[-1]})").error, "\"prompt\"", "token ids"));
+  EXPECT_TRUE(says(parse(R"({"prompt":["x"]})").error, "\"prompt[0]\"", "whole number"));
+  EXPECT_TRUE(says(parse(R"({"prompt":[-1]})").error, "\"prompt[0]\"", "from 0"));
   EXPECT_TRUE(says(error_with(R"("tempratur":1)"), "unknown key \"tempratur\""));
   EXPECT_TRUE(says(error_with('"' + std::string(1000, 'x') + "\":1"), "xxx...\""));
   EXPECT_TRUE(says(error_with(R"("id":1.5)"), "\"id\""));
@@ -166,32 +206,35 @@ TEST(BatchLine, RefusesValuesOfTheWrongKind) {
   }
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
                           "frequency_penalty"}) {
-    for (const char* value : {"\"1\"", "true", "1e39", "-1e300"}) {
+    for (const char* value : {"\"1\"", "true"}) {
       EXPECT_TRUE(says(error_with('"' + std::string(key) + "\":" + value), key, "number")) << value;
+    }
+    for (const char* value : {"1e39", "-1e300"}) {
+      EXPECT_TRUE(says(error_with('"' + std::string(key) + "\":" + value), key, "range")) << value;
     }
   }
   EXPECT_TRUE(says(error_with(R"("n":0)"), "\"n\"", "from 1"));
   EXPECT_TRUE(says(error_with(R"("ignore_eos":1)"), "\"ignore_eos\"", "true or false"));
-  EXPECT_TRUE(says(error_with(R"("stop":["a",1])"), "\"stop\"", "text"));
+  EXPECT_TRUE(says(error_with(R"("stop":["a",1])"), "\"stop[1]\"", "string"));
   EXPECT_TRUE(says(error_with(R"("stop_tokens":5)"), "\"stop_tokens\"", "list"));
-  EXPECT_TRUE(says(error_with(R"("stop_tokens":[3000000000])"), "\"stop_tokens\"", "token ids"));
+  EXPECT_TRUE(says(error_with(R"("stop_tokens":[3000000000])"), "\"stop_tokens[0]\"", "number"));
   EXPECT_TRUE(says(error_with(R"("logit_bias":[1])"), "\"logit_bias\"", "object"));
   EXPECT_TRUE(says(error_with(R"("logit_bias":{"5x":1})"), "\"logit_bias\"", "\"5x\""));
-  EXPECT_TRUE(says(error_with(R"("logit_bias":{"5":"1"})"), "\"logit_bias\"", "\"5\""));
+  EXPECT_TRUE(says(error_with(R"("logit_bias":{"5":"1"})"), "\"logit_bias.5\"", "number"));
 }
 
 TEST(BatchLine, RefusesMessagesThatAreNot) {
   const auto error = [](const std::string& messages) {
     return parse(R"({"messages":)" + messages + "}").error;
   };
-  EXPECT_TRUE(says(error("\"x\""), "list of messages"));
+  EXPECT_TRUE(says(error("\"x\""), "\"messages\" is not a list"));
   EXPECT_TRUE(says(error("[]"), "list of messages"));
-  EXPECT_TRUE(says(error("[1]"), "objects"));
-  EXPECT_TRUE(says(error(R"([{"content":"x"}])"), "\"role\""));
-  EXPECT_TRUE(says(error(R"([{"role":"user"}])"), "\"content\""));
+  EXPECT_TRUE(says(error("[1]"), "\"messages[0]\"", "object"));
+  EXPECT_TRUE(says(error(R"([{"content":"x"}])"), "\"messages[0].role\"", "missing"));
+  EXPECT_TRUE(says(error(R"([{"role":"user"}])"), "\"messages[0].content\"", "missing"));
   EXPECT_TRUE(says(error(R"([{"role":"user","content":"x","name":"y"}])"), "\"name\""));
   EXPECT_TRUE(says(error(R"([{"role":"user","content":[{"type":"image_url","image_url":""}]}])"),
-                   "nothing but text"));
+                   "messages[0].content[0]", "is not text"));
 }
 
 TEST(BatchLine, OfOpenAiHasItsKeys) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/batch/batch_memory.h"
 #include "cli/batch/batch_progress.h"
 
 namespace faststream {
@@ -15,9 +16,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-BatchItem item(uint64_t line, uint64_t bytes = 1) {
-  return {.head = {.id = line, .line = line}, .bytes = bytes};
+BatchItem item(uint64_t line, size_t memory = 1, size_t samples = 1) {
+  return {.head = {.id = line, .line = line}, .samples = samples, .memory = memory};
 }
+
+constexpr WindowLimits kNine{.lines = 9, .bytes = 9, .busy_samples = 9};
 
 Result result_with_seed(uint64_t seed) {
   Result result;
@@ -33,7 +36,7 @@ std::vector<uint64_t> take_all(BatchWindow& window) {
 }
 
 TEST(BatchWindow, GivesResultsInTheOrderOfLines) {
-  BatchWindow window(true, 9, 9);
+  BatchWindow window(true, kNine);
   for (uint64_t line = 1; line <= 3; ++line) EXPECT_TRUE(window.add(item(line)));
   window.finish(2, result_with_seed(22));
   EXPECT_FALSE(window.take(0ms));
@@ -49,14 +52,14 @@ TEST(BatchWindow, GivesResultsInTheOrderOfLines) {
 }
 
 TEST(BatchWindow, GivesResultsAsTheyFinishIfUnordered) {
-  BatchWindow window(false, 9, 9);
+  BatchWindow window(false, kNine);
   for (uint64_t line = 1; line <= 3; ++line) EXPECT_TRUE(window.add(item(line)));
   for (const uint64_t line : {3, 1}) window.finish(line, Result());
   EXPECT_EQ(take_all(window), (std::vector<uint64_t>{3, 1}));
 }
 
 TEST(BatchWindow, IsExhaustedWhenItIsClosedAndEmpty) {
-  BatchWindow window(true, 9, 9);
+  BatchWindow window(true, kNine);
   EXPECT_TRUE(window.add(item(1)));
   EXPECT_FALSE(window.exhausted());
   window.close();
@@ -71,7 +74,7 @@ TEST(BatchWindow, IsExhaustedWhenItIsClosedAndEmpty) {
 
 TEST(BatchWindow, GivesAfterAbandonmentOnlyWhatWasFinishedBefore) {
   for (const bool ordered : {true, false}) {
-    BatchWindow window(ordered, 9, 9);
+    BatchWindow window(ordered, kNine);
     for (uint64_t line = 1; line <= 4; ++line) EXPECT_TRUE(window.add(item(line)));
     window.finish(1, Result());
     window.finish(3, Result());
@@ -88,14 +91,14 @@ TEST(BatchWindow, GivesAfterAbandonmentOnlyWhatWasFinishedBefore) {
 }
 
 TEST(BatchWindow, ForgetsALineThatIsWithdrawn) {
-  BatchWindow window(true, 1, 9);
+  BatchWindow window(true, {.lines = 1, .bytes = 9, .busy_samples = 1});
   EXPECT_TRUE(window.add(item(1)));
   window.withdraw(1);
   EXPECT_TRUE(window.add(item(2)));
 }
 
 TEST(BatchWindow, LetsAsManyLinesInAsThereIsRoomFor) {
-  BatchWindow window(true, 2, 10);
+  BatchWindow window(true, {.lines = 2, .bytes = 10, .busy_samples = 0});
   EXPECT_TRUE(window.add(item(1, 100)));  // alone, a line may be of any size
   std::atomic<int> added = 1;
   std::thread reader([&] {
@@ -123,10 +126,92 @@ TEST(BatchWindow, LetsAsManyLinesInAsThereIsRoomFor) {
   reader.join();
 }
 
+// Adds lines of so many samples and bytes until one has to wait; the number that came in.
+uint64_t add_until_full(BatchWindow& window, size_t memory, size_t samples) {
+  std::atomic<uint64_t> added = 0;
+  std::thread reader([&] {
+    for (uint64_t line = 1; window.add(item(line, memory, samples)); ++line) added = line;
+  });
+  for (uint64_t before = -1; before != added;) {
+    before = added;
+    std::this_thread::sleep_for(20ms);
+  }
+  window.close();
+  reader.join();
+  return added;
+}
+
+TEST(BatchWindow, KeepsSlotsBusyThoughResultsMayBeLarge) {
+  BatchWindow few(true, {.lines = 100, .bytes = 1000, .busy_samples = 8});
+  EXPECT_EQ(add_until_full(few, 10'000, 1), 8U);
+  BatchWindow several(true, {.lines = 100, .bytes = 1000, .busy_samples = 8});
+  EXPECT_EQ(add_until_full(several, 10'000, 3), 3U);
+  BatchWindow small(true, {.lines = 100, .bytes = 1000, .busy_samples = 8});
+  EXPECT_EQ(add_until_full(small, 100, 1), 10U);
+}
+
+TEST(BatchWindow, CountsAFinishedLineAsLargeAsItsResultIs) {
+  for (const auto& [text_bytes, expected] : {std::pair(1, true), std::pair(5000, false)}) {
+    BatchWindow window(true, {.lines = 100, .bytes = 2000, .busy_samples = 1});
+    EXPECT_TRUE(window.add(item(1, 1)));
+    EXPECT_TRUE(window.add(item(2, 1900)));
+    Result result;
+    result.outputs.resize(1);
+    result.outputs[0].text.assign(static_cast<size_t>(text_bytes), 'x');
+    window.finish(2, std::move(result));
+    std::atomic<bool> added = false;
+    std::thread reader([&] { added = window.add(item(3, 1000)); });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(added, expected);
+    window.close();
+    reader.join();
+  }
+}
+
+TEST(BatchMemory, GrowsWithSamplesTokensAndWhatIsToldOfThem) {
+  Request request;
+  request.prompt = "Once";
+  request.max_tokens = 100;
+  const size_t one = bytes_in_work(request, 1000);
+  EXPECT_GT(one, 100U * 8);
+  EXPECT_LT(one, 20'000U);
+  const auto with = [&](auto&& change) {
+    Request other = request;
+    change(other);
+    return bytes_in_work(other, 1000);
+  };
+  EXPECT_GT(with([](Request& r) { r.n = 128; }), 127 * one);
+  EXPECT_GT(with([](Request& r) { r.best_of = 128; }), 127 * one);
+  EXPECT_GT(with([](Request& r) { r.logprobs = 20; }), 100U * 20 * sizeof(TokenLogprob));
+  EXPECT_GT(with([](Request& r) { r.stop = {std::string(4096, 'x')}; }), 4096U);
+  EXPECT_GT(with([](Request& r) { r.prompt = std::string(500, 'x'); }), one + 500 * 4);
+  EXPECT_EQ(with([](Request& r) { r.max_tokens = -1; }),
+            with([](Request& r) { r.max_tokens = 5000; }));  // the context
+}
+
+TEST(BatchMemory, OfAResultIsNotMoreThanWasReckonedWith) {
+  Request request;
+  request.prompt = "Once";
+  request.max_tokens = 1000;
+  request.n = 4;
+  request.logprobs = 20;
+  Result result;
+  for (int sample = 0; sample < request.n; ++sample) {
+    Output& output = result.outputs.emplace_back();
+    for (int token = 0; token < request.max_tokens; ++token) {
+      output.text += "word ";
+      output.tokens.push_back(token);
+      output.logprobs.push_back({.chosen = {}, .top = std::vector<TokenLogprob>(20)});
+    }
+  }
+  EXPECT_LE(bytes_of(result), bytes_in_work(request, 65536));
+  EXPECT_GT(bytes_of(result), 4U * 1000 * 20 * sizeof(TokenLogprob));
+}
+
 TEST(BatchWindow, PassesEveryLineOnceThroughThreeThreads) {
   constexpr uint64_t kLines = 20'000;
   for (const bool ordered : {true, false}) {
-    BatchWindow window(ordered, 64, 1 << 20);
+    BatchWindow window(ordered, {.lines = 64, .bytes = 1 << 20, .busy_samples = 8});
     std::vector<uint64_t> to_finish;
     std::mutex mutex;
     bool all_added = false;

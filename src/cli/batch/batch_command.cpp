@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "cli/batch/batch_line.h"
+#include "cli/batch/batch_memory.h"
 #include "cli/batch/batch_output.h"
 #include "cli/batch/batch_progress.h"
 #include "cli/batch/batch_reader.h"
@@ -32,23 +33,27 @@ namespace {
 
 constexpr std::chrono::milliseconds kWriterPatience(100);
 
-// Lines in work. Enough that slots stay busy while, in ordered mode, a long answer holds back the
-// short ones after it; the engine keeps the token ids of each, and its result until it is written.
-size_t window_lines(int32_t slots) {
-  return std::clamp<size_t>(32 * static_cast<size_t>(slots), 256, 16384);
+// Lines in work: enough that slots stay busy while, in ordered mode, a long answer holds back the
+// short ones after it.
+WindowLimits window_limits(int32_t slots) {
+  const auto n = static_cast<size_t>(slots);
+  return {.lines = std::clamp<size_t>(32 * n, 256, 16384),
+          .bytes = size_t{256} << 20,
+          .busy_samples = 2 * n};
 }
-constexpr size_t kWindowBytes = size_t{256} << 20;
 
 // The input, open.
 class Input {
  public:
   explicit Input(const std::string& path) : name_(path == "-" ? "standard input" : path) {
     if (path != "-") fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) throw Error("--batch " + path + " cannot be opened: " + std::strerror(errno));
     struct stat status = {};
-    if (fstat(fd_, &status) != 0 || S_ISDIR(status.st_mode)) {
+    if (fd_ < 0 || fstat(fd_, &status) != 0) {
+      throw Error("--batch " + path + " cannot be opened: " + std::strerror(errno));
+    }
+    if (S_ISDIR(status.st_mode)) {
       if (fd_ != STDIN_FILENO) close(fd_);
-      throw Error("--batch " + path + " is a folder; give a file of prompts");
+      throw Error(name_ + " is a folder; give --batch a file of prompts");
     }
     if (S_ISREG(status.st_mode)) size_ = static_cast<uint64_t>(status.st_size);
   }
@@ -79,9 +84,10 @@ class BatchRun {
         output_(output),
         done_(done),
         engine_(engine),
-        window_(std::make_shared<BatchWindow>(!options.unordered, window_lines(engine.info().slots),
-                                              kWindowBytes)) {
-    if (!defaults_.sampling.seed) defaults_.sampling.seed = random_seed();
+        window_(
+            std::make_shared<BatchWindow>(!options.unordered, window_limits(engine.info().slots))),
+        seed_is_given_(defaults.sampling.seed.has_value()) {
+    if (!seed_is_given_) defaults_.sampling.seed = random_seed();
     counts_.bytes_total = input.size();
   }
 
@@ -102,6 +108,7 @@ class BatchRun {
   const DoneLines& done_;
   Engine& engine_;
   std::shared_ptr<BatchWindow> window_;  // the engine's callbacks may outlive the run
+  const bool seed_is_given_;             // else it was drawn
   std::optional<BatchFormat> format_;
   std::string bad_line_;  // with --strict, what is wrong with the line that ended the run
   std::atomic<uint64_t> done_before_ = 0;
@@ -139,15 +146,16 @@ void BatchRun::feed() {
   LineReader reader(input_.fd(), input_.name(), kMaxBatchLineBytes);
   uint64_t position = 0;
   uint64_t n_lines = 0;
-  while (const auto line = reader.next()) {
+  while (auto line = reader.next()) {
     const uint64_t bytes = reader.position() - std::exchange(position, reader.position());
     n_lines = line->number;
+    line->text = without_byte_order_mark(line->text, line->number);
     if (!line->too_long && is_blank(line->text)) {
       done_.check_blank(line->number);
       bytes_passed_ += bytes;
       continue;
     }
-    if (!format_) format_ = recognize_batch_format(line->text);
+    if (!format_) format_ = recognize_batch_format(line->text, input_.name());
     if (!feed_line(*line, bytes)) return;
   }
   done_.check_end(n_lines);
@@ -157,22 +165,27 @@ void BatchRun::feed() {
 bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
   BatchLine parsed;
   if (line.too_long) {
-    parsed.error = "the line is longer than 64 MB; split it";
+    parsed.error = "the line is longer than 64 MB, or than memory allows; split it";
   } else {
     parsed = parse_batch_line(line.text, line.number, *format_, defaults_);
   }
+  const Request& request = parsed.request;
+  std::string hash = line_hash(line.too_long ? "" : line.text);
   if (done_.contains(line.number)) {
-    done_.check_id(line.number, parsed.id);
+    const auto seed = seed_is_given_ ? request.sampling.seed : std::nullopt;
+    done_.check_same(line.number, parsed.id, hash, seed);
     ++done_before_;
     bytes_passed_ += bytes;
     return true;
   }
-  const Request& request = parsed.request;
   if (!window_->add({.head = {.id = std::move(parsed.id),
                               .line = line.number,
+                              .line_hash = std::move(hash),
                               .n = request.n,
                               .logprobs = request.logprobs >= 0},
-                     .bytes = bytes})) {
+                     .bytes = bytes,
+                     .samples = samples_of(request),
+                     .memory = bytes_in_work(request, engine_.info().context)})) {
     return false;
   }
   if (parsed.error.empty()) parsed.error = submit(line.number, std::move(parsed.request));
@@ -196,12 +209,8 @@ std::string BatchRun::submit(uint64_t line, Request request) {
       window->abandon("line " + std::to_string(line) + " could not be answered: " + error);
     }
   };
-  try {
-    engine_.submit(std::move(request), {.on_delta = {}, .on_finish = on_finish});
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return line_error(
+      [&] { engine_.submit(std::move(request), {.on_delta = {}, .on_finish = on_finish}); });
 }
 
 // The writer's thread.
@@ -218,13 +227,17 @@ void BatchRun::write_results() {
 }
 
 void BatchRun::write(const BatchItem& item) {
+  const auto token_text = [this](int32_t token) { return engine_.token_text(token); };
+  std::string record;
+  std::string error = item.error;
   if (item.result) {
-    output_.write_line(result_record(item.head, *item.result,
-                                     [this](int32_t token) { return engine_.token_text(token); }));
-  } else {
-    output_.write_line(error_record(item.head, item.error));
+    error = line_error([&] { record = result_record(item.head, *item.result, token_text); });
+  }
+  if (!error.empty()) {
+    record = error_record(item.head, error);
     ++counts_.failed;
   }
+  output_.write_line(std::move(record));
   ++counts_.lines;
   counts_.bytes += item.bytes;
 }
@@ -243,12 +256,11 @@ void batch_command(const BatchOptions& options, const Request& defaults,
                    const std::function<Engine()>& load) {
   const Input input(options.input);
   BatchOutput output(options.output, options.resume);
+  output.check_is_not(input.fd(), input.name());
   DoneLines done;
-  if (options.resume) {
-    done = DoneLines(output.fd(), output.name());
-    output.truncate(done.whole_bytes());
-  }
+  if (options.resume) done = DoneLines(output.fd(), output.name());
   Engine engine = load();
+  if (options.resume) output.truncate(done.whole_bytes());
   BatchRun(options, defaults, input, output, done, engine).run();
 }
 

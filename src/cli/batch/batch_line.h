@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,13 +20,18 @@ namespace faststream {
 /// A longer line is an error.
 constexpr size_t kMaxBatchLineBytes = 64 << 20;
 
-enum class BatchFormat { text, json };
-
-/// The format of an input, by its first line that is not blank.
-BatchFormat recognize_batch_format(std::string_view line);
+/// Line `number` (from 1) of an input without UTF-8's byte order mark, which the first may have.
+std::string_view without_byte_order_mark(std::string_view line, uint64_t number);
 
 /// Whether a line has nothing but white space, and is passed over.
 bool is_blank(std::string_view line);
+
+enum class BatchFormat { text, json };
+
+/// The format of an input, by its first line that is not blank. Throws Error, starting with
+/// `input`, the input's name, when that is the start of what are no lines: of UTF-16, of a JSON
+/// array, or of a JSON object that goes on in the next line.
+BatchFormat recognize_batch_format(std::string_view line, std::string_view input);
 
 struct BatchLine {
   nlohmann::json id;  ///< a string or a whole number; null where an error left it unknown
@@ -38,6 +44,10 @@ struct BatchLine {
 /// without a seed gets line_seed(). Whether values are in range is left to Engine::submit().
 BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat format,
                            const Request& defaults);
+
+/// Does a line's work and returns what is wrong with the line: what an Error says that `work`
+/// throws, or that there is not enough memory; empty when all is well.
+std::string line_error(const std::function<void()>& work);
 
 /// The seed of a line: output number `line` of SplitMix64 (doi:10.1145/2714064.2660195) from
 /// `run_seed`, its upper 53 bits so that every reader of JSON keeps it exactly.

@@ -52,6 +52,16 @@ BatchOutput::~BatchOutput() {
   if (fd_ != STDOUT_FILENO) close(fd_);
 }
 
+void BatchOutput::check_is_not(int input_fd, const std::string& input_name) const {
+  struct stat input = {};
+  struct stat output = {};
+  if (fstat(input_fd, &input) != 0 || fstat(fd_, &output) != 0) return;
+  const bool same = input.st_dev == output.st_dev && input.st_ino == output.st_ino;
+  // A terminal, or /dev/null, can be both.
+  if (!same || !S_ISREG(input.st_mode)) return;
+  throw Error(name_ + " is the same file as the input, " + input_name + "; give another output");
+}
+
 void BatchOutput::truncate(uint64_t bytes) {
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
     throw Error(name_ + " cannot be written: " + std::strerror(errno));

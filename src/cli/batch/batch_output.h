@@ -21,6 +21,8 @@ class BatchOutput {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_; }
 
+  /// Throws Error when it is the file that `input_fd` reads, under whatever name.
+  void check_is_not(int input_fd, const std::string& input_name) const;
   /// Cuts off what is after the first `bytes` bytes. Throws Error.
   void truncate(uint64_t bytes);
   /// Appends the line and a newline, in one write where the system takes it whole. Throws Error.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "program/interrupt.h"
@@ -29,9 +30,7 @@ std::optional<LineReader::Line> LineReader::next() {
   Line line{.number = ++number_};
   while (!line.ended && (!unread_.empty() || fill())) {
     const std::string_view piece = unread_.substr(0, unread_.find('\n'));
-    const size_t room = max_bytes_ - line_.size();
-    line_ += piece.substr(0, room);
-    line.too_long = line.too_long || piece.size() > room;
+    line.too_long = line.too_long || !keep(piece);
     line.ended = piece.size() < unread_.size();
     const size_t taken = piece.size() + (line.ended ? 1 : 0);
     unread_.remove_prefix(taken);
@@ -39,6 +38,17 @@ std::optional<LineReader::Line> LineReader::next() {
   }
   line.text = line_;
   return line;
+}
+
+// Appends to the line. False when it is not all kept.
+bool LineReader::keep(std::string_view piece) {
+  const size_t room = max_bytes_ - line_.size();
+  try {
+    line_ += piece.substr(0, room);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return piece.size() <= room;
 }
 
 // False at the end.

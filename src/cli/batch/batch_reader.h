@@ -13,13 +13,13 @@ namespace faststream {
 class LineReader {
  public:
   /// Reads from descriptor `fd`, which must stay open, from where it is. `name` is for messages. Of
-  /// lines longer than `max_bytes` only the start is kept.
+  /// lines longer than `max_bytes`, or than there is memory for, only the start is kept.
   LineReader(int fd, std::string name, size_t max_bytes);
 
   struct Line {
     uint64_t number = 0;         ///< from 1
     std::string_view text = {};  ///< without its newline; valid until the next call
-    bool too_long = false;       ///< text is only the first max_bytes
+    bool too_long = false;       ///< text is only the start
     bool ended = false;          ///< by a newline; the last line may have none
   };
   /// The next line, or nothing at the end. Throws Interrupted after Ctrl-C, Error when nothing can
@@ -31,6 +31,7 @@ class LineReader {
 
  private:
   bool fill();
+  bool keep(std::string_view piece);
 
   int fd_;
   std::string name_;

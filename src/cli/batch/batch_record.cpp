@@ -1,6 +1,11 @@
 #include "cli/batch/batch_record.h"
 
+#include <array>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
+
+#include "support/hash.h"
 
 namespace faststream {
 namespace {
@@ -12,6 +17,7 @@ Record start(const RecordHead& head) {
   Record record = Record::object();
   if (!head.id.is_null()) record["id"] = head.id;
   record["line"] = head.line;
+  record["line_hash"] = head.line_hash;
   return record;
 }
 
@@ -46,6 +52,12 @@ void add_text(Record& record, const Output& output) {
 }
 
 }  // namespace
+
+std::string line_hash(std::string_view text) {
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016" PRIx64, stable_hash(text));
+  return digits.data();
+}
 
 std::string result_record(const RecordHead& head, const Result& result,
                           const TokenText& token_text) {

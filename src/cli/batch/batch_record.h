@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "engine/request.h"
 
@@ -14,19 +15,25 @@ namespace faststream {
 struct RecordHead {
   nlohmann::json id;      ///< null: not known
   uint64_t line = 0;      ///< from 1
+  std::string line_hash = {};  ///< line_hash() of its text
   int32_t n = 1;          ///< samples asked for
   bool logprobs = false;  ///< asked for
 };
 
-/// {"id", "line", "text", "finish_reason", "prompt_tokens", "completion_tokens", "seed"}, with
-/// "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of "text" and
-/// "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of {"token",
-/// "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each; `token_text`
-/// gives the text of a token. UTF-8, with U+FFFD for what is not; no newline, inside or at the end.
+/// XXH3-64 of a line's text in 16 hexadecimal digits, by which a resumed run sees that a line is
+/// another one now.
+std::string line_hash(std::string_view text);
+
+/// {"id", "line", "line_hash", "text", "finish_reason", "prompt_tokens", "completion_tokens",
+/// "seed"}, with "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of
+/// "text" and "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of
+/// {"token", "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each;
+/// `token_text` gives the text of a token. UTF-8, with U+FFFD for what is not; no newline, inside
+/// or at the end.
 std::string result_record(const RecordHead& head, const Result& result,
                           const std::function<std::string(int32_t)>& token_text);
 
-/// {"id" (if known), "line", "error"}.
+/// {"id" (if known), "line", "line_hash", "error"}.
 std::string error_record(const RecordHead& head, const std::string& error);
 
 }  // namespace faststream

@@ -5,19 +5,21 @@
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 namespace faststream {
 
-/// The records of a former run's output. 12 bytes a record: only a hash of each id is kept.
+/// The records of a former run's output. 20 bytes a record: of ids and the like only a hash is
+/// kept.
 class DoneLines {
  public:
   /// None.
   DoneLines() = default;
   /// Reads the output from descriptor `fd`, from where it is; `name` is for messages. A last line
-  /// without newline was cut off when the run was, and does not count. Throws Error, naming the
-  /// line, when another is no record or answers the same line of the input as an earlier one;
-  /// Interrupted after Ctrl-C.
+  /// without newline that begins as records do was cut off when the run was, and does not count.
+  /// Throws Error, naming the line, when another is no record or answers the same line of the input
+  /// as an earlier one; Interrupted after Ctrl-C.
   DoneLines(int fd, const std::string& name);
 
   [[nodiscard]] size_t size() const { return records_.size(); }
@@ -26,18 +28,22 @@ class DoneLines {
 
   /// Whether line `line` of the input has been answered.
   [[nodiscard]] bool contains(uint64_t line) const { return find(line) != records_.end(); }
-  /// Throws Error unless the record of `line`, which is there, has this id (null: none).
-  void check_id(uint64_t line, const nlohmann::json& id) const;
+  /// Throws Error unless the record of `line`, which is there, has this id (null: none), and, where
+  /// it says them, this line_hash() and this seed (nothing: any).
+  void check_same(uint64_t line, const nlohmann::json& id, const std::string& line_hash,
+                  std::optional<uint64_t> seed) const;
   /// Throws Error when there is a record of `line`, which is blank in the input.
   void check_blank(uint64_t line) const;
   /// Throws Error when there are records of lines after `last_line`, the input's last one.
   void check_end(uint64_t last_line) const;
 
  private:
-  struct Record {  // of 32-bit words: 12 bytes without padding
+  struct Record {  // of 32-bit words: 20 bytes without padding
     uint32_t line_high;
     uint32_t line_low;
-    uint32_t id_hash;
+    uint32_t id;  // a digest, as the next two, which are 0 where the record does not say
+    uint32_t line_hash;
+    uint32_t seed;
     [[nodiscard]] uint64_t line() const { return uint64_t{line_high} << 32 | line_low; }
   };
   [[nodiscard]] std::deque<Record>::const_iterator find(uint64_t line) const;

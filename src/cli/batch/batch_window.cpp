@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cli/batch/batch_memory.h"
 #include "program/interrupt.h"
 
 namespace faststream {
@@ -14,39 +15,41 @@ bool is_finished(const BatchItem& item) { return item.result || !item.error.empt
 
 }  // namespace
 
-BatchWindow::BatchWindow(bool ordered, size_t max_lines, size_t max_bytes)
-    : ordered_(ordered), max_lines_(max_lines), max_bytes_(max_bytes) {}
+BatchWindow::BatchWindow(bool ordered, const WindowLimits& limits)
+    : ordered_(ordered), limits_(limits) {}
 
 bool BatchWindow::add(BatchItem item) {
   std::unique_lock lock(mutex_);
-  const auto may_go_on = [&] {
-    const bool room = items_.size() < max_lines_ && bytes_ + item.bytes <= max_bytes_;
-    return closed_ || abandoned_ || items_.empty() || room;
-  };
+  const auto may_go_on = [&] { return closed_ || abandoned_ || has_room(item); };
   while (!room_.wait_for(lock, kPollInterval, may_go_on)) check_interrupted();
   if (closed_ || abandoned_) return false;
-  bytes_ += item.bytes;
+  unfinished_samples_ += item.samples;
+  unfinished_memory_ += item.memory;
   const uint64_t line = item.head.line;
   items_.emplace(line, std::move(item));
   return true;
 }
 
 void BatchWindow::finish(uint64_t line, Result result) {
-  finish_with(line, [&](BatchItem& item) { item.result = std::move(result); });
+  finish_with(line, bytes_of(result), [&](BatchItem& item) { item.result = std::move(result); });
 }
 
 void BatchWindow::finish(uint64_t line, std::string error) {
-  finish_with(line, [&](BatchItem& item) { item.error = std::move(error); });
+  finish_with(line, error.size(), [&](BatchItem& item) { item.error = std::move(error); });
 }
 
 template <typename Answer>
-void BatchWindow::finish_with(uint64_t line, Answer&& answer) {
+void BatchWindow::finish_with(uint64_t line, size_t memory, Answer&& answer) {
   {
     const std::lock_guard lock(mutex_);
     const auto item = items_.find(line);
     if (abandoned_ || item == items_.end()) return;
     answer(item->second);
+    unfinished_samples_ -= item->second.samples;
+    unfinished_memory_ -= item->second.memory;
+    finished_memory_ += item->second.memory = memory;
     if (!ordered_) finished_.push_back(line);
+    room_.notify_all();
     if (!has_ready()) return;
   }
   ready_.notify_one();
@@ -55,7 +58,8 @@ void BatchWindow::finish_with(uint64_t line, Answer&& answer) {
 void BatchWindow::withdraw(uint64_t line) {
   const std::lock_guard lock(mutex_);
   const auto item = items_.find(line);
-  bytes_ -= item->second.bytes;
+  unfinished_samples_ -= item->second.samples;
+  unfinished_memory_ -= item->second.memory;
   items_.erase(item);
 }
 
@@ -98,7 +102,7 @@ std::optional<BatchItem> BatchWindow::take(std::chrono::milliseconds patience) {
     finished_.pop_front();
   }
   BatchItem item = std::move(items_.extract(line).mapped());
-  bytes_ -= item.bytes;
+  finished_memory_ -= item.memory;
   room_.notify_all();
   return item;
 }
@@ -110,6 +114,13 @@ bool BatchWindow::exhausted() const {
 
 bool BatchWindow::is_exhausted() const {
   return abandoned_ ? !has_ready() : closed_ && items_.empty();
+}
+
+bool BatchWindow::has_room(const BatchItem& item) const {
+  if (items_.empty()) return true;
+  if (items_.size() >= limits_.lines) return false;
+  return unfinished_memory_ + finished_memory_ + item.memory <= limits_.bytes ||
+         (unfinished_samples_ < limits_.busy_samples && finished_memory_ <= limits_.bytes);
 }
 
 bool BatchWindow::has_ready() const {

@@ -20,18 +20,28 @@ namespace faststream {
 struct BatchItem {
   RecordHead head;
   uint64_t bytes = 0;  ///< of the input
+  size_t samples = 1;  ///< to be drawn
+  size_t memory = 0;   ///< bytes: until it is finished, those at most in work; then its result's
   // One of them once it is finished:
   std::optional<Result> result = {};
   std::string error = {};
 };
 
+struct WindowLimits {
+  size_t lines;  ///< at most in work at once
+  size_t bytes;  ///< of memory that these are to take, finished or not
+  /// Unfinished ones that keep all slots busy: with fewer, a line comes in even where what it may
+  /// take at most passes `bytes`, as long as the finished ones do not.
+  size_t busy_samples;
+};
+
 /// Stands between the thread that reads lines, the engine's thread, which finishes them, and the
-/// one that writes results.
+/// one that writes results. Its memory is bounded: limits.bytes, or one line alone, and the results
+/// of limits.busy_samples more.
 class BatchWindow {
  public:
-  /// `ordered`: results leave in the order of their lines, else as they finish. At most `max_lines`
-  /// are in work at once, and, unless it is only one, at most `max_bytes` of them.
-  BatchWindow(bool ordered, size_t max_lines, size_t max_bytes);
+  /// `ordered`: results leave in the order of their lines, else as they finish.
+  BatchWindow(bool ordered, const WindowLimits& limits);
 
   /// Takes a line into work once there is room; lines come in order. False when it is not taken,
   /// because the window is closed or abandoned. Throws Interrupted after Ctrl-C.
@@ -59,22 +69,24 @@ class BatchWindow {
 
  private:
   // With mutex_ held:
+  [[nodiscard]] bool has_room(const BatchItem& item) const;
   [[nodiscard]] bool has_ready() const;
   [[nodiscard]] bool is_exhausted() const;
 
   template <typename Answer>
-  void finish_with(uint64_t line, Answer&& answer);
+  void finish_with(uint64_t line, size_t memory, Answer&& answer);
 
   const bool ordered_;
-  const size_t max_lines_;
-  const size_t max_bytes_;
+  const WindowLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable room_;
   std::condition_variable ready_;
   // Guarded by mutex_:
   std::map<uint64_t, BatchItem> items_;  // by line
   std::deque<uint64_t> finished_;        // lines as they finished; unless ordered
-  uint64_t bytes_ = 0;                   // of items_
+  size_t unfinished_samples_ = 0;
+  size_t unfinished_memory_ = 0;
+  size_t finished_memory_ = 0;
   bool closed_ = false;
   bool abandoned_ = false;
   std::string reason_;

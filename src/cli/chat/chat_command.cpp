@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +24,7 @@ ChatOutput standard_output() {
                 } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
                 }
               },
-          .notice =
-              [](std::string_view lines) {
-                std::fprintf(stderr, "%.*s", static_cast<int>(lines.size()), lines.data());
-              }};
+          .notice = &print_notice};
 }
 
 // Everything that a session or the command line says before the first message.

@@ -1,0 +1,258 @@
+// faststream-run --batch that was ended, and --resume.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "batch_program.h"
+
+namespace faststream {
+namespace {
+
+// A batch from a file to a file that runs in the background.
+class BackgroundBatch {
+ public:
+  BackgroundBatch(const std::string& input, const std::vector<std::string>& more)
+      : BackgroundBatch(input, more, STDIN_FILENO) {}
+  BackgroundBatch(const std::string& input, const std::vector<std::string>& more,
+                  int standard_input)
+      : null_(open("/dev/null", O_WRONLY | O_CLOEXEC)),
+        pid_(start_program(batch_args(input, more), standard_input, null_, null_)) {}
+  BackgroundBatch(const BackgroundBatch&) = delete;
+  BackgroundBatch& operator=(const BackgroundBatch&) = delete;
+  ~BackgroundBatch() {
+    if (pid_ != 0) end(SIGKILL);
+    close(null_);
+  }
+
+  // Waits until `output` has at least so many bytes, or the program has ended.
+  void wait_for_bytes(const std::string& output, uintmax_t bytes) const {
+    std::error_code ignored;
+    while (fs::exists(output) ? fs::file_size(output, ignored) < bytes : true) {
+      siginfo_t info = {};
+      if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          info.si_pid != 0) {
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  // Sends a signal and returns the exit code.
+  int end(int signal) {
+    kill(pid_, signal);
+    return wait_for_program(std::exchange(pid_, 0));
+  }
+
+ private:
+  int null_;
+  pid_t pid_;
+};
+
+// Whole lines of an output that may have been cut: each in `expected`, none twice.
+void expect_sound(const std::string& output, const std::vector<std::string>& expected) {
+  const size_t end = output.rfind('\n');
+  std::vector<std::string> lines = sorted(output.substr(0, end == std::string::npos ? 0 : end + 1));
+  EXPECT_TRUE(std::includes(expected.begin(), expected.end(), lines.begin(), lines.end()));
+  EXPECT_EQ(std::adjacent_find(lines.begin(), lines.end()), lines.end());
+}
+
+class EndedBatch : public testing::TestWithParam<bool> {
+ protected:
+  // A run that was never ended, and the options of one that is.
+  void SetUp() override {
+    ASSERT_EQ(run_batch(input_, {"-o", new_output("whole.jsonl")}).exit_code, 0);
+    whole_ = read_file(scratch_folder() / "whole.jsonl");
+    lines_ = sorted(whole_);
+    ASSERT_EQ(lines_.size(), 200U);
+    if (GetParam()) options_.emplace_back("--unordered");
+  }
+  void expect_whole_after_resume() const {
+    const ProgramResult result = run_batch(input_, options_);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(sorted(read_file(output_)), lines_);
+    if (!GetParam()) {
+      EXPECT_EQ(read_file(output_), whole_);
+    }
+  }
+
+  const std::string input_ = file_with("ended.jsonl", many_lines(200)).string();
+  const std::string output_ = new_output("ended-output.jsonl");
+  std::vector<std::string> options_ = {"-o", output_, "--resume"};
+  std::string whole_;
+  std::vector<std::string> lines_;
+  std::mt19937 random_{20};
+};
+
+TEST_P(EndedBatch, IsTheSameAfterTenKillsAsWithoutAny) {
+  constexpr uintmax_t kKills = 10;
+  for (uintmax_t i = 0; i < kKills; ++i) {
+    const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
+    const uintmax_t share = whole_.size() / kKills;
+    SCOPED_TRACE("kill " + std::to_string(i) + " with " + std::to_string(done) + " bytes done");
+    BackgroundBatch batch(input_, options_);
+    batch.wait_for_bytes(output_, done + random_() % share);
+    batch.end(SIGKILL);
+    if (fs::exists(output_)) expect_sound(read_file(output_), lines_);
+  }
+  expect_whole_after_resume();
+}
+
+TEST_P(EndedBatch, IsTheSameWhereverItsOutputWasCut) {
+  for (int i = 0; i < 8; ++i) {
+    const size_t bytes = i == 0   ? whole_.size()
+                         : i == 1 ? whole_.size() - 1
+                                  : random_() % whole_.size();
+    SCOPED_TRACE(bytes);
+    std::ofstream(output_, std::ios::binary | std::ios::trunc) << whole_.substr(0, bytes);
+    expect_whole_after_resume();
+  }
+}
+
+TEST_P(EndedBatch, EndsOnCtrlCWithWholeLinesAndGoesOn) {
+  // With many slots a GPU would have done all lines before the signal comes.
+  options_.insert(options_.end(), {"--slots", "8"});
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
+    BackgroundBatch batch(input_, options_);
+    batch.wait_for_bytes(output_, done + whole_.size() / 8);
+    EXPECT_EQ(batch.end(signal), 130);
+    const std::string output = read_file(output_);
+    EXPECT_TRUE(output.ends_with('\n'));
+    EXPECT_EQ(output.find("cancelled"), std::string::npos);
+    expect_sound(output, lines_);
+    if (!GetParam()) {
+      EXPECT_TRUE(whole_.starts_with(output));
+    }
+  }
+  expect_whole_after_resume();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ordered, EndedBatch, testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Unordered, EndedBatch, testing::Values(true));
+
+TEST(Batch, WritesResultsWhileItWaitsForMoreInput) {
+  std::array<int, 2> input{};
+  ASSERT_EQ(pipe2(input.data(), O_CLOEXEC), 0);
+  const std::string output = new_output("waiting.jsonl");
+  BackgroundBatch batch("-", {"-o", output}, input[0]);
+  const std::string prompt = "One day\n";
+  ASSERT_EQ(write(input[1], prompt.data(), prompt.size()), static_cast<ssize_t>(prompt.size()));
+  batch.wait_for_bytes(output, 1);
+  EXPECT_EQ(batch.end(SIGINT), 130);
+  EXPECT_EQ(records(read_file(output)).size(), 1U);
+  for (const int end : input) close(end);
+}
+
+// Resuming. ---------------------------------------------------------------------------------------
+
+TEST(Batch, CountsErrorsOfAFormerRunAsDone) {
+  const fs::path input =
+      file_with("errors.jsonl", "{\"prompt\":\"a\"}\n{bad\n{\"prompt\":\"b\"}\n");
+  const fs::path output =
+      file_with("errors-output.jsonl", "{\"line\":2,\"error\":\"from before\"}\n");
+  const ProgramResult result = run_batch(input.string(), {"-o", output.string(), "--resume"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("2 lines done, 1 done before, 0 failed"), std::string::npos)
+      << result.err;
+  const std::vector<json> all = records(read_file(output));
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0].at("error"), "from before");
+  EXPECT_EQ(all[1].at("line"), 1);
+  EXPECT_EQ(all[2].at("line"), 3);
+}
+
+TEST(Batch, DoesNotResumeWithAnotherInputOrOutput) {
+  const fs::path input = file_with("mine.jsonl", "{\"id\":\"a\",\"prompt\":\"x\"}\n\n");
+  const std::map<std::string, std::string> cases = {
+      {"{\"id\":\"b\",\"line\":1}\n", "another id"},
+      {"{\"id\":\"a\",\"line\":2}\n", "blank"},
+      {"{\"id\":\"a\",\"line\":9}\n", "line 9"},
+      {"{\"id\":\"a\",\"line\":1}\n{\"id\":\"a\",\"line\":1}\n", "two results"},
+      {"My diary\n", "no result of a batch"},
+      {"My diary\nends here", "no result of a batch"},
+      {"my note", "no result of a batch"},
+      {"{\"id\": \"my settings\"}", "no result of a batch"},
+  };
+  for (const auto& [text, mentions] : cases) {
+    const fs::path output = file_with("theirs.jsonl", text);
+    const ProgramResult result = run_batch(input.string(), {"-o", output.string(), "--resume"});
+    EXPECT_EQ(result.exit_code, 1) << text;
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+    EXPECT_EQ(read_file(output), text);
+  }
+}
+
+// The input's file under another name, or as standard input or output.
+TEST(Batch, DoesNotWriteIntoItsInput) {
+  const fs::path input = file_with("self.txt", "{\"line\":1}");
+  const fs::path link = new_output("self-link.txt");
+  fs::create_symlink(input, link);
+  const fs::path hard_link = new_output("self-hard-link.txt");
+  fs::create_hard_link(input, hard_link);
+  for (const fs::path& output : {input, link, hard_link}) {
+    for (const char* name : {input.c_str(), "/dev/stdin"}) {
+      SCOPED_TRACE(output.string() + " of " + name);
+      const Descriptor in(input, O_RDONLY);
+      const Descriptor err(scratch_folder() / "self-errors.txt", O_WRONLY | O_CREAT | O_TRUNC);
+      const int exit_code = wait_for_program(start_program(
+          batch_args(name, {"-o", output.string(), "--resume"}), in.fd(), kClosed, err.fd()));
+      EXPECT_EQ(exit_code, 1);
+      EXPECT_NE(read_file(scratch_folder() / "self-errors.txt").find("same file"),
+                std::string::npos);
+      EXPECT_EQ(read_file(input), "{\"line\":1}");
+    }
+  }
+  const Descriptor append(input, O_WRONLY | O_APPEND);
+  const Descriptor null("/dev/null", O_RDWR);
+  EXPECT_EQ(wait_for_program(
+                start_program(batch_args(input.string(), {}), null.fd(), append.fd(), null.fd())),
+            1);
+  EXPECT_EQ(read_file(input), "{\"line\":1}");
+}
+
+TEST(Batch, DoesNotResumeWhenALineHasChanged) {
+  const std::string input = file_with("changing.txt", "One\nTwo\n").string();
+  const std::string output = new_output("changing.jsonl");
+  ASSERT_EQ(run_batch(input, {"-o", output}).exit_code, 0);
+  const std::string before = read_file(output);
+  file_with("changing.txt", "One\nDeux\nThree\n");
+  const ProgramResult result = run_batch(input, {"-o", output, "--resume"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("the result of line 2 is of another line"), std::string::npos)
+      << result.err;
+  EXPECT_EQ(read_file(output), before);
+  file_with("changing.txt", "One\nTwo\nThree\n");  // more lines are no change
+  EXPECT_EQ(run_batch(input, {"-o", output, "--resume"}).exit_code, 0);
+  EXPECT_EQ(records(read_file(output)).size(), 3U);
+}
+
+TEST(Batch, DoesNotResumeWithAnotherSeed) {
+  const std::string input =
+      file_with("seeds.jsonl", "{\"prompt\":\"a\",\"seed\":3}\n{\"prompt\":\"b\"}\n").string();
+  const std::string output = new_output("seeds-output.jsonl");
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"faststream-run", "-m",      demo_model(), "--batch", input,
+                                     "--device",       "cpu",     "-n",         "2",       "-o",
+                                     output,           "--resume"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args);
+  };
+  ASSERT_EQ(run({"--seed", "7"}).exit_code, 0);
+  const ProgramResult other = run({"--seed", "8"});
+  EXPECT_EQ(other.exit_code, 1);
+  // The first line says its seed itself.
+  EXPECT_NE(other.err.find("the result of line 2 has another seed"), std::string::npos)
+      << other.err;
+  EXPECT_EQ(run({"--seed", "7"}).exit_code, 0);
+  EXPECT_EQ(run({}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace faststream
