@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "program/interrupt.h"
 #include "support/error.h"
@@ -22,13 +24,22 @@ std::string read_all(int fd, const std::string& name) {
     const ssize_t n = read(fd, buffer, sizeof buffer);
     check_interrupted();
     if (n < 0) throw Error(name + " cannot be read: " + std::strerror(errno));
-    if (n == 0) return text;
+    if (n == 0) return without_byte_order_mark(std::move(text), name);
     text.append(buffer, static_cast<size_t>(n));
     if (text.size() > kMaxBytes) throw Error(name + " is longer than 256 MB; give a shorter text");
   }
 }
 
 }  // namespace
+
+std::string without_byte_order_mark(std::string text, const std::string& name) {
+  constexpr std::string_view kUtf8 = "\xEF\xBB\xBF";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    throw Error(name + " is UTF-16 text; convert it to UTF-8, with iconv for example");
+  }
+  if (text.starts_with(kUtf8)) text.erase(0, kUtf8.size());
+  return text;
+}
 
 std::string read_standard_input() { return read_all(STDIN_FILENO, "standard input"); }
 

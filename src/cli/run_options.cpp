@@ -5,6 +5,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/run_modes.h"
 #include "program/program.h"
 
 namespace faststream {
@@ -36,6 +37,10 @@ void add_logit_bias(CLI::App& app, std::vector<LogitBias>& biases) {
       ->allow_extra_args(false);
 }
 
+std::string check_named(const std::string& file) {
+  return file.empty() ? "is empty; it takes the name of a file" : "";
+}
+
 }  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
@@ -57,18 +62,15 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                "Print the prompt's token ids as a JSON array and leave")
       ->group("Prompt");
 
-  auto* perplexity =
-      app.add_option("--perplexity", options.perplexity_file,
-                     "Instead of generating, print how well the model predicts the text in FILE")
-          ->group("Measurement")
-          ->type_name("FILE")
-          ->excludes(prompt);
+  app.add_option("--perplexity", options.perplexity_file,
+                 "Instead of generating, print how well the model predicts the text in FILE")
+      ->group("Measurement")
+      ->type_name("FILE");
   app.add_option("--against", options.against,
                  "With --perplexity: compare the model's predictions with those of this one, such "
                  "as an INT8 file with the f32 file it came from")
       ->group("Measurement")
-      ->type_name("MODEL")
-      ->needs(perplexity);
+      ->type_name("MODEL");
 
   app.add_option("-n,--tokens", options.request.max_tokens,
                  "Generate at most N tokens [until the model ends its text or the context is full]")
@@ -145,21 +147,28 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Device")
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
-  app.add_option("--chunk", options.engine.chunk,
-                 "Prompt tokens that a step takes beside running sequences, 4 to 2048 [chosen]")
+  app.add_option(
+         "--chunk", options.engine.chunk,
+         "With --batch: prompt tokens that a step takes beside running sequences, 4 to 2048 "
+         "[chosen]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(4));
 
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
-  for (const char* other : {"--file", "--tokenize", "--echo"}) {
-    perplexity->excludes(app.get_option(other));
-  }
   app.add_flag("--stats", options.stats,
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
   add_batch_options(app, options.batch, options.request);
   add_chat_options(app, options.chat, options.engine);
+  for (const char* option : {"--model", "--file", "--perplexity", "--against", "--batch",
+                             "--output", "--session", "--chat-template"}) {
+    app.get_option(option)->check(CLI::Validator(&check_named, "", ""));
+  }
+  app.parse_complete_callback([&app, &options] {
+    check_modes(app);
+    options.chat.given = given_settings(app);
+  });
 
   app.footer(R"(
 Standard output gets the generated text and a newline, or what --batch, --tokenize or --perplexity

@@ -39,8 +39,10 @@ void catch_interrupts() {
     struct sigaction before = {};
     sigaction(signal, nullptr, &before);
     const bool under_nohup = signal == SIGHUP && before.sa_handler == SIG_IGN;
-    // The second signal is deadly.
-    if (!under_nohup) set_handler(signal, static_cast<int>(SA_RESETHAND));
+    if (under_nohup) continue;
+    // A second signal is deadly, but for SIGHUP: a shell whose terminal goes passes it on, and when
+    // the shell ends the kernel sends it once more.
+    set_handler(signal, signal == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND));
   }
 }
 

@@ -12,7 +12,8 @@ class Interrupted : public std::exception {
 };
 
 /// From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP (the terminal is gone) only set a flag; a second
-/// one ends the process at once. SIGHUP stays ignored where it is, as nohup has it.
+/// one ends the process at once, but for SIGHUP, which comes twice. SIGHUP stays ignored where it
+/// is, as nohup has it.
 void catch_interrupts();
 /// For a program that goes on after Ctrl-C, after catch_interrupts(): Ctrl-C sets the flag however
 /// often it comes, and clear_interrupt() takes it back. SIGTERM, SIGHUP and Ctrl-\ (SIGQUIT) still

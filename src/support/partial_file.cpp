@@ -116,8 +116,8 @@ void PartialFile::sync_folder() const {
   ::close(folder_fd);
 }
 
-void replace_file(const fs::path& path, std::string_view text) {
-  PartialFile file(path, text.size(), true);
+void write_file(const fs::path& path, std::string_view text, bool overwrite) {
+  PartialFile file(path, text.size(), overwrite);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.commit();
 }

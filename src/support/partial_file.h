@@ -41,7 +41,7 @@ class PartialFile {
   int fd_ = -1;
 };
 
-/// Writes `text` to a file, in place of an older one of that name. Throws as PartialFile does.
-void replace_file(const std::filesystem::path& path, std::string_view text);
+/// Writes a file that holds `text`. Throws as PartialFile does.
+void write_file(const std::filesystem::path& path, std::string_view text, bool overwrite);
 
 }  // namespace faststream

@@ -150,16 +150,57 @@ TEST(ChatScript, KeepsASession) {
   EXPECT_EQ(script("", {"--session", (scratch_folder() / "no" / "s.json").string()}).exit_code, 1);
 }
 
-TEST(ChatScript, DropsOldExchangesWhenTheContextIsFull) {
-  std::string lines;
-  for (int i = 0; i < 6; ++i) lines += "What is 7 plus 5?\n";
-  const ProgramResult result = script(lines + "/stats\n", {"-c", "64"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_TRUE(contains(result.err, "the context is full: dropped the oldest 1 exchange\n"))
-      << result.err;
-  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 6);
-  EXPECT_LT(number_after(result.err, "turns: "), 6);
+TEST(ChatScript, LetsNobodyElseUseItsSession) {
+  const std::string file = (scratch_folder() / "locked.json").string();
+  PseudoTerminal terminal(chat_args({"--session", file}));
+  ASSERT_TRUE(terminal.expect_prompt());
+  const ProgramResult second = script("Hello!\n", {"--session", file});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_TRUE(contains(second.err, file + ": another chat is using it")) << second.err;
+  terminal.send(kCtrlD);
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(file + ".lock"));
+  EXPECT_EQ(script("Hello!\n", {"--session", file}).exit_code, 0);
+}
 
+TEST(ChatScript, ShowsControlCharactersOfASessionInsteadOfObeyingThem) {
+  const std::string file = (scratch_folder() / "hostile.json").string();
+  ASSERT_EQ(script("Hello!\n", {"--session", file, "--system", "@"}).exit_code, 0);
+  std::string text = read_file(file);
+  text.replace(text.find("\"@\""), 3, R"("\u001b]0;title\u0007")");
+  text.replace(text.find("demo.bin"), 8, R"(\u001b[2J)");
+  text.replace(text.find("\"fingerprint\":\"") + 15, 4, "0000");
+  std::ofstream(file) << text;
+  const ProgramResult result = script("/system\n/undo\n", {"--session", file});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_FALSE(contains(result.err, "\x1b")) << result.err;
+  EXPECT_TRUE(contains(result.err, "\\x1B]0;title\\x07\n")) << result.err;
+}
+
+TEST(ChatScript, ComputesFewTokensTwiceWhenTheContextIsFull) {
+  std::string lines;
+  constexpr int kMessages = 24;
+  for (int i = 0; i < kMessages; ++i) lines += "What is 7 plus 5?\n/stats\n";
+  const ProgramResult result = script(lines, {"-c", "192", "-n", "4"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), kMessages);
+  EXPECT_EQ(number_after(result.err.substr(result.err.rfind("turns:")), "turns:"), kMessages);
+  int64_t processed = 0;
+  int64_t new_tokens = 0;
+  int64_t notices = 0;
+  for (size_t at = 0; (at = result.err.find("last prompt: ", at)) != std::string::npos; ++at) {
+    const std::string line = result.err.substr(at, result.err.find('\n', at) - at);
+    const int64_t prompt = number_after(line, "last prompt: ");
+    if (new_tokens == 0) new_tokens = prompt;  // of one message
+    processed += prompt - number_after(line, " tokens, ");
+  }
+  for (size_t at = 0; (at = result.err.find("the context is full", at)) != std::string::npos; ++at)
+    ++notices;
+  EXPECT_GE(notices, 2);
+  EXPECT_LT(processed, 2 * kMessages * (new_tokens + 4)) << result.err;
+}
+
+TEST(ChatScript, RefusesAMessageThatIsTooLong) {
   std::string words;
   for (int i = 0; i < 80; ++i) words += "ball ";
   const ProgramResult refused = script("What is 7 plus 5?\n" + words + "\n/stats\n", {"-c", "64"});
@@ -170,7 +211,7 @@ TEST(ChatScript, DropsOldExchangesWhenTheContextIsFull) {
 
 TEST(ChatScript, RefusesWhatAChatDoesNotGoWith) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {"-p", "x"}, {"-f", "x"}, {"--tokenize"}, {"--echo"}, {"--perplexity", "x"}}) {
+           {"-p", "x"}, {"-f", "x"}, {"--tokenize"}, {"--echo"}, {"--slots", "4"}}) {
     EXPECT_EQ(script("", more).exit_code, 2) << more.front();
   }
   EXPECT_EQ(run_program({"faststream-run", "-m", demo_model(), "--system", "x"}).exit_code, 2);
@@ -296,6 +337,29 @@ TEST_F(ChatOnTerminal, EndsAtSigterm) {
   ASSERT_TRUE(terminal.expect_prompt());
   terminal.signal(SIGTERM);
   EXPECT_EQ(terminal.wait(), 130);
+}
+
+TEST_F(ChatOnTerminal, KeepsSessionAndHistoryWhenTheTerminalGoes) {
+  const std::string file = (scratch_folder() / "hangup.json").string();
+  PseudoTerminal terminal = start({"--ignore-eos", "-t", "1", "--session", file});
+  ASSERT_TRUE(terminal.expect_prompt());
+  terminal.send("Tell me a story about a fox.\r");
+  ASSERT_TRUE(terminal.expect("fox.\r\n"));
+  ASSERT_TRUE(terminal.expect(" "));
+  terminal.signal(SIGHUP);  // from the kernel, and once more from a shell that ends, too
+  terminal.signal(SIGHUP);
+  EXPECT_EQ(terminal.wait(), 130);
+  EXPECT_EQ(nlohmann::json::parse(read_file(file)).at("messages").size(), 2U);
+  EXPECT_TRUE(contains(read_file(state_ / "faststream" / "history"), "fox"));
+}
+
+TEST_F(ChatOnTerminal, ShowsHowFarALongPromptIs) {
+  PseudoTerminal terminal = start({"-t", "1", "-c", "2048"});
+  ASSERT_TRUE(terminal.expect_prompt());
+  std::string words;
+  for (int i = 0; i < 1200; ++i) words += " ball";
+  terminal.send("\x1b[200~" + words + "\x1b[201~\r");
+  EXPECT_TRUE(terminal.expect("\rprompt "));
 }
 
 TEST_F(ChatOnTerminal, TakesMessagesOfManyLines) {

@@ -229,9 +229,7 @@ TEST(Run, RefusesBadOptions) {
                                                        {"--logit-bias", "5=101"},
                                                        {"--logit-bias", "5=1", "6=1"},
                                                        {"--stop", ""},
-                                                       {"--slots", "0"},
                                                        {"--kv-tokens", "-1"},
-                                                       {"--chunk", "x"},
                                                        {"--seed", "-1"},
                                                        {"--seed", "x"},
                                                        {"-c", "0"},
@@ -252,6 +250,53 @@ TEST(Run, RefusesBadOptions) {
     expect_refusal(run_program(args), 2, "");
   }
   expect_refusal(run_program({"faststream-run", "-p", "x"}), 2, "--model");
+}
+
+TEST(Run, RefusesOptionsThatWouldHaveNoEffect) {
+  const std::string model = scratch_folder() / "not-even-read.bin";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"-p", "x", "--chat-template", "chatml"}, "--chat-template needs --batch or --chat"},
+      {{"-p", "x", "--slots", "4"}, "--slots needs --batch"},
+      {{"-p", "x", "--chunk", "64"}, "--chunk needs --batch"},
+      {{"-f", "x", "--system", "Be brief."}, "--system needs --chat"},
+      {{"-p", "x", "--against", "x"}, "--against needs --perplexity"},
+      {{"--tokenize", "--temp", "0"}, "--temp has no effect with --tokenize"},
+      {{"--tokenize", "--device", "cpu"}, "--device has no effect with --tokenize"},
+      {{"--tokenize", "--stats"}, "--stats has no effect with --tokenize"},
+      {{"--tokenize", "--echo"}, "--echo has no effect with --tokenize"},
+      {{"--perplexity", "x", "--seed", "7"}, "--seed has no effect with --perplexity"},
+      {{"--perplexity", "x", "-n", "5"}, "--tokens has no effect with --perplexity"},
+      {{"--perplexity", "x", "--stats"}, "--stats has no effect with --perplexity"},
+      {{"--perplexity", "x", "--slots", "2"}, "--slots has no effect with --perplexity"},
+      {{"--batch", "-", "--stats"}, "--stats has no effect with --batch"},
+      {{"--batch", "-", "--session", "x"}, "--session has no effect with --batch"},
+      {{"--chat", "--batch", "-"}, "--chat has no effect with --batch"},
+      {{"--chat", "--echo"}, "--echo has no effect with --chat"},
+      {{"--chat", "--session", ""}, "--session: is empty"},
+      {{"--batch", ""}, "--batch: is empty"}};
+  for (const auto& [options, words] : cases) {
+    std::vector<std::string> args = {"faststream-run", "-m", model};
+    args.insert(args.end(), options.begin(), options.end());
+    SCOPED_TRACE(testing::PrintToString(options));
+    expect_refusal(run_program(args), 2, words);
+  }
+}
+
+TEST(Run, ReadsTextsWithoutAByteOrderMark) {
+  REQUIRE_STORIES();
+  const auto file = scratch_folder() / "mark.txt";
+  const std::vector<std::string> tokenize = {"faststream-run", "-m", stories_model(), "--tokenize"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = tokenize;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::string expected = run_program(with({"-p", "Once"})).out;
+  std::ofstream(file) << "\xEF\xBB\xBFOnce\n";
+  EXPECT_EQ(run_program(with({"-f", file.string()})).out, expected);
+  EXPECT_EQ(run_program(tokenize, "\xEF\xBB\xBFOnce").out, expected);
+  std::ofstream(file) << std::string("\xFE\xFF\0O\0n", 6);
+  expect_refusal(run_program(with({"-f", file.string()})), 1, "UTF-16");
 }
 
 TEST(Run, SaysWhichFileItCannotRead) {

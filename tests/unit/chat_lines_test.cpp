@@ -39,6 +39,20 @@ TEST(ScriptLines, EndAtNewlinesOrTheEnd) {
   EXPECT_EQ(lines_of(std::string("a\0b\n", 4)), Texts{std::string("a\0b", 3)});
 }
 
+TEST(ScriptLines, BeginAfterAByteOrderMark) {
+  EXPECT_EQ(lines_of("\xEF\xBB\xBF/stats\n\xEF\xBB\xBF"), (Texts{"/stats", "\xEF\xBB\xBF"}));
+  EXPECT_EQ(lines_of("\xEF\xBB\xBF"), Texts{""});
+
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  EXPECT_EQ(write(ends[1], "\xFF\xFEh\0", 4), 4);
+  close(ends[1]);
+  ScriptLines utf16(ends[0]);
+  std::string line;
+  EXPECT_TRUE(says(error_of([&] { (void)utf16.next(false, line); }), "standard input", "UTF-16"));
+  close(ends[0]);
+}
+
 TEST(ScriptLines, MayBeLong) {
   const std::string half(300'000, 'x');
   EXPECT_EQ(lines_of(half + "y\n" + half), (Texts{half + "y", half}));

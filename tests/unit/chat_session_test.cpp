@@ -38,7 +38,7 @@ TEST(ChatSession, SurvivesAFile) {
   for (const bool with_system : {true, false}) {
     Session session = sample();
     if (!with_system) session.conversation.system.reset();
-    write_session(path, session);  // the second time in place of the first
+    write_session(path, session, true);  // the second time in place of the first
     expect_equal(read_session(path, fresh(), "/load"), session);
   }
   EXPECT_EQ(folder.entries(), 1U);
@@ -125,8 +125,8 @@ TEST(ChatSession, NamesTheFileThatCannotBeReadOrWritten) {
   const std::string missing = folder / "no" / "s.json";
   EXPECT_TRUE(
       says(error_of([&] { (void)read_session(missing, fresh(), "/load"); }), missing, "/load"));
-  EXPECT_TRUE(says(error_of([&] { write_session(missing, sample()); }), missing));
-  EXPECT_TRUE(says(error_of([&] { write_session(folder.path(), sample()); }), "folder"));
+  EXPECT_TRUE(says(error_of([&] { write_session(missing, sample(), true); }), missing));
+  EXPECT_TRUE(says(error_of([&] { write_session(folder.path(), sample(), true); }), "folder"));
 }
 
 TEST(ChatSession, KnowsAModelByItsContents) {

@@ -183,8 +183,8 @@ TEST_F(ChatTest, StaysAsItWasWhenTheEngineFails) {
 
 TEST_F(ChatTest, ListsAllCommandsInItsHelp) {
   type("/help");
-  for (const char* name :
-       {"help", "system", "reset", "undo", "retry", "set", "save", "load", "stats", "quit"}) {
+  for (const char* name : {"help", "system", "reset", "undo", "retry", "set", "save", "save!",
+                           "load", "stats", "quit"}) {
     EXPECT_TRUE(told("/" + std::string(name)));
   }
   EXPECT_EQ(answers, "");
@@ -248,7 +248,7 @@ TEST_F(ChatTest, TakesTheLastExchangeBack) {
   type("a");
   type("b\nof two lines");
   type("/undo");
-  EXPECT_TRUE(told("\"b...\""));
+  EXPECT_TRUE(told("\"b\\nof two lines\""));
   EXPECT_EQ(state(), "|a|fine,10,11");
   type("/undo");
   EXPECT_EQ(state(), "");
@@ -432,6 +432,19 @@ TEST_F(ChatTest, SavesAndLoadsConversationAndSettings) {
   EXPECT_TRUE(says(refusal("/load " + path + "x"), path + "x"));
   write_bytes(path, "no session");
   EXPECT_TRUE(says(refusal("/load " + path), path));
+}
+
+TEST_F(ChatTest, SavesOverAnOlderFileOnlyWhenToldTo) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "note.txt";
+  write_bytes(path, "my note");
+  type("a");
+  EXPECT_TRUE(says(refusal("/save " + path), path, "already exists", "/save! " + path));
+  EXPECT_EQ(read_bytes(path), "my note");
+  type("/save! " + path);
+  EXPECT_TRUE(told("saved " + path));
+  type("/load " + path);
+  EXPECT_TRUE(told("1 exchange"));
 }
 
 TEST_F(ChatTest, DropsTheTokensOfAnotherModelAndSaysSo) {

@@ -32,9 +32,9 @@ TEST(PartialFile, RefusesAnExistingFileUnlessItMayReplaceIt) {
   const auto path = folder / "f";
   write_bytes(path, "old");
   EXPECT_TRUE(says(error_of([&] { const PartialFile file(path, 1, false); }), path.string()));
-  replace_file(path, "");
+  write_file(path, "", true);
   EXPECT_EQ(read_bytes(path), "");
-  replace_file(path, "new");
+  write_file(path, "new", true);
   EXPECT_EQ(read_bytes(path), "new");
 }
 

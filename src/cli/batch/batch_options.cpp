@@ -9,21 +9,15 @@ namespace faststream {
 
 void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) {
   constexpr const char* kGroup = "Batch";
-  auto* batch = app.add_option("--batch", options.input,
-                               "Answer every line of FILE (- is standard input): prompts, JSON "
-                               "lines or OpenAI's batch format; the sampling options are for lines "
-                               "that do not say")
-                    ->group(kGroup)
-                    ->type_name("FILE");
-  for (const char* other :
-       {"--prompt", "--file", "--perplexity", "--tokenize", "--echo", "--stats"}) {
-    batch->excludes(app.get_option(other));
-  }
+  app.add_option("--batch", options.input,
+                 "Answer every line of FILE (- is standard input): prompts, JSON lines or OpenAI's "
+                 "batch format; the sampling options are for lines that do not say")
+      ->group(kGroup)
+      ->type_name("FILE");
   auto* output = app.add_option("-o,--output", options.output,
                                 "Write the results, JSON lines, to FILE [standard output]")
                      ->group(kGroup)
-                     ->type_name("FILE")
-                     ->needs(batch);
+                     ->type_name("FILE");
   app.add_flag("--resume", options.resume,
                "Go on where a former run that wrote the same FILE was ended (with the same --seed: "
                "as if it never was)")
@@ -31,18 +25,15 @@ void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) 
       ->needs(output);
   app.add_flag("--unordered", options.unordered,
                "Write results as they finish, not in the order of the lines")
-      ->group(kGroup)
-      ->needs(batch);
+      ->group(kGroup);
   app.add_flag("--strict", options.strict,
                "End at the first bad line, instead of writing an error as its result")
-      ->group(kGroup)
-      ->needs(batch);
+      ->group(kGroup);
   app.add_option("--logprobs", defaults.logprobs,
                  "Add log-probabilities of the chosen tokens and of the N likeliest ones")
       ->group(kGroup)
       ->type_name("N")
-      ->check(whole_number(0, kMaxLogprobs))
-      ->needs(batch);
+      ->check(whole_number(0, kMaxLogprobs));
 }
 
 }  // namespace faststream

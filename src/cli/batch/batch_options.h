@@ -19,8 +19,7 @@ struct BatchOptions {
   bool strict = false;
 };
 
-/// Adds the options to `app`, which has those of the other modes already, bound to `options`, and
-/// --logprobs, bound to `defaults`.
+/// Adds the options to `app`, bound to `options`, and --logprobs, bound to `defaults`.
 void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults);
 
 }  // namespace faststream

@@ -163,11 +163,12 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   }
   auto* shape = app.add_option("--shape", options.shape, "A shape with random weights: " + names)
                     ->type_name("NAME");
-  app.add_option("-m,--model", options.model, "A model file instead")
-      ->type_name("FILE")
-      ->excludes(shape);
+  auto* model = app.add_option("-m,--model", options.model, "A model file instead")
+                    ->type_name("FILE")
+                    ->excludes(shape);
   app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16 or int8")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+      ->excludes(model)
       ->capture_default_str();
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")

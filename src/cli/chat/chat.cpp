@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <ranges>
 #include <utility>
 
 #include "cli/chat/chat_context.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/printable.h"
 #include "support/utf8.h"
 
 namespace faststream {
@@ -18,18 +20,6 @@ void check_text(const std::string& text, const char* what) {
   if (!is_valid_utf8(text)) {
     throw UsageError(std::string(what) + " is not UTF-8 text; convert it, with iconv for example");
   }
-}
-
-// The beginning of a text, on one line.
-std::string excerpt(const std::string& text) {
-  constexpr size_t kMaxBytes = 60;
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.size() > kMaxBytes) {
-    size_t end = kMaxBytes;
-    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0U) == 0x80U) --end;
-    line.resize(end);
-  }
-  return "\"" + line + (line.size() < text.size() ? "...\"" : "\"");
 }
 
 std::string exchanges(size_t count) {
@@ -55,14 +45,16 @@ struct Chat::Command {
 };
 
 std::span<const Chat::Command> Chat::commands() {
-  static const std::array<Command, 10> all = {{
+  static const std::array<Command, 11> all = {{
       {"help", "", "show this", false, &Chat::help},
       {"system", "[TEXT]", "show the system prompt or set it (\"\" for none)", true, &Chat::system},
       {"reset", "", "begin a new conversation", true, &Chat::reset},
       {"undo", "", "take the last exchange back", true, &Chat::undo},
       {"retry", "", "generate another answer to the last message", true, &Chat::retry},
       {"set", "[NAME [VALUE]]", "show the settings or change one", true, &Chat::change},
-      {"save", "FILE", "write the conversation and the settings to a file", false, &Chat::save_as},
+      {"save", "FILE", "write the conversation and the settings to a new file", false,
+       &Chat::save_as},
+      {"save!", "FILE", "the same, also in place of an older file", false, &Chat::save_over},
       {"load", "FILE", "go on with those of a file", true, &Chat::load_from},
       {"stats", "", "count turns, tokens and speed", false, &Chat::stats},
       {"quit", "", "leave, as Ctrl-D does", false, &Chat::quit},
@@ -129,7 +121,7 @@ void Chat::set(std::string_view name, std::string_view value) {
 }
 
 void Chat::save() const {
-  if (!session_path_.empty()) write_session(session_path_, session_);
+  if (!session_path_.empty()) write_session(session_path_, session_, true);
 }
 
 void Chat::load(const std::string& path, const std::string& command) {
@@ -202,7 +194,7 @@ void Chat::undo(const std::string& /*argument*/) {
   const std::string message = messages[messages.size() - 2].content;
   messages.resize(messages.size() - 2);
   if (first_in_context_ >= n_exchanges()) first_in_context_ = 0;  // there is room for older ones
-  notice("took back " + excerpt(message) + " and its answer");
+  notice("took back " + in_quotes(message) + " and its answer");
 }
 
 void Chat::retry(const std::string& /*argument*/) {
@@ -236,7 +228,17 @@ void Chat::change(const std::string& argument) {
 }
 
 void Chat::save_as(const std::string& argument) {
-  write_session(argument, session_);
+  std::error_code ignored;
+  if (std::filesystem::exists(argument, ignored)) {
+    throw UsageError(argument + " already exists; name another file, or replace it with /save! " +
+                     argument);
+  }
+  write_session(argument, session_, false);
+  notice("saved " + argument);
+}
+
+void Chat::save_over(const std::string& argument) {
+  write_session(argument, session_, true);
   notice("saved " + argument);
 }
 

@@ -62,6 +62,7 @@ class Chat {
   void retry(const std::string& argument);
   void change(const std::string& argument);
   void save_as(const std::string& argument);
+  void save_over(const std::string& argument);
   void load_from(const std::string& argument);
   void stats(const std::string& argument);
   void quit(const std::string& argument);

@@ -12,19 +12,29 @@
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/file_lock.h"
 
 namespace faststream {
 namespace {
 
-ChatOutput standard_output() {
-  return {.answer =
-              [](std::string_view text) {
-                try {
-                  print(text);
-                } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
-                }
-              },
-          .notice = &print_notice};
+void show_answer(std::string_view text) {
+  try {
+    print(text);
+  } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
+  }
+}
+
+ChatOutput standard_output() { return {.answer = &show_answer, .notice = &print_notice}; }
+
+// The session file's, for as long as the chat lasts; nothing where there is no session.
+std::optional<FileLock> lock_session(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::optional<FileLock> lock = FileLock::take(path);
+  if (!lock) {
+    throw Error("--session " + path +
+                ": another chat is using it; end that one, or name another file");
+  }
+  return lock;
 }
 
 // Everything that a session or the command line says before the first message.
@@ -92,6 +102,7 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
     }
     model = chat_model(file);
   }
+  const std::optional<FileLock> lock = lock_session(options.session);
   Engine engine = load();
   EngineAnswerer answerer(engine);
   const ChatOutput output = standard_output();

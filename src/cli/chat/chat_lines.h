@@ -21,7 +21,7 @@ class LineSource {
   virtual void remember(const std::string& text) = 0;
 };
 
-/// The lines of a file descriptor; there is no history.
+/// The lines of a file descriptor, the first without a byte order mark; there is no history.
 class ScriptLines : public LineSource {
  public:
   explicit ScriptLines(int fd) : fd_(fd) {}
@@ -33,6 +33,7 @@ class ScriptLines : public LineSource {
   int fd_;
   std::string buffer_;  // read, and from `start_` on not yet returned
   size_t start_ = 0;
+  bool begun_ = false;
   bool ended_ = false;
 };
 

@@ -20,7 +20,10 @@ struct ChatOptions {
   std::vector<std::string> given;  ///< settings that have an option on the command line
 };
 
-/// Adds the options to `app`, bound to `options` and `engine`. After all others of the program.
+/// Adds the options to `app`, bound to `options` and `engine`.
 void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine);
+
+/// The names of chat settings whose options were given. After parsing.
+std::vector<std::string> given_settings(const CLI::App& app);
 
 }  // namespace faststream

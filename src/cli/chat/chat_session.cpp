@@ -108,8 +108,8 @@ Session session_from_json(std::string_view text, const Session& current, std::st
   return session;
 }
 
-void write_session(const std::filesystem::path& path, const Session& session) {
-  replace_file(path, session_to_json(session));
+void write_session(const std::filesystem::path& path, const Session& session, bool overwrite) {
+  write_file(path, session_to_json(session), overwrite);
 }
 
 Session read_session(const std::string& path, const Session& current, const std::string& command) {

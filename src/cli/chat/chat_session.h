@@ -45,8 +45,8 @@ std::string session_to_json(const Session& session);
 /// Error, starting with `where`, when anything is not as it must be.
 Session session_from_json(std::string_view json, const Session& current, std::string_view where);
 
-/// Throws Error, naming the file.
-void write_session(const std::filesystem::path& path, const Session& session);
+/// Throws Error, naming the file; also when there is one already and not `overwrite`.
+void write_session(const std::filesystem::path& path, const Session& session, bool overwrite);
 /// `command`: what named the file, for messages ("--session", "/load"). Throws as
 /// session_from_json() does, and Error when the file cannot be read.
 Session read_session(const std::string& path, const Session& current, const std::string& command);

@@ -1,0 +1,106 @@
+#include "cli/run_modes.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+// Bits, for sets.
+enum Mode : uint8_t { kPrompt = 1, kTokenize = 2, kPerplexity = 4, kBatch = 8, kChat = 16 };
+
+constexpr uint8_t kGenerating = kPrompt | kBatch | kChat;
+constexpr uint8_t kComputing = kGenerating | kPerplexity;
+
+struct ModeOption {
+  Mode mode;
+  std::string_view option;
+};
+
+// Without any of these a prompt is continued.
+constexpr std::array<ModeOption, 4> kModeOptions = {{{kTokenize, "--tokenize"},
+                                                     {kPerplexity, "--perplexity"},
+                                                     {kBatch, "--batch"},
+                                                     {kChat, "--chat"}}};
+
+struct OptionUse {
+  std::string_view option;
+  uint8_t modes;  // that look at it
+};
+
+constexpr OptionUse kOptionUses[] = {
+    {"--model", kComputing | kTokenize},
+    {"--prompt", kPrompt | kTokenize},
+    {"--file", kPrompt | kTokenize},
+    {"--tokenize", kTokenize},
+    {"--perplexity", kPerplexity},
+    {"--against", kPerplexity},
+    {"--tokens", kGenerating},
+    {"--temp", kGenerating},
+    {"--top-k", kGenerating},
+    {"--top-p", kGenerating},
+    {"--min-p", kGenerating},
+    {"--repetition-penalty", kGenerating},
+    {"--presence-penalty", kGenerating},
+    {"--frequency-penalty", kGenerating},
+    {"--logit-bias", kGenerating},
+    {"--stop", kGenerating},
+    {"--seed", kGenerating},
+    {"--ignore-eos", kGenerating},
+    {"--device", kComputing},
+    {"--threads", kComputing},
+    {"--context", kComputing},
+    {"--kv-tokens", kComputing},
+    {"--slots", kBatch},
+    {"--chunk", kBatch},
+    {"--echo", kPrompt},
+    {"--stats", kPrompt | kChat},
+    {"--batch", kBatch},
+    {"--output", kBatch},
+    {"--resume", kBatch},
+    {"--unordered", kBatch},
+    {"--strict", kBatch},
+    {"--logprobs", kBatch},
+    {"--chat", kChat},
+    {"--system", kChat},
+    {"--session", kChat},
+    {"--chat-template", kBatch | kChat},
+};
+
+// "--batch or --chat"
+std::string mode_options(uint8_t modes) {
+  std::string list;
+  for (const ModeOption& each : kModeOptions) {
+    if ((each.mode & modes) != 0) list += (list.empty() ? "" : " or ") + std::string(each.option);
+  }
+  return list;
+}
+
+}  // namespace
+
+void check_modes(const CLI::App& app) {
+  const auto given = [&app](std::string_view option) { return app.count(std::string(option)) > 0; };
+  const auto* asked = std::ranges::find_if(kModeOptions, given, &ModeOption::option);
+  const bool continues_prompt = asked == kModeOptions.end();
+  const Mode mode = continues_prompt ? kPrompt : asked->mode;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    const std::string name = "--" + option->get_lnames().at(0);
+    const auto* use = std::ranges::find(kOptionUses, name, &OptionUse::option);
+    if (use == std::end(kOptionUses)) throw std::logic_error(name + " is used by no mode");
+    if ((use->modes & mode) != 0) continue;
+    if (continues_prompt) throw UsageError(name + " needs " + mode_options(use->modes));
+    throw UsageError(name + " has no effect with " + std::string(asked->option) +
+                     "; leave one of them out");
+  }
+}
+
+}  // namespace faststream

@@ -1,0 +1,56 @@
+#include "support/file_lock.h"
+
+#include <gtest/gtest.h>
+
+#include "file_helpers.h"
+
+namespace faststream {
+namespace {
+
+TEST(FileLock, IsHeldByOneAtATime) {
+  const TemporaryFolder folder;
+  const auto path = folder / "f";
+  for (int i = 0; i < 2; ++i) {  // also once it was given back
+    const auto first = FileLock::take(path);
+    EXPECT_TRUE(first);
+    EXPECT_FALSE(FileLock::take(path));
+    EXPECT_TRUE(FileLock::take(folder / "g"));
+  }
+  EXPECT_EQ(folder.entries(), 0U);
+}
+
+TEST(FileLock, SurvivesThatTheFileIsReplaced) {
+  const TemporaryFolder folder;
+  const auto path = folder / "f";
+  const auto lock = FileLock::take(path);
+  write_bytes(folder / "new", "new");
+  std::filesystem::rename(folder / "new", path);
+  EXPECT_FALSE(FileLock::take(path));
+}
+
+TEST(FileLock, IsTheSameForAllNamesOfAFile) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("target", folder / "link");  // not there yet
+  std::filesystem::create_symlink(folder / "link", folder / "second");
+  std::filesystem::create_directory_symlink(folder.path(), folder / "also");
+  const auto lock = FileLock::take(folder / "target");
+  EXPECT_FALSE(FileLock::take(folder / "link"));
+  EXPECT_FALSE(FileLock::take(folder / "second"));
+  EXPECT_FALSE(FileLock::take(folder / "also" / "target"));
+}
+
+TEST(FileLock, TakesWhatADeadProcessLeft) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f.lock", "");
+  EXPECT_TRUE(FileLock::take(folder / "f"));
+}
+
+TEST(FileLock, NamesBothFilesWhenItCannotBeMade) {
+  const TemporaryFolder folder;
+  const auto path = folder / "no" / "f";
+  EXPECT_TRUE(says(error_of([&] { (void)FileLock::take(path); }), path.string() + ": ",
+                   path.string() + ".lock"));
+}
+
+}  // namespace
+}  // namespace faststream
