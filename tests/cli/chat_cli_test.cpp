@@ -353,15 +353,6 @@ TEST_F(ChatOnTerminal, KeepsSessionAndHistoryWhenTheTerminalGoes) {
   EXPECT_TRUE(contains(read_file(state_ / "faststream" / "history"), "fox"));
 }
 
-TEST_F(ChatOnTerminal, ShowsHowFarALongPromptIs) {
-  PseudoTerminal terminal = start({"-t", "1", "-c", "2048"});
-  ASSERT_TRUE(terminal.expect_prompt());
-  std::string words;
-  for (int i = 0; i < 1200; ++i) words += " ball";
-  terminal.send("\x1b[200~" + words + "\x1b[201~\r");
-  EXPECT_TRUE(terminal.expect("\rprompt "));
-}
-
 TEST_F(ChatOnTerminal, TakesMessagesOfManyLines) {
   PseudoTerminal terminal = start();
   ASSERT_TRUE(terminal.expect_prompt());

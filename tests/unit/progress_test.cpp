@@ -1,6 +1,12 @@
 #include "support/progress.h"
 
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <thread>
 
 namespace faststream {
 namespace {
@@ -15,6 +21,28 @@ TEST(FormatBytes, UsesPowersOfTen) {
   EXPECT_EQ(format_bytes(999'499), "999 kB");
   EXPECT_EQ(format_bytes(999'500), "1.00 MB");
   EXPECT_EQ(format_bytes(UINT64_MAX), "18.4 EB");
+}
+
+TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
+  int terminal = -1;
+  int inside = -1;
+  ASSERT_EQ(openpty(&terminal, &inside, nullptr, nullptr, nullptr), 0);
+  const int saved = dup(STDERR_FILENO);
+  dup2(inside, STDERR_FILENO);
+  {
+    ProgressBar bar("prompt", ProgressBar::Unit::tokens, true);
+    bar.update(1, 8192);  // too soon to be seen
+    std::this_thread::sleep_for(std::chrono::milliseconds(101));
+    bar.update(3521, 8192);
+  }
+  dup2(saved, STDERR_FILENO);
+  close(inside);
+  std::array<char, 256> shown{};
+  const ssize_t n = read(terminal, shown.data(), shown.size());
+  close(terminal);
+  close(saved);
+  EXPECT_EQ(std::string(shown.data(), static_cast<size_t>(n)),
+            "\r\x1b[Kprompt  43% 3521 of 8192 tokens\r\x1b[K");
 }
 
 TEST(ProgressBar, IsSilentWhereThereIsNoTerminal) {
