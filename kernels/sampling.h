@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "backend/backend.h"
+#include "kernels/mass_polynomial.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -30,23 +31,24 @@ inline void require_rule(const SamplingRow& rule, int64_t vocab) {
   throw std::logic_error("sample: a rule does not fit the vocabulary");
 }
 
-/// Larger for a larger logit, and among equal logits (0 and -0 are) for a smaller id.
-constexpr uint64_t token_key(float logit, int32_t id) {
+/// Larger for a larger logit, the same for equal ones (0 and -0 are).
+constexpr uint32_t logit_order(float logit) {
   const uint32_t bits = logit == 0 ? 0U : std::bit_cast<uint32_t>(logit);
-  const uint32_t ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return uint64_t{ordered} << 32 | (0xffffffffU - static_cast<uint32_t>(id));
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+/// Larger for a larger logit, and among equal logits for a smaller id.
+constexpr uint64_t token_key(float logit, int32_t id) {
+  return uint64_t{logit_order(logit)} << 32 | (0xffffffffU - static_cast<uint32_t>(id));
 }
 constexpr int32_t key_id(uint64_t key) {
   return static_cast<int32_t>(0xffffffffU - static_cast<uint32_t>(key));
 }
-/// NaN for keys that no logit has.
-constexpr float key_logit(uint64_t key) {
-  const auto ordered = static_cast<uint32_t>(key >> 32);
-  return std::bit_cast<float>((ordered & 0x80000000U) != 0 ? ordered & 0x7fffffffU : ~ordered);
+/// The logit of an order; NaN for orders that no logit has.
+constexpr float order_logit(uint32_t order) {
+  return std::bit_cast<float>((order & 0x80000000U) != 0 ? order & 0x7fffffffU : ~order);
 }
-
-/// Octaves below the likeliest token (each halves the probability) from which on masses are zero.
-inline constexpr float kMassOctaves = 40;
+constexpr float key_logit(uint64_t key) { return order_logit(static_cast<uint32_t>(key >> 32)); }
 
 /// Turns the logits of a row into masses.
 struct Softmax {
@@ -64,20 +66,17 @@ struct Softmax {
     if (!has_mass(logit)) return 0;
     const auto fixed = static_cast<uint32_t>(octaves(logit) * 0x1p26F);
     const uint32_t whole = fixed >> 26;
-    const uint32_t fraction = fixed << 6;  // in units of 2^-32
-    // 2^-fraction in units of 2^-31: a polynomial through Chebyshev nodes of [0, 1], in Horner's
-    // scheme. Its terms alternate in sign.
-    constexpr uint32_t kCoefficients[] = {246789,    2773769,   20609476,
-                                          119183688, 515881603, 1488522224};
-    uint32_t sum = 0;
-    for (const uint32_t coefficient : kCoefficients) sum = coefficient - times(sum, fraction);
-    return uint64_t{0x80000000U - times(sum, fraction)} << 9 >> whole;
+    const Times times{fixed << 6};
+    return uint64_t{mass_polynomial<uint32_t>(times)} << 9 >> whole;
   }
 
  private:
-  static constexpr uint32_t times(uint32_t a, uint32_t fraction) {
-    return static_cast<uint32_t>(uint64_t{a} * fraction >> 32);
-  }
+  struct Times {
+    uint32_t fraction;  // in units of 2^-32
+    constexpr uint32_t operator()(uint32_t a) const {
+      return static_cast<uint32_t>(uint64_t{a} * fraction >> 32);
+    }
+  };
 };
 
 /// log2(e): octaves in a factor of e.

@@ -49,7 +49,8 @@ CpuBackend::CpuBackend(int threads, CpuIsa isa)
     : isa_(isa),
       kernels_(kernels_of(isa)),
       pool_(threads),
-      thread_scratch_(static_cast<size_t>(pool_.size())) {}
+      thread_scratch_(static_cast<size_t>(pool_.size())),
+      rankings_(static_cast<size_t>(pool_.size()), RowRanking(kernels_)) {}
 
 std::string CpuBackend::description() const {
   return "CPU (" + std::to_string(pool_.size()) + (pool_.size() == 1 ? " thread, " : " threads, ") +

@@ -11,6 +11,7 @@
 #include "kernels/cpu/host_backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/row_ranking.h"
 #include "support/thread_pool.h"
 
 namespace faststream {
@@ -100,6 +101,7 @@ class CpuBackend final : public HostBackend {
   Kernels kernels_;
   ThreadPool pool_;
   std::vector<Scratch> thread_scratch_;  // one a thread
+  std::vector<RowRanking> rankings_;     // one a thread
   Scratch shared_scratch_;               // what all threads of an operation read
   Scratch scale_scratch_;
   Scratch rounded_scratch_;

@@ -36,8 +36,8 @@ inline constexpr int64_t kQuantizedPadding = 32;
 inline constexpr int kMostDotRows = 32;
 
 /// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
-/// the bias and `out`; a gated product's sums have `channels` gates, then as many ups, in each row,
-/// and so do the scales, `gate_distance` apart.
+/// the bias and `out`. A gated product's sums have `channels` gates in each row and, from column
+/// `up_column` on, as many ups; the scale of an up is `up_distance` after that of its gate.
 struct FinishTask {
   const float* sums = nullptr;
   int64_t sums_stride = 0;
@@ -83,6 +83,36 @@ constexpr int64_t attention_scratch(int64_t head_dim) {
   return 2 * kMaxAttentionRows * padded + 3 * kMaxPageTokens * padded +
          kMaxAttentionRows * (kMaxPageTokens + 2);
 }
+
+/// Logits are searched in blocks of so many: a search skips a block by its largest logit.
+inline constexpr int64_t kLogitBlock = 64;
+
+/// Logits, none of them NaN, and the largest of each block; `largest` may be null.
+struct LogitSpan {
+  const float* logits = nullptr;
+  int64_t count = 0;
+  const float* largest = nullptr;  ///< [count / kLogitBlock, rounded up]
+};
+
+/// Bins of HistogramTask.
+inline constexpr int kBinBits = 11;
+inline constexpr int64_t kBins = int64_t{1} << kBinBits;
+
+/// Adds the weights of logits to bins by their orders (kernels/sampling.h): a logit's bin is its
+/// order less `first_order`, shifted right by `shift`.
+struct HistogramTask {
+  const float* logits = nullptr;
+  int64_t count = 0;
+  uint32_t first_order = 0;
+  int shift = 0;
+  uint64_t* bins = nullptr;  ///< [kBins]
+};
+
+/// The largest logit and the scale of Softmax (kernels/sampling.h), which gives logits masses.
+struct MassScale {
+  float largest = 0;
+  float scale = 0;
+};
 
 /// Weights of 32 channels and a range of the inner dimension, as they lie in the model file.
 struct TileSource {
@@ -142,6 +172,18 @@ struct Kernels {
   void (*rotate)(const float* x, const float* cosines, const float* sines, int64_t heads,
                  int64_t head_dim, float* out);
   void (*attention)(const AttentionTask&);
+  /// The largest logit of each block; false when a logit is NaN.
+  bool (*largest_logits)(const float* logits, int64_t count, float* largest);
+  /// Copies those in [low, high], in order, and returns how many. `to` has room for all, and a
+  /// block more; it may be the logits themselves.
+  int64_t (*copy_logits)(const LogitSpan&, float low, float high, float* to);
+  /// Where the n-th (from 0) of those that equal `logit` is, which there must be.
+  int64_t (*find_logit)(const LogitSpan&, float logit, int64_t n);
+  /// Each logit weighs 1; all have bins.
+  void (*count_logits)(const HistogramTask&);
+  /// Each logit weighs its mass; those that have one have bins.
+  void (*weigh_logits)(const HistogramTask&, const MassScale&);
+  uint64_t (*total_mass)(const float* logits, int64_t count, const MassScale&);
   /// Rounds rows of x to the weights' type and packs them to tiles, for i8 with a scale for each.
   using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
                         float* row_scales);

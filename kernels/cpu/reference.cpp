@@ -5,7 +5,9 @@
 // backend works on.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/cpu/host_backend.h"
@@ -96,6 +98,72 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
 }
 
 double silu(double x) { return x / (1.0 + std::exp(-x)); }
+
+/// What sample_row() asks of a ranking, by sorting all tokens.
+class SortedRanking {
+ public:
+  class Candidates;
+
+  void read(std::span<const float> logits) {
+    keys_.clear();
+    bool has_nan = false;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      has_nan |= std::isnan(logits[i]);
+      keys_.push_back(token_key(logits[i], static_cast<int32_t>(i)));
+    }
+    std::sort(keys_.begin(), keys_.end(), std::greater<>());
+    check_logits(has_nan, key_logit(keys_[0]));
+  }
+  [[nodiscard]] uint64_t best() const { return keys_[0]; }
+  [[nodiscard]] uint64_t total(const Softmax& softmax) const {
+    uint64_t sum = 0;
+    for (const uint64_t key : keys_) sum += softmax.mass(key_logit(key));
+    return sum;
+  }
+  [[nodiscard]] std::span<const uint64_t> top(int32_t n) const {
+    return std::span(keys_).first(std::min(keys_.size(), index(n)));
+  }
+  [[nodiscard]] Candidates candidates(const Softmax& softmax, int32_t kept) const;
+
+ private:
+  std::vector<uint64_t> keys_;  // descending
+};
+
+class SortedRanking::Candidates {
+ public:
+  struct Found {
+    uint64_t key;
+    uint64_t cumulative;
+  };
+
+  Candidates(const Softmax& softmax, std::span<const uint64_t> keys)
+      : softmax_(softmax), keys_(keys) {}
+
+  [[nodiscard]] uint64_t total() const { return mass_within(kMassOctaves); }
+  [[nodiscard]] uint64_t mass_within(float octaves) const {
+    uint64_t sum = 0;
+    for (const uint64_t key : keys_) {
+      if (softmax_.octaves(key_logit(key)) <= octaves) sum += softmax_.mass(key_logit(key));
+    }
+    return sum;
+  }
+  [[nodiscard]] Found find(uint64_t mass) const {
+    uint64_t sum = 0;
+    for (const uint64_t key : keys_) {
+      sum += softmax_.mass(key_logit(key));
+      if (sum >= mass) return {key, sum};
+    }
+    throw std::logic_error("sample: the candidates' mass is less than was asked for");
+  }
+
+ private:
+  Softmax softmax_;
+  std::span<const uint64_t> keys_;
+};
+
+SortedRanking::Candidates SortedRanking::candidates(const Softmax& softmax, int32_t kept) const {
+  return {softmax, top(kept)};
+}
 
 class ReferenceBackend final : public HostBackend {
  public:
@@ -290,10 +358,10 @@ class ReferenceBackend final : public HostBackend {
     require(logits.dtype == DType::f32 && logits.cols > 0 && rules.size() == sampled.size() &&
                 index(logits.rows) == rules.size(),
             "sample: one rule and one token for each row of float32 logits");
-    SampleScratch scratch;
+    SortedRanking ranking;
     for (size_t r = 0; r < rules.size(); ++r) {
       float* row = static_cast<float*>(logits.data) + r * index(logits.stride);
-      sampled[r] = sample_row({row, index(logits.cols)}, rules[r], scratch);
+      sampled[r] = sample_row({row, index(logits.cols)}, rules[r], ranking);
     }
   }
 

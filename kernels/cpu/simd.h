@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -23,6 +23,7 @@ constexpr int kLanes = 4;
 using Vec = float __attribute__((vector_size(4 * kLanes)));
 using IntVec = int32_t __attribute__((vector_size(4 * kLanes)));
 using WordVec = uint32_t __attribute__((vector_size(4 * kLanes)));
+using LongVec = uint64_t __attribute__((vector_size(4 * kLanes)));
 using HalfWordVec = uint16_t __attribute__((vector_size(2 * kLanes)));
 using ByteVec = int8_t __attribute__((vector_size(kLanes)));
 
@@ -113,6 +114,56 @@ inline Vec larger(Vec a, Vec b) {
 
 inline Vec magnitude(Vec v) {
   return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(v) & 0x7fffffffU);
+}
+
+/// Bit i says whether lane i of a comparison's result is true.
+inline uint32_t lane_bits(IntVec mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask));
+#elif defined(__AVX2__)
+  return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(mask)));
+#elif defined(__SSE2__)
+  return static_cast<uint32_t>(_mm_movemask_ps(reinterpret_cast<__m128>(mask)));
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    bits |= static_cast<uint32_t>(mask[i] & 1) << i;
+  }
+  return bits;
+#endif
+}
+
+/// Floats in [0, 2^32), rounded down.
+inline WordVec to_words(Vec v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<WordVec>(_mm512_cvttps_epu32(reinterpret_cast<__m512>(v)));
+#else
+  const IntVec is_large = v >= 0x1p31F;
+  const Vec small = select(is_large, v - 0x1p31F, v);
+  return reinterpret_cast<WordVec>(__builtin_convertvector(small, IntVec)) +
+         (reinterpret_cast<WordVec>(is_large) & 0x80000000U);
+#endif
+}
+
+/// The upper halves of 64-bit products of even elements, at their places; odd elements are
+/// anything.
+inline WordVec multiply_even(WordVec a, WordVec b) {
+#if defined(__AVX512F__)
+  const __m512i products =
+      _mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
+  return reinterpret_cast<WordVec>(_mm512_shuffle_epi32(products, _MM_PERM_DDBB));
+#elif defined(__AVX2__)
+  const __m256i products =
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b));
+  return reinterpret_cast<WordVec>(_mm256_shuffle_epi32(products, 0xf5));
+#elif defined(__SSE2__)
+  const __m128i products =
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b));
+  return reinterpret_cast<WordVec>(_mm_shuffle_epi32(products, 0xf5));
+#else
+  const auto low = [](WordVec v) { return reinterpret_cast<LongVec>(v) & 0xffffffffU; };
+  return reinterpret_cast<WordVec>((low(a) * low(b)) >> 32);
+#endif
 }
 
 inline float sum_of_lanes(Vec v) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/sample_kernel.h"
 #include "kernels/cpu/simd.h"
 
 namespace faststream {
@@ -349,6 +350,12 @@ inline Kernels vector_kernels() {
   kernels.rms_norm = rms_norm_row;
   kernels.rotate = rotate;
   kernels.attention = attend;
+  kernels.largest_logits = largest_logits;
+  kernels.copy_logits = copy_logits;
+  kernels.find_logit = find_logit;
+  kernels.count_logits = count_logits;
+  kernels.weigh_logits = weigh_logits;
+  kernels.total_mass = total_mass;
   return kernels;
 }
 

@@ -1,5 +1,5 @@
 // Speed of the CPU backend's products on the shapes of a 1.1-billion-parameter Llama (hidden 2048,
-// ffn 8192, 32 heads, 8 KV heads), of attention and of the other operations of a layer.
+// ffn 8192, 32 heads, 8 KV heads), of attention, and of drawing a token.
 //
 //   cpu-kernels-bench [--benchmark_filter=linear/int8] [--benchmark_repetitions=5]
 //
@@ -159,6 +159,51 @@ void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t
                          benchmark::Counter::kIsRate);
 }
 
+/// One row of logits like a model's: normal, deviation 3.
+void run_sample(benchmark::State& state, int64_t vocab, const SamplingRow& rule) {
+  std::vector<float> logits = random_values(vocab);
+  for (float& logit : logits) logit *= 3;
+  std::vector<float> row(logits.size());
+  SampledToken token;
+  SamplingRow drawn = rule;
+  for (auto _ : state) {
+    row = logits;  // edits change them; 10 us
+    ++drawn.position;
+    backend().sample({row.data(), DType::f32, 1, vocab}, {&drawn, 1}, {&token, 1});
+  }
+}
+
+void register_samples() {
+  constexpr int64_t kVocab = 131072;
+  static std::vector<LogitEdit> penalties;
+  for (int32_t i = 0; i < 1000; ++i) penalties.push_back({i * 131, 1.1F, -0.1F});
+  const std::vector<std::pair<const char*, SamplingRow>> rules = {
+      {"greedy", {}},
+      {"default", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F}},
+      {"all", {.temperature = 0.8F}},
+      {"top_p", {.temperature = 0.8F, .top_p = 0.95F}},
+      {"top_p_hot", {.temperature = 5, .top_p = 0.95F}},
+      {"min_p", {.temperature = 0.8F, .min_p = 0.05F}},
+      {"top_k_50000", {.temperature = 0.8F, .top_k = 50000, .top_p = 0.95F}},
+      {"penalties", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .edits = penalties}},
+      {"logprobs", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .n_logprobs = 20}},
+      {"everything",
+       {.temperature = 0.8F,
+        .top_p = 0.95F,
+        .min_p = 0.001F,
+        .n_logprobs = 20,
+        .edits = penalties}},
+  };
+  for (const auto& [name, rule] : rules) {
+    benchmark::RegisterBenchmark(
+        ("sample/" + std::string(name) + "/vocab:" + std::to_string(kVocab)).c_str(),
+        [r = rule](benchmark::State& state) { run_sample(state, kVocab, r); })
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond)
+        ->MinTime(0.1);
+  }
+}
+
 void register_all() {
   for (const DType dtype : {DType::i8, DType::bf16, DType::f16, DType::f32}) {
     for (const Shape& shape : {kQkv, kAttentionOut, kGateUp, kDown, kOutput}) {
@@ -189,6 +234,7 @@ void register_all() {
         ->UseRealTime()
         ->MinTime(0.2);
   }
+  register_samples();
 }
 
 }  // namespace
