@@ -10,14 +10,20 @@
 #include "support/printable.h"
 
 namespace faststream {
+namespace {
 
-void flush_output() {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  const int reason = errno;  // 0: an earlier write failed, and nothing is left to flush
+// reason: of errno; 0 where an earlier write failed, and what it was is not known any more.
+[[noreturn]] void fail(int reason) {
   check_interrupted();
   throw OutputError("standard output cannot be written" +
                     (reason == 0 ? "" : std::string(": ") + std::strerror(reason)));
+}
+
+}  // namespace
+
+void flush_output() {
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail(errno);
 }
 
 void print_notice(std::string_view lines) {
@@ -30,7 +36,8 @@ void print_notice(std::string_view lines) {
 }
 
 void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail(errno);
   flush_output();
 }
 
