@@ -8,7 +8,7 @@
 #include "program/interrupt.h"
 #include "program/program.h"
 #include "support/error.h"
-#include "support/thread_pool.h"
+#include "support/machine.h"
 
 namespace {
 

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <new>
 #include <stdexcept>
 
 #include "support/error.h"
+#include "support/machine.h"
 
 namespace faststream {
 namespace {
@@ -38,17 +38,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-size_t HostBackend::free_memory() const {
-  std::ifstream info("/proc/meminfo");
-  for (std::string name; info >> name;) {
-    size_t kilobytes = 0;
-    if (name == "MemAvailable:" && info >> kilobytes) return kilobytes * 1024;
-    info.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  const long pages = sysconf(_SC_AVPHYS_PAGES);
-  const long page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) : 0;
-}
+size_t HostBackend::free_memory() const { return available_memory(); }
 
 Buffer HostBackend::allocate(size_t bytes) {
   const size_t alignment = bytes >= kHugePage ? kHugePage : kBufferAlignment;
@@ -109,7 +99,7 @@ BatchView HostBackend::upload(const Batch& batch) {
   require(batch.query_start.size() == n_sequences + 1 &&
               batch.page_table.size() == n_sequences * static_cast<size_t>(batch.max_pages),
           "upload: query_start and page_table must match the number of sequences");
-  BatchView view;
+  BatchView view = measure(batch);
   view.tokens = batch.tokens.data();
   view.positions = batch.positions.data();
   view.sequence_of = batch.sequence_of.data();
@@ -117,15 +107,6 @@ BatchView HostBackend::upload(const Batch& batch) {
   view.kv_len = batch.kv_len.data();
   view.page_table = batch.page_table.data();
   view.logit_rows = batch.logit_rows.data();
-  view.n_tokens = batch.n_tokens();
-  view.n_sequences = batch.n_sequences();
-  view.n_logits = batch.n_logits();
-  view.max_pages = batch.max_pages;
-  for (size_t s = 0; s < n_sequences; ++s) {
-    view.max_query_len =
-        std::max(view.max_query_len, batch.query_start[s + 1] - batch.query_start[s]);
-    view.max_kv_len = std::max(view.max_kv_len, batch.kv_len[s]);
-  }
   return view;
 }
 

@@ -169,7 +169,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
   cuda_check(cudaEventRecord(staging.copied.get(), stream), "copying a batch to the GPU");
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
-  BatchView view;
+  BatchView view = measure(batch);
   view.tokens = at(0);
   view.positions = at(1);
   view.sequence_of = at(2);
@@ -177,15 +177,6 @@ BatchView CudaBackend::upload(const Batch& batch) {
   view.kv_len = at(4);
   view.page_table = at(5);
   view.logit_rows = at(6);
-  view.n_tokens = batch.n_tokens();
-  view.n_sequences = batch.n_sequences();
-  view.n_logits = batch.n_logits();
-  view.max_pages = batch.max_pages;
-  for (int32_t s = 0; s < batch.n_sequences(); ++s) {
-    view.max_query_len =
-        std::max(view.max_query_len, batch.query_start[s + 1] - batch.query_start[s]);
-    view.max_kv_len = std::max(view.max_kv_len, batch.kv_len[s]);
-  }
   return view;
 }
 

@@ -12,8 +12,8 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "support/io.h"
+#include "support/machine.h"
 #include "support/progress.h"
-#include "support/thread_pool.h"
 
 namespace faststream {
 

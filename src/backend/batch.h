@@ -55,4 +55,7 @@ struct BatchView {
   int32_t max_kv_len = 0;     ///< the largest kv_len
 };
 
+/// A view without memory: a batch's counts and maxima. Backends add where their copy is.
+BatchView measure(const Batch& batch);
+
 }  // namespace faststream

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "support/error.h"
-#include "support/thread_pool.h"
+#include "support/machine.h"
 
 namespace faststream {
 namespace {

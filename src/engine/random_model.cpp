@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support/error.h"
+#include "support/machine.h"
 #include "support/split_mix.h"
 #include "support/thread_pool.h"
 

@@ -14,11 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <fstream>
-#include <limits>
 #include <mutex>
-#include <sstream>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -173,52 +169,6 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
                               const std::function<void(int64_t, int64_t)>& task) {
   parallel_for(count, grain, count,
                [&task](int, int64_t first, int64_t last) { task(first, last); });
-}
-
-namespace {
-
-/// CPUs that the version 2 control group at `path` may use ("max 100000" or "150000 100000"),
-/// rounded up; INT_MAX without a limit.
-int quota_of(const std::string& path) {
-  std::ifstream file(path + "/cpu.max");
-  std::string quota;
-  int64_t period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) {
-    return std::numeric_limits<int>::max();
-  }
-  int64_t microseconds = 0;
-  if (!(std::istringstream(quota) >> microseconds) || microseconds <= 0) {
-    return std::numeric_limits<int>::max();
-  }
-  return static_cast<int>(
-      std::min<int64_t>((microseconds - 1) / period + 1, std::numeric_limits<int>::max()));
-}
-
-/// The strictest quota of this process's control group and its parents.
-int cgroup_quota() {
-  const std::string root = "/sys/fs/cgroup";
-  std::string group;
-  std::ifstream membership("/proc/self/cgroup");
-  for (std::string line; std::getline(membership, line);) {
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
-  }
-  int quota = quota_of(root);
-  while (group.size() > 1) {
-    quota = std::min(quota, quota_of(root + group));
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-  }
-  return quota;
-}
-
-}  // namespace
-
-int available_threads() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  const int allowed = sched_getaffinity(0, sizeof mask, &mask) == 0
-                          ? CPU_COUNT(&mask)
-                          : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, std::min(allowed, cgroup_quota()));
 }
 
 }  // namespace faststream

@@ -41,7 +41,4 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Hardware threads this process may use (its affinity mask and cgroup quota), at least 1.
-int available_threads();
-
 }  // namespace faststream

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "support/thread_pool.h"
+#include "support/machine.h"
 
 namespace faststream {
 namespace {

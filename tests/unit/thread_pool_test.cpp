@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/machine.h"
+
 namespace faststream {
 namespace {
 
@@ -152,11 +154,6 @@ TEST(ThreadPool, DoesNotWaitForThreadsThatHaveNoProcessor) {
     ratio = std::min(ratio, cost_of_loops(4) / cost_of_loops(1));
   }
   EXPECT_LT(ratio, 2) << "times the processor time of one thread";
-}
-
-TEST(AvailableThreads, IsAtLeastOneAndAtMostTheHardware) {
-  EXPECT_GE(available_threads(), 1);
-  EXPECT_LE(available_threads(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace
