@@ -47,7 +47,7 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType weights) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 64, .prompt_tokens = 128};
+    return {.sequences = 64, .prompt_tokens = 128, .first_tokens = 4};
   }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 

@@ -171,7 +171,7 @@ class ReferenceBackend final : public HostBackend {
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 4, .prompt_tokens = 32};
+    return {.sequences = 4, .prompt_tokens = 32, .first_tokens = 4};
   }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
     int64_t elements = bounds.context * (2 * bounds.head_dim + 1) + 2 * bounds.vocab;

@@ -34,10 +34,11 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] size_t free_memory() const override;
+  [[nodiscard]] bool takes_memory_on_use() const override { return false; }
   [[nodiscard]] DType activation_dtype(DType weights) const override;
   [[nodiscard]] DType kv_dtype(DType weights) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 128, .prompt_tokens = 1024};
+    return {.sequences = 128, .prompt_tokens = 1024, .first_tokens = 2048};
   }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 

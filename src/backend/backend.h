@@ -96,6 +96,7 @@ enum class Activation { silu };
 struct StepSizes {
   int32_t sequences = 1;      ///< in decode
   int32_t prompt_tokens = 1;  ///< beside them, without delaying them much
+  int32_t first_tokens = 1;   ///< of a prompt, that do not take long on the slowest such device
 };
 
 /// The largest linear() or gated_linear() of its shape in a model's steps.
@@ -131,8 +132,10 @@ class Backend {
 
   /// For the user: "CPU (2 threads, AMX)", "CUDA 0 (NVIDIA H100 80GB HBM3)".
   [[nodiscard]] virtual std::string description() const = 0;
-  /// Bytes that can still be allocated.
+  /// Bytes that can still be allocated. What a mapped file occupies counts as free.
   [[nodiscard]] virtual size_t free_memory() const = 0;
+  /// Whether allocate() takes memory only as it is first written to, as a host's does, or at once.
+  [[nodiscard]] virtual bool takes_memory_on_use() const = 0;
   /// The element type of activations between operations (the residual stream and logits are always
   /// f32), for a model whose matrices are of `weights`.
   [[nodiscard]] virtual DType activation_dtype(DType weights) const = 0;

@@ -13,13 +13,6 @@
 
 namespace faststream {
 
-/// Tokens that are processed at once.
-inline constexpr int32_t kMaxStepTokens = 2048;
-/// The fewest prompt tokens of a step that let every prompt go on (see cut() in scheduler.cpp).
-inline constexpr int32_t kMinChunk = 4;
-/// Sequences that can run at once: each has a token in every step.
-inline constexpr int32_t kMaxSlots = 1024;
-
 /// Everything that belongs to a model in use, in the order in which it must be destroyed (last
 /// first).
 struct LoadedModel {

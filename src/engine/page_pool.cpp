@@ -6,9 +6,9 @@
 
 namespace faststream {
 
-PagePool::PagePool(int32_t n_pages) : pages_(static_cast<size_t>(n_pages)) {
-  free_.reserve(pages_.size());
-  for (int32_t page = n_pages - 1; page >= 0; --page) free_.push_back(page);
+PagePool::PagePool(int32_t n_pages, int32_t n_modest)
+    : pages_(static_cast<size_t>(n_pages)), n_modest_(std::min(n_modest, n_pages)) {
+  returned_.reserve(pages_.size());  // so that release() does not throw
 }
 
 int32_t PagePool::references(int32_t page) const {
@@ -22,12 +22,17 @@ PagePool::Page& PagePool::held(int32_t page) {
 }
 
 int32_t PagePool::take() {
-  if (free_.empty()) {
+  if (n_free() == 0) {
     throw Error("all " + std::to_string(pages_.size()) +
                 " pages of the KV cache are in use; give a smaller context or fewer sequences");
   }
-  const int32_t page = free_.back();
-  free_.pop_back();
+  int32_t page = n_used_;
+  if (returned_.empty()) {
+    ++n_used_;
+  } else {
+    page = returned_.back();
+    returned_.pop_back();
+  }
   pages_[static_cast<size_t>(page)].references = 1;
   return page;
 }
@@ -44,7 +49,7 @@ void PagePool::release(int32_t page) {
     throw std::logic_error("the prefix cache's hold on a KV page is released by somebody else");
   }
   --p.references;
-  if (p.references == 0) free_.push_back(page);
+  if (p.references == 0) returned_.push_back(page);
   if (p.cached && p.references == 1) ++n_idle_;
 }
 
@@ -61,7 +66,7 @@ void PagePool::release_cached(int32_t page) {
   if (p.references == 1) --n_idle_;
   p.cached = false;
   --p.references;
-  if (p.references == 0) free_.push_back(page);
+  if (p.references == 0) returned_.push_back(page);
 }
 
 }  // namespace faststream

@@ -1,19 +1,32 @@
 // KV pages: who holds which.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace faststream {
 
 /// Page numbers with reference counts. A page that two sequences share (a common prefix) is held
 /// twice. Bookkeeping only: the memory is the runner's.
+///
+/// Pages that were in use before are taken first, then new ones, the lowest first: where memory is
+/// taken on use, the pool's pages occupy no more than the most that were held at a time.
 class PagePool {
  public:
-  explicit PagePool(int32_t n_pages);
+  /// n_modest: of the pages, how many may be put to use without need (see n_ready()).
+  explicit PagePool(int32_t n_pages, int32_t n_modest = std::numeric_limits<int32_t>::max());
 
   [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(pages_.size()); }
-  [[nodiscard]] int32_t n_free() const { return static_cast<int32_t>(free_.size()); }
+  [[nodiscard]] int32_t n_free() const { return n_pages() - n_used_ + n_ready_again(); }
+  /// Free pages whose use costs no memory, or only a modest amount: idle ones are better reused
+  /// than others taken.
+  [[nodiscard]] int32_t n_ready() const {
+    return std::max(n_modest_ - n_used_, 0) + n_ready_again();
+  }
+  /// Pages that have been taken at some time: they occupy memory where it is taken on use.
+  [[nodiscard]] int32_t n_used() const { return n_used_; }
   /// Pages that only the prefix cache holds.
   [[nodiscard]] int32_t n_idle() const { return n_idle_; }
   [[nodiscard]] int32_t references(int32_t page) const;
@@ -36,9 +49,12 @@ class PagePool {
   };
 
   Page& held(int32_t page);
+  [[nodiscard]] int32_t n_ready_again() const { return static_cast<int32_t>(returned_.size()); }
 
   std::vector<Page> pages_;
-  std::vector<int32_t> free_;  // the next one to take is last
+  int32_t n_modest_;
+  int32_t n_used_ = 0;             // pages [0, n_used_) have been taken before
+  std::vector<int32_t> returned_;  // those of them that are free; the next one to take is last
   int32_t n_idle_ = 0;
 };
 

@@ -90,8 +90,8 @@ void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_
       touch(*node);
       continue;
     }
-    pool_->retain_cached(pages[i]);
     auto child = std::make_unique<Node>();
+    pool_->retain_cached(pages[i]);
     child->parent = node;
     child->page = pages[i];
     child->last_used = ++clock_;
@@ -111,10 +111,10 @@ void PrefixCache::take_over(int32_t page) {
   remove(node);
 }
 
-bool PrefixCache::make_room(int32_t n_free) {
-  if (pool_->n_free() + pool_->n_idle() < n_free) return false;
+bool PrefixCache::make_room(int32_t n_pages) {
+  if (pool_->n_free() + pool_->n_idle() < n_pages) return false;
   auto leaf = leaves_.begin();
-  while (pool_->n_free() < n_free && leaf != leaves_.end()) {
+  while (pool_->n_ready() < n_pages && pool_->n_idle() > 0 && leaf != leaves_.end()) {
     Node& node = *leaf->second;
     if (pool_->references(node.page) > 1) {
       ++leaf;
@@ -123,7 +123,7 @@ bool PrefixCache::make_room(int32_t n_free) {
     remove(node);  // its parent may have become an older leaf
     leaf = leaves_.begin();
   }
-  return pool_->n_free() >= n_free;
+  return pool_->n_free() >= n_pages;
 }
 
 void PrefixCache::touch(Node& node) {

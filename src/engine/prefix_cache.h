@@ -50,8 +50,9 @@ class PrefixCache {
   /// held once.
   void take_over(int32_t page);
 
-  /// Frees idle pages until `n_free` are free; false if that cannot be reached.
-  bool make_room(int32_t n_free);
+  /// Frees idle pages until so many are free, and rather than that unused ones are taken beyond a
+  /// modest size (PagePool::n_ready()); false if so many cannot be free.
+  bool make_room(int32_t n_pages);
 
   /// Pages in the cache.
   [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(by_page_.size()); }

@@ -18,6 +18,23 @@ TEST(PagePool, HandsOutEachPageOnce) {
   EXPECT_THROW(pool.take(), Error);
 }
 
+TEST(PagePool, TakesPagesThatWereInUseBeforeOthers) {
+  PagePool pool(8, 3);
+  const int32_t first = pool.take();
+  const int32_t second = pool.take();
+  EXPECT_EQ(pool.n_free(), 6);
+  EXPECT_EQ(pool.n_ready(), 1) << "one more is modest";
+  pool.release(first);
+  EXPECT_EQ(pool.n_ready(), 2);
+  EXPECT_EQ(pool.take(), first);
+  pool.release(second);
+  pool.release(first);
+  for (int i = 0; i < 4; ++i) (void)pool.take();
+  EXPECT_EQ(pool.n_used(), 4);
+  EXPECT_EQ(pool.n_ready(), 0);
+  EXPECT_EQ(pool.n_free(), 4);
+}
+
 TEST(PagePool, FreesASharedPageWithItsLastHolder) {
   PagePool pool(1);
   const int32_t page = pool.take();

@@ -139,6 +139,24 @@ TEST(PrefixCache, FreesTheLeastRecentlyUsedLeafFirst) {
   EXPECT_EQ(cache.n_pages(), 0);
 }
 
+TEST(PrefixCache, FreesIdlePagesRatherThanGrowBeyondAModestSize) {
+  PagePool pool(100, 4);
+  PrefixCache cache(pool);
+  for (int32_t text = 0; text < 20; ++text) {
+    ASSERT_TRUE(cache.make_room(2));
+    const std::vector<int32_t> pages = take(pool, 64);
+    cache.insert(numbers(64, 1000 * text), pages);
+    release(pool, pages);
+  }
+  EXPECT_EQ(pool.n_used(), 4);
+  EXPECT_EQ(cache.find(numbers(64, 19000)).n_tokens(), 64);
+  // What is held has what it needs.
+  ASSERT_TRUE(cache.make_room(50));
+  EXPECT_EQ(take(pool, 50 * 32).size(), 50U);
+  EXPECT_EQ(pool.n_used(), 50);
+  EXPECT_FALSE(cache.make_room(51));
+}
+
 TEST(PrefixCache, HandsAPageOver) {
   PagePool pool(2);
   PrefixCache cache(pool);

@@ -1,0 +1,111 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "backend/batch.h"
+#include "engine/runner.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+// Of what is free, for the rest of the program and for others: an eighth, at most so much.
+constexpr size_t kMostReserve = size_t{512} << 20;
+// Cached tokens that nobody uses are kept in so much memory, and at most an eighth of what fits.
+constexpr int64_t kKeptTokens = 16384;
+
+int64_t whole_pages(int64_t tokens) { return int64_t{pages_for(tokens)} * kPageTokens; }
+
+// What memory leaves for the KV cache, in tokens, a multiple of kPageTokens.
+int64_t tokens_that_fit(size_t free_bytes, size_t taken, size_t bytes_per_token) {
+  const size_t room = free_bytes > taken ? free_bytes - taken : 0;
+  const size_t cache = room - std::min(room / 8, kMostReserve);
+  return static_cast<int64_t>(cache / bytes_per_token / kPageTokens * kPageTokens);
+}
+
+// Tokens of context: what was asked for, else the model's own, as far as memory reaches.
+int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits) {
+  const int64_t asked = options.context;
+  if (asked < 0 || asked > config.max_context) {
+    throw UsageError("--context " + std::to_string(asked) + ": the model was trained for 1 to " +
+                     std::to_string(config.max_context) + " tokens");
+  }
+  if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < asked)) {
+    throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
+                     ": the KV cache must hold at least one context of " +
+                     std::to_string(std::max<int64_t>(asked, 1)) + " tokens");
+  }
+  if (options.kv_tokens > 0) fits = std::min(fits, options.kv_tokens);
+  fits = std::min(fits, config.max_context);
+  if (asked == 0 && fits > 0) return fits;
+  if (asked == 0 || asked > fits) {
+    throw Error("the KV cache of " + std::to_string(std::max<int64_t>(asked, 1)) +
+                " tokens does not fit into memory; give a smaller --context");
+  }
+  return asked;
+}
+
+// Tokens of KV cache: what was asked for, else a full context for each slot, as memory allows.
+int64_t choose_kv_tokens(const EngineOptions& options, int64_t context, int32_t slots, int64_t fits,
+                         bool takes_on_use) {
+  if (options.kv_tokens == 0) {
+    const int64_t most = takes_on_use ? std::max(whole_pages(context), fits / 2) : fits;
+    return whole_pages(std::min(slots * whole_pages(context), most));
+  }
+  if (options.kv_tokens > fits) {
+    throw Error("the KV cache of " + std::to_string(options.kv_tokens) +
+                " tokens does not fit into memory; give a smaller --kv-tokens");
+  }
+  return whole_pages(options.kv_tokens);
+}
+
+int32_t choose_size(int32_t asked, int32_t preferred, int32_t least, int32_t most,
+                    const std::string& option) {
+  if (asked != 0 && (asked < least || asked > most)) {
+    throw UsageError(option + " " + std::to_string(asked) + ": give " + std::to_string(least) +
+                     " to " + std::to_string(most) + ", or leave it out");
+  }
+  return asked == 0 ? preferred : asked;
+}
+
+}  // namespace
+
+BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
+  return {.free_bytes = backend.free_memory(),
+          .takes_on_use = backend.takes_memory_on_use(),
+          .step_sizes = backend.step_sizes(),
+          .activations = backend.activation_dtype(config.weights),
+          .kv = backend.kv_dtype(config.weights),
+          .scratch_bytes = [&backend](const StepBounds& bounds) {
+            return backend.scratch_bytes(bounds);
+          }};
+}
+
+MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
+                       int32_t max_logits, const BackendFigures& backend) {
+  MemoryPlan plan;
+  const StepSizes& sizes = backend.step_sizes;
+  plan.slots = choose_size(options.slots, sizes.sequences, 1, kMaxSlots, "--slots");
+  plan.chunk =
+      choose_size(options.chunk, sizes.prompt_tokens, kMinChunk, kMaxStepTokens, "--chunk");
+
+  const int64_t step_tokens = std::min<int64_t>(kMaxStepTokens, plan.slots * config.max_context);
+  plan.limits = {.max_tokens = static_cast<int32_t>(std::max<int64_t>(step_tokens, plan.slots)),
+                 .max_logits = std::max(max_logits, plan.slots)};
+  const size_t logits_bytes = static_cast<size_t>(plan.limits.max_logits) *
+                              static_cast<size_t>(config.vocab) * sizeof(float);
+  const size_t taken =
+      weight_bytes + logits_bytes + activation_bytes(config, backend.activations, plan.limits) +
+      backend.scratch_bytes(step_bounds(config, plan.limits, plan.slots, config.max_context));
+  const int64_t fits =
+      tokens_that_fit(backend.free_bytes, taken, kv_bytes_per_token(config, backend.kv));
+  plan.context = choose_context(config, options, fits);
+  plan.kv_tokens = choose_kv_tokens(options, plan.context, plan.slots, fits, backend.takes_on_use);
+  const bool modest = backend.takes_on_use && options.kv_tokens == 0;
+  plan.kept_tokens =
+      modest ? whole_pages(std::min({kKeptTokens, fits / 8, plan.kv_tokens})) : plan.kv_tokens;
+  return plan;
+}
+
+}  // namespace faststream

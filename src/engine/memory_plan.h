@@ -1,0 +1,56 @@
+// What a model may use of a device's memory: arithmetic alone, so that it is tested without one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "backend/backend.h"
+#include "engine/engine.h"
+#include "models/config.h"
+#include "models/model.h"
+
+namespace faststream {
+
+/// Tokens that are processed at once.
+inline constexpr int32_t kMaxStepTokens = 2048;
+/// The fewest prompt tokens of a step that let every prompt go on (see cut() in scheduler.cpp).
+inline constexpr int32_t kMinChunk = 4;
+/// Sequences that can run at once: each has a token in every step.
+inline constexpr int32_t kMaxSlots = 1024;
+
+/// What a plan asks of a backend.
+struct BackendFigures {
+  size_t free_bytes = 0;      ///< weights that lie in a mapped file included
+  bool takes_on_use = false;  ///< see Backend::takes_memory_on_use()
+  StepSizes step_sizes;
+  DType activations = DType::f32;
+  DType kv = DType::f32;
+  std::function<size_t(const StepBounds&)> scratch_bytes;
+};
+
+/// A backend's figures for a model; the backend must outlive them.
+BackendFigures figures_of(const Backend& backend, const ModelConfig& config);
+
+struct MemoryPlan {
+  int64_t context = 0;  ///< tokens
+  int32_t slots = 0;
+  int32_t chunk = 0;        ///< see EngineOptions
+  int64_t kv_tokens = 0;    ///< whole pages, at least one context
+  int64_t kept_tokens = 0;  ///< whole pages; the modest size of PagePool
+  BatchLimits limits;
+};
+
+/// Divides what is free beside weights, activations, logits and scratch memory. max_logits: rows of
+/// logits that a step may ask for, at least one for each slot. Throws UsageError for options that
+/// make no sense, Error when there is not enough memory.
+///
+/// A device that takes memory at once gets a full context for each slot, as memory allows. One that
+/// takes it on use shares it with other programs: at most half of what is free becomes cache,
+/// unless
+/// --kv-tokens asks for more or one context needs it; and beyond a modest size, which does for a
+/// few conversations, a cached prefix that nobody uses is dropped before more memory is taken.
+MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
+                       int32_t max_logits, const BackendFigures& backend);
+
+}  // namespace faststream

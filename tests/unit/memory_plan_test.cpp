@@ -1,0 +1,144 @@
+// How memory is divided, on devices that nobody has.
+#include "engine/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/random_model.h"
+#include "engine/runner.h"
+#include "file_helpers.h"
+
+namespace faststream {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kGiB = size_t{1} << 30;
+
+BackendFigures gpu(size_t free_bytes) {
+  return {.free_bytes = free_bytes,
+          .takes_on_use = false,
+          .step_sizes = {.sequences = 128, .prompt_tokens = 1024, .first_tokens = 2048},
+          .activations = DType::bf16,
+          .kv = DType::bf16,
+          .scratch_bytes = [](const StepBounds&) { return 512 * kMiB; }};
+}
+
+BackendFigures cpu(size_t free_bytes) {
+  return {.free_bytes = free_bytes,
+          .takes_on_use = true,
+          .step_sizes = {.sequences = 64, .prompt_tokens = 128, .first_tokens = 4},
+          .activations = DType::f32,
+          .kv = DType::bf16,
+          .scratch_bytes = [](const StepBounds&) { return 32 * kMiB; }};
+}
+
+// 128 KiB of cache a token.
+ModelConfig llama_8b() { return named_shape("llama-3-8b", DType::i8); }
+constexpr size_t k8bBytes = size_t{9} << 30;
+
+MemoryPlan plan(const ModelConfig& config, const BackendFigures& backend,
+                const EngineOptions& options = {}, size_t weight_bytes = k8bBytes) {
+  return plan_memory(config, options, weight_bytes, 1, backend);
+}
+
+TEST(MemoryPlan, GivesAGpuAFullContextForEachSlotAsMemoryAllows) {
+  const MemoryPlan large = plan(llama_8b(), gpu(400 * kGiB));
+  EXPECT_EQ(large.slots, 128);
+  EXPECT_EQ(large.chunk, 1024);
+  EXPECT_EQ(large.context, 8192);
+  EXPECT_EQ(large.kv_tokens, 128 * 8192);
+  EXPECT_EQ(large.kept_tokens, large.kv_tokens);
+  EXPECT_EQ(large.limits.max_tokens, kMaxStepTokens);
+  EXPECT_EQ(large.limits.max_logits, 128);
+
+  const MemoryPlan h100 = plan(llama_8b(), gpu(79 * kGiB));
+  EXPECT_EQ(h100.context, 8192);
+  EXPECT_EQ(h100.kept_tokens, h100.kv_tokens);
+  // 79 GiB without weights, scratch memory, activations and the reserve, 128 KiB a token.
+  EXPECT_GT(h100.kv_tokens, 67 * 8192);
+  EXPECT_LT(h100.kv_tokens, 69 * 8192);
+
+  const MemoryPlan tight = plan(llama_8b(), gpu(k8bBytes + kGiB));
+  EXPECT_GT(tight.context, 1000);
+  EXPECT_LT(tight.context, 4096);
+  EXPECT_EQ(tight.kv_tokens, tight.context);
+}
+
+TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
+  BackendFigures backend = gpu(40 * kGiB);
+  StepBounds asked;
+  backend.scratch_bytes = [&](const StepBounds& bounds) {
+    asked = bounds;
+    return kGiB;
+  };
+  const MemoryPlan one = plan(llama_8b(), backend, {.slots = 1024});
+  EXPECT_EQ(asked.tokens, kMaxStepTokens);
+  EXPECT_EQ(asked.sequences, 1024);
+  EXPECT_EQ(asked.logits, 1024);
+  EXPECT_EQ(asked.context, 8192);
+  EXPECT_EQ(asked.vocab, 128256);
+  EXPECT_EQ(asked.n_heads, 32);
+  EXPECT_EQ(asked.n_kv_heads, 8);
+  EXPECT_EQ(asked.head_dim, 128);
+  EXPECT_EQ(asked.weights, DType::i8);
+  ASSERT_EQ(asked.products.size(), 5U);
+  EXPECT_EQ(asked.products[2].out, 2 * 14336);
+  EXPECT_TRUE(asked.products[2].gated);
+  EXPECT_EQ(asked.products[4].rows, 1024);
+  EXPECT_EQ(asked.products[4].out, 128256);
+
+  backend.scratch_bytes = [](const StepBounds&) { return 5 * kGiB; };
+  const MemoryPlan five = plan(llama_8b(), backend, {.slots = 1024});
+  EXPECT_EQ((one.kv_tokens - five.kv_tokens) * 131072, 4 * static_cast<int64_t>(kGiB));
+}
+
+TEST(MemoryPlan, SharesAHostWithOtherPrograms) {
+  const MemoryPlan host = plan(llama_8b(), cpu(64 * kGiB));
+  EXPECT_EQ(host.slots, 64);
+  EXPECT_EQ(host.context, 8192);
+  // Half of what 64 GiB leave.
+  EXPECT_GT(host.kv_tokens * 131072, 25 * static_cast<int64_t>(kGiB));
+  EXPECT_LT(host.kv_tokens * 131072, 28 * static_cast<int64_t>(kGiB));
+  EXPECT_EQ(host.kept_tokens, 16384);
+
+  // One context may have all.
+  const MemoryPlan small = plan(llama_8b(), cpu(k8bBytes + kGiB));
+  EXPECT_GT(small.context, 4096);
+  EXPECT_EQ(small.kv_tokens, (small.context + 31) / 32 * 32);
+  EXPECT_LT(small.kept_tokens, small.kv_tokens / 7);
+
+  const MemoryPlan asked = plan(llama_8b(), cpu(64 * kGiB), {.kv_tokens = 300000});
+  EXPECT_EQ(asked.kv_tokens, 300000);
+  EXPECT_EQ(asked.kept_tokens, 300000) << "who asks for a size gets it";
+}
+
+TEST(MemoryPlan, FitsAContainer) {
+  ModelConfig config = named_shape("llama-tiny", DType::f32);
+  config.max_context = 1 << 20;
+  config.n_layers = 16;
+  config.n_kv_heads = 4;
+  const size_t free = 560 * kMiB;
+  const MemoryPlan small = plan(config, cpu(free), {.slots = 1}, 10 * kMiB);
+  const auto bytes = static_cast<int64_t>(kv_bytes_per_token(config, DType::bf16));
+  EXPECT_LT(small.kv_tokens * bytes, static_cast<int64_t>(7 * free / 8));
+  EXPECT_LE(small.context, small.kv_tokens);
+  EXPECT_LE(small.kept_tokens * bytes, static_cast<int64_t>(free / 8));
+}
+
+TEST(MemoryPlan, RefusesWhatDoesNotFit) {
+  const auto refused = [&](size_t free, const EngineOptions& options) {
+    return error_of([&] { (void)plan(llama_8b(), cpu(free), options); });
+  };
+  EXPECT_EQ(refused(64 * kGiB, {.context = 8192}), "");
+  EXPECT_NE(refused(k8bBytes, {}).find("does not fit into memory"), std::string::npos);
+  EXPECT_NE(refused(0, {}).find("does not fit into memory"), std::string::npos);
+  EXPECT_NE(refused(k8bBytes + kGiB, {.context = 8192}).find("--context"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.kv_tokens = 1 << 20}).find("--kv-tokens"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.context = 8193}).find("--context 8193"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.context = 64, .kv_tokens = 32}).find("--kv-tokens 32"),
+            std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.slots = 1025}).find("--slots"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.chunk = 3}).find("--chunk"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace faststream
