@@ -76,13 +76,13 @@ class Measurement {
     Sequence reference_sequence;
     const size_t predicted = window.size() - 1;
     for (size_t first = 0; first < predicted; first += kStepTokens) {
-      const auto chunk =
+      const auto part =
           std::span(window).subspan(first, std::min<size_t>(kStepTokens, predicted - first));
-      const std::vector<float> logits = step(model_, sequence, chunk);
+      const std::vector<float> logits = step(model_, sequence, part);
       const std::vector<float> reference_logits = reference_ != nullptr
-                                                      ? step(*reference_, reference_sequence, chunk)
+                                                      ? step(*reference_, reference_sequence, part)
                                                       : std::vector<float>();
-      for (size_t i = 0; i < chunk.size(); ++i) {
+      for (size_t i = 0; i < part.size(); ++i) {
         compare(logits, reference_logits, i, window[first + i + 1]);
       }
       between();
@@ -110,8 +110,8 @@ class Measurement {
 
  private:
   static std::vector<float> step(LoadedModel& model, Sequence& sequence,
-                                 std::span<const int32_t> chunk) {
-    model.runner->step({{{&sequence, chunk, Chunk::Logits::all}}});
+                                 std::span<const int32_t> part) {
+    model.runner->step({{{&sequence, part, NewTokens::Logits::all}}});
     return model.runner->logits();
   }
 

@@ -98,6 +98,7 @@ Result Job::take_result() {
 SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
   return {.slots = model.info.slots,
           .max_step_tokens = model.runner->limits().batch.max_tokens,
+          .first_tokens = model.backend->step_sizes().first_tokens,
           .chunk = model.info.chunk,
           .prefix_sharing = options.prefix_sharing};
 }
@@ -112,14 +113,7 @@ struct Engine::Impl {
         thread([this] { run(); }) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    wake.notify_one();
-    thread.join();
-  }
+  ~Impl() { stop(); }
 
   // Any thread. ----------------------------------------------------------------------------------
 
@@ -129,9 +123,9 @@ struct Engine::Impl {
   }
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
   RequestId submit(std::unique_ptr<Job> job);
+  void stop();
 
-  // The engine's thread.
-  // ---------------------------------------------------------------------------
+  // The engine's thread. --------------------------------------------------------------------------
 
   void run();
   bool take_inbox();
@@ -211,15 +205,30 @@ RequestId Engine::Impl::submit(std::unique_ptr<Job> job) {
   return id;
 }
 
+// Returns when all requests are finished. Callbacks may use the engine until then.
+void Engine::Impl::stop() {
+  if (!thread.joinable()) return;
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  wake.notify_one();
+  thread.join();
+}
+
 void Engine::Impl::run() {
   while (take_inbox()) {
     if (!scheduler.idle()) step();
     publish();
   }
-  while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
+  // What is still there has a last word, and may submit more.
+  do {
+    while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
+    (void)take_inbox();
+  } while (!jobs.empty());
 }
 
-// Waits for work. False when the engine is to stop.
+// Waits for work and takes it. False when the engine is to stop.
 bool Engine::Impl::take_inbox() {
   std::vector<std::unique_ptr<Job>> new_jobs;
   std::vector<RequestId> to_cancel;
@@ -255,32 +264,35 @@ void Engine::Impl::start(std::unique_ptr<Job> new_job) {
 }
 
 void Engine::Impl::step() {
-  try {
-    scheduler.step([this](Scheduler::Entry& entry, std::string_view text) {
-      on_token(static_cast<Sample&>(entry), text);
-    });
-  } catch (const std::exception& error) {
-    // The sequences that ran have left the scheduler; their jobs are lost, the others go on.
-    std::vector<Job*> lost;
-    for (Scheduler::Entry* entry : scheduler.last_step()) {
-      Job* job = static_cast<Sample*>(entry)->job;
-      entry->generation->finish(FinishReason::cancelled);
-      if (std::find(lost.begin(), lost.end(), job) == lost.end()) lost.push_back(job);
-    }
-    for (Job* job : lost) end(*job, FinishReason::cancelled, error.what());
-    return;
-  }
-  for (Scheduler::Entry* entry : scheduler.last_step()) {
-    auto& sample = static_cast<Sample&>(*entry);
+  std::unordered_map<RequestId, std::string> failed;
+  for (const Scheduler::Outcome& outcome : scheduler.step()) {
+    auto& sample = static_cast<Sample&>(*outcome.entry);
     if (!sample.job->started) sample.job->started = Clock::now();
-    if (!sample.job->first_token) on_prompt(sample);
+    if (!outcome.error.empty()) {
+      sample.text.finish(FinishReason::cancelled);
+      failed.emplace(sample.job->id, outcome.error);
+      continue;
+    }
+    try {
+      if (outcome.has_token) {
+        on_token(sample, outcome.text);
+      } else {
+        on_prompt(sample);
+      }
+    } catch (const std::exception& error) {  // the request's own callback
+      failed.emplace(sample.job->id, error.what());
+      continue;
+    }
     if (sample.text.finished()) end_sample(sample);
   }
+  // With all their samples, some of which may still be in the scheduler.
+  for (const auto& [id, error] : failed) end(*jobs.at(id), FinishReason::cancelled, error);
 }
 
 void Engine::Impl::on_prompt(const Sample& sample) {
   const Job& job = *sample.job;
-  if (!job.callbacks.on_prompt || &sample != job.samples.front().get()) return;
+  if (!job.callbacks.on_prompt || job.first_token) return;
+  if (&sample != job.samples.front().get()) return;
   job.callbacks.on_prompt({.done = sample.text.sequence.n_cached,
                            .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
@@ -330,8 +342,17 @@ void Engine::Impl::publish() {
 Engine::Engine(const std::filesystem::path& model, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(model, options)) {}
 Engine::Engine(Engine&&) noexcept = default;
-Engine& Engine::operator=(Engine&&) noexcept = default;
-Engine::~Engine() = default;
+
+Engine& Engine::operator=(Engine&& other) noexcept {
+  if (this == &other) return *this;
+  if (impl_ != nullptr) impl_->stop();  // impl_ stays as it is for callbacks
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Engine::~Engine() {
+  if (impl_ != nullptr) impl_->stop();
+}
 
 const EngineInfo& Engine::info() const { return impl_->model.info; }
 

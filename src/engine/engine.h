@@ -72,7 +72,8 @@ class Engine {
   Engine(const std::filesystem::path& model, const EngineOptions& options);
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
-  /// Cancels what is not finished.
+  /// Cancels what is not finished, and what callbacks submit meanwhile, and waits until all of it
+  /// has had its on_finish.
   ~Engine();
 
   [[nodiscard]] const EngineInfo& info() const;

@@ -19,11 +19,11 @@ bool begins_text(const std::vector<int32_t>& prompt, const Tokenizer& tokenizer)
 
 Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample)
     : rules_(&rules),
+      sample_(sample),
       tokenizer_(&tokenizer),
       tokens_(rules.prompt),
       detokenizer_(tokenizer, begins_text(rules.prompt, tokenizer)),
       stop_(rules.stop) {
-  sequence.id = static_cast<uint64_t>(sample);
   for (const LogitBias& bias : rules.sampling.logit_bias) {
     uses_[bias.token] = {.edit = edits_.size(), .bias = bias.bias};
     edits_.push_back({.token = bias.token, .bias = bias.bias});
@@ -38,7 +38,7 @@ Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer,
 }
 
 SamplingRow Generation::sampling_row() const {
-  SamplingRow row = faststream::sampling_row(rules_->sampling, sequence);
+  SamplingRow row = faststream::sampling_row(rules_->sampling, sequence.n_cached, sample_);
   row.n_logprobs = rules_->logprobs;
   row.edits = edits_;
   return row;

@@ -32,13 +32,14 @@ struct GenerationRules {
 
 class Generation {
  public:
-  /// `sample` is the random stream of its draws. `rules` and `tokenizer` must outlive it.
+  /// `sample`, its number in the request, is the stream of its random numbers. `rules` and
+  /// `tokenizer` must outlive it.
   Generation(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample);
 
   /// The prompt and what has been generated.
   [[nodiscard]] const std::vector<int32_t>& tokens() const { return tokens_; }
   [[nodiscard]] const GenerationRules& rules() const { return *rules_; }
-  [[nodiscard]] int32_t sample() const { return static_cast<int32_t>(sequence.id); }
+  [[nodiscard]] int32_t sample() const { return sample_; }
 
   /// How the next token is drawn. Its edits are valid until the next accept().
   [[nodiscard]] SamplingRow sampling_row() const;
@@ -63,6 +64,7 @@ class Generation {
   [[nodiscard]] bool ends_text(int32_t token) const;
 
   const GenerationRules* rules_;
+  int32_t sample_;
   const Tokenizer* tokenizer_;
   std::vector<int32_t> tokens_;
   Detokenizer detokenizer_;

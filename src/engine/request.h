@@ -93,8 +93,9 @@ struct PromptProgress {
   int64_t total = 0;  ///< tokens of the prompt
 };
 
-/// Called by the engine's own thread: be quick, do not throw, and do not destroy the engine; calls
-/// of submit() and cancel() are fine. Each may be empty.
+/// Called by the engine's own thread: be quick, and do not destroy the engine; calls of submit()
+/// and cancel() are fine. on_finish must not throw; what the others throw ends their request, with
+/// the exception's text as its error. Each may be empty.
 struct Callbacks {
   /// After each step that left a part of the (first sample's) prompt for the next one, so never for
   /// a short prompt.

@@ -23,13 +23,13 @@ size_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
   return static_cast<size_t>(2 * config.n_layers * config.kv_dim()) * dtype_size(dtype);
 }
 
-SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence) {
+SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t stream) {
   return {.temperature = params.temperature,
           .top_k = params.top_k,
           .top_p = params.top_p,
           .seed = params.seed.value_or(0),
-          .sequence = sequence.id,
-          .position = static_cast<uint64_t>(sequence.n_cached),
+          .sequence = static_cast<uint64_t>(stream),
+          .position = static_cast<uint64_t>(position),
           .min_p = params.min_p};
 }
 
@@ -39,12 +39,15 @@ ModelConfig read_config(const ModelFile& file) {
 
 Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
                const std::function<void(size_t)>& progress)
-    : config_(read_config(file)), backend_(backend), limits_(limits), pages_(limits.n_pages) {
+    : config_(read_config(file)),
+      backend_(backend),
+      limits_(limits),
+      pages_(limits.n_pages, limits.n_modest_pages) {
   for (const TensorPlan& plan : tensor_plan(config_)) {
     (void)file.require(plan.name, plan.dtype, plan.shape);  // before anything large is allocated
   }
-  const std::byte* weights = backend.load_weights(file.weights(), progress);
-  model_ = make_model(config_, lookup_in(file, weights), backend, limits.batch);
+  const std::byte* base = backend.load_weights(file.weights(), progress);
+  model_ = make_model(config_, lookup_in(file, base), backend, limits.batch);
 
   const DType dtype = backend.kv_dtype(config_.weights);
   const size_t half_layer = static_cast<size_t>(limits.n_pages) * kPageTokens *
@@ -64,14 +67,14 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
                                     static_cast<size_t>(config_.vocab) * sizeof(float));
 }
 
-void Runner::step(std::span<const Chunk> chunks) {
-  take_pages(chunks);
-  pack(chunks);
+void Runner::step(std::span<const NewTokens> inputs) {
+  take_pages(inputs);
+  pack(inputs);
   const BatchView view = backend_.upload(batch_);
   const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
   model_->forward(view, kv_, logits);
-  for (const Chunk& chunk : chunks) {
-    chunk.sequence->n_cached += static_cast<int32_t>(chunk.tokens.size());
+  for (const NewTokens& input : inputs) {
+    input.sequence->n_cached += static_cast<int32_t>(input.tokens.size());
   }
 }
 
@@ -100,26 +103,28 @@ void Runner::release(Sequence& sequence) {
 }
 
 // Checks everything first, so that a refusal changes nothing.
-void Runner::take_pages(std::span<const Chunk> chunks) {
-  const auto missing_pages = [](const Chunk& chunk) {
-    const int64_t tokens = chunk.sequence->n_cached + static_cast<int64_t>(chunk.tokens.size());
-    return pages_for(tokens) - static_cast<int64_t>(chunk.sequence->pages.size());
+void Runner::take_pages(std::span<const NewTokens> inputs) {
+  const auto missing_pages = [](const NewTokens& input) {
+    return input.sequence->missing_pages(input.sequence->n_cached +
+                                         static_cast<int64_t>(input.tokens.size()));
   };
   int64_t tokens = 0;
   int64_t logits = 0;
   int64_t pages = 0;
-  for (const Chunk& chunk : chunks) {
-    const auto n = static_cast<int64_t>(chunk.tokens.size());
+  for (const NewTokens& input : inputs) {
+    const auto n = static_cast<int64_t>(input.tokens.size());
     if (n == 0) throw Error("a sequence in a batch has no tokens");
-    for (const int32_t token : chunk.tokens) {
+    for (const int32_t token : input.tokens) {
       if (token < 0 || token >= config_.vocab) {
         throw Error("token id " + std::to_string(token) + " is outside the model's vocabulary of " +
                     std::to_string(config_.vocab));
       }
     }
     tokens += n;
-    logits += chunk.logits == Chunk::Logits::all ? n : chunk.logits == Chunk::Logits::last ? 1 : 0;
-    pages += std::max<int64_t>(missing_pages(chunk), 0);
+    logits += input.logits == NewTokens::Logits::all    ? n
+              : input.logits == NewTokens::Logits::last ? 1
+                                                        : 0;
+    pages += missing_pages(input);
   }
   if (tokens > limits_.batch.max_tokens || logits > limits_.batch.max_logits) {
     throw Error("a batch of " + std::to_string(tokens) + " tokens and " + std::to_string(logits) +
@@ -132,26 +137,26 @@ void Runner::take_pages(std::span<const Chunk> chunks) {
                 std::to_string(kPageTokens) + " tokens, " + std::to_string(pages) +
                 " are needed; give a smaller context or fewer sequences");
   }
-  for (const Chunk& chunk : chunks) {
-    for (int64_t n = missing_pages(chunk); n > 0; --n) {
-      chunk.sequence->pages.push_back(pages_.take());
+  for (const NewTokens& input : inputs) {
+    for (int32_t n = missing_pages(input); n > 0; --n) {
+      input.sequence->pages.push_back(pages_.take());
     }
   }
 }
 
-void Runner::pack(std::span<const Chunk> chunks) {
+void Runner::pack(std::span<const NewTokens> inputs) {
   batch_ = Batch{};
   batch_.query_start.push_back(0);
-  for (const Chunk& chunk : chunks) {
+  for (const NewTokens& input : inputs) {
     batch_.max_pages =
-        std::max(batch_.max_pages, static_cast<int32_t>(chunk.sequence->pages.size()));
+        std::max(batch_.max_pages, static_cast<int32_t>(input.sequence->pages.size()));
   }
-  for (size_t s = 0; s < chunks.size(); ++s) {
-    const Chunk& chunk = chunks[s];
-    const Sequence& sequence = *chunk.sequence;
+  for (size_t s = 0; s < inputs.size(); ++s) {
+    const NewTokens& input = inputs[s];
+    const Sequence& sequence = *input.sequence;
     const int32_t first_row = batch_.n_tokens();
-    for (size_t i = 0; i < chunk.tokens.size(); ++i) {
-      batch_.tokens.push_back(chunk.tokens[i]);
+    for (size_t i = 0; i < input.tokens.size(); ++i) {
+      batch_.tokens.push_back(input.tokens[i]);
       batch_.positions.push_back(sequence.n_cached + static_cast<int32_t>(i));
       batch_.sequence_of.push_back(static_cast<int32_t>(s));
     }
@@ -159,8 +164,9 @@ void Runner::pack(std::span<const Chunk> chunks) {
     batch_.kv_len.push_back(batch_.positions.back() + 1);
     batch_.page_table.insert(batch_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
     batch_.page_table.resize((s + 1) * static_cast<size_t>(batch_.max_pages), 0);
-    if (chunk.logits == Chunk::Logits::none) continue;
-    const int32_t first = chunk.logits == Chunk::Logits::all ? first_row : batch_.n_tokens() - 1;
+    if (input.logits == NewTokens::Logits::none) continue;
+    const int32_t first =
+        input.logits == NewTokens::Logits::all ? first_row : batch_.n_tokens() - 1;
     for (int32_t row = first; row < batch_.n_tokens(); ++row) batch_.logit_rows.push_back(row);
   }
 }

@@ -1,13 +1,16 @@
 // Runs a model over packed batches of sequences.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/batch.h"
 #include "engine/page_pool.h"
 #include "engine/sampling.h"
 #include "model_file/model_file.h"
@@ -16,15 +19,21 @@
 
 namespace faststream {
 
-/// A sequence's place in the KV cache. Made and released by a Runner.
+/// A sequence's place in the KV cache. It holds its pages once each, taken from Runner::pages() by
+/// Runner::step() or by whoever plans steps, until it is given to Runner::release(), which must
+/// happen before it goes.
 struct Sequence {
-  uint64_t id = 0;             ///< the random stream of its samples
   int32_t n_cached = 0;        ///< tokens whose keys and values are in the pages
   std::vector<int32_t> pages;  ///< one for each kPageTokens tokens
+
+  /// Pages that it lacks to hold so many tokens.
+  [[nodiscard]] int32_t missing_pages(int64_t tokens) const {
+    return std::max(pages_for(tokens) - static_cast<int32_t>(pages.size()), 0);
+  }
 };
 
 /// New tokens of one sequence, to be processed in one step.
-struct Chunk {
+struct NewTokens {
   enum class Logits { none, last, all };
 
   Sequence* sequence = nullptr;
@@ -34,6 +43,7 @@ struct Chunk {
 
 struct RunnerLimits {
   int32_t n_pages = 0;
+  int32_t n_modest_pages = std::numeric_limits<int32_t>::max();  ///< see PagePool
   BatchLimits batch;
 };
 
@@ -51,10 +61,13 @@ class Runner {
   /// Bytes of the KV cache.
   [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
 
-  /// Processes the chunks as one batch. Takes the pages that the sequences need; when they do not
-  /// suffice, or a limit or a token id is out of range, throws Error and changes nothing.
-  /// Afterwards logits() and sample() speak of the wanted rows, in the order of the chunks.
-  void step(std::span<const Chunk> chunks);
+  /// Processes new tokens of any number of sequences as one batch. Takes the pages that they need;
+  /// when these do not suffice, or a limit or a token id is out of range, throws Error and changes
+  /// nothing. When the device fails, Error is thrown and no sequence has advanced. Afterwards
+  /// logits() and sample() speak of the wanted rows, in the order of `inputs`.
+  void step(std::span<const NewTokens> inputs);
+  /// Waits until the device has done all steps.
+  void wait() { backend_.synchronize(); }
 
   /// Rows of logits that the last step left.
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
@@ -69,8 +82,8 @@ class Runner {
   void release(Sequence& sequence);
 
  private:
-  void take_pages(std::span<const Chunk> chunks);
-  void pack(std::span<const Chunk> chunks);
+  void take_pages(std::span<const NewTokens> inputs);
+  void pack(std::span<const NewTokens> inputs);
 
   ModelConfig config_;
   Backend& backend_;
@@ -87,9 +100,9 @@ class Runner {
 /// Bytes of KV pages for one token in all layers.
 size_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
 
-/// The rule by which `sequence` draws its next token, which will be at position n_cached; without
-/// penalties and biases, which need the sequence's tokens.
-SamplingRow sampling_row(const SamplingParams& params, const Sequence& sequence);
+/// The rule by which a sample draws the token at `position` from its own stream of random numbers;
+/// without penalties and biases, which need the sample's tokens.
+SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t stream = 0);
 
 /// The configuration in a model file's header. Throws Error naming the file.
 ModelConfig read_config(const ModelFile& file);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <memory>
 #include <span>
+#include <utility>
 
 namespace faststream {
 namespace {
@@ -26,8 +29,7 @@ bool in_decode(const Entry& entry) {
 
 // Pages that the sequence will take for the tokens it has.
 int32_t missing_pages(const Generation& generation) {
-  return pages_for(static_cast<int64_t>(generation.tokens().size())) -
-         static_cast<int32_t>(generation.sequence.pages.size());
+  return generation.sequence.missing_pages(static_cast<int64_t>(generation.tokens().size()));
 }
 
 // What of a sequence can come from the cache: the logits of the last token are wanted, and a device
@@ -52,7 +54,12 @@ bool Scheduler::Order::operator()(const Entry* a, const Entry* b) const {
 }
 
 Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
-    : runner_(runner), limits_(limits), cache_(runner.pages()) {}
+    : runner_(runner),
+      limits_(limits),
+      budget_(limits.first_tokens, limits.max_step_tokens),
+      cache_(runner.pages()) {
+  running_.reserve(static_cast<size_t>(limits.slots));
+}
 
 Scheduler::~Scheduler() {
   for (Entry* entry : running_) runner_.release(entry->generation->sequence);
@@ -64,16 +71,16 @@ void Scheduler::remove(Entry& entry) {
   if (waiting_.erase(&entry) == 0) leave(entry, true);
 }
 
-void Scheduler::step(const OnToken& on_token) {
-  admit();
-  plan();
+const std::vector<Scheduler::Outcome>& Scheduler::step() {
+  outcomes_.clear();
   try {
-    process(on_token);
-  } catch (...) {
-    last_step_ = running_;
-    while (!running_.empty()) leave(*running_.back(), false);
-    throw;
+    admit();
+    plan();
+    if (!inputs_.empty()) process(0, inputs_.size());
+  } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
+    while (!running_.empty()) fail(*running_.back(), error.what());
   }
+  return outcomes_;
 }
 
 void Scheduler::admit() {
@@ -83,21 +90,28 @@ void Scheduler::admit() {
        looked_at < kMaxLookahead;
        ++looked_at) {
     Entry& entry = **next;
-    const int32_t n_cached = limits_.prefix_sharing ? cache_.find(cacheable(entry)).n_tokens() : 0;
-    if (worth_waiting(entry, n_cached)) {
-      ++next;
-      continue;
+    std::string error;
+    try {
+      if (prefix_is_coming(entry)) {
+        ++next;
+        continue;
+      }
+      if (!try_start(entry)) return;  // nobody overtakes one that waits for pages
+    } catch (const std::exception& failure) {
+      error = failure.what();
     }
-    if (!try_start(entry)) return;  // nobody overtakes one that waits for pages
     next = waiting_.erase(next);
     running_.insert(std::upper_bound(running_.begin(), running_.end(), &entry, Order()), &entry);
+    if (!error.empty()) fail(entry, error);
   }
 }
 
-// Whether a running sequence is computing more of the entry's prefix than the cache has.
-bool Scheduler::worth_waiting(const Entry& entry, int32_t n_cached) const {
+// Whether a running sequence is computing so much more of the entry's prefix than the cache has
+// that it is worth waiting for.
+bool Scheduler::prefix_is_coming(const Entry& entry) const {
   if (!limits_.prefix_sharing) return false;
   const std::span<const int32_t> tokens = cacheable(entry);
+  const int32_t n_cached = cache_.find(tokens).n_tokens();
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
     if (pending(*other) <= 1) return false;
     const std::vector<int32_t>& theirs = other->generation->tokens();
@@ -125,21 +139,7 @@ bool Scheduler::try_start(Entry& entry) {
   cache_.hold(match.pages);
   sequence.pages = match.pages;
   sequence.n_cached = static_cast<int32_t>(match.pages.size()) * kPageTokens;
-  if (match.partial_page >= 0) {
-    if (match.whole_node && pool.references(match.partial_page) == 1) {
-      cache_.take_over(match.partial_page);
-      sequence.pages.push_back(match.partial_page);
-      sequence.n_cached += match.partial_tokens;
-    } else {
-      cache_.hold({&match.partial_page, 1});
-      if (cache_.make_room(1)) {
-        sequence.pages.push_back(pool.take());
-        runner_.copy_page(match.partial_page, sequence.pages.back());
-        sequence.n_cached += match.partial_tokens;
-      }
-      pool.release(match.partial_page);
-    }
-  }
+  if (match.partial_page >= 0) take_partial_page(sequence, match);
   if (entry.cached_tokens < 0) {
     entry.cached_tokens = sequence.n_cached;
     counts_.cached_tokens += sequence.n_cached;
@@ -147,9 +147,28 @@ bool Scheduler::try_start(Entry& entry) {
   return true;
 }
 
+// Gives a sequence the page that it shares in part with a cached text: the page itself if nobody
+// else can want it, else a copy.
+void Scheduler::take_partial_page(Sequence& sequence, const PrefixCache::Match& match) {
+  PagePool& pool = runner_.pages();
+  if (match.whole_node && pool.references(match.partial_page) == 1) {
+    cache_.take_over(match.partial_page);
+    sequence.pages.push_back(match.partial_page);
+    sequence.n_cached += match.partial_tokens;
+    return;
+  }
+  cache_.hold({&match.partial_page, 1});  // while room is made for the copy
+  const auto let_go = [&](const int32_t* page) { pool.release(*page); };
+  const std::unique_ptr<const int32_t, decltype(let_go)> held(&match.partial_page, let_go);
+  if (!cache_.make_room(1)) return;
+  sequence.pages.push_back(pool.take());
+  runner_.copy_page(match.partial_page, sequence.pages.back());
+  sequence.n_cached += match.partial_tokens;
+}
+
 void Scheduler::plan() {
-  chunks_.clear();
-  last_step_.clear();
+  inputs_.clear();
+  planned_.clear();
   plan_decode();
   plan_prefill();
 }
@@ -164,15 +183,14 @@ void Scheduler::plan_decode() {
       preempt(last);
       if (&last == &entry) return;
     }
-    chunks_.push_back({.sequence = &entry.generation->sequence,
-                       .tokens = std::span(entry.generation->tokens()).last(1)});
-    last_step_.push_back(&entry);
+    add_input(entry, 1);
   }
 }
 
 void Scheduler::plan_prefill() {
-  int32_t budget = limits_.max_step_tokens - static_cast<int32_t>(chunks_.size());
-  if (!chunks_.empty()) budget = std::min(budget, limits_.chunk);
+  const auto n_decode = static_cast<int32_t>(inputs_.size());
+  int32_t budget = std::min(limits_.max_step_tokens - n_decode, budget_.tokens());
+  if (n_decode > 0) budget = std::min(budget, limits_.chunk);
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Entry& entry = *running_[i];
     if (in_decode(entry)) continue;
@@ -180,27 +198,32 @@ void Scheduler::plan_prefill() {
     const int32_t wanted = std::min(n_pending, budget);
     int32_t n = cut(n_pending, make_room(entry, wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
-    while (n == 0 && chunks_.empty() && running_.back() != &entry) {
+    while (n == 0 && inputs_.empty() && running_.back() != &entry) {
       preempt(*running_.back());
       n = cut(n_pending, make_room(entry, wanted));
     }
     if (n == 0) continue;
     budget -= n;
-    const Generation& generation = *entry.generation;
-    const auto first = static_cast<size_t>(generation.sequence.n_cached);
-    chunks_.push_back(
-        {.sequence = &entry.generation->sequence,
-         .tokens = std::span(generation.tokens()).subspan(first, static_cast<size_t>(n)),
-         .logits = n == n_pending ? Chunk::Logits::last : Chunk::Logits::none});
-    last_step_.push_back(&entry);
+    add_input(entry, n);
   }
+}
+
+// The entry's next n_tokens take part in the step.
+void Scheduler::add_input(Entry& entry, int32_t n_tokens) {
+  const std::span<const int32_t> tokens = entry.generation->tokens();
+  Sequence& sequence = entry.generation->sequence;
+  const bool complete = n_tokens == pending(entry);
+  inputs_.push_back({.sequence = &sequence,
+                     .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
+                                              static_cast<size_t>(n_tokens)),
+                     .logits = complete ? NewTokens::Logits::last : NewTokens::Logits::none});
+  planned_.push_back(&entry);
 }
 
 // Takes pages for the entry's next n_tokens, or as many as there is room for; returns how many.
 int32_t Scheduler::make_room(Entry& entry, int32_t n_tokens) {
   Sequence& sequence = entry.generation->sequence;
-  const auto wanted = static_cast<size_t>(sequence.n_cached) + static_cast<size_t>(n_tokens);
-  while (sequence.pages.size() * kPageTokens < wanted && cache_.make_room(1)) {
+  while (sequence.missing_pages(sequence.n_cached + n_tokens) > 0 && cache_.make_room(1)) {
     sequence.pages.push_back(runner_.pages().take());
   }
   const auto room = static_cast<int32_t>(sequence.pages.size()) * kPageTokens - sequence.n_cached;
@@ -213,38 +236,74 @@ void Scheduler::preempt(Entry& entry) {
   ++counts_.preemptions;
 }
 
-void Scheduler::process(const OnToken& on_token) {
-  const auto start = std::chrono::steady_clock::now();
-  runner_.step(chunks_);
-  std::vector<SamplingRow> rules;
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    if (chunks_[i].logits == Chunk::Logits::none) continue;
-    rules.push_back(last_step_[i]->generation->sampling_row());
-  }
+// Runs inputs [first, first + count) of the step as one batch; each alone if the device fails.
+void Scheduler::process(size_t first, size_t count) {
   std::vector<SampledToken> sampled;
-  if (!rules.empty()) sampled = runner_.sample(rules);
-  counts_.device_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ++counts_.steps;
-
-  size_t row = 0;
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    Entry& entry = *last_step_[i];
-    Generation& generation = *entry.generation;
-    const bool prefill = chunks_[i].tokens.size() > 1 || generation.output().tokens.empty();
-    if (prefill) {
-      counts_.prompt_tokens += static_cast<int64_t>(chunks_[i].tokens.size());
-      if (limits_.prefix_sharing) {
-        const auto n_cached = static_cast<size_t>(generation.sequence.n_cached);
-        cache_.insert(std::span(generation.tokens()).first(n_cached), generation.sequence.pages);
-      }
-    }
-    if (chunks_[i].logits == Chunk::Logits::none) continue;
-    ++counts_.generated_tokens;
-    const std::string_view text = generation.accept(std::move(sampled[row++]));
-    if (generation.finished()) leave(entry, true);
-    on_token(entry, text);
+  try {
+    sampled = compute(first, count);
+  } catch (const std::exception& error) {
+    if (count == 1) return fail(*planned_[first], error.what());
+    for (size_t i = first; i < first + count; ++i) process(i, 1);
+    return;
   }
+  SampledToken* next = sampled.data();
+  for (size_t i = first; i < first + count; ++i) {
+    const bool has_token = inputs_[i].logits != NewTokens::Logits::none;
+    accept(*planned_[i], inputs_[i], has_token ? next++ : nullptr);
+  }
+}
+
+// The tokens that are drawn from the inputs' logits. If the device fails, no sequence has advanced.
+std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
+  const auto inputs = std::span(inputs_).subspan(first, count);
+  const auto start = std::chrono::steady_clock::now();
+  runner_.step(inputs);
+  std::vector<SampledToken> sampled;
+  try {
+    std::vector<SamplingRow> rules;
+    for (size_t i = 0; i < count; ++i) {
+      if (inputs[i].logits == NewTokens::Logits::none) continue;
+      rules.push_back(planned_[first + i]->generation->sampling_row());
+    }
+    if (rules.empty()) {
+      runner_.wait();  // for the time that the step takes, and its errors
+    } else {
+      sampled = runner_.sample(rules);
+    }
+  } catch (...) {
+    for (const NewTokens& input : inputs) {
+      input.sequence->n_cached -= static_cast<int32_t>(input.tokens.size());
+    }
+    throw;
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  int32_t n_tokens = 0;
+  for (const NewTokens& input : inputs) n_tokens += static_cast<int32_t>(input.tokens.size());
+  budget_.measured(n_tokens, seconds);
+  counts_.device_seconds += seconds;
+  ++counts_.steps;
+  return sampled;
+}
+
+// Notes that an input was processed and its token, if any, drawn.
+void Scheduler::accept(Entry& entry, const NewTokens& input, SampledToken* sampled) {
+  Generation& generation = *entry.generation;
+  if (input.tokens.size() > 1 || generation.output().tokens.empty()) {  // of the prompt
+    counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
+    if (limits_.prefix_sharing) {
+      const auto n_cached = static_cast<size_t>(generation.sequence.n_cached);
+      cache_.insert(std::span(generation.tokens()).first(n_cached), generation.sequence.pages);
+    }
+  }
+  Outcome outcome{.entry = &entry};
+  if (sampled != nullptr) {
+    ++counts_.generated_tokens;
+    outcome.has_token = true;
+    outcome.text = generation.accept(std::move(*sampled));
+    if (generation.finished()) leave(entry, true);
+  }
+  outcomes_.push_back(std::move(outcome));
 }
 
 // Takes an entry out of its slot; `keep_pages` for those who have the same prefix.
@@ -257,6 +316,11 @@ void Scheduler::leave(Entry& entry, bool keep_pages) {
   }
   runner_.release(sequence);
   running_.erase(std::find(running_.begin(), running_.end(), &entry));
+}
+
+void Scheduler::fail(Entry& entry, std::string_view error) {
+  leave(entry, false);
+  outcomes_.push_back({.entry = &entry, .error = std::string(error)});
 }
 
 }  // namespace faststream

@@ -89,10 +89,10 @@ std::vector<std::vector<int32_t>> greedy(const std::string& model, const std::st
       running.push_back(i);
     }
     while (!running.empty()) {
-      std::vector<Chunk> chunks;
+      std::vector<NewTokens> chunks;
       std::vector<SamplingRow> rules;
       for (const size_t i : running) {
-        chunks.push_back({&sequences[i], inputs[i], Chunk::Logits::last});
+        chunks.push_back({&sequences[i], inputs[i], NewTokens::Logits::last});
         rules.push_back({.temperature = 0});
       }
       runner.step(chunks);

@@ -65,7 +65,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
 
 TEST_P(GoldenTest, PrefillGivesTransformersLogits) {
   Sequence sequence;
-  runner_->step({{{&sequence, golden_.tokens, Chunk::Logits::all}}});
+  runner_->step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
   const std::vector<float> logits = runner_->logits();
   ASSERT_EQ(logits.size(), golden_.logits.size());
   EXPECT_LT(distance(logits), 1e-4);
@@ -89,7 +89,8 @@ TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   std::vector<int32_t> tokens;
   runner_->step({{{&sequence, golden_.tokens}}});
   while (tokens.size() < golden_.greedy.size()) {
-    tokens.push_back(runner_->sample({{sampling_row({.temperature = 0}, sequence)}}).front().token);
+    tokens.push_back(
+        runner_->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
     runner_->step({{{&sequence, {&tokens.back(), 1}}}});
   }
   EXPECT_EQ(tokens, golden_.greedy);

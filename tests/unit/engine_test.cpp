@@ -161,11 +161,9 @@ TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
 }
 
 // Random weights often make two tokens all but equally likely, so that any other order of a sum
-// shows; a GPU sums bf16 products of few and of many rows in different orders (DemoTest has bf16
-// with trained weights).
+// shows.
 TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirCompanyInFewerBits) {
   for (const DType dtype : {DType::bf16, DType::i8}) {
-    if (dtype == DType::bf16 && GetParam() == "cuda") continue;
     const std::vector<Request> requests = mixed_requests(200, true);
     Engine alone(engine_model(dtype), options(1));
     Engine together(engine_model(dtype), options(64));
@@ -300,6 +298,54 @@ TEST_P(EngineTest, CancelsWhatIsLeftWhenItIsDestroyed) {
   for (auto& future : futures) {
     EXPECT_EQ(future.get().outputs.at(0).finish_reason, FinishReason::cancelled);
   }
+}
+
+TEST_P(EngineTest, FinishesWhatACallbackSubmitsWhileItIsDestroyed) {
+  std::atomic<int> n_finished = 0;
+  std::vector<FinishReason> last;
+  {
+    std::unique_ptr<Engine> engine = std::make_unique<Engine>(engine_model(), options(2));
+    Engine* running = engine.get();
+    Request request;
+    request.prompt = "the hell";
+    request.ignore_eos = true;
+    for (int i = 0; i < 3; ++i) {
+      running->submit(
+          request, {.on_finish = [&, running, request](const Result&, const auto&) {
+            ++n_finished;
+            running->submit(
+                request, {.on_finish = [&, running, request](const Result& result, const auto&) {
+                  ++n_finished;
+                  last.push_back(result.outputs.at(0).finish_reason);
+                  Request empty = request;
+                  empty.max_tokens = 0;
+                  running->submit(empty,
+                                  {.on_finish = [&](const Result&, const auto&) { ++n_finished; }});
+                }});
+          }});
+    }
+    engine.reset();
+  }
+  EXPECT_EQ(n_finished, 9);
+  EXPECT_EQ(last, std::vector<FinishReason>(3, FinishReason::cancelled));
+}
+
+TEST_P(EngineTest, EndsTheRequestWhoseCallbackThrows) {
+  Engine engine(engine_model(), options(4));
+  Request request;
+  request.prompt = "the hell";
+  request.max_tokens = 30;
+  request.ignore_eos = true;
+  request.sampling.seed = 3;
+  std::promise<std::string> error;
+  Request twice = request;
+  twice.n = 2;
+  engine.submit(
+      twice, {.on_delta = [](const Delta&) { throw Error("full disk"); },
+              .on_finish = [&](const Result&, const std::string& why) { error.set_value(why); }});
+  const Result other = engine.submit(request).get();
+  EXPECT_EQ(error.get_future().get(), "full disk");
+  EXPECT_EQ(other.outputs.at(0).tokens.size(), 30U);
 }
 
 TEST_P(EngineTest, RunsLargerPrioritiesFirst) {

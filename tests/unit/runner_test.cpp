@@ -69,7 +69,7 @@ class TestModel {
     std::span<const int32_t> rest = tokens;
     for (size_t n = 0; !rest.empty(); ++n) {
       const size_t size = std::min(rest.size(), pieces[std::min(n, pieces.size() - 1)]);
-      runner_.step({{{&sequence, rest.first(size), Chunk::Logits::all}}});
+      runner_.step({{{&sequence, rest.first(size), NewTokens::Logits::all}}});
       const std::vector<float> part = runner_.logits();
       all.insert(all.end(), part.begin(), part.end());
       rest = rest.subspan(size);
@@ -119,7 +119,7 @@ TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
   bool any = true;
   for (size_t round = 0; any; ++round) {
     any = false;
-    std::vector<Chunk> chunks;
+    std::vector<NewTokens> inputs;
     std::vector<size_t> owners;
     for (size_t s = 0; s < texts.size(); ++s) {
       const auto done = static_cast<size_t>(sequences[s].n_cached);
@@ -128,16 +128,16 @@ TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
       const size_t take =
           std::min(left, round < cuts[s].size() ? cuts[s][round] : std::max<size_t>(1, s));
       if (take == 0) continue;
-      chunks.push_back(
-          {&sequences[s], std::span(texts[s]).subspan(done, take), Chunk::Logits::all});
+      inputs.push_back(
+          {&sequences[s], std::span(texts[s]).subspan(done, take), NewTokens::Logits::all});
       owners.push_back(s);
     }
-    if (chunks.empty()) continue;
-    runner.step(chunks);
+    if (inputs.empty()) continue;
+    runner.step(inputs);
     const std::vector<float> logits = runner.logits();
     auto from = logits.begin();
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      const auto to = from + static_cast<ptrdiff_t>(chunks[c].tokens.size() * 131);
+    for (size_t c = 0; c < inputs.size(); ++c) {
+      const auto to = from + static_cast<ptrdiff_t>(inputs[c].tokens.size() * 131);
       got[owners[c]].insert(got[owners[c]].end(), from, to);
       from = to;
     }
@@ -201,10 +201,10 @@ TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
   // 40 pages hold 1,280 tokens: the third 600 do not fit.
   std::vector<Sequence> sequences(3);
   const std::vector<int32_t> text(600, 1);
-  runner.step({{{&sequences[0], text, Chunk::Logits::none}}});
-  runner.step({{{&sequences[1], text, Chunk::Logits::none}}});
+  runner.step({{{&sequences[0], text, NewTokens::Logits::none}}});
+  runner.step({{{&sequences[1], text, NewTokens::Logits::none}}});
   const int32_t left = runner.pages().n_free();
-  EXPECT_THROW(runner.step({{{&sequences[2], text, Chunk::Logits::none}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequences[2], text, NewTokens::Logits::none}}}), Error);
   EXPECT_EQ(runner.pages().n_free(), left);
   for (Sequence& s : sequences) runner.release(s);
 }

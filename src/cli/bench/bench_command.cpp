@@ -75,7 +75,7 @@ class Bench {
       Sequence sequence;
       const auto start = Clock::now();
       runner_.step({{{.sequence = &sequence, .tokens = prompt}}});
-      (void)runner_.sample({{sampling_row({.temperature = 0}, sequence)}});
+      (void)runner_.sample({{sampling_row({.temperature = 0}, sequence.n_cached)}});
       if (run >= 0) times.push_back(seconds_since(start));
       runner_.release(sequence);
       check_interrupted();
@@ -121,26 +121,27 @@ class Bench {
   // Seconds of a step, the mean over options.generate steps.
   double decode(int32_t count, const std::vector<int32_t>& prompt) {
     std::vector<Sequence> sequences(static_cast<size_t>(count));
-    std::vector<Chunk> chunks;
-    for (Sequence& sequence : sequences) chunks.push_back({&sequence, prompt, Chunk::Logits::last});
-    std::vector<SampledToken> sampled = step(chunks);
+    std::vector<NewTokens> inputs;
+    for (Sequence& sequence : sequences)
+      inputs.push_back({&sequence, prompt, NewTokens::Logits::last});
+    std::vector<SampledToken> sampled = step(inputs);
 
     Clock::time_point start;
     for (int32_t n = -kWarmUpSteps; n < options_.generate; ++n) {
       if (n == 0) start = Clock::now();
-      for (size_t s = 0; s < chunks.size(); ++s) chunks[s].tokens = {&sampled[s].token, 1};
-      sampled = step(chunks);
+      for (size_t s = 0; s < inputs.size(); ++s) inputs[s].tokens = {&sampled[s].token, 1};
+      sampled = step(inputs);
     }
     const double seconds = seconds_since(start) / options_.generate;
     for (Sequence& sequence : sequences) runner_.release(sequence);
     return seconds;
   }
 
-  std::vector<SampledToken> step(const std::vector<Chunk>& chunks) {
-    runner_.step(chunks);
+  std::vector<SampledToken> step(const std::vector<NewTokens>& inputs) {
+    runner_.step(inputs);
     std::vector<SamplingRow> rules;
-    for (const Chunk& chunk : chunks) {
-      rules.push_back(sampling_row({.temperature = 0}, *chunk.sequence));
+    for (const NewTokens& input : inputs) {
+      rules.push_back(sampling_row({.temperature = 0}, input.sequence->n_cached));
     }
     return runner_.sample(rules);
   }

@@ -1,0 +1,204 @@
+// The scheduler on a device that fails: only the sequences concerned are lost, every page comes
+// back, and what is left goes on as if nothing had been.
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "engine_model.h"
+#include "failing_backend.h"
+#include "model_file/model_file.h"
+#include "text/tokenizer.h"
+
+namespace faststream {
+namespace {
+
+constexpr int32_t kPages = 14;  // too few for all: sequences are preempted
+constexpr RunnerLimits kLimits{.n_pages = kPages, .batch = {.max_tokens = 96, .max_logits = 4}};
+constexpr SchedulerLimits kSchedulerLimits{
+    .slots = 4, .max_step_tokens = 96, .first_tokens = 96, .chunk = 48, .prefix_sharing = true};
+
+// Sequences of which some share a prefix that ends inside a page.
+class Requests {
+ public:
+  explicit Requests(const Tokenizer& tokenizer) {
+    std::mt19937 random(5);
+    std::vector<int32_t> common{1};
+    while (common.size() < 45) common.push_back(3 + static_cast<int32_t>(random() % 270));
+    for (int i = 0; i < 7; ++i) {
+      auto rules = std::make_unique<GenerationRules>();
+      if (i % 2 == 0) rules->prompt = common;
+      for (uint32_t n = 2 + random() % 60; n > 0; --n) {
+        rules->prompt.push_back(3 + static_cast<int32_t>(random() % 270));
+      }
+      rules->sampling.seed = static_cast<uint64_t>(i);
+      rules->max_tokens = 3 + i;
+      rules->context = 200;
+      rules->ignore_eos = true;
+      generations.push_back(std::make_unique<Generation>(*rules, tokenizer, 0));
+      entries.push_back(
+          {.generation = generations.back().get(), .arrival = static_cast<uint64_t>(i)});
+      rules_.push_back(std::move(rules));
+    }
+  }
+
+  std::vector<std::unique_ptr<Generation>> generations;
+  std::vector<Scheduler::Entry> entries;
+
+ private:
+  std::vector<std::unique_ptr<GenerationRules>> rules_;
+};
+
+struct Trial {
+  std::vector<std::vector<int32_t>> texts;  // of each request; empty if it failed
+  std::map<size_t, std::string> errors;
+  int64_t n_calls = 0;
+};
+
+class FailingScheduler : public testing::Test {
+ protected:
+  FailingScheduler()
+      : image_(make_random_model(engine_shape(DType::f32), 11)),
+        file_(ModelFile::from_bytes(image_.bytes(), "random")),
+        tokenizer_(make_sentencepiece_tokenizer(as_bytes(text_of_tokenizer_),
+                                                TokenizerConfig{.bos = 1, .eos = {2}}, "small")) {}
+
+  // Runs all requests with a device that fails where `fails(call number, operation)`.
+  Trial run(const std::function<bool(int64_t, const std::string&)>& fails) {
+    Trial result;
+    bool armed = false;
+    FailingBackend backend(make_cpu_backend(1), [&](const std::string& operation) {
+      return armed && fails(++result.n_calls, operation);
+    });
+    Runner runner(file_, backend, kLimits, nullptr);
+    Requests requests(*tokenizer_);
+    armed = true;
+    {
+      Scheduler scheduler(runner, kSchedulerLimits);
+      for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
+      std::set<const Scheduler::Entry*> inside;
+      for (const Scheduler::Entry& entry : requests.entries) inside.insert(&entry);
+      for (int steps = 0; !scheduler.idle(); ++steps) {
+        if (steps > 2000) throw std::logic_error("the scheduler does not get on");
+        for (const Scheduler::Outcome& outcome : scheduler.step()) {
+          const auto i = static_cast<size_t>(outcome.entry - requests.entries.data());
+          EXPECT_TRUE(inside.contains(outcome.entry)) << "request " << i << " had left";
+          if (!outcome.error.empty()) {
+            EXPECT_TRUE(result.errors.emplace(i, outcome.error).second);
+            EXPECT_FALSE(outcome.entry->generation->finished());
+            EXPECT_TRUE(outcome.entry->generation->sequence.pages.empty());
+          }
+          if (!outcome.error.empty() || outcome.entry->generation->finished()) {
+            inside.erase(outcome.entry);
+          }
+        }
+        EXPECT_EQ(scheduler.n_running() + scheduler.n_waiting(), inside.size());
+        expect_pages_add_up(runner.pages(), requests);
+      }
+      EXPECT_EQ(runner.pages().n_free() + runner.pages().n_idle(), kPages);
+    }
+    EXPECT_EQ(runner.pages().n_free(), kPages) << "the prefix cache gives its pages back";
+    for (size_t i = 0; i < requests.entries.size(); ++i) {
+      result.texts.push_back(result.errors.contains(i) ? std::vector<int32_t>()
+                                                       : requests.generations[i]->tokens());
+    }
+    return result;
+  }
+
+  // Every hold on a page is a sequence's or the prefix cache's.
+  static void expect_pages_add_up(const PagePool& pool, const Requests& requests) {
+    std::map<int32_t, int32_t> holds;
+    for (const Scheduler::Entry& entry : requests.entries) {
+      for (const int32_t page : entry.generation->sequence.pages) ++holds[page];
+    }
+    int32_t n_free = 0;
+    int32_t n_idle = 0;
+    for (int32_t page = 0; page < kPages; ++page) {
+      const int32_t beyond = pool.references(page) - holds[page];
+      EXPECT_TRUE(beyond == 0 || beyond == 1) << "page " << page << " has " << beyond << " more";
+      if (pool.references(page) == 0) ++n_free;
+      if (holds[page] == 0 && beyond == 1) ++n_idle;
+    }
+    EXPECT_EQ(pool.n_free(), n_free);
+    EXPECT_EQ(pool.n_idle(), n_idle);
+  }
+
+  // What did not fail has its own text.
+  static void expect_texts(const Trial& run, const Trial& sound) {
+    for (size_t i = 0; i < sound.texts.size(); ++i) {
+      if (!run.errors.contains(i)) {
+        EXPECT_EQ(run.texts[i], sound.texts[i]) << "request " << i;
+      }
+    }
+  }
+
+  static bool never(int64_t, const std::string&) { return false; }
+
+ private:
+  std::string text_of_tokenizer_ = serialize_sentencepiece_model(small_model(true));
+  ModelImage image_;
+  ModelFile file_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_F(FailingScheduler, SurvivesAFailureOfEveryKthCall) {
+  const Trial sound = run(never);
+  ASSERT_TRUE(sound.errors.empty());
+  for (int64_t k = 1; k <= sound.n_calls; k += k < 60 ? 1 : k / 12) {
+    SCOPED_TRACE("every " + std::to_string(k) + "th call fails");
+    const Trial failing = run([k](int64_t call, const std::string&) { return call % k == 0; });
+    expect_texts(failing, sound);
+    if (k < 5) {
+      EXPECT_EQ(failing.errors.size(), sound.texts.size());
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(FailingScheduler, LosesNothingToAFailureThatDoesNotComeAgain) {
+  const Trial sound = run(never);
+  std::set<std::string> operations;
+  for (int64_t k = 1; k <= sound.n_calls; k += 1 + k / 40) {
+    SCOPED_TRACE("call " + std::to_string(k) + " fails");
+    std::string what;
+    const Trial failing = run([&](int64_t call, const std::string& operation) {
+      if (call == k) what = operation;
+      return call == k;
+    });
+    operations.insert(what);
+    expect_texts(failing, sound);
+    EXPECT_LE(failing.errors.size(), 1U) << what;
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(operations.size(), 9U);
+}
+
+TEST_F(FailingScheduler, LosesOnlyTheSequenceWhosePageIsNotCopied) {
+  const Trial sound = run(never);
+  int copies = 0;
+  const Trial failing = run([&](int64_t, const std::string& operation) {
+    return operation == "copy_pages" && ++copies == 1;
+  });
+  ASSERT_GE(copies, 1);
+  ASSERT_EQ(failing.errors.size(), 1U);
+  EXPECT_EQ(failing.errors.begin()->second, "the device failed in copy_pages");
+  expect_texts(failing, sound);
+}
+
+TEST_F(FailingScheduler, LosesOnlyTheSequenceThatFailsAlone) {
+  const Trial sound = run(never);
+  // The first draw, which is for several, and then the first of them alone.
+  int64_t n_draws = 0;
+  const Trial failing = run([&](int64_t, const std::string& operation) {
+    return operation == "sample" && ++n_draws <= 2;
+  });
+  EXPECT_EQ(failing.errors.size(), 1U);
+  expect_texts(failing, sound);
+}
+
+}  // namespace
+}  // namespace faststream
