@@ -64,6 +64,13 @@ Weights find_weights(const ModelConfig& config, const WeightLookup& lookup) {
   return weights;
 }
 
+// What the output matrix is multiplied by: rows of its own type where both have 16 bits, which is
+// what the tensor cores take.
+DType last_type(DType act, DType output) {
+  const bool both_16_bit = dtype_size(act) == 2 && dtype_size(output) == 2;
+  return both_16_bit ? output : act;
+}
+
 // The matrices between operations, one buffer each, allocated once for the largest batch.
 struct Activations {
   Matrix residual;     // [tokens, hidden] f32: the residual stream
@@ -89,7 +96,7 @@ struct Activations {
     shape(attended, act, limits.max_tokens, config.q_dim());
     shape(gated, act, limits.max_tokens, config.ffn_hidden);
     shape(last, DType::f32, limits.max_logits, config.hidden);
-    shape(last_normed, act, limits.max_logits, config.hidden);
+    shape(last_normed, last_type(act, config.output), limits.max_logits, config.hidden);
   }
 };
 

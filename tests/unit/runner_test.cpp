@@ -177,6 +177,21 @@ TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
   }
 }
 
+// As faststream-convert --dtype int8 --keep-output leaves it: in the checkpoint's own 16 bits.
+TEST_P(RunnerTest, AgreesWithTheReferenceWhenTheOutputMatrixIsNotQuantized) {
+  for (const DType output : {DType::f16, DType::bf16}) {
+    ModelConfig config = odd_shape(DType::i8);
+    config.output = config.embedding = output;
+    const auto reference = make_reference_backend();
+    TestModel expected(config, *reference);
+    TestModel model(config, *backend_);
+    const std::vector<int32_t> tokens = tokens_for(50, 9);
+    const std::vector<float> want = expected.logits(tokens, {50});
+    EXPECT_LT(distance(model.logits(tokens, {50}), want), 0.12) << dtype_name(output);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), 0.12) << dtype_name(output);
+  }
+}
+
 TEST_P(RunnerTest, ReachesTheLongestContext) {
   TestModel model(odd_shape(DType::f32), *backend_);
   const std::vector<int32_t> tokens = tokens_for(512, 3);
