@@ -7,6 +7,7 @@
 #include <iostream>
 #include <new>
 
+#include "program/bus_error.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -47,6 +48,7 @@ int fail(const CLI::App& app, const std::string& message, int code) {
 int run_program(CLI::App& app, int argc, const char* const* argv,
                 const std::function<void()>& command) {
   fill_closed_descriptors();
+  report_bus_errors(app.get_name());
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
   try {
     parse_and_run(app, argc, argv, command);
