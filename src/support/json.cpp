@@ -21,6 +21,9 @@ constexpr size_t kMaxDepth = 64;
 class Builder final : public nlohmann::json_sax<json> {
  public:
   Builder(std::string_view where, std::string_view advice) : where_(where), advice_(advice) {}
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+  ~Builder() override { dismantle(root_); }
 
   json take() { return std::move(root_); }
 
@@ -108,9 +111,18 @@ json parse_json(std::string_view text, std::string_view where, std::string_view 
 json parse_json_object(std::string_view text, std::string_view where, std::string_view advice) {
   json value = parse_json(text, where, advice);
   if (!value.is_object()) {
+    dismantle(value);
     throw Error(std::string(where) + ": is JSON, but not an object as it must be");
   }
   return value;
+}
+
+void dismantle(json& value) noexcept {
+  if (auto* array = value.get_ptr<json::array_t*>()) {
+    for (; !array->empty(); array->pop_back()) dismantle(array->back());
+  } else if (auto* object = value.get_ptr<json::object_t*>()) {
+    for (; !object->empty(); object->erase(object->begin())) dismantle(object->begin()->second);
+  }
 }
 
 JsonView::JsonView(const json& value, std::string_view where, std::string_view advice)

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <ctime>
+#include <fstream>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "file_helpers.h"
@@ -83,6 +88,28 @@ TEST(ParseJson, TakesTimeInProportionToTheLength) {
   });
   EXPECT_LT(seconds, kManyTimesEnough);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // whose own memory is unlimited
+// The library's destructor asks for memory itself, and ended the program.
+TEST(ParseJson, ThrowsWhereTheMemoryDoesNotSuffice) {
+  const std::string text = "{\"a\":[" + repeat("[],", 3'000'000) + "[]]}";
+  const auto parse_with_little_memory = [&text] {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (24U << 20);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      (void)parse_json_object(text, "x.json");
+    } catch (const std::bad_alloc&) {
+      _exit(7);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(parse_with_little_memory(), testing::ExitedWithCode(7), "");
+}
+#endif
 
 const json& example() {
   static const json value = json::parse(R"({

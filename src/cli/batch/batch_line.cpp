@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <utility>
@@ -313,7 +314,9 @@ BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat f
       line.request.prompt = std::string(text);
       return;
     }
-    const json object = parse_json_object(text, "the line", "give one JSON object a line");
+    json object = parse_json_object(text, "the line", "give one JSON object a line");
+    const auto free_at_end = [](json* value) { dismantle(*value); };
+    const std::unique_ptr<json, decltype(free_at_end)> guard(&object, free_at_end);
     line.id = number;
     const JsonView view(object, "");
     const bool openai = view.has("custom_id") || view.has("body");
