@@ -88,18 +88,25 @@ std::string mode_options(uint8_t modes) {
 
 void check_modes(const CLI::App& app) {
   const auto given = [&app](std::string_view option) { return app.count(std::string(option)) > 0; };
-  const auto* asked = std::ranges::find_if(kModeOptions, given, &ModeOption::option);
-  const bool continues_prompt = asked == kModeOptions.end();
-  const Mode mode = continues_prompt ? kPrompt : asked->mode;
+  Mode mode = kPrompt;
+  std::string mode_option;
+  for (const ModeOption& asked : kModeOptions) {
+    if (!given(asked.option)) continue;
+    if (mode != kPrompt) {
+      throw UsageError(mode_option + " and " + std::string(asked.option) +
+                       " do not go together; leave one of them out");
+    }
+    mode = asked.mode;
+    mode_option = asked.option;
+  }
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = "--" + option->get_lnames().at(0);
     const auto* use = std::ranges::find(kOptionUses, name, &OptionUse::option);
     if (use == std::end(kOptionUses)) throw std::logic_error(name + " is used by no mode");
     if ((use->modes & mode) != 0) continue;
-    if (continues_prompt) throw UsageError(name + " needs " + mode_options(use->modes));
-    throw UsageError(name + " has no effect with " + std::string(asked->option) +
-                     "; leave one of them out");
+    if (mode == kPrompt) throw UsageError(name + " needs " + mode_options(use->modes));
+    throw UsageError(name + " has no effect with " + mode_option + "; leave one of them out");
   }
 }
 

@@ -270,7 +270,7 @@ TEST(Run, RefusesOptionsThatWouldHaveNoEffect) {
       {{"--perplexity", "x", "--slots", "2"}, "--slots has no effect with --perplexity"},
       {{"--batch", "-", "--stats"}, "--stats has no effect with --batch"},
       {{"--batch", "-", "--session", "x"}, "--session has no effect with --batch"},
-      {{"--chat", "--batch", "-"}, "--chat has no effect with --batch"},
+      {{"--chat", "--batch", "-"}, "--batch and --chat do not go together"},
       {{"--chat", "--echo"}, "--echo has no effect with --chat"},
       {{"--chat", "--session", ""}, "--session: is empty"},
       {{"--batch", ""}, "--batch: is empty"}};
