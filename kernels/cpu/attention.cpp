@@ -66,7 +66,7 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLaye
         task.visible = batch.positions[block.first_token] + 1;
         task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
         task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
-        task.type = kernel_type(kv.dtype);
+        task.type = float_type(kv.dtype);
         task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
         task.page_stride = kv.n_kv_heads * kPageTokens * dim;
         task.page_tokens = kPageTokens;

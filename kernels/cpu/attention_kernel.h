@@ -47,20 +47,18 @@ inline void load_page_rows(const T* from, int64_t keys, int64_t dim, int64_t pad
   }
 }
 
-inline void load_page(const void* base, KernelType type, int64_t offset, int64_t keys, int64_t dim,
+inline void load_page(const void* base, FloatType type, int64_t offset, int64_t keys, int64_t dim,
                       int64_t padded, float* to) {
   switch (type) {
-    case KernelType::f32:
+    case FloatType::f32:
       load_page_rows(static_cast<const float*>(base) + offset, keys, dim, padded, to);
       break;
-    case KernelType::f16:
+    case FloatType::f16:
       load_page_rows(static_cast<const StoredF16*>(base) + offset, keys, dim, padded, to);
       break;
-    case KernelType::bf16:
+    case FloatType::bf16:
       load_page_rows(static_cast<const StoredBf16*>(base) + offset, keys, dim, padded, to);
       break;
-    case KernelType::i8:
-      break;  // no cache is i8
   }
 }
 

@@ -58,8 +58,17 @@ std::string CpuBackend::description() const {
 }
 
 DType CpuBackend::kv_dtype(DType weights) const {
-  if (weights == DType::f32 || weights == DType::f16) return weights;
-  return DType::bf16;
+  switch (weights) {
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+      return weights;
+    case DType::i8:
+      return DType::bf16;
+    case DType::u8:
+      break;
+  }
+  throw std::logic_error("u8 is not a type of weights");
 }
 
 size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
@@ -78,27 +87,26 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
     shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
     of_thread = std::max(of_thread, (sums + channels * in) * int64_t{sizeof(float)} + kTileRanges);
   }
-  const int64_t sampling = bounds.vocab * 32;  // candidates of a row, with their keys
+  const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
   return static_cast<size_t>((shared + threads * (of_thread + sampling)) * 3 / 2 +
                              threads * kOneDnn);
 }
 
-KernelType kernel_type(DType type) {
+FloatType float_type(DType type) {
   switch (type) {
     case DType::f32:
-      return KernelType::f32;
+      return FloatType::f32;
     case DType::f16:
-      return KernelType::f16;
+      return FloatType::f16;
     case DType::bf16:
-      return KernelType::bf16;
+      return FloatType::bf16;
     case DType::i8:
-      return KernelType::i8;
     case DType::u8:
       break;
   }
-  throw std::logic_error("u8 is not an element type of matrices");
+  throw std::logic_error(std::string(dtype_name(type)) + " is not a floating type");
 }
 
 void require_f32(const Matrix& m, int64_t rows, int64_t cols, const char* what) {

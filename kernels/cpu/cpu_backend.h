@@ -110,8 +110,8 @@ class CpuBackend final : public HostBackend {
 /// Channels of `in` inputs that multiply_gemm() takes at once.
 int64_t gemm_channels(int64_t in);
 
-/// The kernels' name of a dtype.
-KernelType kernel_type(DType type);
+/// The kernels' name of a dtype. Throws std::logic_error for integers.
+FloatType float_type(DType type);
 
 /// Throws std::logic_error unless `m` is [rows, cols] f32.
 void require_f32(const Matrix& m, int64_t rows, int64_t cols, const char* what);

@@ -10,7 +10,7 @@ void CpuBackend::embed(const BatchView& batch, const Weight& table, const Matrix
       const int32_t token = batch.tokens[t];
       require(token >= 0 && token < table.rows, "embed: a token id is outside the vocabulary");
       kernels_.widen(static_cast<const std::byte*>(table.data) + token * row_bytes,
-                     kernel_type(table.dtype), table.cols,
+                     float_type(table.dtype), table.cols,
                      static_cast<float*>(out.data) + t * out.stride);
     }
   });

@@ -58,10 +58,11 @@ bool cpu_supports(CpuIsa isa) { return isa == CpuIsa::portable; }
 #endif
 
 CpuIsa best_cpu_isa() {
-  for (const CpuIsa isa : {CpuIsa::amx, CpuIsa::avx512_vnni, CpuIsa::avx512, CpuIsa::avx2}) {
-    if (cpu_supports(isa)) return isa;
+  CpuIsa best = CpuIsa::portable;
+  for (const CpuIsa isa : kCpuIsas) {
+    if (cpu_supports(isa)) best = isa;
   }
-  return CpuIsa::portable;
+  return best;
 }
 
 std::string_view cpu_isa_name(CpuIsa isa) {

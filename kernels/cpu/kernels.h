@@ -9,8 +9,8 @@
 
 namespace faststream {
 
-/// Element types as kernels name them.
-enum class KernelType { f32, f16, bf16, i8 };
+/// Floating element types as kernels name them.
+enum class FloatType { f32, f16, bf16 };
 
 /// Products of few rows of x [rows, in] with `channels` rows of a weight matrix [channels, in]:
 /// sums[r * sums_stride + c] = x[r] · weights[c], without the scales of i8 weights.
@@ -65,7 +65,7 @@ struct AttentionTask {
   int32_t visible = 0;      ///< positions that token 0 attends to; each later token one more
   const void* k = nullptr;  ///< this KV head in page 0
   const void* v = nullptr;
-  KernelType type = KernelType::f32;
+  FloatType type = FloatType::f32;
   const int32_t* pages = nullptr;
   int64_t page_stride = 0;  ///< elements from a page to the next
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
@@ -94,10 +94,6 @@ struct LogitSpan {
   const float* largest = nullptr;  ///< [count / kLogitBlock, rounded up]
 };
 
-/// Bins of HistogramTask.
-inline constexpr int kBinBits = 11;
-inline constexpr int64_t kBins = int64_t{1} << kBinBits;
-
 /// Adds the weights of logits to bins by their orders (kernels/sampling.h): a logit's bin is its
 /// order less `first_order`, shifted right by `shift`.
 struct HistogramTask {
@@ -105,7 +101,7 @@ struct HistogramTask {
   int64_t count = 0;
   uint32_t first_order = 0;
   int shift = 0;
-  uint64_t* bins = nullptr;  ///< [kBins]
+  uint64_t* bins = nullptr;
 };
 
 /// The largest logit and the scale of Softmax (kernels/sampling.h), which gives logits masses.
@@ -162,9 +158,10 @@ struct Kernels {
   /// The same for dot_quantized, [in, padded with zeros to kQuantizedPadding].
   float (*quantize_padded)(const float* x, int64_t in, int16_t* quantized);
   /// Converts `count` elements to float.
-  void (*widen)(const void* from, KernelType type, int64_t count, float* to);
-  /// Converts `count` floats to f32, f16 or bf16.
-  void (*narrow)(const float* from, KernelType type, int64_t count, void* to);
+  void (*widen)(const void* from, FloatType type, int64_t count, float* to);
+  void (*widen_i8)(const int8_t* from, int64_t count, float* to);
+  /// Converts `count` floats.
+  void (*narrow)(const float* from, FloatType type, int64_t count, void* to);
   void (*finish_linear)(const FinishTask&);
   void (*finish_gated)(const FinishTask&);
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);

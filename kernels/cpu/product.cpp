@@ -9,6 +9,7 @@
 // sequence is given does not depend on how many others share its step. For i8 they round it alike
 // and add integers; for bf16 tiles serve few rows too, and add in one order.
 #include <algorithm>
+#include <stdexcept>
 
 #include "kernels/cpu/cpu_backend.h"
 
@@ -56,7 +57,7 @@ Matrix CpuBackend::round_rows(const Matrix& x) {
       float* to = static_cast<float*>(rounded.data) + r * x.cols;
       auto* quantized = scratch.get<int8_t>(x.cols);
       const float scale = kernels_.quantize_i8(from, x.cols, quantized);
-      kernels_.widen(quantized, KernelType::i8, x.cols, to);
+      kernels_.widen_i8(quantized, x.cols, to);
       for (int64_t i = 0; i < x.cols; ++i) to[i] *= scale;
     }
   });
@@ -95,9 +96,11 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& 
     case DType::i8:
       few.kernel = kernels_.dot_quantized ? kernels_.dot_quantized : kernels_.dot_i8;
       break;
-    default:
+    case DType::f32:
       few.kernel = kernels_.dot_f32;
       break;
+    case DType::u8:
+      throw std::logic_error("linear: u8 is not a type of weights");
   }
   if (few.kernel == kernels_.dot_quantized) {
     const int64_t stride = (in + kQuantizedPadding - 1) / kQuantizedPadding * kQuantizedPadding;

@@ -95,8 +95,12 @@ void CpuBackend::multiply_gemm(const Product& product) {
       }
       const auto* floats = static_cast<const float*>(static_cast<const void*>(data));
       if (weight.dtype != DType::f32) {
-        kernels_.widen(data, kernel_type(weight.dtype), count * in, widened);
         floats = widened;
+        if (weight.dtype == DType::i8) {
+          kernels_.widen_i8(reinterpret_cast<const int8_t*>(data), count * in, widened);
+        } else {
+          kernels_.widen(data, float_type(weight.dtype), count * in, widened);
+        }
       }
       check(dnnl_sgemm('N', 'T', x.rows, count, in, 1.0F, inputs, x.stride, floats, in, 0.0F,
                        target, stride));

@@ -28,7 +28,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, cons
   require_f32(qkv, batch.n_tokens, (n_heads + 2 * kv_heads) * dim,
               "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
-  const KernelType type = kernel_type(kv.dtype);
+  const FloatType type = float_type(kv.dtype);
 
   pool_.parallel_for(
       batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {

@@ -12,12 +12,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/sample.h"
 
 namespace faststream {
 namespace {
 
+constexpr int kMostBinBits = 11;  // of which the first-level cache holds the histogram
 constexpr uint32_t kLeastOrder = logit_order(-std::numeric_limits<float>::infinity());
 
 /// The smallest of these orders whose logit `fits`, as all larger ones do, and the last.
@@ -34,14 +36,19 @@ uint32_t first_order(Orders orders, const Fits& fits) {
   return orders.high;
 }
 
-}  // namespace
-
-int Orders::shift() const { return std::max(0, static_cast<int>(std::bit_width(high - low)) - kBinBits); }
-
-Orders Orders::bin(size_t index) const {
-  const uint32_t first = low + (static_cast<uint32_t>(index) << shift());
-  return {first, first + std::min((1U << shift()) - 1, high - first)};
+/// The orders of a bin.
+Orders bin_orders(const Histogram& histogram, size_t bin) {
+  const Orders& all = histogram.orders;
+  const uint32_t first = all.low + (static_cast<uint32_t>(bin) << histogram.shift);
+  return {first, first + std::min((1U << histogram.shift) - 1, all.high - first)};
 }
+
+uint64_t sum_from(const Histogram& histogram, size_t bin) {
+  return std::accumulate(histogram.bins.begin() + static_cast<std::ptrdiff_t>(bin),
+                         histogram.bins.end(), uint64_t{0});
+}
+
+}  // namespace
 
 void RowRanking::read(std::span<const float> logits) {
   logits_ = logits;
@@ -125,24 +132,23 @@ std::span<float> RowRanking::copy(std::span<const float> logits, Orders orders,
 
 RowRanking::Weighted::Weighted(RowRanking& ranking, std::span<const float> logits, Orders orders,
                                const std::optional<Softmax>& softmax)
-    : ranking_(ranking), logits_(logits), orders_(orders), softmax_(softmax) {
-  fill(ranking.bins_, logits, orders);
-  for (const uint64_t weight : ranking.bins_) total_ += weight;
+    : ranking_(ranking), logits_(logits), softmax_(softmax) {
+  fill(ranking.histogram_, logits, orders);
+  total_ = sum_from(ranking.histogram_, 0);
 }
 
 RowRanking::Place RowRanking::Weighted::find(uint64_t weight) {
   uint64_t before = 0;
-  const auto find_bin = [&](const std::vector<uint64_t>& bins) {
-    size_t bin = bins.size() - 1;
-    for (; before + bins[bin] < weight; --bin) before += bins[bin];
-    return bin;
+  const auto find_bin = [&](const Histogram& histogram) {
+    size_t bin = histogram.bins.size() - 1;
+    for (; before + histogram.bins[bin] < weight; --bin) before += histogram.bins[bin];
+    return bin_orders(histogram, bin);
   };
-  Orders orders = orders_.bin(find_bin(ranking_.bins_));
-  std::span<const float> logits = logits_;
-  while (orders.low < orders.high) {
+  Orders orders = find_bin(ranking_.histogram_);
+  for (std::span<const float> logits = logits_; orders.low < orders.high;) {
     logits = ranking_.copy(logits, orders, ranking_.part_);
-    fill(ranking_.part_bins_, logits, orders);
-    orders = orders.bin(find_bin(ranking_.part_bins_));
+    fill(ranking_.part_histogram_, logits, orders);
+    orders = find_bin(ranking_.part_histogram_);
   }
   const uint64_t each = softmax_ ? softmax_->mass(order_logit(orders.low)) : 1;
   const uint64_t n = (weight - before - 1) / each;
@@ -150,21 +156,24 @@ RowRanking::Place RowRanking::Weighted::find(uint64_t weight) {
 }
 
 uint64_t RowRanking::Weighted::total_from(uint32_t order) {
-  if (order <= orders_.low) return total_;
-  const auto bin = static_cast<size_t>((order - orders_.low) >> orders_.shift());
-  uint64_t sum = 0;
-  for (size_t i = bin + 1; i < kBins; ++i) sum += ranking_.bins_[i];
-  const Orders rest = {order, orders_.bin(bin).high};
-  fill(ranking_.part_bins_, ranking_.copy(logits_, rest, ranking_.part_), rest);
-  for (const uint64_t weight : ranking_.part_bins_) sum += weight;
-  return sum;
+  const Histogram& all = ranking_.histogram_;
+  if (order <= all.orders.low) return total_;
+  const size_t bin = (order - all.orders.low) >> all.shift;
+  const Orders rest = {order, bin_orders(all, bin).high};
+  fill(ranking_.part_histogram_, ranking_.copy(logits_, rest, ranking_.part_), rest);
+  return sum_from(all, bin + 1) + sum_from(ranking_.part_histogram_, 0);
 }
 
-void RowRanking::Weighted::fill(std::vector<uint64_t>& bins, std::span<const float> logits,
+void RowRanking::Weighted::fill(Histogram& histogram, std::span<const float> logits,
                                 Orders orders) const {
-  std::fill(bins.begin(), bins.end(), 0);
+  // Few logits need few bins, which are cleared and walked through.
+  const int bits = std::clamp(static_cast<int>(std::bit_width(logits.size())), 4, kMostBinBits);
+  const uint32_t width = orders.high - orders.low;
+  histogram.orders = orders;
+  histogram.shift = std::max(0, static_cast<int>(std::bit_width(width)) - bits);
+  histogram.bins.assign((width >> histogram.shift) + 1, 0);
   const HistogramTask task = {logits.data(), static_cast<int64_t>(logits.size()), orders.low,
-                              orders.shift(), bins.data()};
+                              histogram.shift, histogram.bins.data()};
   if (softmax_) {
     ranking_.kernels_.weigh_logits(task, {softmax_->largest, softmax_->scale});
   } else {

@@ -16,10 +16,13 @@ namespace faststream {
 struct Orders {
   uint32_t low = 0;
   uint32_t high = 0;
+};
 
-  /// Bins of a histogram over these orders have 2^shift() of them.
-  [[nodiscard]] int shift() const;
-  [[nodiscard]] Orders bin(size_t index) const;
+/// The weights of logits, added up in bins of 2^shift orders each, from orders.low on.
+struct Histogram {
+  Orders orders;
+  int shift = 0;
+  std::vector<uint64_t> bins;
 };
 
 /// What sample_row() asks of a ranking. Memory is kept from row to row.
@@ -27,8 +30,7 @@ class RowRanking {
  public:
   class Candidates;
 
-  explicit RowRanking(const Kernels& kernels)
-      : kernels_(kernels), bins_(kBins), part_bins_(kBins) {}
+  explicit RowRanking(const Kernels& kernels) : kernels_(kernels) {}
 
   void read(std::span<const float> logits);
   [[nodiscard]] uint64_t best() const { return key({best_, 0, 0}); }
@@ -53,12 +55,12 @@ class RowRanking {
 
   const Kernels& kernels_;
   std::span<const float> logits_;
-  uint32_t best_ = 0;                // order
-  std::vector<float> largest_;       // of each block
-  std::vector<float> kept_;          // by top-k
-  std::vector<float> part_;          // of a bin
-  std::vector<uint64_t> bins_;       // of all logits that count
-  std::vector<uint64_t> part_bins_;  // of a part
+  uint32_t best_ = 0;           // order
+  std::vector<float> largest_;  // of each block
+  std::vector<float> kept_;     // by top-k
+  std::vector<float> part_;     // of a bin
+  Histogram histogram_;         // of all logits that count
+  Histogram part_histogram_;
 };
 
 /// Logits with weights: each weighs 1 or, given a softmax, its mass. Uses the ranking's memory, so
@@ -76,11 +78,10 @@ class RowRanking::Weighted {
   [[nodiscard]] uint64_t total_from(uint32_t order);
 
  private:
-  void fill(std::vector<uint64_t>& bins, std::span<const float> logits, Orders orders) const;
+  void fill(Histogram& histogram, std::span<const float> logits, Orders orders) const;
 
   RowRanking& ranking_;
   std::span<const float> logits_;
-  Orders orders_;
   std::optional<Softmax> softmax_;
   uint64_t total_ = 0;
 };

@@ -162,22 +162,21 @@ inline void widen_all(const T* from, int64_t count, float* to) {
   if (i < count) store_some(to + i, widen_some(from + i, count - i), count - i);
 }
 
-void widen_elements(const void* from, KernelType type, int64_t count, float* to) {
+void widen_elements(const void* from, FloatType type, int64_t count, float* to) {
   switch (type) {
-    case KernelType::f32:
+    case FloatType::f32:
       widen_all(static_cast<const float*>(from), count, to);
       break;
-    case KernelType::f16:
+    case FloatType::f16:
       widen_all(static_cast<const StoredF16*>(from), count, to);
       break;
-    case KernelType::bf16:
+    case FloatType::bf16:
       widen_all(static_cast<const StoredBf16*>(from), count, to);
-      break;
-    case KernelType::i8:
-      widen_all(static_cast<const int8_t*>(from), count, to);
       break;
   }
 }
+
+void widen_i8(const int8_t* from, int64_t count, float* to) { widen_all(from, count, to); }
 
 /// Round to nearest even; NaN stays NaN.
 inline HalfWordVec to_bf16(Vec v) {
@@ -224,19 +223,17 @@ inline void narrow_all(const float* from, int64_t count, uint16_t* to) {
   }
 }
 
-void narrow_elements(const float* from, KernelType type, int64_t count, void* to) {
+void narrow_elements(const float* from, FloatType type, int64_t count, void* to) {
   switch (type) {
-    case KernelType::f32:
+    case FloatType::f32:
       __builtin_memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
       break;
-    case KernelType::f16:
+    case FloatType::f16:
       narrow_all<to_f16>(from, count, static_cast<uint16_t*>(to));
       break;
-    case KernelType::bf16:
+    case FloatType::bf16:
       narrow_all<to_bf16>(from, count, static_cast<uint16_t*>(to));
       break;
-    case KernelType::i8:
-      break;  // activations and caches are never i8
   }
 }
 
@@ -344,6 +341,7 @@ inline Kernels vector_kernels() {
   kernels.quantize_padded = quantize_padded;
   kernels.quantize_i8 = quantize_i8;
   kernels.widen = widen_elements;
+  kernels.widen_i8 = widen_i8;
   kernels.narrow = narrow_elements;
   kernels.finish_linear = finish_linear;
   kernels.finish_gated = finish_gated;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
@@ -201,12 +202,21 @@ inline Batch make_batch(Random& random, const std::vector<TestSequence>& sequenc
   return batch;
 }
 
-/// Tests over backends: "cpu" and "cuda", each against the reference.
+/// Tests over devices, "cpu" and "cuda", against the reference.
 class BackendTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    backend_ = make_test_backend(GetParam());
-    FASTSTREAM_REQUIRE_BACKEND(backend_);
+    if (GetParam() == std::string("cpu")) {
+      constexpr int kThreads = 3;  // more than the machine may have, and odd
+      for (const CpuIsa isa : kCpuIsas) {
+        if (cpu_supports(isa)) backends_.push_back(make_cpu_backend(kThreads, isa));
+      }
+    } else {
+      std::unique_ptr<Backend> backend = make_test_backend(GetParam());
+      FASTSTREAM_REQUIRE_BACKEND(backend);
+      backends_.push_back(std::move(backend));
+    }
+    backend_ = backends_.back().get();
     reference_ = make_reference_backend();
   }
 
@@ -219,7 +229,10 @@ class BackendTest : public ::testing::TestWithParam<const char*> {
     return types;
   }
 
-  std::unique_ptr<Backend> backend_;
+  /// The device's backends: the CPU has one for each instruction set that this machine supports,
+  /// the best last. What they do alike (types, activations) is asked of that one.
+  std::vector<std::unique_ptr<Backend>> backends_;
+  Backend* backend_ = nullptr;  ///< the last
   std::unique_ptr<Backend> reference_;
   Random random_{20240229};
 };

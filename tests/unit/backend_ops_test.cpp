@@ -60,17 +60,14 @@ class BackendOps : public BackendTest {
 
   /// The weights beside which a row's result has the same bits whatever the number of rows. For
   /// 16-bit ones this holds on tensor cores and tiles, which round activations; float sums are so
-  /// exact that their order does not matter to a text.
-  [[nodiscard]] std::vector<DType> types_summed_in_order() const {
-    std::vector<DType> types = {DType::i8};
-    const std::string device = backend_->description();
-    if (device.find("CUDA") != std::string::npos) {
-      types.push_back(DType::bf16);
-      types.push_back(DType::f16);
-    } else if (device.find("AMX") != std::string::npos) {
-      types.push_back(DType::bf16);
-    }
-    return types;
+  /// exact that their order does not matter to a text. For i8 it holds where integers are added.
+  static std::vector<DType> types_summed_in_order(const Backend& backend) {
+    const std::string device = backend.description();
+    const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
+    if (has("CUDA")) return {DType::i8, DType::bf16, DType::f16};
+    if (has("AMX")) return {DType::i8, DType::bf16};
+    if (has("VNNI")) return {DType::i8};
+    return {};
   }
 
   /// Bounds of a product's error, [rows, outputs]. Independent roundings add up like a random walk:
@@ -124,21 +121,68 @@ class BackendOps : public BackendTest {
     }
     const HostTensor* used_bias = with_bias ? &bias : nullptr;
     const HostTensor want = product(*reference_, x, weight, used_bias, mode, reference_before);
-    const HostTensor got = product(*backend_, x, weight, used_bias, mode, before);
     const HostTensor bounds = product_bounds(x, weight);
     // The product may be rounded before bias and residual are added, and each sum again.
     const double rounding = unit_roundoff(out_type);
-    expect_near(
-        got, want,
-        [&](int64_t r, int64_t c) {
-          double magnitude = 2 * std::abs(want.at(r, c));
-          if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
-          if (mode == LinearOutput::add) magnitude += 2 * std::abs(reference_before.at(r, c));
-          return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
-        },
-        "linear of " + std::to_string(rows) + " rows, " + std::to_string(inputs) + " to " +
-            std::to_string(outputs) + ", x " + std::string(dtype_name(x_type)) + ", weights " +
-            std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
+    for (const auto& backend : backends_) {
+      expect_near(
+          product(*backend, x, weight, used_bias, mode, before), want,
+          [&](int64_t r, int64_t c) {
+            double magnitude = 2 * std::abs(want.at(r, c));
+            if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
+            if (mode == LinearOutput::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+            return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
+          },
+          backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
+              std::to_string(inputs) + " to " + std::to_string(outputs) + ", x " +
+              std::string(dtype_name(x_type)) + ", weights " +
+              std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
+    }
+  }
+
+  /// Bit for bit: a row of a product alone, with others, and with many.
+  void check_rows_alone(Backend& backend, DType type) {
+    constexpr int64_t kRows = 200;
+    const DType act = backend.activation_dtype(type);
+    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+      const int64_t inputs = shape.first;
+      const int64_t outputs = shape.second;
+      const HostTensor x = random_tensor(random_, act, kRows, inputs);
+      const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+      const WeightCase weight = random_weight(type, outputs, inputs);
+      const auto first_rows = [](const HostTensor& all, int64_t rows) {
+        HostTensor part(all.dtype, rows, all.cols);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < all.cols; ++c) part.set(r, c, all.at(r, c));
+        }
+        return part;
+      };
+      // Stored, stored in the activations' type with a bias, added with a bias, and gated.
+      const auto results = [&](int64_t rows) {
+        const HostTensor some = first_rows(x, rows);
+        return std::array{
+            product(backend, some, weight, nullptr, LinearOutput::store,
+                    HostTensor(DType::f32, rows, outputs)),
+            product(backend, some, weight, &bias, LinearOutput::store,
+                    HostTensor(act, rows, outputs)),
+            product(backend, some, weight, &bias, LinearOutput::add, first_rows(before, rows)),
+            gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
+      };
+      const auto all = results(kRows);
+      for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100}) {
+        const auto some = results(rows);
+        for (size_t i = 0; i < all.size(); ++i) {
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < all[i].cols; ++c) {
+              ASSERT_EQ(some[i].at(r, c), all[i].at(r, c))
+                  << dtype_name(type) << ", " << inputs << " to " << outputs << ", result " << i
+                  << ", row " << r << " of " << rows << ", output " << c;
+            }
+          }
+        }
+      }
+    }
   }
 };
 
@@ -147,14 +191,16 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
     for (const int64_t hidden : {2, 20, 257, 1024}) {
       const HostTensor table = random_tensor(random_, type, 100, hidden);
       const Batch batch = make_batch(random_, {{7, 7}, {1, 3}}, 2);
-      const DeviceTensor device_table(*backend_, table);
-      const DeviceTensor out(*backend_, HostTensor(DType::f32, 8, hidden, 4));
-      backend_->embed(backend_->upload(batch), device_table.weight(), out.matrix());
-      const HostTensor got = out.fetch();
-      for (int64_t t = 0; t < 8; ++t) {
-        for (int64_t c = 0; c < hidden; ++c) {
-          ASSERT_EQ(got.at(t, c), table.at(batch.tokens[static_cast<size_t>(t)], c))
-              << "token " << t << ", column " << c;
+      for (const auto& backend : backends_) {
+        const DeviceTensor device_table(*backend, table);
+        const DeviceTensor out(*backend, HostTensor(DType::f32, 8, hidden, 4));
+        backend->embed(backend->upload(batch), device_table.weight(), out.matrix());
+        const HostTensor got = out.fetch();
+        for (int64_t t = 0; t < 8; ++t) {
+          for (int64_t c = 0; c < hidden; ++c) {
+            ASSERT_EQ(got.at(t, c), table.at(batch.tokens[static_cast<size_t>(t)], c))
+                << backend->description() << ": token " << t << ", column " << c;
+          }
         }
       }
     }
@@ -176,12 +222,15 @@ TEST_P(BackendOps, RmsNormAgreesWithTheReference) {
           return out.fetch();
         };
         const HostTensor want = normalize(*reference_, DType::f32);
-        expect_near(
-            normalize(*backend_, type), want,
-            [&](int64_t r, int64_t c) {
-              return (unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 1e-7;
-            },
-            "rms_norm of " + std::to_string(rows) + " rows of " + std::to_string(cols));
+        for (const auto& backend : backends_) {
+          expect_near(
+              normalize(*backend, type), want,
+              [&](int64_t r, int64_t c) {
+                return (unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend->description() + ": rms_norm of " + std::to_string(rows) + " rows of " +
+                  std::to_string(cols));
+        }
       }
     }
   }
@@ -214,48 +263,8 @@ TEST_P(BackendOps, LinearAgreesForOddAndLongShapes) {
 
 // Bit for bit: a text does not depend on its company.
 TEST_P(BackendOps, ARowOfAProductDoesNotDependOnTheOthers) {
-  constexpr int64_t kRows = 200;
-  for (const DType type : types_summed_in_order()) {
-    const DType act = backend_->activation_dtype(type);
-    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
-      const int64_t inputs = shape.first;
-      const int64_t outputs = shape.second;
-      const HostTensor x = random_tensor(random_, act, kRows, inputs);
-      const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
-      const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-      const WeightCase weight = random_weight(type, outputs, inputs);
-      const auto first_rows = [](const HostTensor& all, int64_t rows) {
-        HostTensor part(all.dtype, rows, all.cols);
-        for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t c = 0; c < all.cols; ++c) part.set(r, c, all.at(r, c));
-        }
-        return part;
-      };
-      // Stored, stored in the activations' type with a bias, added with a bias, and gated.
-      const auto results = [&](int64_t rows) {
-        const HostTensor some = first_rows(x, rows);
-        return std::array{
-            product(*backend_, some, weight, nullptr, LinearOutput::store,
-                    HostTensor(DType::f32, rows, outputs)),
-            product(*backend_, some, weight, &bias, LinearOutput::store,
-                    HostTensor(act, rows, outputs)),
-            product(*backend_, some, weight, &bias, LinearOutput::add, first_rows(before, rows)),
-            gated_product(*backend_, some, weight, HostTensor(act, rows, outputs / 2))};
-      };
-      const auto all = results(kRows);
-      for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100}) {
-        const auto some = results(rows);
-        for (size_t i = 0; i < all.size(); ++i) {
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t c = 0; c < all[i].cols; ++c) {
-              ASSERT_EQ(some[i].at(r, c), all[i].at(r, c))
-                  << dtype_name(type) << ", " << inputs << " to " << outputs << ", result " << i
-                  << ", row " << r << " of " << rows << ", output " << c;
-            }
-          }
-        }
-      }
-    }
+  for (const auto& backend : backends_) {
+    for (const DType type : types_summed_in_order(*backend)) check_rows_alone(*backend, type);
   }
 }
 
@@ -300,11 +309,12 @@ TEST_P(BackendOps, LinearOfZeroRowsInAQuantizedProductIsZero) {
   const HostTensor x(HostTensor(backend_->activation_dtype(DType::i8), 40, 64)
                          .map(backend_->activation_dtype(DType::i8), [](float) { return 0.0F; }));
   const WeightCase weight = random_weight(DType::i8, 32, 64);
-  const HostTensor got =
-      product(*backend_, x, weight, nullptr, LinearOutput::store, HostTensor(DType::f32, 40, 32));
-  expect_near(
-      got, HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
-      [](int64_t, int64_t) { return 0.0; }, "linear of zeros");
+  for (const auto& backend : backends_) {
+    expect_near(
+        product(*backend, x, weight, nullptr, LinearOutput::store, HostTensor(DType::f32, 40, 32)),
+        HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
+        [](int64_t, int64_t) { return 0.0; }, backend->description() + ": linear of zeros");
+  }
 }
 
 TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
@@ -327,19 +337,22 @@ TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
         const HostTensor bounds = product_bounds(x, weight);
         // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the
         // way.
-        expect_near(
-            gated(*backend_, act), want,
-            [&](int64_t r, int64_t c) {
-              const double gate = products.at(r, c);
-              const double up = products.at(r, c + n);
-              const double gate_error = bounds.at(r, c) + rounding * std::abs(gate);
-              const double up_error = bounds.at(r, c + n) + rounding * std::abs(up);
-              const double silu = std::abs(gate / (1 + std::exp(-gate)));
-              return 1.1 * std::abs(up) * gate_error + silu * up_error + gate_error * up_error +
-                     (rounding + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
-            },
-            "gated_linear of " + std::to_string(rows) + " rows, " + std::to_string(inputs) +
-                " to " + std::to_string(n) + ", " + std::string(dtype_name(weight_type)));
+        for (const auto& backend : backends_) {
+          expect_near(
+              gated(*backend, act), want,
+              [&](int64_t r, int64_t c) {
+                const double gate = products.at(r, c);
+                const double up = products.at(r, c + n);
+                const double gate_error = bounds.at(r, c) + rounding * std::abs(gate);
+                const double up_error = bounds.at(r, c + n) + rounding * std::abs(up);
+                const double silu = std::abs(gate / (1 + std::exp(-gate)));
+                return 1.1 * std::abs(up) * gate_error + silu * up_error + gate_error * up_error +
+                       (rounding + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend->description() + ": gated_linear of " + std::to_string(rows) + " rows, " +
+                  std::to_string(inputs) + " to " + std::to_string(n) + ", " +
+                  std::string(dtype_name(weight_type)));
+        }
       }
     }
   }

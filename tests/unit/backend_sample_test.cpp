@@ -235,21 +235,25 @@ TEST_P(BackendSample, DrawsTheSameTokensAsTheReference) {
     }
     const HostTensor logits =
         random_tensor(random_, DType::f32, static_cast<int64_t>(rules.size()), vocab, 4, 3);
-    const auto got = sample(*backend_, logits, rules);
     const auto want = sample(*reference_, logits, rules);
-    for (size_t i = 0; i < rules.size(); ++i) {
-      EXPECT_EQ(got[i], want[i]) << "vocabulary " << vocab << ", temperature "
-                                 << rules[i].temperature << ", top_k " << rules[i].top_k
-                                 << ", top_p " << rules[i].top_p << ", min_p " << rules[i].min_p;
+    for (const auto& backend : backends_) {
+      const auto got = sample(*backend, logits, rules);
+      for (size_t i = 0; i < rules.size(); ++i) {
+        EXPECT_EQ(got[i], want[i])
+            << backend->description() << ": vocabulary " << vocab << ", temperature "
+            << rules[i].temperature << ", top_k " << rules[i].top_k << ", top_p " << rules[i].top_p
+            << ", min_p " << rules[i].min_p;
+      }
     }
   }
 }
 
 // Logits on which selection has to go deep: crowds of nearly equal logits, outliers, few tokens
-// that are possible at all, and large logits where one thread of a GPU's block finds them all.
+// that are possible at all, large logits where one thread of a GPU's block finds them all, numbers
+// of every size, denormals and zeros of both signs, two values, and logits in order.
 TEST_P(BackendSample, DrawsTheSameTokensOfUnevenLogits) {
   constexpr size_t kVocab = 9000;
-  std::vector<std::vector<float>> rows(6, random_row(kVocab));
+  std::vector<std::vector<float>> rows(11, random_row(kVocab));
   for (float& logit : rows[0]) logit *= 1e-6F;
   rows[1][1234] = 1000;
   for (float& logit : rows[2]) {
@@ -258,6 +262,15 @@ TEST_P(BackendSample, DrawsTheSameTokensOfUnevenLogits) {
   for (size_t i = 0; i < kVocab; ++i) rows[3][i] += i % 4096 < 4 ? 20 : 0;
   for (size_t i = 0; i < kVocab; ++i) rows[4][i] = i % 2 == 0 ? 7 : rows[4][i];
   std::fill(rows[5].begin(), rows[5].end(), -2.5F);
+  for (float& logit : rows[6]) logit = std::ldexp(logit, static_cast<int>(random_() % 150) - 145);
+  for (float& logit : rows[7]) {
+    logit = std::copysign(static_cast<float>(random_() % 20) * 0x1p-149F, logit);
+  }
+  for (float& logit : rows[8]) logit = random_() % 2 == 0 ? 3.0F : 3.0000002F;
+  std::sort(rows[9].begin(), rows[9].end());
+  rows[10] = rows[9];
+  std::reverse(rows[10].begin(), rows[10].end());
+  rows[10].resize(4097);
   for (const std::vector<float>& row : rows) {
     std::vector<SamplingRow> rules;
     for (const float temperature : {0.7F, 100.0F}) {
@@ -265,12 +278,16 @@ TEST_P(BackendSample, DrawsTheSameTokensOfUnevenLogits) {
         for (const float top_p : {0.6F, 1.0F}) {
           rules.push_back(rule_of(temperature, top_k, top_p, rules.size()));
           rules.back().n_logprobs = 20;
+          rules.back().min_p = rules.size() % 3 == 0 ? 0.01F : 0;
         }
       }
     }
     const HostTensor logits = repeated(row, rules.size());
-    EXPECT_EQ(sample(*backend_, logits, rules), sample(*reference_, logits, rules))
-        << "row " << &row - rows.data();
+    const auto want = sample(*reference_, logits, rules);
+    for (const auto& backend : backends_) {
+      EXPECT_EQ(sample(*backend, logits, rules), want)
+          << backend->description() << ": row " << &row - rows.data();
+    }
   }
 }
 
@@ -283,7 +300,10 @@ TEST_P(BackendSample, DrawsTheSameTokensAmongManyTies) {
     rules.push_back(
         rule_of(1, 1 + i * 37 % 1500, i % 2 == 0 ? 1.0F : 0.7F, static_cast<uint64_t>(i)));
   }
-  EXPECT_EQ(tokens(*backend_, logits, rules), tokens(*reference_, logits, rules));
+  const std::vector<int32_t> want = tokens(*reference_, logits, rules);
+  for (const auto& backend : backends_) {
+    EXPECT_EQ(tokens(*backend, logits, rules), want) << backend->description();
+  }
 }
 
 TEST_P(BackendSample, ADrawDoesNotDependOnTheBatch) {
