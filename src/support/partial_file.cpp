@@ -16,21 +16,42 @@ namespace faststream {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr int kMostLinks = 40;  // as many as Linux follows
+
+// What a chain of symbolic links leads to, there or not.
+fs::path follow_links(const fs::path& path) {
+  fs::path target = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code is_no_link;
+    const fs::path next = fs::read_symlink(target, is_no_link);
+    if (is_no_link) return target;
+    target = target.parent_path() / next;  // `next` alone where that is absolute
+  }
+  throw Error(path.string() + ": the symbolic link leads to too many others; name the file itself");
+}
+
+}  // namespace
+
 PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
-    : path_(std::move(path)), bytes_(bytes), overwrite_(overwrite) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path_, ignored);
-  if (fs::is_directory(status))
+    : path_(std::move(path)), target_(follow_links(path_)), bytes_(bytes), overwrite_(overwrite) {
+  struct stat old {};
+  const bool exists = ::stat(target_.c_str(), &old) == 0;
+  if (exists && S_ISDIR(old.st_mode)) {
     throw Error(path_.string() + ": is a folder; name the file to write");
-  if (fs::exists(status) && !overwrite_) fail_exists();
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  }
+  if (exists && !overwrite_) fail_exists();
+  if (exists && !S_ISREG(old.st_mode)) {
     throw Error(path_.string() + ": is not a regular file and cannot be replaced");
   }
-  partial_ = path_;
+  partial_ = target_;
   partial_ += ".partial-" + std::to_string(::getpid());
-  fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+               exists ? S_IRUSR | S_IWUSR : 0666);
   if (fd_ < 0) fail("create the file", errno);
   try {
+    if (exists) take_owner_and_mode(old);
     reserve();
   } catch (...) {  // no destructor will run
     ::close(fd_);
@@ -78,6 +99,15 @@ void PartialFile::fail_exists() const {
               ": already exists; choose another name or overwrite it with --force");
 }
 
+// Of the file that will be replaced. Only root can give files away; the group then loses its rights
+// where it is another.
+void PartialFile::take_owner_and_mode(const struct stat& old) const {
+  const bool same_group = ::fchown(fd_, old.st_uid, old.st_gid) == 0 ||
+                          ::fchown(fd_, static_cast<uid_t>(-1), old.st_gid) == 0;
+  const mode_t kept = same_group ? S_IRWXU | S_IRWXG | S_IRWXO : S_IRWXU | S_IRWXO;
+  if (::fchmod(fd_, old.st_mode & kept) != 0) fail("set the permissions", errno);
+}
+
 // Takes the space now: running out of it after an hour of conversion would be a waste.
 void PartialFile::reserve() const {
   const auto size = static_cast<off_t>(bytes_);
@@ -97,19 +127,19 @@ void PartialFile::reserve() const {
 void PartialFile::rename_into_place() {
   int failed = 0;
   if (overwrite_) {
-    failed = ::rename(partial_.c_str(), path_.c_str());
+    failed = ::rename(partial_.c_str(), target_.c_str());
   } else {
-    failed = ::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
+    failed = ::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
     if (failed != 0 && errno == EEXIST) fail_exists();
     // Some network filesystems know no RENAME_NOREPLACE; the constructor has looked before.
-    if (failed != 0 && errno == EINVAL) failed = ::rename(partial_.c_str(), path_.c_str());
+    if (failed != 0 && errno == EINVAL) failed = ::rename(partial_.c_str(), target_.c_str());
   }
   if (failed != 0) fail("rename the finished file", errno);
 }
 
 // Makes the new name durable. Filesystems that cannot sync folders lose nothing but that.
 void PartialFile::sync_folder() const {
-  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+  const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd < 0) return;
   ::fsync(folder_fd);

@@ -1,6 +1,8 @@
 // Files that appear whole or not at all.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +13,9 @@
 namespace faststream {
 
 /// A file in the making. It appears under its name only when commit() returns; until then it is
-/// `path` + ".partial-PID" beside it, which the destructor removes.
+/// `path` + ".partial-PID" beside it, which the destructor removes. A symbolic link stays one: what
+/// it leads to is written. A file that is replaced leaves its permissions and, where that is
+/// allowed, its owner to the new one.
 class PartialFile {
  public:
   /// Takes room for `bytes` on the disk. Throws Error, naming the file, when it cannot be created,
@@ -30,11 +34,13 @@ class PartialFile {
  private:
   [[noreturn]] void fail(const std::string& action, int reason) const;
   [[noreturn]] void fail_exists() const;
+  void take_owner_and_mode(const struct stat& old) const;
   void reserve() const;
   void rename_into_place();
   void sync_folder() const;
 
-  std::filesystem::path path_;
+  std::filesystem::path path_;    // as the caller names it
+  std::filesystem::path target_;  // what it leads to
   std::filesystem::path partial_;
   uint64_t bytes_;
   bool overwrite_;

@@ -1,6 +1,8 @@
 #include "support/partial_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "file_helpers.h"
 
@@ -36,6 +38,53 @@ TEST(PartialFile, RefusesAnExistingFileUnlessItMayReplaceIt) {
   EXPECT_EQ(read_bytes(path), "");
   write_file(path, "new", true);
   EXPECT_EQ(read_bytes(path), "new");
+}
+
+TEST(PartialFile, LeavesTheModeOfTheFileThatItReplaces) {
+  const TemporaryFolder folder;
+  const auto path = folder / "f";
+  for (const mode_t mode : {0600, 0640, 0444, 0666}) {
+    write_bytes(path, "old");
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    write_file(path, "new", true);
+    EXPECT_EQ(read_bytes(path), "new");
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777U, mode);
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(PartialFile, IsPrivateWhileItIsMadeToReplaceAPrivateOne) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f", "old");
+  ASSERT_EQ(::chmod((folder / "f").c_str(), 0600), 0);
+  const PartialFile file(folder / "f", 5, true);
+  struct stat status {};
+  const std::string partial = folder / ("f.partial-" + std::to_string(::getpid()));
+  ASSERT_EQ(::stat(partial.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+}
+
+TEST(PartialFile, WritesWhatASymbolicLinkLeadsTo) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "there");
+  write_bytes(folder / "there" / "f", "old");
+  fs::create_symlink("there/f", folder / "near");
+  fs::create_symlink(folder / "near", folder / "far");
+  fs::create_symlink("there/new", folder / "dangling");
+  write_file(folder / "far", "new", true);
+  EXPECT_TRUE(fs::is_symlink(folder / "far") && fs::is_symlink(folder / "near"));
+  EXPECT_EQ(read_bytes(folder / "there" / "f"), "new");
+  PartialFile file(folder / "dangling", 0, false);
+  file.commit();
+  EXPECT_TRUE(fs::is_symlink(folder / "dangling"));
+  EXPECT_TRUE(fs::is_regular_file(folder / "there" / "new"));
+
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_TRUE(
+      says(error_of([&] { write_file(folder / "loop", "", true); }), "loop", "symbolic link"));
 }
 
 }  // namespace
