@@ -122,6 +122,9 @@ struct Engine::Impl {
     return *chat;
   }
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
+  /// Refuses a prompt that is longer than the context; before a long text is split into tokens,
+  /// `at_least` so many.
+  void check_fits(int64_t n_tokens, const char* at_least = "") const;
   RequestId submit(std::unique_ptr<Job> job);
   void stop();
 
@@ -156,17 +159,26 @@ struct Engine::Impl {
   std::thread thread;  // last: it uses all others
 };
 
+void Engine::Impl::check_fits(int64_t n_tokens, const char* at_least) const {
+  if (n_tokens <= model.info.context) return;
+  throw Error("the prompt has " + std::string(at_least) + std::to_string(n_tokens) +
+              " tokens, but the context only " + std::to_string(model.info.context) +
+              "; shorten the prompt or give a larger --context");
+}
+
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   validate(request, model.config.vocab);
   GenerationRules rules;
   if (auto* messages = std::get_if<std::vector<Message>>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
+    check_fits(format.min_tokens(*model.tokenizer, *messages), "at least ");
     rules.prompt = format.encode(*model.tokenizer, *messages);
     rules.strip_start = true;
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
   } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
+    check_fits(model.tokenizer->min_tokens(*text), "at least ");
     rules.prompt = model.tokenizer->encode(*text);
   } else {
     rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
@@ -176,11 +188,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "the prompt is empty, and the model has no begin-of-sequence token to start from; "
         "give some text");
   }
-  if (static_cast<int64_t>(rules.prompt.size()) > model.info.context) {
-    throw Error("the prompt has " + std::to_string(rules.prompt.size()) +
-                " tokens, but the context only " + std::to_string(model.info.context) +
-                "; shorten the prompt or give a larger --context");
-  }
+  check_fits(static_cast<int64_t>(rules.prompt.size()));
   rules.sampling = request.sampling;
   if (!rules.sampling.seed) rules.sampling.seed = random_seed();
   rules.max_tokens = request.max_tokens;
