@@ -58,7 +58,7 @@ class UnigramSplitter final : public WordSplitter {
 
   void reach(size_t at, size_t size, double sum, int32_t id) {
     Best& best = best_[at + size];
-    if (best.size > 0 && sum <= best.score) return;
+    if (best.size > 0 && !(sum > best.score)) return;  // NaN never wins
     best = {static_cast<float>(sum), static_cast<uint32_t>(size), id};
   }
 
