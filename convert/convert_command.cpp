@@ -1,0 +1,50 @@
+#include "convert/convert_command.h"
+
+#include <iostream>
+
+#include "convert/pipeline.h"
+#include "convert/show.h"
+#include "program/interrupt.h"
+#include "support/error.h"
+#include "support/machine.h"
+
+namespace faststream {
+namespace {
+
+void convert(const ConvertCommandOptions& options) {
+  if (options.checkpoint.empty()) {
+    throw UsageError("CHECKPOINT is missing (see faststream-convert --help)");
+  }
+  if (options.output.empty()) {
+    throw UsageError("-o FILE is missing: where should the model file go?");
+  }
+  ConvertOptions conversion;
+  conversion.checkpoint = options.checkpoint;
+  conversion.output = options.output;
+  conversion.dtype = dtype_from_name(options.dtype);
+  conversion.keep_output = options.keep_output;
+  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
+  conversion.force = options.force;
+  conversion.show_progress = !options.quiet;
+  conversion.threads = options.threads == 0 ? available_threads() : options.threads;
+  conversion.check_interrupted = check_interrupted;
+  const ConvertReport report = convert_checkpoint(conversion);
+  if (!options.quiet) print_report(report, std::cerr);
+}
+
+}  // namespace
+
+void convert_command(const ConvertCommandOptions& options) {
+  const bool shows = !options.show.empty();
+  const bool verifies = !options.verify.empty();
+  if (shows && verifies) throw UsageError("--show and --verify exclude each other");
+  if ((shows || verifies) && !(options.checkpoint.empty() && options.output.empty())) {
+    throw UsageError("--show and --verify convert nothing; give one FILE alone");
+  }
+  if (shows) return show_model_file(options.show, std::cout);
+  if (verifies) return verify_model_file(options.verify, std::cout);
+  catch_interrupts();
+  convert(options);
+}
+
+}  // namespace faststream

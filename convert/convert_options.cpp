@@ -1,0 +1,46 @@
+#include "convert/convert_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "program/program.h"
+
+namespace faststream {
+
+void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
+  app.description(
+      "Packs a checkpoint (weights, tokenizer, chat template) into one model file for\n"
+      "faststream-run.");
+  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
+  app.add_option("CHECKPOINT", options.checkpoint,
+                 "A Hugging Face folder (config.json, *.safetensors, tokenizer.model) of the Llama "
+                 "family, or a llama2.c .bin file");
+  app.add_option("-o,--output", options.output, "The model file to write")->type_name("FILE");
+  app.add_option("--dtype", options.dtype,
+                 "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
+                 "default: the checkpoint's own")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+      ->type_name("TYPE");
+  app.add_flag("--keep-output", options.keep_output,
+               "With --dtype int8: leave the output matrix in 16 bits");
+  app.add_option("--tokenizer", options.tokenizer,
+                 "A SentencePiece .model or llama2.c tokenizer .bin instead of the checkpoint's")
+      ->type_name("FILE");
+  app.add_flag("--force", options.force, "Overwrite the output file");
+  app.add_flag("-q,--quiet", options.quiet, "No progress bar and no summary");
+  app.add_option("-t,--threads", options.threads, "Threads; default: all")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+  app.add_option("--show", options.show, "Print what is in a model file, and leave")
+      ->type_name("FILE");
+  app.add_option("--verify", options.verify, "Check every byte of a model file, and leave")
+      ->type_name("FILE");
+  app.footer(
+      "Examples:\n"
+      "  faststream-convert Llama-2-7b-hf/ -o llama2-7b.bin --dtype int8\n"
+      "  faststream-convert stories260K.bin -o stories.bin --tokenizer tok512.bin\n"
+      "  faststream-convert --show llama2-7b.bin\n"
+      "\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.");
+}
+
+}  // namespace faststream
