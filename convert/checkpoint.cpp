@@ -1,61 +1,12 @@
 #include "convert/checkpoint.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "support/error.h"
-#include "support/io.h"
-#include "support/mapped_file.h"
-#include "support/progress.h"
 #include "support/shape_text.h"
 
 namespace faststream {
-
-InputFile::InputFile(const std::filesystem::path& path) : path_(path), fd_(open_for_reading(path)) {
-  struct stat status {};
-  if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(size_, other.size_);
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
-  const ssize_t n = read_at(fd_, offset, out);
-  if (n < 0) {
-    throw Error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
-  }
-  if (static_cast<size_t>(n) < out.size()) {
-    throw Error(path_.string() + ": ends too early; download or copy the file again");
-  }
-}
-
-std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes) {
-  const InputFile file(path);
-  if (file.size() > max_bytes) {
-    throw Error(path.string() + ": has " + format_bytes(file.size()) + ", where at most " +
-                format_bytes(max_bytes) + " make sense; is this the right file?");
-  }
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
 
 size_t Checkpoint::add_file(InputFile file) {
   files_.push_back(std::move(file));

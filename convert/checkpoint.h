@@ -10,33 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/source_files.h"
 #include "support/dtype.h"
 
 namespace faststream {
-
-/// A file open for reading at any place, from any number of threads.
-class InputFile {
- public:
-  /// Throws Error, naming the file, when it does not exist, cannot be read or is no regular file.
-  explicit InputFile(const std::filesystem::path& path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  ~InputFile();
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] uint64_t size() const { return size_; }
-  /// Fills `out` with the bytes at `offset`. Throws Error when the file ends before or the disk
-  /// fails.
-  void read(uint64_t offset, std::span<std::byte> out) const;
-
- private:
-  std::filesystem::path path_;
-  uint64_t size_ = 0;
-  int fd_ = -1;
-};
-
-/// All of a small file. Throws Error when it has more than `max_bytes` bytes.
-std::string read_small_file(const std::filesystem::path& path, uint64_t max_bytes);
 
 /// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps.
 struct SourceTensor {

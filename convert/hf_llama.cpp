@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
-constexpr uint64_t kMaxJsonBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxTemplateBytes = uint64_t{16} << 20;
 
 // Token ids: a number, a list of numbers, or nothing.
 std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
@@ -54,35 +54,45 @@ void refuse_unsupported(const JsonView& config) {
   }
 }
 
-// Transformers 5 keeps everything in rope_parameters; 4 has rope_theta and, for scaled models,
-// rope_scaling, whose "type" became "rope_type" later.
-RopeConfig rope_from_hf(const JsonView& config) {
+// rope_scaling, the name of Transformers 4, or else rope_parameters, that of 5: as
+// Transformers 5.23 (modeling_rope_utils.py) takes one and does not look at the other.
+std::optional<JsonView> rope_members(const JsonView& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto members = config.find(key);
+    if (members && !members->value().empty()) return members;
+  }
+  return std::nullopt;
+}
+
+// "type" became "rope_type" in the course of Transformers 4. A theta inside goes before config's.
+RopeConfig rope_from_hf(const JsonView& config, int64_t max_context) {
   RopeConfig rope;
   rope.theta = config.get("rope_theta", 10000.0);
-  const auto parameters = config.find("rope_parameters");
-  const auto scaling = parameters ? parameters : config.find("rope_scaling");
-  if (!scaling) return rope;
-  rope.theta = scaling->get("rope_theta", rope.theta);
-  if (scaling->get("partial_rotary_factor", 1.0) != 1.0) {
-    scaling->fail("asks for partial rotary embeddings, which are not supported");
+  const auto members = rope_members(config);
+  if (!members) return rope;
+  rope.theta = members->get("rope_theta", rope.theta);
+  if (members->get("partial_rotary_factor", 1.0) != 1.0) {
+    members->fail("asks for partial rotary embeddings, which are not supported");
   }
-  if (!parameters && !scaling->find("rope_type") && !scaling->find("type")) {
-    scaling->fail("has no \"rope_type\"");
+  for (const auto& [key, value] : members->value().items()) {
+    if (value.is_object()) members->fail("differs from layer to layer, which is not supported");
   }
   const auto type =
-      scaling->get<std::string>("rope_type", scaling->get<std::string>("type", "default"));
+      members->get<std::string>("rope_type", members->get<std::string>("type", "default"));
   if (type == "linear") {
     rope.scaling = "linear";
-    rope.factor = scaling->get<double>("factor");
+    rope.factor = members->get<double>("factor");
   } else if (type == "llama3") {
     rope.scaling = "llama3";
-    rope.factor = scaling->get<double>("factor");
-    rope.low_freq_factor = scaling->get<double>("low_freq_factor");
-    rope.high_freq_factor = scaling->get<double>("high_freq_factor");
-    rope.original_max_context = scaling->get<int64_t>("original_max_position_embeddings");
+    rope.factor = members->get<double>("factor");
+    rope.low_freq_factor = members->get<double>("low_freq_factor");
+    rope.high_freq_factor = members->get<double>("high_freq_factor");
+    rope.original_max_context = members->get("original_max_position_embeddings", max_context);
   } else if (type != "default") {
-    scaling->fail("has the type " + in_quotes(type) +
+    members->fail("has the type " + in_quotes(type) +
                   ", which is not supported; this version knows default, linear and llama3");
+  } else if (members->get("factor", 1.0) != 1.0) {
+    members->fail("has a \"factor\" but no \"rope_type\" that it belongs to");
   }
   return rope;
 }
@@ -97,16 +107,12 @@ int64_t head_dim_from_hf(const JsonView& config, const ModelConfig& shape) {
   return shape.hidden / shape.n_heads;
 }
 
-json optional_json(const fs::path& path) {
-  if (!fs::exists(path)) return json::object();
-  return parse_json_object(read_small_file(path, kMaxJsonBytes), path.string());
-}
-
 // chat_template.jinja, or tokenizer_config.json's "chat_template": a string, or a list of named
 // ones.
-std::optional<std::string> chat_template(const fs::path& folder, const json& tokenizer_config) {
+std::optional<std::string> chat_template(const fs::path& folder, const json& tokenizer_config,
+                                         SourceFiles& files) {
   const fs::path file = folder / "chat_template.jinja";
-  if (fs::exists(file)) return read_small_file(file, kMaxJsonBytes);
+  if (fs::exists(file)) return files.read(file, kMaxTemplateBytes);
   const auto found = tokenizer_config.find("chat_template");
   if (found == tokenizer_config.end()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
@@ -121,10 +127,10 @@ std::optional<std::string> chat_template(const fs::path& folder, const json& tok
 }
 
 std::string read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
-                              int64_t vocab) {
-  if (given) return read_tokenizer_model(*given, vocab);
+                              int64_t vocab, SourceFiles& files) {
+  if (given) return read_tokenizer_model(*given, vocab, files);
   const fs::path usual = folder / "tokenizer.model";
-  if (fs::exists(usual)) return read_tokenizer_model(usual, vocab);
+  if (fs::exists(usual)) return read_tokenizer_model(usual, vocab, files);
   const bool has_json = fs::exists(folder / "tokenizer.json");
   throw Error(usual.string() + ": is missing" +
               (has_json ? ", and this version does not read tokenizer.json" : "") +
@@ -162,7 +168,7 @@ ModelConfig llama_config_from_hf(const json& config, std::string_view where) {
   model.vocab = members.get<int64_t>("vocab_size");
   model.max_context = members.get("max_position_embeddings", int64_t{2048});
   model.norm_eps = static_cast<float>(members.get("rms_norm_eps", 1e-6));
-  model.rope = rope_from_hf(members);
+  model.rope = rope_from_hf(members, model.max_context);
   model.tied_output = members.get("tie_word_embeddings", false);
   model.attention_bias = members.get("attention_bias", false);
   validate(model, where);
@@ -194,25 +200,31 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
     throw Error(folder.string() +
                 ": holds no config.json; give the folder of a Hugging Face model");
   }
-  const json config =
-      parse_json_object(read_small_file(config_path, kMaxJsonBytes), config_path.string());
-  const json tokenizer_config = optional_json(folder / "tokenizer_config.json");
+  SourceFiles files;
+  const json config = files.read_json(config_path);
+  const json generation_config = files.read_json(folder / "generation_config.json");
+  const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
+  const json added_tokens = files.read_json(folder / "added_tokens.json");
+  const json tokenizer_json = files.read_json(folder / "tokenizer.json");
 
-  SourceModel model{.config = llama_config_from_hf(config, config_path.string()),
-                    .tokenizer = tokenizer_config_from_hf(
-                        config, optional_json(folder / "generation_config.json"), tokenizer_config,
-                        folder.string()),
-                    .tokenizer_model = {},
-                    .chat_template = chat_template(folder, tokenizer_config),
-                    .weights = open_safetensors_folder(folder),
-                    .parts = {}};
+  SourceModel model{
+      .config = llama_config_from_hf(config, config_path.string()),
+      .tokenizer =
+          tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),
+      .tokenizer_model = {},
+      .chat_template = chat_template(folder, tokenizer_config, files),
+      .weights = open_safetensors_folder(folder, files),
+      .parts = {},
+      .added_tokens = added_tokens_from_hf(tokenizer_config, added_tokens, tokenizer_json, folder),
+      .files = {}};
   model.parts = llama_parts(model.config, false);
   refuse_unknown_tensors(model);
   // What the tensors are, not what config.json says: people convert one without the other.
   if (const SourceTensor* first = model.weights.find("model.layers.0.self_attn.q_proj.weight")) {
     model.config.weights = model.config.embedding = model.config.output = first->dtype;
   }
-  model.tokenizer_model = read_hf_tokenizer(folder, tokenizer, model.config.vocab);
+  model.tokenizer_model = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
+  model.files = std::move(files);
   return model;
 }
 

@@ -121,14 +121,17 @@ fs::path find_tokenizer(const fs::path& checkpoint) {
 }  // namespace
 
 SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& tokenizer) {
-  InputFile file(path);
+  SourceFiles files;
+  InputFile file = files.open(path);
   const uint64_t size = file.size();
   SourceModel model{.config = config_from_header(read_header(file), path.string()),
                     .tokenizer = {},
                     .tokenizer_model = {},
                     .chat_template = {},
                     .weights = Checkpoint(path.string()),
-                    .parts = {}};
+                    .parts = {},
+                    .added_tokens = {},
+                    .files = {}};
   const uint64_t end =
       add_tensors(model.config, model.weights, model.weights.add_file(std::move(file)));
   if (end != size) {
@@ -139,8 +142,9 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   model.parts = llama_parts(model.config, true);
   model.tokenizer.bos = 1;
   model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one
-  model.tokenizer_model =
-      read_tokenizer_model(tokenizer ? *tokenizer : find_tokenizer(path), model.config.vocab);
+  model.tokenizer_model = read_tokenizer_model(tokenizer ? *tokenizer : find_tokenizer(path),
+                                               model.config.vocab, files);
+  model.files = std::move(files);
   return model;
 }
 

@@ -20,17 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Mistakes in the command that can be seen before the checkpoint is read.
+// A mistake in the command that can be seen before the checkpoint is read.
 void check_output(const ConvertOptions& options) {
   std::error_code ignored;
-  if (!fs::exists(options.output, ignored)) return;
-  if (!options.force) {
-    throw Error(options.output.string() +
-                ": already exists; choose another name or overwrite it with --force");
-  }
-  if (fs::equivalent(options.output, options.checkpoint, ignored)) {
-    throw Error(options.output.string() + ": is the checkpoint itself; choose another name");
-  }
+  if (options.force || !fs::exists(options.output, ignored)) return;
+  throw Error(options.output.string() +
+              ": already exists; choose another name or overwrite it with --force");
 }
 
 // The name of the folder or file alone: the same checkpoint gives the same file on every machine.
@@ -108,6 +103,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
   const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  source.files.refuse_as_output(options.output);
   const ModelConfig config = target_config(source.config, options);
   const std::vector<TensorPlan> plans = tensor_plan(config);
   const std::vector<TensorSpec> specs = make_specs(source, plans);

@@ -44,9 +44,9 @@ struct ConvertReport {
 };
 
 /// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot
-/// be converted (see open_source_model), a weight is NaN, infinite or too large for the type, or
-/// the file cannot be written; UsageError when options contradict each other. No file is left
-/// behind then.
+/// be converted (see open_source_model), a weight is NaN, infinite or too large for the type, the
+/// output is one of the files it is made from, or cannot be written; UsageError when options
+/// contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 /// The hyperparameters of the model file: the checkpoint's with the types that `options` ask for.

@@ -54,8 +54,8 @@ SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t
   return tensor;
 }
 
-void add_file(Checkpoint& checkpoint, const fs::path& path) {
-  InputFile file(path);
+void add_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files) {
+  InputFile file = files.open(path);
   const std::string where = path.string();
   uint64_t header_bytes = 0;
   if (file.size() < sizeof header_bytes) {
@@ -77,9 +77,9 @@ void add_file(Checkpoint& checkpoint, const fs::path& path) {
 }
 
 // The shards that an index names, each once.
-std::set<std::string> shards_of(const fs::path& index) {
+std::set<std::string> shards_of(const fs::path& index, SourceFiles& files) {
   const std::string where = index.string();
-  const json value = parse_json_object(read_small_file(index, kMaxHeaderBytes), where);
+  const json value = files.read_json(index);
   const JsonView map = JsonView(value, where).member("weight_map");
   if (!map.value().is_object() || map.value().empty()) {
     map.fail("does not name the files of the tensors");
@@ -124,29 +124,29 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64
   return tensors;
 }
 
-Checkpoint open_safetensors_folder(const fs::path& folder) {
+Checkpoint open_safetensors_folder(const fs::path& folder, SourceFiles& files) {
   Checkpoint checkpoint(folder.string());
   const fs::path index = folder / "model.safetensors.index.json";
   if (fs::exists(folder / "model.safetensors")) {
-    add_file(checkpoint, folder / "model.safetensors");
+    add_file(checkpoint, folder / "model.safetensors", files);
   } else if (fs::exists(index)) {
-    for (const std::string& name : shards_of(index)) {
+    for (const std::string& name : shards_of(index, files)) {
       if (!fs::exists(folder / name)) {
         throw Error((folder / name).string() +
                     ": is missing, although model.safetensors.index.json names it; download it");
       }
-      add_file(checkpoint, folder / name);
+      add_file(checkpoint, folder / name, files);
     }
   } else {
-    std::set<fs::path> files;
+    std::set<fs::path> paths;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+      if (entry.path().extension() == ".safetensors") paths.insert(entry.path());
     }
-    if (files.empty()) {
+    if (paths.empty()) {
       throw Error(folder.string() +
                   ": holds no .safetensors files; download the weights in that format");
     }
-    for (const fs::path& file : files) add_file(checkpoint, file);
+    for (const fs::path& path : paths) add_file(checkpoint, path, files);
   }
   return checkpoint;
 }

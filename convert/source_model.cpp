@@ -1,5 +1,6 @@
 #include "convert/source_model.h"
 
+#include <algorithm>
 #include <limits>
 #include <span>
 
@@ -44,6 +45,15 @@ void check_tensors(const SourceModel& model) {
   }
 }
 
+// Whether rows without tokens can be there to make the vocabulary a multiple of some power of two,
+// which is faster on many GPUs: fewer than that power. Megatron-LM, for one, pads to 128 rows for
+// each of up to eight GPUs. Other rows belong to tokens that this tokenizer lacks.
+bool is_padding(int64_t n_tokens, int64_t n_rows) {
+  constexpr int64_t kLargestMultiple = 1024;
+  const int64_t power = std::min(n_rows & -n_rows, kLargestMultiple);
+  return n_rows - n_tokens < power;
+}
+
 void check_tokenizer(const SourceModel& model) {
   const auto tokenizer =
       make_sentencepiece_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer,
@@ -53,6 +63,13 @@ void check_tokenizer(const SourceModel& model) {
                 std::to_string(tokenizer->vocab_size()) + " tokens, but the model knows only " +
                 std::to_string(model.config.vocab) + "; name the right one with --tokenizer");
   }
+  if (!is_padding(tokenizer->vocab_size(), model.config.vocab)) {
+    throw Error(model.weights.name() + ": the tokenizer has " +
+                std::to_string(tokenizer->vocab_size()) + " tokens, but the vocabulary " +
+                std::to_string(model.config.vocab) +
+                " rows, more than padding explains; name the right one with --tokenizer");
+  }
+  require_added_tokens(model.added_tokens, *tokenizer);
 }
 
 }  // namespace
@@ -64,9 +81,9 @@ SourceModel open_source_model(const fs::path& path, const std::optional<fs::path
   return model;
 }
 
-std::string read_tokenizer_model(const fs::path& path, int64_t vocab) {
+std::string read_tokenizer_model(const fs::path& path, int64_t vocab, SourceFiles& files) {
   constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
-  std::string bytes = read_small_file(path, kMaxTokenizerBytes);
+  std::string bytes = files.read(path, kMaxTokenizerBytes);
   if (bytes.empty()) throw Error(path.string() + ": is empty, where a tokenizer is needed");
   if (path.extension() != ".bin") return bytes;
   if (vocab > std::numeric_limits<int32_t>::max()) {

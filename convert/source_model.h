@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/added_tokens.h"
 #include "convert/checkpoint.h"
 #include "models/config.h"
 #include "text/tokenizer.h"
@@ -33,16 +34,20 @@ struct SourceModel {
   std::optional<std::string> chat_template;  ///< Jinja
   Checkpoint weights;
   TensorParts parts;
+  std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
+  SourceFiles files;                     ///< all that were read
 };
 
 /// Opens a checkpoint: a Hugging Face folder or a llama2.c file. `tokenizer` replaces the one that
-/// comes with it. Throws Error when it is neither, incomplete or not supported; every tensor that
-/// the configuration asks for is there, in the right shape, when this returns.
+/// comes with it. Throws Error when it is neither, incomplete or not supported. When this returns,
+/// every tensor that the configuration asks for is there, in the right shape, and the tokenizer has
+/// a token for each row of the vocabulary but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
 
-/// Reads a SentencePiece model (*.model) or a llama2.c tokenizer (*.bin). Throws Error, naming the
-/// file, when it is neither.
-std::string read_tokenizer_model(const std::filesystem::path& path, int64_t vocab);
+/// Reads a SentencePiece model (*.model) or a llama2.c tokenizer (*.bin) with `files`. Throws
+/// Error, naming the file, when it is neither.
+std::string read_tokenizer_model(const std::filesystem::path& path, int64_t vocab,
+                                 SourceFiles& files);
 
 }  // namespace faststream

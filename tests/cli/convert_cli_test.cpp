@@ -102,11 +102,12 @@ TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
   // Large enough to last until the signal comes.
   nlohmann::json config = tiny_config();
   TestTensors tensors = tiny_tensors(DType::f32);
-  const int64_t vocab = 4'000'000;
-  config["vocab_size"] = vocab;
-  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
-    tensors[name].shape[0] = vocab;
-    tensors[name].values.assign(static_cast<size_t>(vocab) * 16, 0.5F);
+  const int64_t ffn = 1'300'000;
+  config["intermediate_size"] = ffn;
+  for (auto& [name, tensor] : tensors) {
+    if (name.find(".mlp.") == std::string::npos) continue;
+    tensor.shape[name.find("down_proj") == std::string::npos ? 0 : 1] = ffn;
+    tensor.values.assign(static_cast<size_t>(ffn) * 16, 0.5F);
   }
   write_hf_folder(folder_ / "model", config, tensors);
 

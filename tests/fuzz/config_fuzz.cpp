@@ -1,11 +1,12 @@
-// config.json of a Hugging Face folder: whatever the bytes, an Error or a configuration that is
-// valid, survives the model file's header, and plans tensors of possible sizes.
+// config.json and its kin of a Hugging Face folder: whatever the bytes, an Error or a configuration
+// that is valid, survives the model file's header, and plans tensors of possible sizes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "convert/added_tokens.h"
 #include "convert/hf_llama.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -35,6 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const nlohmann::json empty = nlohmann::json::object();
     static_cast<void>(faststream::tokenizer_config_from_hf(config, config, config, "fuzz"));
     static_cast<void>(faststream::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
+    static_cast<void>(faststream::added_tokens_from_hf(config, empty, config, "fuzz"));
+    static_cast<void>(faststream::added_tokens_from_hf(empty, config, empty, "fuzz"));
     check(faststream::llama_config_from_hf(config, "fuzz"));
   } catch (const faststream::Error&) {  // the only way to say no
   }

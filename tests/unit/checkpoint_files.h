@@ -57,16 +57,18 @@ inline std::string safetensors_bytes(const TestTensors& tensors) {
   return bytes + text + data;
 }
 
-/// A serialized SentencePiece model: <unk>, <s>, </s>, then letters.
-inline std::string tiny_tokenizer(int vocab) {
+/// A serialized SentencePiece model: <unk>, <s>, </s>, then letters, alone and together.
+inline std::string tiny_tokenizer(int64_t vocab) {
   using Type = SentencePieceModel::PieceType;
   SentencePieceModel model;
   model.pieces = {
       {"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control}, {"</s>", 0, Type::control}};
-  for (int i = 3; i < vocab; ++i) {
-    model.pieces.push_back({std::string(1, static_cast<char>('a' + (i - 3) % 26)) +
-                                std::string(static_cast<size_t>((i - 3) / 26), 'z'),
-                            static_cast<float>(-i), Type::normal});
+  for (int64_t i = 3; i < vocab; ++i) {
+    std::string letters;
+    for (int64_t rest = i - 3; letters.empty() || rest > 0; rest /= 26) {
+      letters += static_cast<char>('a' + rest % 26);
+    }
+    model.pieces.push_back({letters, static_cast<float>(-i), Type::normal});
   }
   return serialize_sentencepiece_model(model);
 }

@@ -99,6 +99,43 @@ TEST(HfLlama, ReadsLlama3ScalingOfTransformers4And5) {
   EXPECT_TRUE(says(error_with({{"rope_scaling", incomplete}}), "rope_scaling", "low_freq_factor"));
 }
 
+// The cases and what comes of them: LlamaConfig.from_dict() of Transformers 5.23.
+TEST(HfLlama, TakesRopeScalingBeforeRopeParametersAsTransformersDoes) {
+  const auto rope = [](const json& changes) { return parse(config_with(changes)).rope; };
+  const json linear = {{"type", "linear"}, {"factor", 2.0}};
+  const json with_theta = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 777.0}};
+  const json plain = {{"rope_type", "default"}, {"rope_theta", 777.0}};
+
+  const RopeConfig both =
+      rope({{"rope_scaling", linear}, {"rope_parameters", plain}, {"rope_theta", 5000.0}});
+  EXPECT_EQ(both.scaling, "linear");
+  EXPECT_EQ(both.factor, 2.0);
+  EXPECT_EQ(both.theta, 5000.0);
+  EXPECT_EQ(
+      rope({{"rope_scaling", linear}, {"rope_parameters", plain}, {"rope_theta", nullptr}}).theta,
+      10000.0);
+  EXPECT_EQ(rope({{"rope_scaling", with_theta}, {"rope_theta", 5.0}}).theta, 777.0);
+  for (const json& nothing : {json(nullptr), json::object()}) {
+    const RopeConfig other = rope({{"rope_scaling", nothing}, {"rope_parameters", with_theta}});
+    EXPECT_EQ(other.factor, 4.0);
+    EXPECT_EQ(other.theta, 777.0);
+  }
+  const json without_theta = {{"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(rope({{"rope_parameters", without_theta}, {"rope_theta", 5.0}}).theta, 5.0);
+}
+
+TEST(HfLlama, TakesTheContextAsTheOriginalOneForLlama3Scaling) {
+  const json scaling = {{"type", "linear"},  // of an older version; rope_type counts
+                        {"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0}};
+  const RopeConfig rope =
+      parse(config_with({{"rope_scaling", scaling}, {"max_position_embeddings", 4096}})).rope;
+  EXPECT_EQ(rope.scaling, "llama3");
+  EXPECT_EQ(rope.original_max_context, 4096);
+}
+
 TEST(HfLlama, ReadsDefaultRotationOfTransformers5) {
   const json parameters = {{"rope_type", "default"}, {"rope_theta", 1234.0}};
   const RopeConfig rope = parse(config_with({{"rope_parameters", parameters}})).rope;
@@ -118,6 +155,8 @@ TEST(HfLlama, RefusesWhatItCannotRun) {
                      "not supported"));
   }
   EXPECT_TRUE(says(error_with({{"rope_scaling", {{"factor", 2}}}}), "rope_type"));
+  EXPECT_TRUE(says(error_with({{"rope_parameters", {{"full_attention", {{"rope_theta", 1.0}}}}}}),
+                   "rope_parameters", "layer"));
   EXPECT_TRUE(says(error_with({{"rope_scaling", "linear"}}), "not a JSON object"));
 }
 
@@ -248,8 +287,67 @@ TEST_F(HfFolder, NeedsATokenizerThatFits) {
   EXPECT_TRUE(says(open_error(), "tokenizer.model", "--tokenizer FILE"));
   write_bytes(folder_ / "tokenizer.json", "{}");
   EXPECT_TRUE(says(open_error(), "does not read tokenizer.json", "--tokenizer FILE"));
-  write_bytes(folder_ / "other.model", tiny_tokenizer(10));
+  write_bytes(folder_ / "other.model", tiny_tokenizer(kTinyVocab));
   EXPECT_EQ(error_of([&] { open_source_model(folder_.path(), folder_ / "other.model"); }), "");
+}
+
+TEST_F(HfFolder, AcceptsRowsWithoutTokensOnlyAsPadding) {
+  const auto error = [this](int64_t rows, int tokens) {
+    json config = tiny_config();
+    config["vocab_size"] = rows;
+    TestTensors tensors = tiny_tensors(DType::f32);
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+      tensors[name].shape[0] = rows;
+      tensors[name].values.assign(static_cast<size_t>(rows) * 16, 0.5F);
+    }
+    write(config, tensors);
+    write_bytes(folder_ / "tokenizer.model", tiny_tokenizer(tokens));
+    return open_error();
+  };
+  EXPECT_EQ(error(32, 20), "");
+  EXPECT_EQ(error(128, 100), "") << "a multiple of 32 or more";
+  EXPECT_EQ(error(96, 65), "");
+  EXPECT_TRUE(says(error(96, 64), "64 tokens", "96 rows", "--tokenizer")) << "64 are a multiple";
+  EXPECT_TRUE(says(error(21, 20), "20 tokens", "21 rows")) << "an odd row belongs to some token";
+  EXPECT_TRUE(says(error(4096, 600), "600 tokens", "4096 rows"));
+}
+
+TEST_F(HfFolder, RefusesAddedTokensThatTheTokenizerLacks) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  const auto error = [this](const char* file, const char* text) {
+    write_bytes(folder_ / file, text);
+    const std::string message = open_error();
+    std::filesystem::remove(folder_ / file);
+    return message;
+  };
+  EXPECT_TRUE(says(error("added_tokens.json", R"({"<|im_start|>": 20})"), "added_tokens.json",
+                   "\"<|im_start|>\"", "20", "--tokenizer FILE"));
+  EXPECT_TRUE(says(error("tokenizer_config.json",
+                         R"({"added_tokens_decoder": {"1": {"content": "<s>"},
+                                                      "5": {"content": "<pad>"}}})"),
+                   "tokenizer_config.json", "\"<pad>\"", "id 5"));
+  EXPECT_TRUE(says(error("tokenizer.json", R"({"added_tokens": [{"id": 3, "content": "<s>"}]})"),
+                   "tokenizer.json", "\"<s>\"", "id 3"));
+
+  EXPECT_EQ(error("added_tokens.json", R"({"<s>": 1, "a": 3})"), "");
+  EXPECT_EQ(
+      error("tokenizer_config.json", R"({"added_tokens_decoder": {"0": {"content": "<unk>"}}})"),
+      "");
+  EXPECT_EQ(error("tokenizer.json", R"({"added_tokens": [{"id": 2, "content": "</s>"}]})"), "");
+
+  for (const char* text : {"[]", "{", R"({"<s>": "1"})", R"({"<s>": -1})", R"({"<s>": 1.0})"}) {
+    EXPECT_TRUE(says(error("added_tokens.json", text), "added_tokens.json")) << text;
+  }
+  for (const char* text :
+       {R"({"added_tokens_decoder": []})", R"({"added_tokens_decoder": {"x": {}}})",
+        R"({"added_tokens_decoder": {"1": {}}})",
+        R"({"added_tokens_decoder": {"99999999999": {"content": "a"}}})"}) {
+    EXPECT_TRUE(says(error("tokenizer_config.json", text), "tokenizer_config.json")) << text;
+  }
+  for (const char* text : {R"({"added_tokens": {}})", R"({"added_tokens": [1]})",
+                           R"({"added_tokens": [{"id": 1}]})"}) {
+    EXPECT_TRUE(says(error("tokenizer.json", text), "tokenizer.json")) << text;
+  }
 }
 
 TEST(SourceModel, RefusesPathsThatAreNoCheckpoint) {

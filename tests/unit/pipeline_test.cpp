@@ -19,6 +19,8 @@
 namespace faststream {
 namespace {
 
+namespace fs = std::filesystem;
+
 class Pipeline : public testing::Test {
  protected:
   void SetUp() override {
@@ -226,6 +228,7 @@ TEST_F(Pipeline, StreamsTensorsOfManyBlocks) {
     }
   }
   write(tensors, config);
+  write_bytes(folder_ / "model" / "tokenizer.model", tiny_tokenizer(vocab));
   const ModelFile file = convert();
   EXPECT_EQ(values(file, "embedding"), tensors["model.embed_tokens.weight"].values);
   EXPECT_EQ(values(file, "output"), tensors["lm_head.weight"].values);
@@ -282,11 +285,57 @@ TEST_F(Pipeline, RefusesToOverwriteWithoutForce) {
   EXPECT_NO_THROW(ModelFile::open(options_.output));
 }
 
-TEST_F(Pipeline, NeverOverwritesTheCheckpoint) {
-  write_bytes(folder_ / "source.bin", std::string(100, 'x'));
-  options_.checkpoint = options_.output = folder_ / "source.bin";
+TEST_F(Pipeline, NeverOverwritesAFileThatItReads) {
+  const fs::path model = folder_ / "model";
+  for (const char* name :
+       {"generation_config.json", "added_tokens.json", "tokenizer.json", "tokenizer_config.json"}) {
+    write_bytes(model / name, "{}");
+  }
+  write_bytes(model / "chat_template.jinja", "{{ messages }}");
+  write_bytes(folder_ / "other.model", tiny_tokenizer(kTinyVocab));
+  options_.tokenizer = folder_ / "other.model";
+  fs::create_directory_symlink(model, folder_ / "link");
+  fs::create_symlink(model / "config.json", folder_ / "soft");
+  fs::create_hard_link(model / "model.safetensors", folder_ / "hard");
   options_.force = true;
-  EXPECT_TRUE(says(convert_error(), "is the checkpoint itself"));
+  for (const char* output :
+       {"model/model.safetensors", "model/config.json", "model/generation_config.json",
+        "model/added_tokens.json", "model/tokenizer.json", "model/tokenizer_config.json",
+        "model/chat_template.jinja", "other.model", "model/../model//config.json",
+        "link/config.json", "soft", "hard"}) {
+    options_.output = folder_ / output;
+    const std::string before = read_bytes(options_.output);
+    EXPECT_TRUE(says(convert_error(), output, "is a file of the checkpoint")) << output;
+    EXPECT_EQ(read_bytes(options_.output), before) << output;
+  }
+  options_.output = model / "m.bin";  // beside them is no harm
+  EXPECT_EQ(convert_error(), "");
+}
+
+TEST_F(Pipeline, NeverOverwritesTheIndexOrAShard) {
+  const fs::path model = folder_ / "model";
+  fs::rename(model / "model.safetensors", model / "shard.safetensors");
+  nlohmann::json index;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    index["weight_map"][name] = "shard.safetensors";
+  }
+  write_bytes(model / "model.safetensors.index.json", index.dump());
+  options_.force = true;
+  for (const char* output : {"shard.safetensors", "model.safetensors.index.json"}) {
+    options_.output = model / output;
+    EXPECT_TRUE(says(convert_error(), output, "is a file of the checkpoint")) << output;
+  }
+}
+
+TEST_F(Pipeline, LeavesModeAndLinkOfTheFileThatItOverwrites) {
+  write_bytes(folder_ / "old.bin", "old");
+  fs::permissions(folder_ / "old.bin", fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("old.bin", options_.output);
+  options_.force = true;
+  EXPECT_NO_THROW(convert());
+  EXPECT_TRUE(fs::is_symlink(options_.output));
+  EXPECT_EQ(fs::status(folder_ / "old.bin").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(Pipeline, LeavesNothingWhenItIsInterrupted) {
@@ -318,6 +367,21 @@ TEST_F(Pipeline, ShowsWhatIsInAFile) {
                            "[16, 24]", "bf16", "checksum"}) {
     EXPECT_NE(out.str().find(text), std::string::npos) << text;
   }
+}
+
+TEST_F(Pipeline, ShowsHostileTextHarmlessly) {
+  const std::string hostile = "\x1B[2J\xC2\x9B";
+  write_bytes(folder_ / "model" / "chat_template.jinja", "A" + hostile + "\xE4\xBD\xA0");
+  convert_checkpoint(options_);
+  const fs::path named = folder_ / ("m" + hostile + ".bin");
+  fs::rename(options_.output, named);
+  std::ostringstream out;
+  show_model_file(named, out);
+  verify_model_file(named, out);
+  EXPECT_EQ(out.str().find('\x1B'), std::string::npos);
+  EXPECT_EQ(out.str().find('\x9B'), std::string::npos);
+  EXPECT_NE(out.str().find("A\\x1B[2J"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("\xE4\xBD\xA0"), std::string::npos) << "text for people stays";
 }
 
 TEST_F(Pipeline, VerifiesEveryByteOfTheTensors) {

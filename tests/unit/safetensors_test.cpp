@@ -11,6 +11,11 @@
 namespace faststream {
 namespace {
 
+Checkpoint open_folder(const std::filesystem::path& folder) {
+  SourceFiles files;
+  return open_safetensors_folder(folder, files);
+}
+
 using nlohmann::json;
 
 // Parses a header for a file with a byte buffer of 64 bytes.
@@ -32,7 +37,7 @@ TEST(Safetensors, ReadsTensorsOfAllThreeTypes) {
                                {"b", {DType::f16, {3}, {0.5F, -2, 65504}}},
                                {"c", {DType::bf16, {1, 2}, {-1, 256}}}};
   write_bytes(folder / "model.safetensors", safetensors_bytes(tensors));
-  const Checkpoint checkpoint = open_safetensors_folder(folder.path());
+  const Checkpoint checkpoint = open_folder(folder.path());
   ASSERT_EQ(checkpoint.tensors().size(), 3U);
   for (const auto& [name, expected] : tensors) {
     const SourceTensor& tensor = checkpoint.require(name, expected.shape);
@@ -51,7 +56,7 @@ TEST(Safetensors, ReadsTensorsOfAllThreeTypes) {
 TEST(Safetensors, SaysWhichTensorIsMissingOrHasAnotherShape) {
   const TemporaryFolder folder;
   write_bytes(folder / "model.safetensors", safetensors_bytes({{"a", {DType::f32, {2}, {1, 2}}}}));
-  const Checkpoint checkpoint = open_safetensors_folder(folder.path());
+  const Checkpoint checkpoint = open_folder(folder.path());
   EXPECT_TRUE(
       says(error_of([&] { static_cast<void>(checkpoint.require("b", {})); }), "\"b\"", "missing"));
   const std::vector<int64_t> shape = {3, 1};
@@ -66,24 +71,22 @@ TEST(Safetensors, ReadsTheShardsOfAnIndex) {
   write_bytes(folder / "other.safetensors", safetensors_bytes({{"z", {DType::f32, {1}, {2}}}}));
   const json index = {{"weight_map", {{"a", "x-1.safetensors"}, {"b", "x-2.safetensors"}}}};
   write_bytes(folder / "model.safetensors.index.json", index.dump());
-  const Checkpoint checkpoint = open_safetensors_folder(folder.path());
+  const Checkpoint checkpoint = open_folder(folder.path());
   EXPECT_NE(checkpoint.find("a"), nullptr);
   EXPECT_NE(checkpoint.find("b"), nullptr);
   EXPECT_EQ(checkpoint.find("z"), nullptr);
   std::filesystem::remove(folder / "x-2.safetensors");
-  EXPECT_TRUE(says(error_of([&] { open_safetensors_folder(folder.path()); }), "x-2.safetensors",
-                   "is missing"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "x-2.safetensors", "is missing"));
 }
 
 TEST(Safetensors, ReadsAllFilesWhereThereIsNoIndex) {
   const TemporaryFolder folder;
-  EXPECT_TRUE(
-      says(error_of([&] { open_safetensors_folder(folder.path()); }), "no .safetensors files"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "no .safetensors files"));
   write_bytes(folder / "p.safetensors", safetensors_bytes({{"a", {DType::f32, {1}, {1}}}}));
   write_bytes(folder / "q.safetensors", safetensors_bytes({{"b", {DType::f32, {1}, {2}}}}));
-  EXPECT_EQ(open_safetensors_folder(folder.path()).tensors().size(), 2U);
+  EXPECT_EQ(open_folder(folder.path()).tensors().size(), 2U);
   write_bytes(folder / "r.safetensors", safetensors_bytes({{"b", {DType::f32, {1}, {2}}}}));
-  EXPECT_TRUE(says(error_of([&] { open_safetensors_folder(folder.path()); }), "\"b\"", "twice"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "\"b\"", "twice"));
 }
 
 TEST(Safetensors, RefusesAnIndexThatLeadsOutOfItsFolder) {
@@ -92,12 +95,12 @@ TEST(Safetensors, RefusesAnIndexThatLeadsOutOfItsFolder) {
                            json("a/b"), json(7)}) {
     const json index = {{"weight_map", {{"a", file}}}};
     write_bytes(folder / "model.safetensors.index.json", index.dump());
-    EXPECT_TRUE(says(error_of([&] { open_safetensors_folder(folder.path()); }), "index.json",
+    EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "index.json",
                      "not in a file of this folder"))
         << file;
   }
   write_bytes(folder / "model.safetensors.index.json", "{}");
-  EXPECT_TRUE(says(error_of([&] { open_safetensors_folder(folder.path()); }), "weight_map"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "weight_map"));
 }
 
 TEST(Safetensors, RefusesAFileTruncatedAnywhere) {
@@ -105,8 +108,7 @@ TEST(Safetensors, RefusesAFileTruncatedAnywhere) {
   const std::string bytes = safetensors_bytes({{"a", {DType::f32, {4}, {1, 2, 3, 4}}}});
   for (size_t size = 0; size < bytes.size(); ++size) {
     write_bytes(folder / "model.safetensors", bytes.substr(0, size));
-    EXPECT_TRUE(
-        says(error_of([&] { open_safetensors_folder(folder.path()); }), "model.safetensors"))
+    EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "model.safetensors"))
         << "cut to " << size;
   }
 }
@@ -114,7 +116,7 @@ TEST(Safetensors, RefusesAFileTruncatedAnywhere) {
 TEST(Safetensors, RefusesAHeaderLengthPastTheEnd) {
   const TemporaryFolder folder;
   write_bytes(folder / "model.safetensors", std::string(100, '\xff'));
-  EXPECT_TRUE(says(error_of([&] { open_safetensors_folder(folder.path()); }), "truncated or not"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "truncated or not"));
 }
 
 TEST(Safetensors, RefusesOtherTypes) {

@@ -1,0 +1,83 @@
+#include "convert/source_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "support/error.h"
+#include "support/io.h"
+#include "support/json.h"
+#include "support/mapped_file.h"
+#include "support/progress.h"
+
+namespace faststream {
+
+namespace fs = std::filesystem;
+
+InputFile::InputFile(const fs::path& path) : path_(path), fd_(open_for_reading(path)) {
+  struct stat status {};
+  if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  const ssize_t n = read_at(fd_, offset, out);
+  if (n < 0) {
+    throw Error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
+  }
+  if (static_cast<size_t>(n) < out.size()) {
+    throw Error(path_.string() + ": ends too early; download or copy the file again");
+  }
+}
+
+InputFile SourceFiles::open(const fs::path& path) {
+  InputFile file(path);
+  opened_.push_back(path);
+  return file;
+}
+
+std::string SourceFiles::read(const fs::path& path, uint64_t max_bytes) {
+  const InputFile file = open(path);
+  if (file.size() > max_bytes) {
+    throw Error(path.string() + ": has " + format_bytes(file.size()) + ", where at most " +
+                format_bytes(max_bytes) + " make sense; is this the right file?");
+  }
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+nlohmann::json SourceFiles::read_json(const fs::path& path) {
+  if (!fs::exists(path)) return nlohmann::json::object();
+  constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
+  return parse_json_object(read(path, kMaxJsonBytes), path.string());
+}
+
+void SourceFiles::refuse_as_output(const fs::path& output) const {
+  for (const fs::path& input : opened_) {
+    std::error_code ignored;  // where there is no output yet, for one
+    if (!fs::equivalent(input, output, ignored)) continue;
+    throw Error(output.string() + ": is a file of the checkpoint" +
+                (input == output ? "" : " (" + input.string() + ")") +
+                ", which the conversion reads; choose another name");
+  }
+}
+
+}  // namespace faststream
