@@ -74,9 +74,11 @@ TEST(Programs, SayThatStandardInputIsClosed) {
 
 TEST(Programs, GoOnUnderNohup) {
   const std::string output = scratch_folder() / "nohup.txt";
-  const std::string command = "trap '' HUP; " + programs_folder() + "/faststream-run -m " +
-                              engine_model().string() + " -p the -n 500 --device cpu > " + output +
-                              " 2>&1 & sleep 0.05; kill -HUP $!; wait $!";
+  // It waits for its input when the signal comes.
+  const std::string command = "trap '' HUP; { sleep 0.2; echo the; } | " + programs_folder() +
+                              "/faststream-run -m " + engine_model().string() +
+                              " --batch - -n 1 --device cpu > " + output +
+                              " 2>&1 & sleep 0.1; kill -HUP $!; wait $!";
   const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell ignores HUP
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(output);
 }
