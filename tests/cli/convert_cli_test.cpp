@@ -102,7 +102,7 @@ TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
   // Large enough to last until the signal comes.
   nlohmann::json config = tiny_config();
   TestTensors tensors = tiny_tensors(DType::f32);
-  const int64_t ffn = 1'300'000;
+  const int64_t ffn = 1'000'000;
   config["intermediate_size"] = ffn;
   for (auto& [name, tensor] : tensors) {
     if (name.find(".mlp.") == std::string::npos) continue;
