@@ -123,11 +123,12 @@ TEST(BatchRecord, TellsTheResultOfOneSample) {
 }
 
 TEST(BatchRecord, TellsEachOfSeveralSamples) {
-  EXPECT_EQ(result_record({.id = 8, .line = 3, .line_hash = "0f", .n = 2}, two_outputs(), text_of),
-            R"({"id":8,"line":3,"line_hash":"0f","choices":[)"
-            R"({"text":"one \"1\"\n","finish_reason":"eos","completion_tokens":3},)"
-            R"({"text":"two","finish_reason":"stop","completion_tokens":1}],)"
-            R"("prompt_tokens":5,"completion_tokens":4,"seed":77})");
+  EXPECT_EQ(
+      result_record({.id = 8, .line = 3, .line_hash = "0f", .n = 2}, two_outputs(), text_of),
+      R"({"id":8,"line":3,"line_hash":"0f","prompt_tokens":5,"completion_tokens":4,"seed":77,)"
+      R"("choices":[)"
+      R"({"text":"one \"1\"\n","finish_reason":"eos","completion_tokens":3},)"
+      R"({"text":"two","finish_reason":"stop","completion_tokens":1}]})");
 }
 
 TEST(BatchRecord, TellsLogProbabilities) {

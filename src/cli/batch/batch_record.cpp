@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "support/hash.h"
 
@@ -32,18 +34,27 @@ Record token_entry(const TokenLogprob& entry, const TokenText& token_text) {
   return record;
 }
 
-Record positions(const std::vector<PositionLogprobs>& logprobs, const TokenText& token_text) {
-  Record list = Record::array();
-  for (const PositionLogprobs& position : logprobs) {
-    Record entry = token_entry(position.chosen, token_text);
-    if (!position.top.empty()) {
-      Record top = Record::array();
-      for (const TokenLogprob& token : position.top) top.push_back(token_entry(token, token_text));
-      entry["top"] = std::move(top);
-    }
-    list.push_back(std::move(entry));
+std::string position_text(const PositionLogprobs& position, const TokenText& token_text) {
+  Record entry = token_entry(position.chosen, token_text);
+  if (!position.top.empty()) {
+    Record top = Record::array();
+    for (const TokenLogprob& token : position.top) top.push_back(token_entry(token, token_text));
+    entry["top"] = std::move(top);
   }
-  return list;
+  return finish(entry);
+}
+
+// Adds a list as the last member of an object that is text already: a tree of a long list would
+// take ten times the memory of its text.
+template <typename Value, typename TextOf>
+void append_list(std::string& object, const std::string& key, const std::vector<Value>& values,
+                 TextOf&& text_of) {
+  object.back() = ',';  // in place of its brace
+  object += '"' + key + "\":[";
+  for (const Value& value : values) object += text_of(value) + ',';
+  if (values.empty()) object += ']';
+  object.back() = ']';
+  object += '}';
 }
 
 void add_text(Record& record, const Output& output) {
@@ -61,29 +72,33 @@ std::string line_hash(std::string_view text) {
 
 std::string result_record(const RecordHead& head, const Result& result,
                           const TokenText& token_text) {
+  const auto append_logprobs = [&](std::string& text, const Output& output) {
+    if (!head.logprobs) return;
+    append_list(text, "logprobs", output.logprobs, [&](const PositionLogprobs& position) {
+      return position_text(position, token_text);
+    });
+  };
   Record record = start(head);
+  if (head.n == 1) add_text(record, result.outputs.at(0));
   size_t n_tokens = 0;
   for (const Output& output : result.outputs) n_tokens += output.tokens.size();
-  if (head.n > 1) {
-    Record choices = Record::array();
-    for (const Output& output : result.outputs) {
-      Record choice = Record::object();
-      add_text(choice, output);
-      choice["completion_tokens"] = output.tokens.size();
-      if (head.logprobs) choice["logprobs"] = positions(output.logprobs, token_text);
-      choices.push_back(std::move(choice));
-    }
-    record["choices"] = std::move(choices);
-  } else {
-    add_text(record, result.outputs.at(0));
-  }
   record["prompt_tokens"] = result.prompt_tokens;
   record["completion_tokens"] = n_tokens;
   record["seed"] = result.seed;
-  if (head.n == 1 && head.logprobs) {
-    record["logprobs"] = positions(result.outputs.at(0).logprobs, token_text);
+  std::string text = finish(record);
+  if (head.n == 1) {
+    append_logprobs(text, result.outputs.at(0));
+    return text;
   }
-  return finish(record);
+  append_list(text, "choices", result.outputs, [&](const Output& output) {
+    Record choice = Record::object();
+    add_text(choice, output);
+    choice["completion_tokens"] = output.tokens.size();
+    std::string choice_text = finish(choice);
+    append_logprobs(choice_text, output);
+    return choice_text;
+  });
+  return text;
 }
 
 std::string error_record(const RecordHead& head, const std::string& error) {
