@@ -10,21 +10,12 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/follow_links.h"
 
 namespace faststream {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Where a chain of symbolic links leads, to a file that is there or not.
-fs::path follow_links(fs::path path) {
-  constexpr int kMaxLinks = 40;  // as the kernel has it; in a loop, opening says what is wrong
-  std::error_code failed;
-  for (int i = 0; i < kMaxLinks && fs::is_symlink(path, failed); ++i) {
-    path = path.parent_path() / fs::read_symlink(path, failed);
-  }
-  return path;
-}
 
 // Whether the open file is still the one of that name: its last holder may have removed it.
 bool is_named(int fd, const fs::path& path) {

@@ -14,7 +14,7 @@ namespace faststream {
 class FileLock {
  public:
   /// Nothing when another process, or another FileLock, holds it. Throws Error, naming both files,
-  /// when the lock file cannot be made.
+  /// when the lock file cannot be made, or as follow_links() does.
   static std::optional<FileLock> take(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;

@@ -50,6 +50,8 @@ TEST(FileLock, NamesBothFilesWhenItCannotBeMade) {
   const auto path = folder / "no" / "f";
   EXPECT_TRUE(says(error_of([&] { (void)FileLock::take(path); }), path.string() + ": ",
                    path.string() + ".lock"));
+  std::filesystem::create_symlink("loop", folder / "loop");
+  EXPECT_TRUE(says(error_of([&] { (void)FileLock::take(folder / "loop"); }), "loop", "link"));
 }
 
 }  // namespace
