@@ -150,7 +150,9 @@ RowRanking::Place RowRanking::Weighted::find(uint64_t weight) {
     fill(ranking_.part_histogram_, logits, orders);
     orders = find_bin(ranking_.part_histogram_);
   }
-  const uint64_t each = softmax_ ? softmax_->mass(order_logit(orders.low)) : 1;
+  // What is found weighs at least 1.
+  const uint64_t each =
+      softmax_ ? std::max<uint64_t>(softmax_->mass(order_logit(orders.low)), 1) : 1;
   const uint64_t n = (weight - before - 1) / each;
   return {orders.low, n, before + (n + 1) * each};
 }
