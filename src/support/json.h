@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace faststream {
@@ -27,8 +28,8 @@ nlohmann::json parse_json_object(std::string_view text, std::string_view where,
                                  std::string_view advice = kDamagedFile);
 
 /// Empties an array or object of parse_json() without asking for memory. The library's destructor
-/// asks for some in proportion to the elements, and where there is none ends the program: for values
-/// of a size that may just fit.
+/// asks for some in proportion to the elements, and where there is none ends the program: for
+/// values of a size that may just fit.
 void dismantle(nlohmann::json& value) noexcept;
 
 /// A JSON value with its place, to read members and elements of known types from. What is not as

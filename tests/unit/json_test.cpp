@@ -7,6 +7,7 @@
 
 #include <ctime>
 #include <fstream>
+#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 
