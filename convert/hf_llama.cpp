@@ -58,7 +58,7 @@ void refuse_unsupported(const JsonView& config) {
 // Transformers 5.23 (modeling_rope_utils.py) takes one and does not look at the other.
 std::optional<JsonView> rope_members(const JsonView& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto members = config.find(key);
+    auto members = config.find(key);
     if (members && !members->value().empty()) return members;
   }
   return std::nullopt;
