@@ -1,7 +1,6 @@
 #include "cli/chat/chat_context.h"
 
 #include <algorithm>
-#include <ranges>
 #include <string>
 
 #include "support/error.h"
@@ -36,10 +35,16 @@ size_t fit_context(const Answerer& answerer, const Conversation& conversation, s
                 "; shorten it or start with a larger --context");
   }
   const int64_t half = least + (room - least) / 2;
-  const auto all = std::views::iota(first, last);  // each that goes makes the prompt shorter
-  const auto kept =
-      std::ranges::partition_point(all, [&](size_t from) { return count(from) > half; });
-  return first + static_cast<size_t>(kept - all.begin());
+  size_t end = last;
+  while (first < end) {  // each exchange that goes makes the prompt shorter
+    const size_t middle = first + (end - first) / 2;
+    if (count(middle) > half) {
+      first = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return first;
 }
 
 }  // namespace faststream
