@@ -45,13 +45,14 @@ void check_tensors(const SourceModel& model) {
   }
 }
 
-// Whether rows without tokens can be there to make the vocabulary a multiple of some power of two,
-// which is faster on many GPUs: fewer than that power. Megatron-LM, for one, pads to 128 rows for
-// each of up to eight GPUs. Other rows belong to tokens that this tokenizer lacks.
+// Whether rows without tokens can be there for reasons of speed: to make the vocabulary a multiple
+// of some power of two, fewer than that power (Megatron-LM, for one, pads to 128 rows for each of
+// up to eight GPUs), or in reserve, a few. Other rows belong to tokens that this tokenizer lacks.
 bool is_padding(int64_t n_tokens, int64_t n_rows) {
   constexpr int64_t kLargestMultiple = 1024;
+  constexpr int64_t kReserve = 128;
   const int64_t power = std::min(n_rows & -n_rows, kLargestMultiple);
-  return n_rows - n_tokens < power;
+  return n_rows - n_tokens < std::max(power, kReserve + 1);
 }
 
 void check_tokenizer(const SourceModel& model) {

@@ -305,10 +305,11 @@ TEST_F(HfFolder, AcceptsRowsWithoutTokensOnlyAsPadding) {
     return open_error();
   };
   EXPECT_EQ(error(32, 20), "");
-  EXPECT_EQ(error(128, 100), "") << "a multiple of 32 or more";
-  EXPECT_EQ(error(96, 65), "");
-  EXPECT_TRUE(says(error(96, 64), "64 tokens", "96 rows", "--tokenizer")) << "64 are a multiple";
-  EXPECT_TRUE(says(error(21, 20), "20 tokens", "21 rows")) << "an odd row belongs to some token";
+  EXPECT_EQ(error(21, 20), "");
+  EXPECT_EQ(error(148, 20), "") << "128 in reserve";
+  EXPECT_TRUE(says(error(149, 20), "20 tokens", "149 rows", "--tokenizer"));
+  EXPECT_EQ(error(512, 20), "") << "a multiple of 512";
+  EXPECT_TRUE(says(error(768, 512), "512 tokens", "768 rows")) << "512 are a multiple of 256";
   EXPECT_TRUE(says(error(4096, 600), "600 tokens", "4096 rows"));
 }
 
