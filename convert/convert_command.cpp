@@ -35,14 +35,8 @@ void convert(const ConvertCommandOptions& options) {
 }  // namespace
 
 void convert_command(const ConvertCommandOptions& options) {
-  const bool shows = !options.show.empty();
-  const bool verifies = !options.verify.empty();
-  if (shows && verifies) throw UsageError("--show and --verify exclude each other");
-  if ((shows || verifies) && !(options.checkpoint.empty() && options.output.empty())) {
-    throw UsageError("--show and --verify convert nothing; give one FILE alone");
-  }
-  if (shows) return show_model_file(options.show, std::cout);
-  if (verifies) return verify_model_file(options.verify, std::cout);
+  if (!options.show.empty()) return show_model_file(options.show, std::cout);
+  if (!options.verify.empty()) return verify_model_file(options.verify, std::cout);
   catch_interrupts();
   convert(options);
 }

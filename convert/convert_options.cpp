@@ -1,6 +1,7 @@
 #include "convert/convert_options.h"
 
 #include <CLI/CLI.hpp>
+#include <vector>
 
 #include "program/program.h"
 
@@ -30,10 +31,18 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.add_option("-t,--threads", options.threads, "Threads; default: all")
       ->check(whole_number(1, 1024))
       ->type_name("N");
-  app.add_option("--show", options.show, "Print what is in a model file, and leave")
-      ->type_name("FILE");
-  app.add_option("--verify", options.verify, "Check every byte of a model file, and leave")
-      ->type_name("FILE");
+  const std::vector<CLI::Option*> of_conversions = app.get_options();
+  CLI::Option* show =
+      app.add_option("--show", options.show, "Print what is in a model file, and leave")
+          ->type_name("FILE");
+  CLI::Option* verify =
+      app.add_option("--verify", options.verify, "Check every byte of a model file, and leave")
+          ->type_name("FILE");
+  show->excludes(verify);
+  for (CLI::Option* option : of_conversions) {
+    show->excludes(option);
+    verify->excludes(option);
+  }
   app.footer(
       "Examples:\n"
       "  faststream-convert Llama-2-7b-hf/ -o llama2-7b.bin --dtype int8\n"

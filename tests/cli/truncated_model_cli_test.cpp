@@ -18,7 +18,7 @@ void send(int fd, const std::string& text) {
 
 TEST(TruncatedModel, EndsARunWithASentence) {
   if (stories_folder().empty()) GTEST_SKIP() << "the model is not beside the checkout";
-  const auto model = scratch_folder() / "truncated.bin";
+  const auto model = scratch_folder() / "cut-while-read.bin";
   std::filesystem::copy_file(stories_model(), model);
   std::array<int, 2> input{};
   std::array<int, 2> output{};
