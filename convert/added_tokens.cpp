@@ -1,7 +1,6 @@
 #include "convert/added_tokens.h"
 
 #include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
@@ -13,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
 
 // {"32000": {"content": "<pad>"}, ...}
 void add_decoder(const json& tokenizer_config, const std::string& where,
@@ -36,7 +33,7 @@ void add_decoder(const json& tokenizer_config, const std::string& where,
 void add_encoder(const json& encoder, const std::string& where, std::vector<AddedToken>& tokens) {
   const JsonView view(encoder, where);
   for (const auto& [text, id] : encoder.items()) {
-    tokens.push_back({view.member(text).as<int32_t>(0, kMaxId), text, where});
+    tokens.push_back({view.member(text).as<int32_t>(0, kMaxTokenId), text, where});
   }
 }
 
@@ -46,7 +43,7 @@ void add_list(const json& tokenizer, const std::string& where, std::vector<Added
   if (!list) return;
   for (const JsonView& token : list->elements()) {
     tokens.push_back(
-        {token.member("id").as<int32_t>(0, kMaxId), token.get<std::string>("content"), where});
+        {token.member("id").as<int32_t>(0, kMaxTokenId), token.get<std::string>("content"), where});
   }
 }
 

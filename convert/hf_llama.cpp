@@ -1,6 +1,5 @@
 #include "convert/hf_llama.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
+#include "text/tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -19,15 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kMaxTemplateBytes = uint64_t{16} << 20;
 
 // Token ids: a number, a list of numbers, or nothing.
 std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
   const auto ids = members.find(key);
   if (!ids) return {};
-  if (ids->value().is_array()) return ids->integers<int32_t>(0, kMaxId);
-  return {ids->as<int32_t>(0, kMaxId)};
+  if (ids->value().is_array()) return ids->integers<int32_t>(0, kMaxTokenId);
+  return {ids->as<int32_t>(0, kMaxTokenId)};
 }
 
 // Refuses what would give wrong text if it were ignored.

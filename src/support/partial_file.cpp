@@ -10,29 +10,12 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/follow_links.h"
 #include "support/progress.h"
 
 namespace faststream {
 
 namespace fs = std::filesystem;
-
-namespace {
-
-constexpr int kMostLinks = 40;  // as many as Linux follows
-
-// What a chain of symbolic links leads to, there or not.
-fs::path follow_links(const fs::path& path) {
-  fs::path target = path;
-  for (int links = 0; links < kMostLinks; ++links) {
-    std::error_code is_no_link;
-    const fs::path next = fs::read_symlink(target, is_no_link);
-    if (is_no_link) return target;
-    target = target.parent_path() / next;  // `next` alone where that is absolute
-  }
-  throw Error(path.string() + ": the symbolic link leads to too many others; name the file itself");
-}
-
-}  // namespace
 
 PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
     : path_(std::move(path)), target_(follow_links(path_)), bytes_(bytes), overwrite_(overwrite) {

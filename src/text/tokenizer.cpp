@@ -1,7 +1,6 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "support/json.h"
@@ -10,8 +9,6 @@ namespace faststream {
 namespace {
 
 using nlohmann::json;
-
-constexpr int32_t kMaxId = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
@@ -24,8 +21,8 @@ TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view wh
   }
   // Null says that there is none; a file that says nothing is damaged.
   if (!tokenizer.has("bos")) tokenizer.fail("\"bos\" is missing");
-  if (const auto bos = tokenizer.find("bos")) config.bos = bos->as<int32_t>(0, kMaxId);
-  config.eos = tokenizer.member("eos").integers<int32_t>(0, kMaxId);
+  if (const auto bos = tokenizer.find("bos")) config.bos = bos->as<int32_t>(0, kMaxTokenId);
+  config.eos = tokenizer.member("eos").integers<int32_t>(0, kMaxTokenId);
   config.add_bos = tokenizer.get<bool>("add_bos");
   config.add_eos = tokenizer.get<bool>("add_eos");
   config.keep_leading_space = tokenizer.get<bool>("keep_leading_space");

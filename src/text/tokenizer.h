@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,6 +13,9 @@
 #include <vector>
 
 namespace faststream {
+
+/// The largest token id that a model file or a checkpoint may name.
+constexpr int32_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
 /// Ids that mean something to the engine, from the model file's header under "tokenizer".
 struct TokenizerConfig {
