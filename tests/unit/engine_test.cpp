@@ -88,7 +88,7 @@ class EngineTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
-  const std::vector<Request> requests = mixed_requests(200, false);
+  const std::vector<Request> requests = mixed_requests(100, false);
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
   Engine alone(engine_model(), plain);
