@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # clang-format on all of our files; that every CUDA kernel waits for those before it; and clang-tidy
-# on all files but the benchmarks, whose library's macros do not pass. A file that was clean is not
-# checked by clang-tidy again until it, a header or a .clang-tidy changes; build/lint remembers.
+# on all files but the benchmarks, whose library's macros do not pass.
 #
-#   scripts/lint.sh [BUILD]      BUILD: a configured build folder (build/release-sm90)
+# clang-tidy takes most of its time for what the files include, so it gets several files of a folder
+# as one. Where they do not compile as one (two use the same name for a helper), it gets each alone.
+# Files that were clean are not checked again until one of them, a header or a .clang-tidy changes;
+# build/lint remembers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${1:-build/release-sm90}
 
 mapfile -t sources < <(find main.cpp src models kernels convert tests \
-  -name '*.h' -o -name '*.cpp' -o -name '*.cu')
+  -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 echo "==> clang-format: ${#sources[@]} files"
 formatted=1
 clang-format --dry-run -Werror "${sources[@]}" || formatted=0
@@ -25,39 +26,55 @@ for file in kernels/cuda/*.cu kernels/cuda/*/*.cu; do
   fi
 done
 
-if [[ ! -f $build/compile_commands.json ]]; then
-  echo "Lint failed: $build has no compile_commands.json; configure it with CMake first." >&2
-  exit 1
-fi
-mapfile -t units < <(sed -n 's/^ *"file": "\(.*\.cpp\)",*$/\1/p' "$build/compile_commands.json" |
-  grep -F "$PWD/" | grep -v -e "^$PWD/build/" -e "^$PWD/tests/bench/" | sort -u)
-headers=$(printf '%s\n' "${sources[@]}" | grep '\.h$' | sort | xargs cat .clang-tidy tests/.clang-tidy | sha256sum)
 mkdir -p build/lint
+shared=$(printf '%s\n' "${sources[@]}" | grep '\.h$' |
+  xargs cat .clang-tidy tests/.clang-tidy scripts/lint.sh | sha256sum)
 
-check_unit() {  # file
-  local key log
-  key=$(cat "$1" <(echo "$headers $1") | sha256sum | cut -d' ' -f1)
-  [[ -e build/lint/$key ]] && return
-  log=$(mktemp build/lint/log.XXXXXX)
-  # The path-sensitive analysis looks at a third of the states that it would by default, which in
-  # large functions take half of the time.
-  if clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option \
-    --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=75000 \
-    "$1" >"$log" 2>&1; then
-    touch "build/lint/$key"
-    rm -f "$log"
-  else
-    cat "$log"
-    rm -f "$log"
-    return 1
-  fi
+# The path-sensitive analysis looks at a third of the states that it would by default, which in
+# large functions take half of the time. It takes files that a "UnifiedSource" includes for code,
+# not for headers.
+tidy() {  # file to check, then the files in it
+  local config=.clang-tidy target=()
+  [[ $2 == tests/* ]] && config=tests/.clang-tidy
+  [[ $2 == kernels/cpu/kernels_* ]] && target=(-march=sapphirerapids)  # for every instruction set
+  clang-tidy --quiet --config-file=$config "$1" -- -std=c++20 -pthread -DNDEBUG "${target[@]}" \
+    -DFASTSTREAM_VERSION='"0"' -I"$PWD" -I"$PWD/src" -I"$PWD/tests" \
+    -Xclang -analyzer-config -Xclang max-nodes=75000
 }
-export -f check_unit
-export headers build
 
-echo "==> clang-tidy: ${#units[@]} files"
+check() {  # files of one folder
+  local name key one log file
+  name=$(tr / - <<<"$1")
+  key=$(cat "$@" <(echo "$shared $*") | sha256sum | cut -d' ' -f1)
+  [[ -e build/lint/$key ]] && return
+  one=build/lint/UnifiedSource-$name
+  log=build/lint/$name.log
+  printf "#include \"$PWD/%s\"  // NOLINT(bugprone-suspicious-include)\n" "$@" >"$one"
+  if ! tidy "$one" "$@" >"$log" 2>&1; then
+    if (($# == 1)) || ! grep -q 'clang-diagnostic-error' "$log"; then
+      cat "$log"
+      return 1
+    fi
+    for file in "$@"; do check "$file" || return; done
+  fi
+  touch "build/lint/$key"
+}
+
+export -f check tidy
+export shared
+
+# At most so many files of a folder at a time; fuzzers all define the same function.
+mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |
+  awk '{
+    folder = $0; sub("[^/]*$", "", folder)
+    kind = $0 ~ "kernels/cpu/kernels_" || $0 ~ "tests/fuzz/" ? $0 : folder
+    if (kind != last || n == 12) { if (group) print group; group = ""; n = 0 }
+    group = group (n ? " " : "") $0; n++; last = kind
+  } END { print group }')
+echo "==> clang-tidy: ${#groups[@]} groups of files"
 # shellcheck disable=SC2016  # the inner shell expands $1
-if ! printf '%s\0' "${units[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'check_unit "$1"' check; then
+if ! printf '%s\0' "${groups[@]}" |
+  xargs -0 -n 1 -P "$(nproc)" bash -c 'check $1' check; then
   echo "Lint failed: clang-tidy has findings, listed above." >&2
   exit 1
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and tests everything: all tests in release and under the address and undefined-behaviour
 # sanitizers, those of threads under ThreadSanitizer, the fuzzers for half a minute each, lint, and a
-# program that uses the installed library. The last line counts results.
+# program that uses the installed library. The last lines say how long each part took and count
+# results.
 #
 #   FASTSTREAM_FUZZ_SECONDS=600 scripts/test.sh     longer fuzzing
 set -euo pipefail
@@ -9,64 +10,114 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
 
+LC_NUMERIC=C  # times and awk write and read a point
 preset=release-sm90
 fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-30}
 passed=0 failed=0 skipped=0
 failures=()
+took=()
 
-title() { printf '\n==> %s (%d:%02d)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)); }
+minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
-# check TITLE COMMAND...: one result.
-check() {
-  title "$1"
-  if "${@:2}"; then
+# Sets `used`: seconds of processor time of all programs that ran and ended so far.
+measure() {
+  times >build/times
+  used=$(awk 'NR == 2 { gsub("[ms]", " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' build/times)
+}
+
+# timed TITLE COMMAND...: what it takes is told at the end.
+timed() {
+  local code=0 began=$SECONDS before
+  printf '\n==> %s (%s)\n' "$1" "$(minutes "$began")"
+  measure
+  before=$used
+  "${@:2}" || code=$?
+  measure
+  took+=("$(printf '%7s %9s  %s' "$(minutes $((SECONDS - began)))" "$(minutes $((used - before)))" "$1")")
+  return $code
+}
+
+# result CODE TITLE: counts one result.
+result() {
+  if (($1 == 0)); then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
-    failures+=("$1")
-    return 1
+    failures+=("$2")
   fi
 }
 
-build() {  # preset, then options of cmake
-  cmake --preset "$@" >/dev/null && cmake --build --preset "$1"
+# check TITLE COMMAND...: one result.
+check() {
+  local code=0
+  timed "$@" || code=$?
+  result "$code" "$1"
+  return "$code"
 }
 
-# All tests of a build folder, each one result.
+build() {  # preset, then targets
+  local targets=("${@:2}")
+  cmake --preset "$1" >/dev/null && cmake --build --preset "$1" ${targets:+--target "${targets[@]}"}
+}
+
+# All tests of a build folder, which run in a few processes, each test one result.
 run_tests() {  # preset
-  local report=$PWD/build/$1/tests.xml suite total bad left_out
-  rm -f "$report"
-  title "Tests, $1"
-  ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" --output-junit "$report" || true
-  suite=$(grep -m 1 -A 6 '<testsuite' "$report" 2>/dev/null | tr '\n\t' '  ' || true)
-  count() { sed -n "s/.* $1=\"\([0-9]*\)\".*/\1/p" <<<"$suite"; }
-  total=$(count tests) bad=$(count failures)
-  left_out=$(($(count skipped) + $(count disabled)))
-  if ((${total:-0} == 0)); then
-    failed=$((failed + 1))
-    failures+=("Tests, $1: none ran")
-    return
+  local reports=build/$1/tests/results report missing
+  rm -rf "$reports"
+  ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" || true
+  missing=$(ctest --test-dir "build/$1" -N | sed -n 's/^Total Tests: //p')
+  for report in "$reports"/*.xml; do
+    [[ -e $report ]] || continue
+    missing=$((missing - 1))
+    count "$1" "$(grep -c '<testcase ' "$report")" \
+      "$(sed -n 's/.*<testsuites .*failures="\([0-9]*\)".*/\1/p' "$report")" \
+      "$(grep -cE 'result="(skipped|suppressed)"' "$report")"
+  done
+  if ((missing > 0)); then
+    failed=$((failed + missing))
+    failures+=("Tests, $1: $missing processes died, see above")
   fi
-  passed=$((passed + total - bad - left_out))
-  failed=$((failed + bad))
-  skipped=$((skipped + left_out))
-  if ((bad > 0)); then failures+=("Tests, $1: $bad of $total"); fi
+}
+
+count() {  # preset, tests, those that failed, those that were left out
+  passed=$((passed + $2 - $3 - $4))
+  failed=$((failed + $3))
+  skipped=$((skipped + $4))
+  if (($3 > 0)); then failures+=("Tests, $1: $3 of $2 in one process, see above"); fi
 }
 
 # One fuzzer on its seeds; what it learns is kept in build/.
 fuzz() {  # name
-  local learned=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 log=build/fuzz/$1.log
+  local learned=build/asan/corpus/$1 seeds=tests/fuzz/corpus/$1 log=build/asan/fuzz-$1.log
   local folders=("$learned")
   mkdir -p "$learned"
   if [[ -d $seeds ]]; then folders+=("$seeds"); fi
-  if "build/fuzz/tests/${1}_fuzz" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=3000 \
-    -artifact_prefix="build/fuzz/$1-" -print_final_stats=1 "${folders[@]}" >"$log" 2>&1; then
+  if "build/asan/tests/${1}_fuzz" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=3000 \
+    -artifact_prefix="build/asan/fuzz-$1-" -print_final_stats=1 "${folders[@]}" >"$log" 2>&1; then
     echo "$1: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs, no finding"
   else
     tail -n 60 "$log"
     echo "$1: a finding, see $log"
     return 1
   fi
+}
+
+# All fuzzers, as many at a time as there are processors, each one result.
+run_fuzzers() {  # names
+  local at_once jobs job code i
+  at_once=$(nproc)
+  for ((i = 1; i <= $#; i += at_once)); do
+    jobs=()
+    for name in "${@:i:at_once}"; do
+      fuzz "$name" &
+      jobs+=("$!:$name")
+    done
+    for job in "${jobs[@]}"; do
+      code=0
+      wait "${job%%:*}" || code=$?
+      result "$code" "Fuzzer ${job#*:}"
+    done
+  done
 }
 
 use_installed() {
@@ -80,63 +131,39 @@ use_installed() {
     "$at/build/consumer" "$at/model.bin" "the" | grep .
 }
 
+mapfile -t fuzzers < <(basename -s _fuzz.cpp -a tests/fuzz/*_fuzz.cpp)
+mkdir -p build
+
 install_missing "${build_packages[@]}" "${test_packages[@]}"
 install_missing "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"  # Clang's sanitizers
 
-if check "Build, $preset" build $preset -DFASTSTREAM_TESTS=ON; then
-  run_tests $preset
-  check "Lint" scripts/lint.sh build/$preset || true
+if check "Build, $preset" build $preset; then
+  timed "Tests, $preset" run_tests $preset
   check "Installed library" use_installed || true
 else
-  skipped=$((skipped + 3))
+  skipped=$((skipped + 2))
 fi
 
+check "Lint" scripts/lint.sh || true
 check "Corpus of the bundled model" python3 -B demo/test_corpus.py || true
 
 if check "Build, asan" build asan; then
-  run_tests asan
+  timed "Tests, asan" run_tests asan
+  timed "Fuzzers, $fuzz_seconds seconds each" run_fuzzers "${fuzzers[@]}"
 else
-  skipped=$((skipped + 1))
+  skipped=$((skipped + 1 + ${#fuzzers[@]}))
 fi
 
-build_threads() {
-  cmake --preset tsan >/dev/null && cmake --build --preset tsan --target unit-tests
-}
-if check "Build, tsan" build_threads; then
+if check "Build, tsan" build tsan unit-tests; then
   check "Tests of threads, tsan" build/tsan/tests/unit-tests --gtest_brief=1 || true
 else
   skipped=$((skipped + 1))
 fi
 
-mapfile -t fuzzers < <(find tests/fuzz -name '*_fuzz.cpp' -printf '%f\n' 2>/dev/null |
-  sed 's/_fuzz\.cpp$//' | sort)
-if ((${#fuzzers[@]} > 0)); then
-  build_fuzzers() {
-    cmake --preset fuzz >/dev/null && cmake --build --preset fuzz --target "${fuzzers[@]/%/_fuzz}"
-  }
-  if check "Build, fuzz" build_fuzzers; then
-    title "Fuzzers, $fuzz_seconds seconds each: ${fuzzers[*]}"
-    for ((i = 0; i < ${#fuzzers[@]}; i += 2)); do  # two at a time
-      jobs=()
-      for name in "${fuzzers[@]:i:2}"; do
-        fuzz "$name" &
-        jobs+=("$name:$!")
-      done
-      for job in "${jobs[@]}"; do
-        if wait "${job#*:}"; then
-          passed=$((passed + 1))
-        else
-          failed=$((failed + 1))
-          failures+=("Fuzzer ${job%:*}")
-        fi
-      done
-    done
-  else
-    skipped=$((skipped + ${#fuzzers[@]}))
-  fi
-fi
-
-printf '\n'
+measure
+printf '\n%7s %9s\n' "time" "processor"
+printf '%s\n' "${took[@]}"
+printf '%7s %9s  all\n\n' "$(minutes $SECONDS)" "$(minutes "$used")"
 for failure in "${failures[@]}"; do echo "failed: $failure"; done
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))
