@@ -20,6 +20,7 @@ Kernels kernels_of(CpuIsa isa) {
                     : isa == CpuIsa::avx2 ? avx2_kernels()
                                           : portable_kernels();
   if (isa >= CpuIsa::avx512_vnni) add_avx512_vnni_kernels(kernels);
+  if (isa >= CpuIsa::avx512_bf16) add_avx512_bf16_kernels(kernels);
   if (isa >= CpuIsa::amx) add_amx_kernels(kernels);
   return kernels;
 #else
@@ -118,7 +119,9 @@ std::unique_ptr<Backend> make_cpu_backend(int threads, CpuIsa isa) {
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return make_cpu_backend(threads, best_cpu_isa());
+  const CpuIsa isa = best_cpu_isa();
+  limit_gemm(isa);
+  return make_cpu_backend(threads, isa);
 }
 
 }  // namespace faststream

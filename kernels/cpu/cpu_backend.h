@@ -87,8 +87,9 @@ class CpuBackend final : public HostBackend {
     DotTask dot;        ///< the rows, as the kernel wants them
   };
 
-  void multiply(const Product& product);              // product.cpp
-  [[nodiscard]] bool has_tiles(DType weights) const;  // product.cpp
+  void multiply(const Product& product);  // product.cpp
+  /// Null where floats are multiplied.
+  [[nodiscard]] const TileKernels* tiles_of(DType weights) const;  // product.cpp
   /// x rounded to eight bits by row, in f32; valid until the next call.
   Matrix round_rows(const Matrix& x);  // product.cpp
   /// Valid until the next call.
@@ -106,6 +107,9 @@ class CpuBackend final : public HostBackend {
   Scratch scale_scratch_;
   Scratch rounded_scratch_;
 };
+
+/// Limits the instruction sets that multiply_gemm() uses.
+void limit_gemm(CpuIsa isa);
 
 /// Channels of `in` inputs that multiply_gemm() takes at once.
 int64_t gemm_channels(int64_t in);

@@ -1,5 +1,11 @@
 #include "kernels/cpu/isa.h"
 
+#include <cstdlib>
+#include <string>
+
+#include "support/error.h"
+#include "support/printable.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -44,9 +50,10 @@ bool cpu_supports(CpuIsa isa) {
              __builtin_cpu_supports("avx512vl") != 0;
     case CpuIsa::avx512_vnni:
       return cpu_supports(CpuIsa::avx512) && __builtin_cpu_supports("avx512vnni") != 0;
+    case CpuIsa::avx512_bf16:
+      return cpu_supports(CpuIsa::avx512_vnni) && __builtin_cpu_supports("avx512bf16") != 0;
     case CpuIsa::amx:
-      return cpu_supports(CpuIsa::avx512_vnni) && __builtin_cpu_supports("avx512bf16") != 0 &&
-             has_amx();
+      return cpu_supports(CpuIsa::avx512_bf16) && has_amx();
   }
   return false;
 }
@@ -58,11 +65,35 @@ bool cpu_supports(CpuIsa isa) { return isa == CpuIsa::portable; }
 #endif
 
 CpuIsa best_cpu_isa() {
+  const char* limit = std::getenv("FASTSTREAM_MAX_CPU_ISA");
   CpuIsa best = CpuIsa::portable;
+  std::string known;
   for (const CpuIsa isa : kCpuIsas) {
     if (cpu_supports(isa)) best = isa;
+    if (limit != nullptr && limit == cpu_isa_id(isa)) return best;
+    known += (known.empty() ? "" : ", ") + std::string(cpu_isa_id(isa));
   }
-  return best;
+  if (limit == nullptr || *limit == '\0') return best;
+  throw Error("The environment variable FASTSTREAM_MAX_CPU_ISA is \"" + printable(limit) +
+              "\", which names no instruction set; unset it, or set it to one of " + known + ".");
+}
+
+std::string_view cpu_isa_id(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::portable:
+      return "portable";
+    case CpuIsa::avx2:
+      return "avx2";
+    case CpuIsa::avx512:
+      return "avx512";
+    case CpuIsa::avx512_vnni:
+      return "avx512_vnni";
+    case CpuIsa::avx512_bf16:
+      return "avx512_bf16";
+    case CpuIsa::amx:
+      return "amx";
+  }
+  return "?";
 }
 
 std::string_view cpu_isa_name(CpuIsa isa) {
@@ -75,6 +106,8 @@ std::string_view cpu_isa_name(CpuIsa isa) {
       return "AVX-512";
     case CpuIsa::avx512_vnni:
       return "AVX-512 VNNI";
+    case CpuIsa::avx512_bf16:
+      return "AVX-512 BF16";
     case CpuIsa::amx:
       return "AMX";
   }

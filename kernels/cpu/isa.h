@@ -6,19 +6,24 @@
 namespace faststream {
 
 /// Each includes the ones before it. avx2: with FMA and F16C. avx512: F, BW, DQ and VL.
-/// avx512_vnni: 16-bit and 8-bit dot products. amx: int8 and bfloat16 tiles, with AVX512-BF16.
-enum class CpuIsa { portable, avx2, avx512, avx512_vnni, amx };
+/// avx512_vnni: dot products of eight-bit numbers. avx512_bf16: those of bfloat16. amx: tiles of
+/// both.
+enum class CpuIsa { portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
 /// All of them, each better than the ones before it.
-inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512,
-                                      CpuIsa::avx512_vnni, CpuIsa::amx};
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable,    CpuIsa::avx2,        CpuIsa::avx512,
+                                      CpuIsa::avx512_vnni, CpuIsa::avx512_bf16, CpuIsa::amx};
 
 /// Whether this processor and operating system can run it. Asking for amx also asks Linux for
 /// permission to use the tile registers, which holds for the whole process.
 bool cpu_supports(CpuIsa isa);
 
-/// The last of kCpuIsas that is supported.
+/// The last of kCpuIsas that is supported and that the environment's FASTSTREAM_MAX_CPU_ISA allows,
+/// which is a cpu_isa_id(). Throws Error when it is something else.
 CpuIsa best_cpu_isa();
+
+/// As FASTSTREAM_MAX_CPU_ISA has it: "avx2", "avx512_vnni", ...
+std::string_view cpu_isa_id(CpuIsa isa);
 
 /// For the user: "AVX2", "AMX", ...
 std::string_view cpu_isa_name(CpuIsa isa);

@@ -20,20 +20,14 @@ struct DotTask {
   int64_t channels = 0;
   const float* x = nullptr;
   int64_t x_stride = 0;
-  const int16_t* quantized = nullptr;  ///< x for dot_quantized: [rows, quantized_stride]
-  int64_t quantized_stride = 0;        ///< `in` rounded up to kQuantizedPadding
-  const void* packed = nullptr;        ///< x for dot_tiles_*, as pack_narrow_tiles_* writes it
-  const float* row_scales = nullptr;   ///< [rows] of `quantized` or `packed` eight-bit x
+  // Of TileKernels::dot, as TileKernels::pack_dot writes them: x, the scales and the totals.
+  const void* packed = nullptr;
+  const float* row_scales = nullptr;
+  const int32_t* row_totals = nullptr;
   int rows = 0;
   float* sums = nullptr;
   int64_t sums_stride = 0;
 };
-
-/// Rows of DotTask::quantized are padded with zeros to a multiple of this.
-inline constexpr int64_t kQuantizedPadding = 32;
-
-/// Rows that dot_tiles_* take at most.
-inline constexpr int kMostDotRows = 32;
 
 /// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
 /// the bias and `out`. A gated product's sums have `channels` gates in each row and, from column
@@ -118,7 +112,7 @@ struct TileSource {
   int64_t tiles_k = 0;  ///< 64-byte tiles of the range
 };
 
-/// A part of a product with many rows on AMX tiles: 32 channels and a range of the inner dimension.
+/// A part of a product with many rows on tiles: 32 channels and a range of the inner dimension.
 struct TileTask {
   const void* weights =
       nullptr;  ///< gathered: [tiles_k][2][16 channels][64 bytes], 64-byte aligned
@@ -126,15 +120,16 @@ struct TileTask {
   TileSource next;               ///< gathered to next_weights meanwhile; tiles_k 0: nothing
   void* next_weights = nullptr;  ///< not `weights`
   int64_t ahead = 0;             ///< bytes from `next` to what follows it, to prefetch; 0: nothing
-  const void* packed = nullptr;  ///< x as pack_tiles_* writes it, at the range's start
+  const void* packed = nullptr;  ///< x as TileKernels::pack writes it, at the range's start
   int64_t group_bytes = 0;       ///< from a group of `packed` to the next
   int64_t groups = 0;            ///< of 16 rows
   int32_t* partial =
       nullptr;           ///< tile_partials() elements that live from the first range to the last
   bool is_first = true;  ///< range: starts from zero, else from `partial`
   bool is_last = true;   ///< range: writes `sums`, else `partial`
-  const float* row_scales = nullptr;  ///< [groups * 16], i8 only
-  float* sums = nullptr;              ///< [groups * 16, sums_stride]: 16 columns of `first` here
+  const float* row_scales = nullptr;    ///< [groups * 16], i8 only
+  const int32_t* row_totals = nullptr;  ///< likewise
+  float* sums = nullptr;                ///< [groups * 16, sums_stride]: 16 columns of `first` here
   int64_t sums_stride = 0;
   int64_t second_column = 0;  ///< where the 16 columns of `second` are
 };
@@ -142,21 +137,42 @@ struct TileTask {
 /// Elements of TileTask::partial.
 constexpr int64_t tile_partials(int64_t groups) { return (groups + 1) / 2 * 1024; }
 
+/// Rows of x, rounded to the weights' type.
+struct PackedRows {
+  void* packed = nullptr;
+  float* scales = nullptr;    ///< [rows] of eight-bit rows
+  int32_t* totals = nullptr;  ///< [rows], sums of eight-bit rows
+};
+
+/// Rows that TileKernels::dot may take at most.
+inline constexpr int kMostPackedRows = 32;
+
+/// Products with weights of one type, i8 or bf16, in 64-byte tiles. A row has the same bits
+/// whatever the number of rows.
+struct TileKernels {
+  using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in,
+                        const PackedRows& to);
+  int most_dot_rows;  ///< that `dot` takes; 0: there are no kernels of this type
+  /// Up to kMostPackedRows rows, for each group of 16 rows to [tiles_k][16][rows][4 bytes].
+  Pack pack_dot;
+  void (*dot)(const DotTask&);
+  Pack pack;  ///< 16 rows (fewer: the rest is zero), to [tiles_k][16][16][4 bytes]
+  /// Copies weights to [tiles_k][2][16 channels][64 bytes], as `multiply` wants them.
+  void (*gather)(const TileSource&, void* to);
+  void (*multiply)(const TileTask&);
+};
+
 /// The kernels of one instruction set. Null members are what it does not have.
 struct Kernels {
   using Dot = void (*)(const DotTask&);
   Dot dot_f32;
   Dot dot_f16;
   Dot dot_bf16;
-  Dot dot_i8;         ///< x in f32
-  Dot dot_quantized;  ///< i8 weights, x quantized to eight bits
-  /// On AMX tiles, for up to kMostDotRows rows: the same bits as tiles_* for more.
-  Dot dot_tiles_i8;
-  Dot dot_tiles_bf16;
+  Dot dot_i8;
+  TileKernels tiles_i8;
+  TileKernels tiles_bf16;
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
-  /// The same for dot_quantized, [in, padded with zeros to kQuantizedPadding].
-  float (*quantize_padded)(const float* x, int64_t in, int16_t* quantized);
   /// Converts `count` elements to float.
   void (*widen)(const void* from, FloatType type, int64_t count, float* to);
   void (*widen_i8)(const int8_t* from, int64_t count, float* to);
@@ -181,18 +197,6 @@ struct Kernels {
   /// Each logit weighs its mass; those that have one have bins.
   void (*weigh_logits)(const HistogramTask&, const MassScale&);
   uint64_t (*total_mass)(const float* logits, int64_t count, const MassScale&);
-  /// Rounds rows of x to the weights' type and packs them to tiles, for i8 with a scale for each.
-  using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in, void* packed,
-                        float* row_scales);
-  /// Up to kMostDotRows rows, for each group of 16 rows to [tiles_k][16][rows][4 bytes].
-  Pack pack_narrow_tiles_i8;
-  Pack pack_narrow_tiles_bf16;
-  Pack pack_tiles_i8;  ///< 16 rows (fewer: the rest is zero), to [tiles_k][16][16][4 bytes]
-  Pack pack_tiles_bf16;
-  /// Copies weights to [tiles_k][2][16 channels][64 bytes].
-  void (*gather_tiles)(const TileSource&, void* to);
-  void (*tiles_i8)(const TileTask&);
-  void (*tiles_bf16)(const TileTask&);
 };
 
 /// Kernels for any processor.
@@ -202,6 +206,7 @@ Kernels avx2_kernels();
 Kernels avx512_kernels();
 /// Adds what the instruction set has to `kernels`.
 void add_avx512_vnni_kernels(Kernels& kernels);
+void add_avx512_bf16_kernels(Kernels& kernels);
 void add_amx_kernels(Kernels& kernels);
 #endif
 

@@ -1,13 +1,13 @@
 // x Wᵀ: which way is taken, and the way of few rows.
 //
 // Few rows (decode) are bound by memory: each thread streams its channels once. Many rows (prefill)
-// are bound by arithmetic, and by blocks that fit into the caches. Both run on AMX tiles where the
-// machine has them and the weights are i8 or bf16 (many: product_tiles.cpp), else few rows on
-// vectors and many in oneDNN (product_gemm.cpp).
+// are bound by arithmetic, and by blocks that fit into the caches. Both run on tiles where the
+// machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp),
+// else few rows on vectors of floats and many in oneDNN (product_gemm.cpp).
 //
-// All ways give a row of x the same bits beside i8 weights, and on tiles beside bf16 ones: what a
-// sequence is given does not depend on how many others share its step. For i8 they round it alike
-// and add integers; for bf16 tiles serve few rows too, and add in one order.
+// On tiles a row of x has the same bits whatever the number of rows, so that what a sequence is
+// given does not depend on how many others share its step: integers are added, or bf16 products in
+// one order. Elsewhere floats are: the order of their sums changes less than a text shows.
 #include <algorithm>
 #include <stdexcept>
 
@@ -23,10 +23,9 @@ constexpr int64_t kGemmRows = 16;
 
 void CpuBackend::multiply(const Product& product) {
   const int64_t rows = product.x.rows;
-  const DType weights = product.weight.dtype;
   if (rows == 0) return;
-  if (has_tiles(weights)) {
-    if (rows > kMostDotRows) {
+  if (const TileKernels* tiles = tiles_of(product.weight.dtype)) {
+    if (rows > tiles->most_dot_rows) {
       multiply_tiles(product);
     } else {
       multiply_few_rows(product);
@@ -34,9 +33,7 @@ void CpuBackend::multiply(const Product& product) {
     return;
   }
   Product rounded = product;
-  if (weights == DType::i8 && kernels_.dot_quantized == nullptr) {
-    rounded.x = round_rows(product.x);
-  }
+  if (product.weight.dtype == DType::i8) rounded.x = round_rows(product.x);
   if (rows >= kGemmRows) {
     multiply_gemm(rounded);
   } else {
@@ -44,8 +41,11 @@ void CpuBackend::multiply(const Product& product) {
   }
 }
 
-bool CpuBackend::has_tiles(DType weights) const {
-  return kernels_.tiles_i8 != nullptr && (weights == DType::i8 || weights == DType::bf16);
+const TileKernels* CpuBackend::tiles_of(DType weights) const {
+  const TileKernels* tiles = weights == DType::i8     ? &kernels_.tiles_i8
+                             : weights == DType::bf16 ? &kernels_.tiles_bf16
+                                                      : nullptr;
+  return tiles != nullptr && tiles->most_dot_rows > 0 ? tiles : nullptr;
 }
 
 Matrix CpuBackend::round_rows(const Matrix& x) {
@@ -72,18 +72,17 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& 
   few.dot.rows = static_cast<int>(x.rows);
   few.dot.x = values;
   few.dot.x_stride = x.stride;
-  if (has_tiles(weight.dtype)) {
-    const bool is_i8 = weight.dtype == DType::i8;
-    const Kernels::Pack pack =
-        is_i8 ? kernels_.pack_narrow_tiles_i8 : kernels_.pack_narrow_tiles_bf16;
-    few.kernel = is_i8 ? kernels_.dot_tiles_i8 : kernels_.dot_tiles_bf16;
-    few.grain = 32;
+  if (const TileKernels* tiles = tiles_of(weight.dtype)) {
     const int64_t bytes = (in * static_cast<int64_t>(dtype_size(weight.dtype)) + 63) / 64 * 64;
     auto* packed = shared_scratch_.get<std::byte>(x.rows * bytes);
-    auto* scales = scale_scratch_.get<float>(x.rows);
-    pack(values, x.stride, x.rows, in, packed, scales);
+    auto* scales = scale_scratch_.get<float>(2 * x.rows);
+    auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + x.rows));
+    tiles->pack_dot(values, x.stride, x.rows, in, {packed, scales, totals});
+    few.kernel = tiles->dot;
+    few.grain = 32;
     few.dot.packed = packed;
     few.dot.row_scales = scales;
+    few.dot.row_totals = totals;
     return few;
   }
   switch (weight.dtype) {
@@ -94,24 +93,13 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& 
       few.kernel = kernels_.dot_bf16;
       break;
     case DType::i8:
-      few.kernel = kernels_.dot_quantized ? kernels_.dot_quantized : kernels_.dot_i8;
+      few.kernel = kernels_.dot_i8;
       break;
     case DType::f32:
       few.kernel = kernels_.dot_f32;
       break;
     case DType::u8:
       throw std::logic_error("linear: u8 is not a type of weights");
-  }
-  if (few.kernel == kernels_.dot_quantized) {
-    const int64_t stride = (in + kQuantizedPadding - 1) / kQuantizedPadding * kQuantizedPadding;
-    auto* quantized = shared_scratch_.get<int16_t>(x.rows * stride);
-    auto* scales = scale_scratch_.get<float>(x.rows);
-    for (int64_t r = 0; r < x.rows; ++r) {
-      scales[r] = kernels_.quantize_padded(values + r * x.stride, in, quantized + r * stride);
-    }
-    few.dot.quantized = quantized;
-    few.dot.quantized_stride = stride;
-    few.dot.row_scales = scales;
   }
   return few;
 }

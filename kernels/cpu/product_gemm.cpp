@@ -1,9 +1,8 @@
-// x Wᵀ with many rows on oneDNN, where there are no AMX tiles for the weights' type.
+// x Wᵀ with many rows on oneDNN, where there are no tiles for the weights' type.
 //
 // Our threads own the parallelism: each calls oneDNN, which is built with OpenMP, for its own
 // channels with OpenMP limited to the calling thread. Weights other than f32 are widened a block at
-// a time, so that f16 keeps its precision and no copy of the model is made; i8 weights are not
-// where the processor has 8-bit dot products.
+// a time, so that f16 keeps its precision and no copy of the model is made.
 #include <dnnl.h>
 
 #include <algorithm>
@@ -47,25 +46,35 @@ int64_t gemm_channels(int64_t in) {
   return std::clamp<int64_t>(kBlockBytes / (in * 4) / 16 * 16, 32, 512);
 }
 
+void limit_gemm(CpuIsa isa) {
+  // oneDNN takes one limit a process, before its first product; it is a wish, not a need.
+  switch (isa) {
+    case CpuIsa::portable:
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+      break;
+    case CpuIsa::avx2:
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+      break;
+    case CpuIsa::avx512:
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core);
+      break;
+    case CpuIsa::avx512_vnni:
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+      break;
+    case CpuIsa::avx512_bf16:
+      dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+      break;
+    case CpuIsa::amx:
+      break;
+  }
+}
+
 void CpuBackend::multiply_gemm(const Product& product) {
   const Matrix& x = product.x;
   const Weight& weight = product.weight;
   const int64_t in = weight.cols;
   const int64_t channels = product.channels();
   const auto* inputs = static_cast<const float*>(x.data);
-  const bool is_i8 = weight.dtype == DType::i8 && kernels_.dot_quantized != nullptr;
-
-  int8_t* quantized = nullptr;
-  float* scales = nullptr;
-  if (is_i8) {
-    quantized = shared_scratch_.get<int8_t>(x.rows * in);
-    scales = scale_scratch_.get<float>(x.rows);
-    pool_.parallel_for(x.rows, 8, [&](int64_t first, int64_t last) {
-      for (int64_t r = first; r < last; ++r) {
-        scales[r] = kernels_.quantize_i8(inputs + r * x.stride, in, quantized + r * in);
-      }
-    });
-  }
 
   const int64_t block = gemm_channels(in);
   pool_.parallel_for(channels, block, block, [&](int thread, int64_t first, int64_t last) {
@@ -80,19 +89,6 @@ void CpuBackend::multiply_gemm(const Product& product) {
       const auto* data = static_cast<const std::byte*>(weight.data) +
                          channel * in * static_cast<int64_t>(dtype_size(weight.dtype));
       float* target = sums + half * block;
-      if (is_i8) {
-        auto* integers = static_cast<int32_t*>(static_cast<void*>(target));
-        const int32_t zero = 0;
-        check(dnnl_gemm_s8s8s32('N', 'T', 'F', x.rows, count, in, 1.0F, quantized, in, 0,
-                                static_cast<const int8_t*>(static_cast<const void*>(data)), in, 0,
-                                0.0F, integers, stride, &zero));
-        for (int64_t r = 0; r < x.rows; ++r) {
-          for (int64_t c = 0; c < count; ++c) {
-            target[r * stride + c] = static_cast<float>(integers[r * stride + c]) * scales[r];
-          }
-        }
-        continue;
-      }
       const auto* floats = static_cast<const float*>(static_cast<const void*>(data));
       if (weight.dtype != DType::f32) {
         floats = widened;

@@ -1,4 +1,4 @@
-// x Wᵀ with many rows on AMX tiles: rows are packed once, then each thread takes blocks of 32
+// x Wᵀ with many rows on tiles: rows are packed once, then each thread takes blocks of 32
 // channels.
 //
 // A block reads all packed rows. The inner dimension is cut into ranges of kRange tiles, and
@@ -6,7 +6,7 @@
 // gathered to whole tiles in the first-level cache, the next range's while this one is multiplied;
 // the rows' tiles come from the second level.
 //
-// Measured on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 GOP/s with all tiles in the
+// Measured with AMX on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 GOP/s with all tiles in the
 // first-level cache, 3,200 in the second, 2,900 for the loops of multiply() alone with operands in
 // the caches; 1,200 and 1,000 in phases of seconds while other tenants load the machine.
 // oneDNN 2.6.3 with the same operands (weights as its plain left operand, in the caches) gave 1,300
@@ -67,7 +67,7 @@ void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* 
 }  // namespace
 
 void CpuBackend::multiply_tiles(const Product& product) {
-  const bool is_i8 = product.weight.dtype == DType::i8;
+  const TileKernels& tiles = *tiles_of(product.weight.dtype);
   const Channels channels(product.weight, product.halves);
   const int64_t in = product.weight.cols;
   const int64_t tiles_k = channels.tiles_k;
@@ -80,13 +80,14 @@ void CpuBackend::multiply_tiles(const Product& product) {
     const int64_t group_bytes = tiles_k * kTileBytes;
     const float* x = static_cast<const float*>(product.x.data) + start * stride;
     auto* packed = shared_scratch_.get<std::byte>(groups * group_bytes);
-    auto* scales = scale_scratch_.get<float>((groups + 1) * 16);
+    auto* scales = scale_scratch_.get<float>(2 * (groups + 1) * 16);
+    auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + (groups + 1) * 16));
     pool_.parallel_for(groups, 1, [&](int64_t first, int64_t last) {
       for (int64_t g = first; g < last; ++g) {
         const float* from = x + g * 16 * stride;
         const int64_t count = std::min<int64_t>(16, rows - g * 16);
-        (is_i8 ? kernels_.pack_tiles_i8 : kernels_.pack_tiles_bf16)(
-            from, stride, count, in, packed + g * group_bytes, scales + g * 16);
+        tiles.pack(from, stride, count, in,
+                   {packed + g * group_bytes, scales + g * 16, totals + g * 16});
       }
     });
 
@@ -124,20 +125,20 @@ void CpuBackend::multiply_tiles(const Product& product) {
           };
           const auto source_at = [&](const Place& at) -> TileSource {
             if (at.begin >= last) return {};
-            const int64_t tiles = std::min(range, tiles_k - at.k);
+            const int64_t count_k = std::min(range, tiles_k - at.k);
             const int64_t count = std::min(step, last - at.c);
             if (count == step && channels.bytes % 64 == 0) {
               const std::byte* from = weights_at(at);
-              return {from, from + channels.second * channels.bytes, channels.bytes, tiles};
+              return {from, from + channels.second * channels.bytes, channels.bytes, count_k};
             }
             std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
             if (at.k == 0) copy_padded(channels, at.c, count, copy);
             copy += at.k * 64;
-            return {copy, copy + padded_bytes / 2, tiles_k * 64, tiles};
+            return {copy, copy + padded_bytes / 2, tiles_k * 64, count_k};
           };
 
           Place at{first, 0, first};
-          kernels_.gather_tiles(source_at(at), gathered[0]);
+          tiles.gather(source_at(at), gathered[0]);
           while (at.begin < last) {
             const Place next = after(at);
             const Place then = after(next);
@@ -155,10 +156,11 @@ void CpuBackend::multiply_tiles(const Product& product) {
             task.is_first = at.k == 0;
             task.is_last = at.k + range >= tiles_k;
             task.row_scales = scales;
+            task.row_totals = totals;
             task.sums = sums + block * step;
             task.sums_stride = result.sums_stride;
             task.second_column = product.halves == 2 ? result.up_column : 16;
-            (is_i8 ? kernels_.tiles_i8 : kernels_.tiles_bf16)(task);
+            tiles.multiply(task);
             if (next.begin != at.begin) {
               result.first = at.begin;
               result.channels = next.begin - at.begin;

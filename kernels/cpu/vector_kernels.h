@@ -105,16 +105,6 @@ inline float largest_magnitude(const float* x, int64_t n) {
   return largest_lane(largest);
 }
 
-inline void store_integers(int16_t* to, IntVec v) {
-#if defined(__AVX512F__)
-  const __m256i narrow = _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(v));
-#else
-  using ShortVec = int16_t __attribute__((vector_size(2 * kLanes)));
-  const auto narrow = __builtin_convertvector(v, ShortVec);
-#endif
-  __builtin_memcpy(to, &narrow, sizeof narrow);
-}
-
 inline void store_integers(int8_t* to, IntVec v) {
 #if defined(__AVX512F__)
   const __m128i narrow = _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(v));
@@ -124,33 +114,20 @@ inline void store_integers(int8_t* to, IntVec v) {
   __builtin_memcpy(to, &narrow, sizeof narrow);
 }
 
-/// Rounds x / scale to nearest.
-template <class Q>
-inline float quantize(const float* x, int64_t n, Q* quantized) {
+float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
   constexpr float kLimit = 127;
   constexpr float kRounder = 0x1.8p23F;
-  const float largest = largest_magnitude(x, n);
+  const float largest = largest_magnitude(x, in);
   const float inverse = largest > 0 ? kLimit / largest : 0;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kLanes <= in; i += kLanes) {
     const Vec rounded = (load(x + i) * inverse + kRounder) - kRounder;
     store_integers(quantized + i, __builtin_convertvector(rounded, IntVec));
   }
-  for (; i < n; ++i) {
-    quantized[i] = static_cast<Q>((x[i] * inverse + kRounder) - kRounder);
+  for (; i < in; ++i) {
+    quantized[i] = static_cast<int8_t>((x[i] * inverse + kRounder) - kRounder);
   }
   return largest / kLimit;
-}
-
-float quantize_padded(const float* x, int64_t in, int16_t* quantized) {
-  for (int64_t i = in; i % kQuantizedPadding != 0; ++i) {
-    quantized[i] = 0;
-  }
-  return quantize(x, in, quantized);
-}
-
-float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
-  return quantize(x, in, quantized);
 }
 
 template <class T>
@@ -338,7 +315,6 @@ inline Kernels vector_kernels() {
   kernels.dot_f16 = dot<StoredF16>;
   kernels.dot_bf16 = dot<StoredBf16>;
   kernels.dot_i8 = dot<int8_t>;
-  kernels.quantize_padded = quantize_padded;
   kernels.quantize_i8 = quantize_i8;
   kernels.widen = widen_elements;
   kernels.widen_i8 = widen_i8;

@@ -65,7 +65,7 @@ class BackendOps : public BackendTest {
     const std::string device = backend.description();
     const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
     if (has("CUDA")) return {DType::i8, DType::bf16, DType::f16};
-    if (has("AMX")) return {DType::i8, DType::bf16};
+    if (has("AMX") || has("BF16")) return {DType::i8, DType::bf16};
     if (has("VNNI")) return {DType::i8};
     return {};
   }
