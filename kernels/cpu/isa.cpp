@@ -64,12 +64,26 @@ bool cpu_supports(CpuIsa isa) { return isa == CpuIsa::portable; }
 
 #endif
 
+namespace {
+
+/// Whether it is faster than what comes before it. Intel's processors multiply bf16 without tiles
+/// at half the rate of floats (Sapphire Rapids: 86 GFLOP/s a core, 125 in float32); AMD's at twice.
+bool is_fast(CpuIsa isa) {
+#if defined(__x86_64__)
+  return isa != CpuIsa::avx512_bf16 || __builtin_cpu_is("intel") == 0;
+#else
+  return isa == CpuIsa::portable;
+#endif
+}
+
+}  // namespace
+
 CpuIsa best_cpu_isa() {
   const char* limit = std::getenv("FASTSTREAM_MAX_CPU_ISA");
   CpuIsa best = CpuIsa::portable;
   std::string known;
   for (const CpuIsa isa : kCpuIsas) {
-    if (cpu_supports(isa)) best = isa;
+    if (cpu_supports(isa) && is_fast(isa)) best = isa;
     if (limit != nullptr && limit == cpu_isa_id(isa)) return best;
     known += (known.empty() ? "" : ", ") + std::string(cpu_isa_id(isa));
   }

@@ -18,8 +18,8 @@ inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable,    CpuIsa::avx2,        
 /// permission to use the tile registers, which holds for the whole process.
 bool cpu_supports(CpuIsa isa);
 
-/// The last of kCpuIsas that is supported and that the environment's FASTSTREAM_MAX_CPU_ISA allows,
-/// which is a cpu_isa_id(). Throws Error when it is something else.
+/// The fastest that is supported and, in kCpuIsas, not after what the environment's
+/// FASTSTREAM_MAX_CPU_ISA says, a cpu_isa_id(). Throws Error when that is something else.
 CpuIsa best_cpu_isa();
 
 /// As FASTSTREAM_MAX_CPU_ISA has it: "avx2", "avx512_vnni", ...

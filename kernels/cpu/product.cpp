@@ -17,7 +17,7 @@ namespace faststream {
 namespace {
 
 // From this many rows on, oneDNN wins.
-constexpr int64_t kGemmRows = 16;
+constexpr int64_t kGemmRows = 33;
 
 }  // namespace
 

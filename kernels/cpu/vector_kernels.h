@@ -13,11 +13,20 @@ namespace {
 // --- Products with few rows
 // ---------------------------------------------------------------------------
 //
-// Bound by memory: C channels are read at once, each element once for all R rows, a cache line of
-// every channel at a time, with the same place of the next C channels prefetched.
+// Bound by memory: C channels are read at once, each element once for R rows, a cache line of every
+// channel at a time. More rows pass over the task's channels again, which the second-level cache
+// holds; meanwhile the channels after them are prefetched, so that memory does not wait.
+
+/// What is prefetched beside a line of C channels: that of the channels whose bits are set, so many
+/// elements further.
+struct Prefetch {
+  int64_t distance;
+  uint32_t channels;
+};
 
 template <class T, int R, int C>
-inline void dot_block(const T* weights, const DotTask& task, const float* x, float* sums) {
+inline void dot_block(const T* weights, const DotTask& task, const float* x, Prefetch ahead,
+                      float* sums) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   constexpr int kVectors = kLine / kLanes;
   const int64_t in = task.in;
@@ -25,7 +34,9 @@ inline void dot_block(const T* weights, const DotTask& task, const float* x, flo
   int64_t k = 0;
   for (; k + kLine <= in; k += kLine) {
     for (int c = 0; c < C; ++c) {
-      __builtin_prefetch(weights + (C + c) * in + k);
+      if ((ahead.channels >> c & 1) != 0) {
+        __builtin_prefetch(weights + c * in + k + ahead.distance);
+      }
     }
     for (int v = 0; v < kVectors; ++v) {
       const int64_t i = k + v * kLanes;
@@ -57,38 +68,49 @@ inline void dot_block(const T* weights, const DotTask& task, const float* x, flo
   }
 }
 
+// Rows of a pass, and channels at once: their sums fill the registers. A widened weight serves all
+// rows, and a row that has left the first-level cache all channels.
+constexpr int kPassRows = kLanes == 16 ? 6 : 4;
+template <int R>
+constexpr int kPassChannels = kLanes<16 && R> 2 ? 2 : 4;
+
 template <class T, int R>
-inline void dot_channels(const DotTask& task, const float* x, float* sums) {
+inline void dot_channels(const DotTask& task, const float* x, Prefetch ahead, float* sums) {
+  constexpr int kChannels = kPassChannels<R>;
   const T* weights = static_cast<const T*>(task.weights);
   int64_t c = 0;
-  for (; c + 4 <= task.channels; c += 4) {
-    dot_block<T, R, 4>(weights + c * task.in, task, x, sums + c);
+  for (; c + kChannels <= task.channels; c += kChannels) {
+    dot_block<T, R, kChannels>(weights + c * task.in, task, x, ahead, sums + c);
   }
   for (; c < task.channels; ++c) {
-    dot_block<T, R, 1>(weights + c * task.in, task, x, sums + c);
+    dot_block<T, R, 1>(weights + c * task.in, task, x, ahead, sums + c);
   }
 }
 
-/// Four rows at a time; the weights of a task are few enough to stay in the cache between them.
+/// The first `rows` rows, at most R.
+template <class T, int R>
+inline void dot_rows(int rows, const DotTask& task, const float* x, Prefetch ahead, float* sums) {
+  if constexpr (R > 1) {
+    if (rows < R) return dot_rows<T, R - 1>(rows, task, x, ahead, sums);
+  }
+  dot_channels<T, R>(task, x, ahead, sums);
+}
+
+/// A single pass prefetches the next channels; several share the channels after the task's.
 template <class T>
 void dot(const DotTask& task) {
-  for (int r = 0; r < task.rows; r += 4) {
-    const float* x = task.x + r * task.x_stride;
-    float* sums = task.sums + r * task.sums_stride;
-    switch (task.rows - r) {
-      case 1:
-        dot_channels<T, 1>(task, x, sums);
-        break;
-      case 2:
-        dot_channels<T, 2>(task, x, sums);
-        break;
-      case 3:
-        dot_channels<T, 3>(task, x, sums);
-        break;
-      default:
-        dot_channels<T, 4>(task, x, sums);
-        break;
+  const int passes = (task.rows + kPassRows - 1) / kPassRows;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int r = pass * kPassRows;
+    Prefetch ahead = {4 * task.in, 0xf};
+    if (passes > 1) {
+      ahead = {task.channels * task.in, 0};
+      for (int c = 0; c < 4; ++c) {
+        if (c % passes == pass) ahead.channels |= 1U << c;
+      }
     }
+    dot_rows<T, kPassRows>(task.rows - r, task, task.x + r * task.x_stride, ahead,
+                           task.sums + r * task.sums_stride);
   }
 }
 

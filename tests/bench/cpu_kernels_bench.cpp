@@ -207,7 +207,7 @@ void register_samples() {
 void register_all() {
   for (const DType dtype : {DType::i8, DType::bf16, DType::f16, DType::f32}) {
     for (const Shape& shape : {kQkv, kAttentionOut, kGateUp, kDown, kOutput}) {
-      for (const int64_t rows : {1, 4, 16, 256}) {
+      for (const int64_t rows : {1, 4, 16, 32, 256}) {
         const bool gated = shape.name == kGateUp.name;
         const std::string name = "linear/" + std::string(dtype_name(dtype)) + "/" + shape.name +
                                  "/rows:" + std::to_string(rows);

@@ -4,8 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cstdlib>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -132,6 +133,53 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
 TEST(CpuBackend, NamesItsThreadsAndInstructionSet) {
   EXPECT_EQ(make_cpu_backend(1, CpuIsa::portable)->description(), "CPU (1 thread, portable)");
   EXPECT_EQ(make_cpu_backend(2, CpuIsa::portable)->description(), "CPU (2 threads, portable)");
+}
+
+/// The environment's FASTSTREAM_MAX_CPU_ISA during the lifetime.
+class IsaLimit {
+ public:
+  explicit IsaLimit(const char* limit) {
+    if (const char* before = std::getenv(kName)) before_ = before;
+    setenv(kName, limit, 1);
+  }
+  IsaLimit(const IsaLimit&) = delete;
+  IsaLimit& operator=(const IsaLimit&) = delete;
+  ~IsaLimit() {
+    if (before_) {
+      setenv(kName, before_->c_str(), 1);
+    } else {
+      unsetenv(kName);
+    }
+  }
+
+ private:
+  static constexpr const char* kName = "FASTSTREAM_MAX_CPU_ISA";
+  std::optional<std::string> before_;
+};
+
+TEST(CpuIsaLimit, IsTakenFromTheEnvironment) {
+  for (const CpuIsa isa : kCpuIsas) {
+    const IsaLimit limit(std::string(cpu_isa_id(isa)).c_str());
+    EXPECT_LE(best_cpu_isa(), isa);
+    EXPECT_TRUE(cpu_supports(best_cpu_isa()));
+  }
+  const IsaLimit portable("portable");
+  EXPECT_EQ(best_cpu_isa(), CpuIsa::portable);
+  const IsaLimit none("");
+  EXPECT_TRUE(cpu_supports(best_cpu_isa()));
+}
+
+TEST(CpuIsaLimit, ThatNamesNothingIsRefused) {
+  const IsaLimit limit("AVX9\n");
+  try {
+    best_cpu_isa();
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "The environment variable FASTSTREAM_MAX_CPU_ISA is \"AVX9\\n\", which names no "
+                 "instruction set; unset it, or set it to one of portable, avx2, avx512, "
+                 "avx512_vnni, avx512_bf16, amx.");
+  }
 }
 
 TEST(CpuBackend, RefusesAnImpossibleAllocation) {
