@@ -113,7 +113,7 @@ struct ThreadPool::Impl {
   }
 
   const int64_t size;
-  bool stopping = false;  // read after epoch changed
+  std::atomic<bool> stopping = false;  // before the last change of epoch
   alignas(64) std::atomic<uint32_t> epoch = 0;
   // Workers inside of the loop; kClosed more when no other may enter.
   static constexpr uint32_t kClosed = 1U << 31;
