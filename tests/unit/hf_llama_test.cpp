@@ -317,7 +317,7 @@ TEST_F(HfFolder, RefusesAddedTokensThatTheTokenizerLacks) {
   write(tiny_config(), tiny_tensors(DType::f32));
   const auto error = [this](const char* file, const char* text) {
     write_bytes(folder_ / file, text);
-    const std::string message = open_error();
+    std::string message = open_error();
     std::filesystem::remove(folder_ / file);
     return message;
   };
