@@ -3,11 +3,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/batch/batch_command.h"
 #include "cli/chat/chat_command.h"
@@ -49,6 +51,22 @@ Engine load(const RunOptions& options) {
     std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
   }
   return loaded;
+}
+
+// As a JSON array, in pieces: a signal ends it between two of them.
+void print_tokens(const std::vector<int32_t>& tokens) {
+  constexpr size_t kPieceBytes = 1 << 16;
+  std::string piece = "[";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) piece += ',';
+    piece += std::to_string(tokens[i]);
+    if (piece.size() < kPieceBytes) continue;
+    check_interrupted();
+    print(piece);
+    piece.clear();
+  }
+  check_interrupted();
+  print(piece + "]\n");
 }
 
 std::string rate(size_t tokens, double seconds) {
@@ -105,7 +123,7 @@ void run_command(const RunOptions& options) {
   }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
-    print(nlohmann::json(tokenize(options.model, prompt)).dump() + "\n");
+    print_tokens(tokenize(options.model, prompt));
     return;
   }
 

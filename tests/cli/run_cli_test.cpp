@@ -456,6 +456,17 @@ TEST(Run, EndsOnCtrlCWhileItWaitsForThePrompt) {
   EXPECT_EQ(child.text(), "");
 }
 
+TEST(Run, EndsOnCtrlCWhileItPrintsTokens) {
+  REQUIRE_STORIES();
+  const std::string text = (scratch_folder() / "long.txt").string();
+  std::ofstream(text) << std::string(1 << 20, 'q');
+  Child child({"faststream-run", "-m", stories_model(), "-f", text, "--tokenize"});
+  EXPECT_NE(child.read_some(), "");
+  child.interrupt();
+  EXPECT_EQ(child.wait(), 130);
+  EXPECT_FALSE(child.text().ends_with("]\n"));
+}
+
 TEST(Bench, MeasuresANamedShape) {
   const ProgramResult result = run_program(
       {"faststream-bench", "--shape", "llama-tiny", "--dtype", "int8", "--device", "cpu",
