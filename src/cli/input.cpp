@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "program/interrupt.h"
+#include "program/open_file.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -44,10 +44,11 @@ std::string without_byte_order_mark(std::string text, const std::string& name) {
 std::string read_standard_input() { return read_all(STDIN_FILENO, "standard input"); }
 
 std::string read_text_file(const std::string& path, const std::string& option) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  if (!file) throw Error(option + " " + path + " cannot be opened: " + std::strerror(errno));
-  return read_all(fileno(file.get()), option + " " + path);
+  const std::string name = option + " " + path;
+  const int fd = open_file(path, name, O_RDONLY);
+  const auto close_file = [](const int* open) { close(*open); };
+  const std::unique_ptr<const int, decltype(close_file)> guard(&fd, close_file);
+  return read_all(fd, name);
 }
 
 }  // namespace faststream

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -454,6 +455,23 @@ TEST(Run, EndsOnCtrlCWhileItWaitsForThePrompt) {
   child.interrupt();
   EXPECT_EQ(child.wait(), 130);
   EXPECT_EQ(child.text(), "");
+}
+
+TEST(Run, EndsOnCtrlCWhileItWaitsForTheOtherEndOfAFifo) {
+  REQUIRE_STORIES();
+  const std::string fifo = (scratch_folder() / "fifo").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string lines = (scratch_folder() / "lines.txt").string();
+  std::ofstream(lines) << "Once\n";
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"-f", fifo}, {"--batch", fifo}, {"--batch", lines, "-o", fifo}}) {
+    std::vector<std::string> args = {"faststream-run", "-m", stories_model(), "--device", "cpu"};
+    args.insert(args.end(), more.begin(), more.end());
+    Child child(args);
+    usleep(200'000);  // until it opens the FIFO
+    child.interrupt();
+    EXPECT_EQ(child.wait(), 130) << more.front();
+  }
 }
 
 TEST(Run, EndsOnCtrlCWhileItPrintsTokens) {

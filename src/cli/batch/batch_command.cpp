@@ -25,6 +25,7 @@
 #include "cli/batch/batch_reader.h"
 #include "cli/batch/batch_resume.h"
 #include "cli/batch/batch_window.h"
+#include "program/open_file.h"
 #include "support/error.h"
 #include "support/random_seed.h"
 
@@ -46,9 +47,9 @@ WindowLimits window_limits(int32_t slots) {
 class Input {
  public:
   explicit Input(const std::string& path) : name_(path == "-" ? "standard input" : path) {
-    if (path != "-") fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (path != "-") fd_ = open_file(path, "--batch " + path, O_RDONLY);
     struct stat status = {};
-    if (fd_ < 0 || fstat(fd_, &status) != 0) {
+    if (fstat(fd_, &status) != 0) {
       throw Error("--batch " + path + " cannot be opened: " + std::strerror(errno));
     }
     if (S_ISDIR(status.st_mode)) {

@@ -1,6 +1,5 @@
 #include "cli/batch/batch_output.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "program/open_file.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -38,8 +38,7 @@ BatchOutput::BatchOutput(const std::string& path, bool resume)
     : name_(path.empty() ? "standard output" : path), fd_(STDOUT_FILENO) {
   if (path.empty()) return;
   // A device or a pipe may refuse to be read, and only --resume reads.
-  fd_ = open(path.c_str(), (resume ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw Error(name_ + " cannot be opened: " + std::strerror(errno));
+  fd_ = open_file(path, name_, (resume ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND, 0666);
   try {
     check_target(fd_, name_, resume);
   } catch (...) {
