@@ -33,6 +33,11 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
+// Whether an answer can have a token.
+bool has_room(const GenerationRules& rules) {
+  return rules.max_tokens != 0 && static_cast<int64_t>(rules.prompt.size()) < rules.context;
+}
+
 struct Job;
 
 struct Sample : Scheduler::Entry {
@@ -184,6 +189,9 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
   }
   if (rules.prompt.empty()) {
+    if (std::holds_alternative<std::vector<int32_t>>(request.prompt)) {
+      throw Error("the prompt is an empty list of tokens; give at least one");
+    }
     throw Error(
         "the prompt is empty, and the model has no begin-of-sequence token to start from; "
         "give some text");
@@ -261,8 +269,8 @@ bool Engine::Impl::take_inbox() {
 void Engine::Impl::start(std::unique_ptr<Job> new_job) {
   Job& job = *new_job;
   jobs.emplace(job.id, std::move(new_job));
-  if (job.rules.max_tokens == 0) {
-    end(job, FinishReason::length, "");
+  if (!has_room(job.rules)) {
+    end(job, job.rules.max_tokens == 0 ? FinishReason::length : FinishReason::context, "");
     return;
   }
   for (const auto& sample : job.samples) {
@@ -322,7 +330,7 @@ void Engine::Impl::end_sample(Sample& sample) {
 void Engine::Impl::end(Job& job, FinishReason reason, const std::string& error) {
   for (const auto& sample : job.samples) {
     if (sample->text.finished()) continue;
-    if (job.rules.max_tokens != 0) scheduler.remove(*sample);
+    if (has_room(job.rules)) scheduler.remove(*sample);
     sample->text.finish(reason);
   }
   const auto holder = jobs.extract(job.id);

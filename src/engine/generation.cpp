@@ -69,7 +69,7 @@ std::string_view Generation::accept(SampledToken&& sampled) {
     if (has_penalties(rules_->sampling)) count(token);
     if (static_cast<int64_t>(output_.tokens.size()) == rules_->max_tokens) {
       finish(FinishReason::length);
-    } else if (sequence.n_cached == rules_->context) {
+    } else if (static_cast<int64_t>(tokens_.size()) == rules_->context) {
       finish(FinishReason::context);
     }
   }

@@ -22,7 +22,7 @@ struct GenerationRules {
   std::vector<int32_t> prompt;
   SamplingParams sampling;  ///< with its seed
   int64_t max_tokens = -1;
-  int64_t context = 0;
+  int64_t context = 0;  ///< tokens of prompt and answer together, at most
   bool ignore_eos = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;

@@ -40,7 +40,7 @@ enum class FinishReason {
   eos,          ///< the model ended its text (an end-of-sequence or stop token)
   stop_string,  ///< one of the stop strings came up
   length,       ///< max_tokens were generated
-  context,      ///< the context is full
+  context,      ///< prompt and answer fill the context
   cancelled,    ///< cancel(), or the engine was destroyed
 };
 /// "eos", "stop", "length", "context" or "cancelled".

@@ -24,6 +24,10 @@ TEST_F(EnginePrompt, IsCountedWhereItIsALittleLongerThanTheContext) {
   EXPECT_TRUE(says(refusal(std::vector<int32_t>(65, 5)), "the prompt has 65 tokens", "only 64"));
 }
 
+TEST_F(EnginePrompt, HasATokenWhereItIsAListOfThem) {
+  EXPECT_TRUE(says(refusal(std::vector<int32_t>()), "empty list of tokens", "at least one"));
+}
+
 TEST_F(EnginePrompt, IsRefusedBeforeItIsSplitWhereItCannotFitTheContext) {
   const std::string text(6 << 20, 'l');
   EXPECT_TRUE(says(refusal(text), "the prompt has at least 1048576 tokens", "only 64", "shorten"));

@@ -509,8 +509,12 @@ TEST_P(EngineTest, EndsWhereTheContextIsFull) {
   request.ignore_eos = true;
   const Result result = engine.submit(request).get();
   EXPECT_EQ(result.outputs[0].finish_reason, FinishReason::context);
-  // The last token is drawn from a full context.
-  EXPECT_EQ(result.outputs[0].tokens.size(), 21U);
+  EXPECT_EQ(result.outputs[0].tokens.size(), 20U);
+
+  request.prompt = random_prompt(random, 70);
+  const Result full = engine.submit(request).get();
+  EXPECT_EQ(full.outputs[0].finish_reason, FinishReason::context);
+  EXPECT_TRUE(full.outputs[0].tokens.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EngineTest, testing::Values("cpu"));
