@@ -10,11 +10,13 @@ namespace faststream {
 /// Holds a file against everybody else who asks with a FileLock, by the file of the same name with
 /// ".lock" beside it: the file itself may be replaced or not be there yet. Symbolic links are
 /// followed first, so all names of a file share a lock. The system takes the lock from a process
-/// that dies; the destructor removes the lock file.
+/// that dies; the destructor removes the lock file. Only an empty regular file is ever used as one
+/// or removed.
 class FileLock {
  public:
   /// Nothing when another process, or another FileLock, holds it. Throws Error, naming both files,
-  /// when the lock file cannot be made, or as follow_links() does.
+  /// when the lock file cannot be made or its name is taken by something else; also when `path`
+  /// itself is named like a lock file; and as follow_links() does.
   static std::optional<FileLock> take(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;

@@ -1,6 +1,7 @@
 #include "support/file_lock.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "file_helpers.h"
 
@@ -43,6 +44,46 @@ TEST(FileLock, TakesWhatADeadProcessLeft) {
   const TemporaryFolder folder;
   write_bytes(folder / "f.lock", "");
   EXPECT_TRUE(FileLock::take(folder / "f"));
+}
+
+TEST(FileLock, NeitherUsesNorRemovesAFileOfAnotherKind) {
+  const TemporaryFolder folder;
+  const auto path = folder / "yarn";
+  const auto taken = folder / "yarn.lock";
+  const auto refused = [&] {
+    return says(error_of([&] { (void)FileLock::take(path); }), path.string() + ": ",
+                taken.string());
+  };
+  write_bytes(taken, "precious");
+  EXPECT_TRUE(refused());
+  EXPECT_EQ(read_bytes(taken), "precious");
+  std::filesystem::remove(taken);
+  ASSERT_EQ(mkfifo(taken.c_str(), 0600), 0);
+  EXPECT_TRUE(refused());
+  EXPECT_TRUE(std::filesystem::is_fifo(taken));
+  std::filesystem::remove(taken);
+  std::filesystem::create_symlink("elsewhere", taken);
+  EXPECT_TRUE(refused());
+  EXPECT_TRUE(std::filesystem::is_symlink(taken));
+}
+
+TEST(FileLock, LeavesWhatTookThePlaceOfItsFile) {
+  const TemporaryFolder folder;
+  {
+    const auto replaced = FileLock::take(folder / "f");
+    write_bytes(folder / "new", "");
+    std::filesystem::rename(folder / "new", folder / "f.lock");
+    const auto written = FileLock::take(folder / "g");
+    write_bytes(folder / "g.lock", "text");
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "f.lock"));
+  EXPECT_EQ(read_bytes(folder / "g.lock"), "text");
+}
+
+TEST(FileLock, IsNotForLockFilesThemselves) {
+  const TemporaryFolder folder;
+  const auto lock = FileLock::take(folder / "f");
+  EXPECT_TRUE(says(error_of([&] { (void)FileLock::take(folder / "f.lock"); }), "f.lock", "name"));
 }
 
 TEST(FileLock, NamesBothFilesWhenItCannotBeMade) {
