@@ -447,6 +447,30 @@ TEST_F(ChatTest, SavesOverAnOlderFileOnlyWhenToldTo) {
   EXPECT_TRUE(told("1 exchange"));
 }
 
+TEST_F(ChatTest, SavesOverNoSessionThatAnotherChatUses) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "s.json";
+  type("a");
+  type("/save " + path);
+  const std::string saved = read_bytes(path);
+  const FileLock lock = lock_session(path, "--session");
+  EXPECT_TRUE(says(refusal("/save! " + path), "/save! " + path + ": another chat is using it"));
+  EXPECT_TRUE(says(refusal("/save! " + path + ".lock"), path + ".lock"));
+  EXPECT_EQ(read_bytes(path), saved);
+  EXPECT_EQ(read_bytes(path + ".lock"), "");
+}
+
+TEST_F(ChatTest, SavesOverItsOwnSessionFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "s.json";
+  const FileLock lock = lock_session(path, "--session");
+  chat.keep_in(path);
+  type("a");
+  std::filesystem::create_symlink(path, folder / "link");
+  type("/save! " + (folder / "link").string());
+  EXPECT_TRUE(told("saved "));
+}
+
 TEST_F(ChatTest, DropsTheTokensOfAnotherModelAndSaysSo) {
   const TemporaryFolder folder;
   const std::string path = folder / "s.json";

@@ -233,13 +233,19 @@ void Chat::save_as(const std::string& argument) {
     throw UsageError(argument + " already exists; name another file, or replace it with /save! " +
                      argument);
   }
-  write_session(argument, session_, false);
-  notice("saved " + argument);
+  save_to(argument, "/save", false);
 }
 
-void Chat::save_over(const std::string& argument) {
-  write_session(argument, session_, true);
-  notice("saved " + argument);
+void Chat::save_over(const std::string& argument) { save_to(argument, "/save!", true); }
+
+void Chat::save_to(const std::string& path, const std::string& command, bool overwrite) {
+  std::error_code ignored;
+  std::optional<FileLock> lock;  // the session file's is held for the whole chat
+  if (session_path_.empty() || !std::filesystem::equivalent(path, session_path_, ignored)) {
+    lock.emplace(lock_session(path, command));
+  }
+  write_session(path, session_, overwrite);
+  notice("saved " + path);
 }
 
 void Chat::load_from(const std::string& argument) { load(argument, "/load"); }

@@ -38,7 +38,7 @@ class Chat {
   void set_system(const std::string& text);
   /// Throws UsageError as change_setting() does.
   void set(std::string_view name, std::string_view value);
-  /// From now on every change is written to `path`.
+  /// From now on every change is written to `path`, whose lock_session() the caller holds.
   void keep_in(const std::string& path) { session_path_ = path; }
   /// Writes the file of keep_in(), if there is one. Throws Error.
   void save() const;
@@ -63,6 +63,7 @@ class Chat {
   void change(const std::string& argument);
   void save_as(const std::string& argument);
   void save_over(const std::string& argument);
+  void save_to(const std::string& path, const std::string& command, bool overwrite);
   void load_from(const std::string& argument);
   void stats(const std::string& argument);
   void quit(const std::string& argument);

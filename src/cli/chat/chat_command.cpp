@@ -26,17 +26,6 @@ void show_answer(std::string_view text) {
 
 ChatOutput standard_output() { return {.answer = &show_answer, .notice = &print_notice}; }
 
-// The session file's, for as long as the chat lasts; nothing where there is no session.
-std::optional<FileLock> lock_session(const std::string& path) {
-  if (path.empty()) return std::nullopt;
-  std::optional<FileLock> lock = FileLock::take(path);
-  if (!lock) {
-    throw Error("--session " + path +
-                ": another chat is using it; end that one, or name another file");
-  }
-  return lock;
-}
-
 // Everything that a session or the command line says before the first message.
 void prepare(Chat& chat, const ChatOptions& options, const ChatSettings& settings) {
   if (!options.session.empty()) {
@@ -102,7 +91,8 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
     }
     model = chat_model(file);
   }
-  const std::optional<FileLock> lock = lock_session(options.session);
+  std::optional<FileLock> lock;  // for as long as the chat lasts
+  if (!options.session.empty()) lock.emplace(lock_session(options.session, "--session"));
   Engine engine = load();
   EngineAnswerer answerer(engine);
   const ChatOutput output = standard_output();

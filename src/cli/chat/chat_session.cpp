@@ -108,6 +108,15 @@ Session session_from_json(std::string_view text, const Session& current, std::st
   return session;
 }
 
+FileLock lock_session(const std::string& path, const std::string& command) {
+  std::optional<FileLock> lock = FileLock::take(path);
+  if (!lock) {
+    throw Error(command + " " + path +
+                ": another chat is using it; end that one, or name another file");
+  }
+  return std::move(*lock);
+}
+
 void write_session(const std::filesystem::path& path, const Session& session, bool overwrite) {
   write_file(path, session_to_json(session), overwrite);
 }

@@ -15,6 +15,7 @@
 
 #include "cli/chat/chat_settings.h"
 #include "model_file/model_file.h"
+#include "support/file_lock.h"
 #include "text/message.h"
 
 namespace faststream {
@@ -44,6 +45,10 @@ std::string session_to_json(const Session& session);
 /// logit biases, which are no part of a session, stay. Tokens of another model are dropped. Throws
 /// Error, starting with `where`, when anything is not as it must be.
 Session session_from_json(std::string_view json, const Session& current, std::string_view where);
+
+/// Keeps all other chats from writing the session of that name. `command`: what named it, for
+/// messages. Throws Error when another chat holds it, and as FileLock::take() does.
+FileLock lock_session(const std::string& path, const std::string& command);
 
 /// Throws Error, naming the file; also when there is one already and not `overwrite`.
 void write_session(const std::filesystem::path& path, const Session& session, bool overwrite);
