@@ -150,6 +150,13 @@ TEST(ChatScript, KeepsASession) {
   EXPECT_EQ(script("", {"--session", (scratch_folder() / "no" / "s.json").string()}).exit_code, 1);
 }
 
+TEST(ChatScript, BeginsASessionInAnEmptyFile) {
+  const std::string file = (scratch_folder() / "empty.json").string();
+  std::ofstream(file).close();
+  EXPECT_EQ(script("Hello!\n", {"--session", file}).exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read_file(file)).at("messages").size(), 2U);
+}
+
 TEST(ChatScript, LetsNobodyElseUseItsSession) {
   const std::string file = (scratch_folder() / "locked.json").string();
   PseudoTerminal terminal(chat_args({"--session", file}));

@@ -2,6 +2,7 @@
 #include "cli/chat/chat.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <deque>
@@ -434,17 +435,34 @@ TEST_F(ChatTest, SavesAndLoadsConversationAndSettings) {
   EXPECT_TRUE(says(refusal("/load " + path), path));
 }
 
-TEST_F(ChatTest, SavesOverAnOlderFileOnlyWhenToldTo) {
+TEST_F(ChatTest, SavesOverAnOlderSessionOnlyWhenToldTo) {
   const TemporaryFolder folder;
-  const std::string path = folder / "note.txt";
-  write_bytes(path, "my note");
+  const std::string path = folder / "s.json";
+  type("/save " + path);
+  const std::string older = read_bytes(path);
   type("a");
   EXPECT_TRUE(says(refusal("/save " + path), path, "already exists", "/save! " + path));
-  EXPECT_EQ(read_bytes(path), "my note");
+  EXPECT_EQ(read_bytes(path), older);
   type("/save! " + path);
   EXPECT_TRUE(told("saved " + path));
   type("/load " + path);
   EXPECT_TRUE(told("1 exchange"));
+}
+
+TEST_F(ChatTest, SavesOverNothingButSessionsAndEmptyFiles) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "note.txt";
+  for (const char* text : {"my note", "{}", "\n"}) {
+    write_bytes(path, text);
+    EXPECT_TRUE(says(refusal("/save! " + path), path, "no session"));
+    EXPECT_EQ(read_bytes(path), text);
+  }
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_TRUE(says(refusal("/save! " + fifo), fifo, "regular"));
+  write_bytes(path, "");
+  type("/save! " + path);
+  EXPECT_TRUE(told("saved " + path));
 }
 
 TEST_F(ChatTest, SavesOverNoSessionThatAnotherChatUses) {

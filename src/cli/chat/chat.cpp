@@ -54,7 +54,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"set", "[NAME [VALUE]]", "show the settings or change one", true, &Chat::change},
       {"save", "FILE", "write the conversation and the settings to a new file", false,
        &Chat::save_as},
-      {"save!", "FILE", "the same, also in place of an older file", false, &Chat::save_over},
+      {"save!", "FILE", "the same, also in place of an older session", false, &Chat::save_over},
       {"load", "FILE", "go on with those of a file", true, &Chat::load_from},
       {"stats", "", "count turns, tokens and speed", false, &Chat::stats},
       {"quit", "", "leave, as Ctrl-D does", false, &Chat::quit},
@@ -244,8 +244,21 @@ void Chat::save_to(const std::string& path, const std::string& command, bool ove
   if (session_path_.empty() || !std::filesystem::equivalent(path, session_path_, ignored)) {
     lock.emplace(lock_session(path, command));
   }
+  if (overwrite && session_begun(path)) check_replaceable(path, command);
   write_session(path, session_, overwrite);
   notice("saved " + path);
+}
+
+void Chat::check_replaceable(const std::string& path, const std::string& command) const {
+  if (!std::filesystem::is_regular_file(path)) {
+    throw UsageError(path + ": is not a regular file and cannot be replaced");
+  }
+  try {
+    (void)read_session(path, session_, command);
+  } catch (const Error& error) {
+    throw UsageError(path + " is not replaced, since it is no session; name another file (" +
+                     error.what() + ")");
+  }
 }
 
 void Chat::load_from(const std::string& argument) { load(argument, "/load"); }

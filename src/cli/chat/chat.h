@@ -64,6 +64,8 @@ class Chat {
   void save_as(const std::string& argument);
   void save_over(const std::string& argument);
   void save_to(const std::string& path, const std::string& command, bool overwrite);
+  // Throws UsageError when the file at `path` is no session.
+  void check_replaceable(const std::string& path, const std::string& command) const;
   void load_from(const std::string& argument);
   void stats(const std::string& argument);
   void quit(const std::string& argument);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "cli/chat/chat_terminal.h"
 #include "engine/find_chat_template.h"
@@ -29,8 +28,7 @@ ChatOutput standard_output() { return {.answer = &show_answer, .notice = &print_
 // Everything that a session or the command line says before the first message.
 void prepare(Chat& chat, const ChatOptions& options, const ChatSettings& settings) {
   if (!options.session.empty()) {
-    std::error_code unknown;  // saving says what is wrong
-    if (std::filesystem::exists(options.session, unknown)) {
+    if (session_begun(options.session)) {
       chat.load(options.session, "--session");
       for (const std::string& name : options.given) chat.set(name, show_setting(settings, name));
     }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "cli/input.h"
@@ -115,6 +116,11 @@ FileLock lock_session(const std::string& path, const std::string& command) {
                 ": another chat is using it; end that one, or name another file");
   }
   return std::move(*lock);
+}
+
+bool session_begun(const std::filesystem::path& path) {
+  std::error_code unknown;  // reading or writing says what is wrong
+  return std::filesystem::exists(path, unknown) && !std::filesystem::is_empty(path, unknown);
 }
 
 void write_session(const std::filesystem::path& path, const Session& session, bool overwrite) {

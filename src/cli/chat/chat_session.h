@@ -50,6 +50,9 @@ Session session_from_json(std::string_view json, const Session& current, std::st
 /// messages. Throws Error when another chat holds it, and as FileLock::take() does.
 FileLock lock_session(const std::string& path, const std::string& command);
 
+/// Whether there is anything at `path` but an empty file, which is a session that has not begun.
+bool session_begun(const std::filesystem::path& path);
+
 /// Throws Error, naming the file; also when there is one already and not `overwrite`.
 void write_session(const std::filesystem::path& path, const Session& session, bool overwrite);
 /// `command`: what named the file, for messages ("--session", "/load"). Throws as
