@@ -433,6 +433,29 @@ TEST_F(ChatOnTerminal, DoesWithoutAHistoryThatCannotBeWritten) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
+TEST_F(ChatOnTerminal, LeavesAloneWhatIsNoHistory) {
+  const auto path = state_ / "faststream" / "history";
+  const auto chat = [&] {
+    PseudoTerminal terminal = start();
+    EXPECT_TRUE(terminal.expect("is no history"));
+    ASSERT_TRUE(terminal.expect_prompt());
+    terminal.send("/stats\r");
+    ASSERT_TRUE(terminal.expect("turns:"));
+    ASSERT_TRUE(terminal.expect_prompt());
+    terminal.send(kCtrlD);
+    EXPECT_EQ(terminal.wait(), 0);
+  };
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(state_ / "victim") << "precious";
+  std::filesystem::create_symlink(state_ / "victim", path);
+  chat();
+  EXPECT_EQ(read_file(state_ / "victim"), "precious");
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  chat();
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
 TEST_F(ChatOnTerminal, EditsOnATerminalThatChangesItsSize) {
   PseudoTerminal terminal = start();
   ASSERT_TRUE(terminal.expect_prompt());

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "program/interrupt.h"
+#include "program/output.h"
 #include "support/error.h"
 #include "support/utf8.h"
 
@@ -58,6 +59,16 @@ wchar_t decode(std::string_view character) {
   return static_cast<wchar_t>(code);
 }
 
+// Whether an open file, read from its beginning, is a history that the editor wrote, or empty.
+bool is_history(int fd) {
+  constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
+  struct stat status = {};
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  std::array<char, kFirstLine.size()> begin = {};
+  const ssize_t n = pread(fd, begin.data(), begin.size(), 0);
+  return status.st_size == 0 || (n > 0 && std::string_view(begin.data(), n) == kFirstLine);
+}
+
 // A pasted text as a message may have it: the editor would show other control characters, and a
 // terminal obey them.
 std::string clean_paste(std::string_view pasted) {
@@ -92,6 +103,7 @@ struct TerminalLines::Impl {
   int read_character(wchar_t& character);
   unsigned char paste();
   void redraw_after_changes();
+  void load_history();
   void save_history() const;
 
   fs::path history_path;
@@ -134,7 +146,7 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
   HistEvent event = {};
   ::history(history.get(), &event, H_SETSIZE, kHistoryLines);
   ::history(history.get(), &event, H_SETUNIQUE, 1);
-  if (!history_path.empty()) ::history(history.get(), &event, H_LOAD, history_path.c_str());
+  load_history();
 
   struct sigaction action = {};
   action.sa_handler = [](int) { continued = 1; };
@@ -209,13 +221,31 @@ void TerminalLines::Impl::redraw_after_changes() {
   el_wset(editor.get(), EL_REFRESH);
 }
 
+// A file that is no history stays as it is.
+void TerminalLines::Impl::load_history() {
+  if (history_path.empty()) return;
+  const int fd = open(history_path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  const bool sound = is_history(fd);
+  close(fd);
+  if (sound) {
+    HistEvent event = {};
+    ::history(history.get(), &event, H_LOAD, history_path.c_str());
+  } else {
+    print_notice(history_path.string() +
+                 " is no history of a chat: it is left alone, and lines are not kept\n");
+    history_path.clear();
+  }
+}
+
 void TerminalLines::Impl::save_history() const {
   if (history_path.empty() || !remembered) return;
   std::error_code ignored;
   fs::create_directories(history_path.parent_path(), ignored);
-  const int fd = open(history_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int fd = open(history_path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600);
   if (fd < 0) return;
-  std::FILE* file = fchmod(fd, 0600) == 0 ? fdopen(fd, "w") : nullptr;
+  const bool writable = is_history(fd) && fchmod(fd, 0600) == 0 && ftruncate(fd, 0) == 0;
+  std::FILE* file = writable ? fdopen(fd, "w") : nullptr;
   if (file == nullptr) {
     close(fd);
     return;
