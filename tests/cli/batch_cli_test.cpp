@@ -108,7 +108,7 @@ TEST(Batch, WritesAnErrorForABadLineAndGoesOn) {
   const auto error = [&](size_t i) { return all[i].at("error").get<std::string>(); };
   EXPECT_TRUE(all[0].contains("text"));
   EXPECT_NE(error(1).find("JSON"), std::string::npos);
-  EXPECT_FALSE(all[1].contains("id"));
+  EXPECT_EQ(all[1].at("id"), 2);
   EXPECT_NE(error(2).find("temperature"), std::string::npos);
   EXPECT_EQ(all[2].at("id"), "x");
   EXPECT_NE(error(3).find("99999999"), std::string::npos);

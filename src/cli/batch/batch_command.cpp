@@ -164,7 +164,7 @@ void BatchRun::feed() {
 
 // False when no more lines are wanted.
 bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
-  BatchLine parsed;
+  BatchLine parsed{.id = line.number};
   if (line.too_long) {
     parsed.error = "the line is longer than 64 MB, or than memory allows; split it";
   } else {

@@ -304,20 +304,18 @@ BatchFormat recognize_batch_format(std::string_view line, std::string_view input
 
 BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat format,
                            const Request& defaults) {
-  BatchLine line;
+  BatchLine line{.id = number};
   line.error = line_error([&] {
     line.request = defaults;
     line.request.sampling.seed = line_seed(defaults.sampling.seed.value(), number);
     if (format == BatchFormat::text) {
       if (text.ends_with('\r')) text.remove_suffix(1);
-      line.id = number;
       line.request.prompt = std::string(text);
       return;
     }
     json object = parse_json_object(text, "the line", "give one JSON object a line");
     const auto free_at_end = [](json* value) { dismantle(*value); };
     const std::unique_ptr<json, decltype(free_at_end)> guard(&object, free_at_end);
-    line.id = number;
     const JsonView view(object, "");
     const bool openai = view.has("custom_id") || view.has("body");
     openai ? parse_openai(view, line) : parse_own(view, line);

@@ -34,9 +34,9 @@ enum class BatchFormat { text, json };
 BatchFormat recognize_batch_format(std::string_view line, std::string_view input);
 
 struct BatchLine {
-  nlohmann::json id;  ///< a string or a whole number; null where an error left it unknown
-  Request request;
-  std::string error;  ///< why the line makes no request; empty if it does
+  nlohmann::json id;  ///< a string or a whole number; the line's number where it gives none
+  Request request = {};
+  std::string error = {};  ///< why the line makes no request; empty if it does
 };
 
 /// Parses line `number` (from 1), without its newline. The request is `defaults` with what the line

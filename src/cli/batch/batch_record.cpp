@@ -17,7 +17,7 @@ using TokenText = std::function<std::string(int32_t)>;
 
 Record start(const RecordHead& head) {
   Record record = Record::object();
-  if (!head.id.is_null()) record["id"] = head.id;
+  record["id"] = head.id;
   record["line"] = head.line;
   record["line_hash"] = head.line_hash;
   return record;

@@ -13,11 +13,11 @@ namespace faststream {
 
 /// What a record says of the line that it answers.
 struct RecordHead {
-  nlohmann::json id;      ///< null: not known
-  uint64_t line = 0;      ///< from 1
+  nlohmann::json id;
+  uint64_t line = 0;           ///< from 1
   std::string line_hash = {};  ///< line_hash() of its text
-  int32_t n = 1;          ///< samples asked for
-  bool logprobs = false;  ///< asked for
+  int32_t n = 1;               ///< samples asked for
+  bool logprobs = false;       ///< asked for
 };
 
 /// XXH3-64 of a line's text in 16 hexadecimal digits, by which a resumed run sees that a line is
@@ -33,7 +33,7 @@ std::string line_hash(std::string_view text);
 std::string result_record(const RecordHead& head, const Result& result,
                           const std::function<std::string(int32_t)>& token_text);
 
-/// {"id" (if known), "line", "line_hash", "error"}.
+/// {"id", "line", "line_hash", "error"}.
 std::string error_record(const RecordHead& head, const std::string& error);
 
 }  // namespace faststream

@@ -28,8 +28,8 @@ class DoneLines {
 
   /// Whether line `line` of the input has been answered.
   [[nodiscard]] bool contains(uint64_t line) const { return find(line) != records_.end(); }
-  /// Throws Error unless the record of `line`, which is there, has this id (null: none), and, where
-  /// it says them, this line_hash() and this seed (nothing: any).
+  /// Throws Error unless the record of `line`, which is there, has, where it
+  /// says them, this id, this line_hash() and this seed (nothing: any).
   void check_same(uint64_t line, const nlohmann::json& id, const std::string& line_hash,
                   std::optional<uint64_t> seed) const;
   /// Throws Error when there is a record of `line`, which is blank in the input.
