@@ -12,6 +12,7 @@
 #include "convert/tensor_stream.h"
 #include "model_file/model_writer.h"
 #include "support/error.h"
+#include "support/printable.h"
 #include "support/progress.h"
 #include "support/thread_pool.h"
 
@@ -141,8 +142,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
 void print_report(const ConvertReport& report, std::ostream& out) {
   std::ostringstream text;
-  text << "wrote " << report.output.string() << ": " << format_bytes(report.file_bytes) << ", "
-       << report.n_tensors << " tensors\n";
+  text << "wrote " << printable(report.output.string()) << ": " << format_bytes(report.file_bytes)
+       << ", " << report.n_tensors << " tensors\n";
   const auto speed =
       static_cast<uint64_t>(static_cast<double>(report.source_bytes) / report.seconds);
   text << "read " << format_bytes(report.source_bytes) << " of weights from " << report.source_files

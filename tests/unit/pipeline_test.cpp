@@ -372,12 +372,14 @@ TEST_F(Pipeline, ShowsWhatIsInAFile) {
 TEST_F(Pipeline, ShowsHostileTextHarmlessly) {
   const std::string hostile = "\x1B[2J\xC2\x9B";
   write_bytes(folder_ / "model" / "chat_template.jinja", "A" + hostile + "\xE4\xBD\xA0");
-  convert_checkpoint(options_);
+  ConvertReport report = convert_checkpoint(options_);
   const fs::path named = folder_ / ("m" + hostile + ".bin");
   fs::rename(options_.output, named);
   std::ostringstream out;
   show_model_file(named, out);
   verify_model_file(named, out);
+  report.output = named;
+  print_report(report, out);
   EXPECT_EQ(out.str().find('\x1B'), std::string::npos);
   EXPECT_EQ(out.str().find('\x9B'), std::string::npos);
   EXPECT_NE(out.str().find("A\\x1B[2J"), std::string::npos) << out.str();

@@ -14,6 +14,7 @@
 #include "program/output.h"
 #include "program/program.h"
 #include "support/error.h"
+#include "support/printable.h"
 #include "support/progress.h"
 
 namespace faststream {
@@ -61,7 +62,7 @@ class Bench {
 
   void print_header(const std::string& name) const {
     const size_t bytes = bytes_per_step(config_);
-    std::printf("%s, %s, %s, %s of weights a step\n", name.c_str(),
+    std::printf("%s, %s, %s, %s of weights a step\n", printable(name).c_str(),
                 std::string(dtype_name(config_.weights)).c_str(), backend_->description().c_str(),
                 format_bytes(bytes).c_str());
     flush_output();

@@ -128,7 +128,7 @@ void Chat::load(const std::string& path, const std::string& command) {
   Session loaded = read_session(path, session_, command);
   check_template(loaded.conversation.system);
   if (loaded.model.fingerprint != session_.model.fingerprint) {
-    notice(path + " was held with another model, " + loaded.model.name +
+    notice(printable(path) + " was held with another model, " + printable(loaded.model.name) +
            ": its text is kept, its tokens are not");
     loaded.model = session_.model;
   }
