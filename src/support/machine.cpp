@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -15,6 +17,8 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "support/error.h"
 
 namespace faststream {
 namespace {
@@ -167,15 +171,25 @@ int group_processors(const fs::path& root) {
 
 // The rest. ---------------------------------------------------------------------------------------
 
+std::optional<size_t> kilobytes(std::string_view text) {
+  const std::optional<size_t> count = number(text);
+  return count ? std::optional(*count * 1024) : std::nullopt;
+}
+
 size_t system_memory(const fs::path& root) {
-  size_t free = 0;
+  const fs::path path = root / "proc/meminfo";
+  std::optional<size_t> free;
   std::optional<size_t> available;  // since Linux 3.14
-  for_each_line(root / "proc/meminfo", [&](const std::vector<std::string>& line) {
+  errno = 0;
+  for_each_line(path, [&](const std::vector<std::string>& line) {
     if (line.size() < 2) return;
-    if (line[0] == "MemFree:") free = number(line[1]).value_or(0) * 1024;
-    if (line[0] == "MemAvailable:") available = number(line[1]).value_or(0) * 1024;
+    if (line[0] == "MemFree:") free = kilobytes(line[1]);
+    if (line[0] == "MemAvailable:") available = kilobytes(line[1]);
   });
-  return available.value_or(free);
+  if (available) return *available;
+  if (free) return *free;
+  throw Error(path.string() + " does not say how much memory is free" +
+              (errno == 0 ? "" : std::string(": ") + std::strerror(errno)));
 }
 
 // Address space that is mapped, but for files that are mapped for reading alone.

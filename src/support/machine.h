@@ -8,7 +8,8 @@
 namespace faststream {
 
 /// Bytes of memory that the process can still take. What holds cached or mapped files counts as
-/// free, a mapped model's weights too: the system takes it back when there is need.
+/// free, a mapped model's weights too: the system takes it back when there is need. Throws Error
+/// where the system does not say.
 size_t available_memory();
 
 /// Hardware threads that the process may use, at least 1.
@@ -18,7 +19,8 @@ int available_threads();
 
 /// The least of what the system has available (MemAvailable), what the limits of the process's
 /// control group and of its parents (versions 1 and 2) leave beside their use, and what of
-/// `address_space` (RLIMIT_AS, SIZE_MAX for none) is not in use. 0 if nothing is known.
+/// `address_space` (RLIMIT_AS, SIZE_MAX for none) is not in use. Throws Error
+/// where proc/meminfo cannot be read or says nothing.
 size_t available_memory(const std::filesystem::path& root, size_t address_space);
 
 /// `affinity`, the number of processors that the process may run on, or less where the control

@@ -57,9 +57,11 @@ TEST_F(Machine, TakesFreeMemoryOfAKernelThatDoesNotSayWhatIsAvailable) {
   EXPECT_EQ(memory(), kMiB);
 }
 
-TEST_F(Machine, KnowsOfNoMemoryWhereNothingIsSaid) {
+TEST_F(Machine, DoesNotTakeMemoryThatIsUnknownForNone) {
   write("proc/meminfo", "MemAvailable: lots\n");
-  EXPECT_EQ(memory(), 0U);
+  EXPECT_TRUE(says(error_of([&] { (void)memory(); }), "proc/meminfo", "memory is free"));
+  std::filesystem::remove(root_.path() / "proc/meminfo");
+  EXPECT_TRUE(says(error_of([&] { (void)memory(); }), "proc/meminfo", "No such file"));
 }
 
 TEST_F(Machine, LeavesWhatAGroupOfVersion2IsAllowedBesideItsUse) {
