@@ -25,7 +25,12 @@ void handle(int signal) {
   errno = saved;
 }
 
+// Leaves a signal ignored that is, as nohup has SIGHUP and a shell SIGINT of a job in the
+// background.
 void set_handler(int signal, int flags) {
+  struct sigaction before = {};
+  sigaction(signal, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
   struct sigaction action = {};
   action.sa_handler = &handle;
   action.sa_flags = flags;  // no SA_RESTART: a read from the terminal returns
@@ -36,10 +41,6 @@ void set_handler(int signal, int flags) {
 
 void catch_interrupts() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    sigaction(signal, nullptr, &before);
-    const bool under_nohup = signal == SIGHUP && before.sa_handler == SIG_IGN;
-    if (under_nohup) continue;
     // A second signal is deadly, but for SIGHUP: a shell whose terminal goes passes it on, and when
     // the shell ends the kernel sends it once more.
     set_handler(signal, signal == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND));

@@ -72,14 +72,14 @@ TEST(Programs, SayThatStandardInputIsClosed) {
   }
 }
 
-TEST(Programs, GoOnUnderNohup) {
+TEST(Programs, GoOnAfterSignalsThatAreIgnored) {
   const std::string output = scratch_folder() / "nohup.txt";
-  // It waits for its input when the signal comes.
-  const std::string command = "trap '' HUP; { sleep 0.2; echo the; } | " + programs_folder() +
+  // It waits for its input when the signals come.
+  const std::string command = "trap '' HUP INT; { sleep 0.2; echo the; } | " + programs_folder() +
                               "/faststream-run -m " + engine_model().string() +
                               " --batch - -n 1 --device cpu > " + output +
-                              " 2>&1 & sleep 0.1; kill -HUP $!; wait $!";
-  const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell ignores HUP
+                              " 2>&1 & sleep 0.1; kill -HUP $!; kill -INT $!; wait $!";
+  const int status = std::system(command.c_str());  // NOLINT(cert-env33-c): the shell ignores them
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(output);
 }
 

@@ -40,6 +40,7 @@ class PseudoTerminal {
     pid_ = forkpty(&fd_, nullptr, nullptr, &size);
     if (pid_ < 0) throw std::runtime_error("no pseudo-terminal");
     if (pid_ == 0) {
+      std::signal(SIGINT, SIG_DFL);  // whatever the test inherited
       setenv("TERM", "xterm", 1);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
       execv(program.c_str(), argv.data());
