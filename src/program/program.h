@@ -24,11 +24,8 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
     const auto [stop, status] = std::from_chars(text.data(), end, value);
     if (status == std::errc() && stop == end && value >= least && value <= most)
       return std::string();
-    std::string range = "at least " + std::to_string(least);
-    if (most < std::numeric_limits<Integer>::max()) {
-      range = "from " + std::to_string(least) + " to " + std::to_string(most);
-    }
-    return text + " is not a whole number " + range;
+    return text + " is not a whole number from " + std::to_string(least) + " to " +
+           std::to_string(most);
   };
   return CLI::Validator(check, "", "");
 }

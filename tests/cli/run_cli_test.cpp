@@ -201,6 +201,11 @@ TEST(Run, RefusesAPromptLongerThanTheContext) {
                  1, "context");
 }
 
+TEST(Run, SaysWhichNumbersAnOptionTakes) {
+  expect_refusal(run_program({"faststream-run", "-m", "x.bin", "-p", "x", "--top-k", "2147483648"}),
+                 2, "from 0 to 2147483647");
+}
+
 TEST(Run, RefusesBadOptions) {
   REQUIRE_STORIES();
   const std::string model = stories_model();
@@ -391,6 +396,7 @@ class Child {
     }
     pid_ = fork();
     if (pid_ == 0) {
+      std::signal(SIGINT, SIG_DFL);  // whatever the test inherited
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
       const std::string program = programs_folder() + "/" + args[0];
