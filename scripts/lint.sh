@@ -2,10 +2,9 @@
 # clang-format on all of our files; that every CUDA kernel waits for those before it; and clang-tidy
 # on all files but the benchmarks, whose library's macros do not pass.
 #
-# clang-tidy takes most of its time for what the files include, so it gets several files of a folder
-# as one. Where they do not compile as one (two use the same name for a helper), it gets each alone.
-# Files that were clean are not checked again until one of them, a header or a .clang-tidy changes;
-# build/lint remembers.
+# clang-tidy takes most of its time for what the files include, so it gets the files of a folder as
+# one. Files that were clean are not checked again until one of them, a header or a .clang-tidy
+# changes; build/lint remembers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,47 +29,59 @@ mkdir -p build/lint
 shared=$(printf '%s\n' "${sources[@]}" | grep '\.h$' |
   xargs cat .clang-tidy tests/.clang-tidy scripts/lint.sh | sha256sum)
 
-# The path-sensitive analysis looks at a third of the states that it would by default, which in
-# large functions take half of the time. It takes files that a "UnifiedSource" includes for code,
-# not for headers.
-tidy() {  # file to check, then the files in it
-  local config=.clang-tidy target=()
-  [[ $2 == tests/* ]] && config=tests/.clang-tidy
-  [[ $2 == kernels/cpu/kernels_* ]] && target=(-march=sapphirerapids)  # for every instruction set
-  clang-tidy --quiet --config-file=$config "$1" -- -std=c++20 -pthread -DNDEBUG "${target[@]}" \
-    -DFASTSTREAM_VERSION='"0"' -I"$PWD" -I"$PWD/src" -I"$PWD/tests" \
-    -Xclang -analyzer-config -Xclang max-nodes=75000
+# The flags that a file of ours is compiled with, for Clang.
+flags() {  # file
+  printf '%s\n' -std=c++20 -pthread -DNDEBUG -DFASTSTREAM_VERSION='"0"' \
+    -I"$PWD" -I"$PWD/src" -I"$PWD/tests"
+  if [[ $1 == kernels/cpu/kernels_* ]]; then echo -march=sapphirerapids; fi  # every instruction set
 }
 
-check() {  # files of one folder
-  local name key one log file
-  name=$(tr / - <<<"$1")
+# The path-sensitive analysis looks at a third of the states that it would by default, which in
+# large functions take half of the time. What a "UnifiedSource" includes it takes for code, not for
+# headers.
+check() {  # files of a folder
+  local key one log config=.clang-tidy compile apart together
   key=$(cat "$@" <(echo "$shared $*") | sha256sum | cut -d' ' -f1)
   [[ -e build/lint/$key ]] && return
-  one=build/lint/UnifiedSource-$name
-  log=build/lint/$name.log
+  one=build/lint/UnifiedSource-$(tr / - <<<"$1")
+  log=build/lint/$key.log
   printf "#include \"$PWD/%s\"  // NOLINT(bugprone-suspicious-include)\n" "$@" >"$one"
-  if ! tidy "$one" "$@" >"$log" 2>&1; then
-    if (($# == 1)) || ! grep -q 'clang-diagnostic-error' "$log"; then
-      cat "$log"
-      return 1
+  mapfile -t compile < <(flags "$1")
+
+  if [[ $1 == tests/* ]]; then
+    config=tests/.clang-tidy
+    if (($# > 1)); then  # tests that use the same names for their helpers are checked apart
+      mapfile -t apart < <(clang++ -fsyntax-only -ferror-limit=0 "${compile[@]}" "$one" 2>&1 |
+        sed -n "s|^$PWD/\(tests/[^:]*\.cpp\):.* error: .*|\1|p" | sort -u)
+      if ((${#apart[@]} > 0)); then
+        mapfile -t together < <(printf '%s\n' "$@" "${apart[@]}" | sort | uniq -u)
+        if ((${#together[@]} == 0)); then together=("$1") apart=("${@:2}"); fi
+        check "${together[@]}" && check "${apart[@]}"
+        return
+      fi
     fi
-    for file in "$@"; do check "$file" || return; done
+  fi
+
+  if ! clang-tidy --quiet --config-file=$config "$one" -- "${compile[@]}" \
+    -Xclang -analyzer-config -Xclang max-nodes=75000 >"$log" 2>&1; then
+    cat "$log"
+    return 1
   fi
   touch "build/lint/$key"
 }
 
-export -f check tidy
+export -f check flags
 export shared
 
-# At most so many files of a folder at a time; fuzzers all define the same function.
+# Kernels of an instruction set, and fuzzers, which all define the same function, go one by one.
 mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |
   awk '{
-    folder = $0; sub("[^/]*$", "", folder)
-    kind = $0 ~ "kernels/cpu/kernels_" || $0 ~ "tests/fuzz/" ? $0 : folder
-    if (kind != last || n == 12) { if (group) print group; group = ""; n = 0 }
-    group = group (n ? " " : "") $0; n++; last = kind
-  } END { print group }')
+    group = $0
+    if (!/kernels_|_fuzz/) sub("/[^/]*$", "", group)
+    if (group == last && n < 24) { line = line " " $0; n++ }
+    else { if (line) print line; line = $0; n = 1 }
+    last = group
+  } END { print line }')
 echo "==> clang-tidy: ${#groups[@]} groups of files"
 # shellcheck disable=SC2016  # the inner shell expands $1
 if ! printf '%s\0' "${groups[@]}" |

@@ -122,13 +122,14 @@ class DemoTest : public testing::TestWithParam<std::string> {
       GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
     }
   }
-  Perplexity measure(DType dtype, std::optional<DType> against = std::nullopt) {
+  // Of the first of `parts` parts of the held-out text.
+  Perplexity measure(size_t parts, DType dtype, std::optional<DType> against = std::nullopt) {
     const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
     LoadedModel model(converted(dtype), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
     std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
-    if (kEvery > 1) text.resize(text.size() / kEvery);
+    text.resize(text.size() / (parts * kEvery));
     return measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
   }
 };
@@ -151,7 +152,7 @@ TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
 TEST_P(DemoTest, HasTransformersPerplexity) {
   if (kEvery > 1) GTEST_SKIP() << "too slow with sanitizers";
   const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
-  const Perplexity perplexity = measure(DType::f32);
+  const Perplexity perplexity = measure(1, DType::f32);
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
   EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
   EXPECT_GT(perplexity.standard_error, 0);
@@ -168,8 +169,8 @@ TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
 }
 
 TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
-  const Perplexity quantized = measure(DType::i8, DType::f32);
-  const Perplexity rounded = measure(DType::bf16, DType::f32);
+  const Perplexity quantized = measure(2, DType::i8, DType::f32);
+  const Perplexity rounded = measure(2, DType::bf16, DType::f32);
   ASSERT_TRUE(quantized.divergence && rounded.divergence);
   EXPECT_NEAR(quantized.value / quantized.divergence->reference_perplexity, 1, 0.005);
   EXPECT_GE(quantized.divergence->top_token_agrees, 0.99);
@@ -223,7 +224,7 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
 }
 
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {
-  const Perplexity same = measure(DType::f32, DType::f32);
+  const Perplexity same = measure(20, DType::f32, DType::f32);
   EXPECT_EQ(same.divergence->mean_kl, 0);
   EXPECT_EQ(same.divergence->top_token_agrees, 1);
   EXPECT_EQ(same.value, same.divergence->reference_perplexity);
