@@ -5,7 +5,8 @@
 # file of 13's libsentencepiece-dev ask for them, but the packages do not depend on them.
 build_packages=(
   build-essential cmake ninja-build pkg-config
-  libcli11-dev libdnnl-dev libedit-dev libsentencepiece-dev libxxhash-dev nlohmann-json3-dev
+  libcli11-dev libdnnl-dev libedit-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev
+  nlohmann-json3-dev
   ocl-icd-opencl-dev libprotobuf-dev
 )
 # sentencepiece: the programs that the tokenizer is compared with.
