@@ -39,6 +39,9 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option("--verify", options.verify, "Check every byte of a model file, and leave")
           ->type_name("FILE");
   show->excludes(verify);
+  for (const char* option : {"CHECKPOINT", "--output", "--tokenizer", "--show", "--verify"}) {
+    app.get_option(option)->check(named_file());
+  }
   for (CLI::Option* option : of_conversions) {
     show->excludes(option);
     verify->excludes(option);

@@ -11,6 +11,7 @@
 #include "program/interrupt.h"
 #include "program/open_file.h"
 #include "support/error.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {
@@ -24,10 +25,15 @@ std::string read_all(int fd, const std::string& name) {
     const ssize_t n = read(fd, buffer, sizeof buffer);
     check_interrupted();
     if (n < 0) throw Error(name + " cannot be read: " + std::strerror(errno));
-    if (n == 0) return without_byte_order_mark(std::move(text), name);
+    if (n == 0) break;
     text.append(buffer, static_cast<size_t>(n));
-    if (text.size() > kMaxBytes) throw Error(name + " is longer than 256 MB; give a shorter text");
+    if (text.size() > kMaxBytes) throw Error(name + " is longer than 256 MB");
   }
+  text = without_byte_order_mark(std::move(text), name);
+  if (!is_valid_utf8(text)) {
+    throw Error(name + " is not UTF-8 text; convert it, with iconv for example");
+  }
+  return text;
 }
 
 }  // namespace
@@ -44,6 +50,7 @@ std::string without_byte_order_mark(std::string text, const std::string& name) {
 std::string read_standard_input() { return read_all(STDIN_FILENO, "standard input"); }
 
 std::string read_text_file(const std::string& path, const std::string& option) {
+  if (path == "-") return read_standard_input();
   const std::string name = option + " " + path;
   const int fd = open_file(path, name, O_RDONLY);
   const auto close_file = [](const int* open) { close(*open); };

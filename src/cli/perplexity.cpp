@@ -182,8 +182,12 @@ void perplexity_command(const PerplexityOptions& options) {
   const Perplexity result =
       measure_perplexity(model, reference ? &*reference : nullptr, text, check_interrupted);
 
-  std::printf("perplexity            %.6g ± %.2g (%lld tokens)\n", result.value,
-              result.standard_error, static_cast<long long>(result.n_tokens));
+  if (result.n_tokens == 1) {
+    std::printf("perplexity            %.6g (1 token)\n", result.value);
+  } else {
+    std::printf("perplexity            %.6g ± %.2g (%lld tokens)\n", result.value,
+                result.standard_error, static_cast<long long>(result.n_tokens));
+  }
   if (!result.divergence) return;
   const Divergence& divergence = *result.divergence;
   std::printf("reference perplexity  %.6g (ratio %.6f)\n", divergence.reference_perplexity,

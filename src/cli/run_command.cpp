@@ -16,6 +16,7 @@
 #include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/perplexity.h"
+#include "cli/terminal_text.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -71,7 +72,7 @@ void print_tokens(const std::vector<int32_t>& tokens) {
 
 std::string rate(size_t tokens, double seconds) {
   char text[96];
-  std::snprintf(text, sizeof text, "%zu tokens in %.3f s, %.1f tokens/s", tokens, seconds,
+  std::snprintf(text, sizeof text, "%zu in %.3f s, %.1f tokens/s", tokens, seconds,
                 seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
   return text;
 }
@@ -84,9 +85,11 @@ void print_stats(const EngineInfo& info, const Result& result) {
   const size_t steps = generated == 0 ? 0 : generated - 1;
   std::fprintf(stderr, "device:     %s\n", info.device.c_str());
   std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
-  std::fprintf(stderr, "prompt:     %s\n",
-               rate(static_cast<size_t>(result.prompt_tokens), result.prompt_seconds).c_str());
-  std::fprintf(stderr, "generation: %s\n", rate(steps, result.generation_seconds).c_str());
+  const auto prompted = static_cast<size_t>(result.prompt_tokens);
+  std::fprintf(stderr, "prompt:     %zu tokens, %s\n", prompted,
+               rate(prompted, result.prompt_seconds).c_str());
+  std::fprintf(stderr, "generation: %zu tokens, %s\n", generated,
+               rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
                static_cast<long long>(info.context),
@@ -131,12 +134,13 @@ void run_command(const RunOptions& options) {
   Request request = prototype;
   request.prompt = prompt;
 
-  if (options.echo) print(prompt);
-  const Result result = generate(engine, std::move(request), [](std::string_view text) {
-    print(text);
+  const auto write = text_output(false);
+  if (options.echo) write(prompt);
+  const Result result = generate(engine, std::move(request), [&](std::string_view text) {
+    write(text);
     return true;
   });
-  print("\n");
+  write("\n");
   if (options.stats) print_stats(engine.info(), result);
   check_interrupted();
 }

@@ -37,10 +37,6 @@ void add_logit_bias(CLI::App& app, std::vector<LogitBias>& biases) {
       ->allow_extra_args(false);
 }
 
-std::string check_named(const std::string& file) {
-  return file.empty() ? "is empty; it takes the name of a file" : "";
-}
-
 }  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
@@ -52,9 +48,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->type_name("FILE");
 
   auto* prompt = app.add_option("-p,--prompt", options.prompt, "Text to continue")->group("Prompt");
-  app.add_option("-f,--file", options.prompt_file,
-                 "Read the prompt from FILE; without -p and -f it is read from standard input (of "
-                 "both, one final newline is dropped)")
+  app.add_option(
+         "-f,--file", options.prompt_file,
+         "Read the prompt from FILE, - for standard input, which is read too without -p and "
+         "-f (of both, one final newline is dropped)")
       ->group("Prompt")
       ->type_name("FILE")
       ->excludes(prompt);
@@ -163,7 +160,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_chat_options(app, options.chat, options.engine);
   for (const char* option : {"--model", "--file", "--perplexity", "--against", "--batch",
                              "--output", "--session", "--chat-template"}) {
-    app.get_option(option)->check(CLI::Validator(&check_named, "", ""));
+    app.get_option(option)->check(named_file());
   }
   app.parse_complete_callback([&app, &options] {
     check_modes(app);

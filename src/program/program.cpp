@@ -6,6 +6,7 @@
 #include <csignal>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "program/bus_error.h"
 #include "program/interrupt.h"
@@ -62,7 +63,15 @@ int run_program(CLI::App& app, int argc, const char* const* argv,
   } catch (const Interrupted&) {
     return kExitInterrupted;
   } catch (const std::bad_alloc&) {
-    return fail(app, "out of memory; use a smaller model or a smaller --context", kExitFailed);
+    return fail(app, "out of memory; a smaller model, context or text needs less", kExitFailed);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      return fail(app, error.what(), kExitFailed);
+    }
+    return fail(app,
+                "no thread can be started; raise the limit of processes (ulimit -u) or give fewer "
+                "threads with -t",
+                kExitFailed);
   } catch (const std::exception& error) {
     return fail(app, error.what(), kExitFailed);
   }

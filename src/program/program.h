@@ -30,6 +30,14 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
   return CLI::Validator(check, "", "");
 }
 
+/// Accepts what may name a file: any text but an empty one.
+inline CLI::Validator named_file() {
+  const auto check = [](const std::string& file) {
+    return std::string(file.empty() ? "is empty; it takes the name of a file" : "");
+  };
+  return CLI::Validator(check, "", "");
+}
+
 /// Parses the command line with `app`, then calls `command`; returns the exit code. To be called
 /// before anything keeps a file open: closed standard descriptors are filled first. Help and
 /// version go to stdout; an error is one line on stderr that begins with the program's name. Output

@@ -20,7 +20,8 @@ constexpr size_t kMaxDepth = 64;
 // the one with a callback looks through all earlier siblings at the end of each object.)
 class Builder final : public nlohmann::json_sax<json> {
  public:
-  Builder(std::string_view where, std::string_view advice) : where_(where), advice_(advice) {}
+  Builder(std::string_view where, std::string_view advice, RepeatedMembers repeated)
+      : where_(where), advice_(advice), repeated_(repeated) {}
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
   ~Builder() override { dismantle(root_); }
@@ -35,7 +36,11 @@ class Builder final : public nlohmann::json_sax<json> {
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t& value) override { return add(std::move(value)); }
   bool key(string_t& name) override {
-    member_ = &(*open_.back())[std::move(name)];
+    json& object = *open_.back();
+    if (repeated_ == RepeatedMembers::are_errors && object.contains(name)) {
+      fail("has the member " + in_quotes(name) + " twice");
+    }
+    member_ = &object[std::move(name)];
     return true;
   }
   bool start_object(size_t /*size*/) override { return open(json::object()); }
@@ -83,6 +88,7 @@ class Builder final : public nlohmann::json_sax<json> {
 
   std::string_view where_;
   std::string_view advice_;
+  RepeatedMembers repeated_;
   json root_;
   std::vector<json*> open_;  // the arrays and objects around what comes next, outermost first
   json* member_ = nullptr;   // where the value of the last key goes
@@ -102,14 +108,16 @@ std::optional<T> whole_number(const json& value, T least, T most) {
 
 }  // namespace
 
-json parse_json(std::string_view text, std::string_view where, std::string_view advice) {
-  Builder builder(where, advice);
+json parse_json(std::string_view text, std::string_view where, std::string_view advice,
+                RepeatedMembers repeated) {
+  Builder builder(where, advice, repeated);
   json::sax_parse(text, &builder);
   return builder.take();
 }
 
-json parse_json_object(std::string_view text, std::string_view where, std::string_view advice) {
-  json value = parse_json(text, where, advice);
+json parse_json_object(std::string_view text, std::string_view where, std::string_view advice,
+                       RepeatedMembers repeated) {
+  json value = parse_json(text, where, advice, repeated);
   if (!value.is_object()) {
     dismantle(value);
     throw Error(std::string(where) + ": is JSON, but not an object as it must be");

@@ -16,16 +16,24 @@ namespace faststream {
 
 inline constexpr std::string_view kDamagedFile = "the file is damaged or of another kind";
 
+/// What it means that an object has two members of the same name.
+enum class RepeatedMembers {
+  are_errors,
+  last_counts,  ///< as most programs have it that write and read checkpoints
+};
+
 /// Parses one JSON value in time linear in its length. Throws Error, starting with `where`, when
 /// `text` is not JSON, not UTF-8, has a number that no double holds, or is nested more than 64
 /// deep: copying and printing a value recurse, and a hostile file must not choose how far.
-/// `advice` ends the sentence. Of members of the same name the last one counts.
+/// `advice` ends the sentence.
 nlohmann::json parse_json(std::string_view text, std::string_view where,
-                          std::string_view advice = kDamagedFile);
+                          std::string_view advice = kDamagedFile,
+                          RepeatedMembers repeated = RepeatedMembers::are_errors);
 
 /// The same, and the value must be an object.
 nlohmann::json parse_json_object(std::string_view text, std::string_view where,
-                                 std::string_view advice = kDamagedFile);
+                                 std::string_view advice = kDamagedFile,
+                                 RepeatedMembers repeated = RepeatedMembers::are_errors);
 
 /// Empties an array or object of parse_json() without asking for memory. The library's destructor
 /// asks for some in proportion to the elements, and where there is none ends the program: for

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -28,8 +29,10 @@ PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
   if (exists && !S_ISREG(old.st_mode)) {
     throw Error(path_.string() + ": is not a regular file and cannot be replaced");
   }
+  const std::string suffix = ".partial-" + std::to_string(::getpid());
   partial_ = target_;
-  partial_ += ".partial-" + std::to_string(::getpid());
+  partial_.replace_filename(target_.filename().string().substr(0, NAME_MAX - suffix.size()) +
+                            suffix);
   fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                exists ? S_IRUSR | S_IWUSR : 0666);
   if (fd_ < 0) fail("create the file", errno);
@@ -69,7 +72,11 @@ void PartialFile::commit() {
 }
 
 void PartialFile::fail(const std::string& action, int reason) const {
-  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) {
+  if (reason == EFBIG) {
+    throw Error(path_.string() + ": the file needs " + format_bytes(bytes_) +
+                ", more than this disk or the limit on files (ulimit -f) allows");
+  }
+  if (reason == ENOSPC || reason == EDQUOT) {
     throw Error(path_.string() + ": the disk is full: the file needs " + format_bytes(bytes_) +
                 "; free some space or choose another disk");
   }

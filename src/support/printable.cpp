@@ -9,15 +9,6 @@
 namespace faststream {
 namespace {
 
-// Of a valid character, as utf8_character() has checked it.
-char32_t code_point(std::string_view character) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  constexpr std::array<unsigned, 5> kLeadBits = {0, 0x7F, 0x1F, 0x0F, 0x07};
-  char32_t code = byte(0) & kLeadBits[character.size()];
-  for (size_t i = 1; i < character.size(); ++i) code = code << 6 | (byte(i) & 0x3FU);
-  return code;
-}
-
 bool is_obeyed(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) ||        // C0, DEL and C1
          code == 0x061C || code == 0x200E || code == 0x200F ||  // Unicode's Bidi_Control, and

@@ -34,6 +34,14 @@ int utf8_character(std::string_view bytes) {
   return static_cast<int>(length);
 }
 
+char32_t code_point(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  constexpr std::array<unsigned, 5> kLeadBits = {0, 0x7F, 0x1F, 0x0F, 0x07};
+  char32_t code = byte(0) & kLeadBits[character.size()];
+  for (size_t i = 1; i < character.size(); ++i) code = code << 6 | (byte(i) & 0x3FU);
+  return code;
+}
+
 bool is_valid_utf8(std::string_view text) {
   while (!text.empty()) {
     const int length = utf8_character(text);

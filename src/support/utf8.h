@@ -13,6 +13,9 @@ constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  ///< U+FFFD
 /// surrogates and code points above U+10FFFF are invalid.
 int utf8_character(std::string_view bytes);
 
+/// The code point of a character that utf8_character() calls valid.
+char32_t code_point(std::string_view character);
+
 bool is_valid_utf8(std::string_view text);
 
 /// Takes all that is decided from the front of `pending` and returns it, each invalid byte replaced

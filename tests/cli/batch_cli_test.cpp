@@ -165,9 +165,22 @@ TEST(Batch, SaysThatTheOutputIsFull) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.out, "");
   const std::vector<std::string> lines = split(result.err);
-  ASSERT_EQ(lines.size(), 2U) << result.err;
-  EXPECT_TRUE(lines[0].starts_with("batch: 0 lines done")) << result.err;
-  EXPECT_NE(lines[1].find("/dev/full cannot be written"), std::string::npos) << result.err;
+  ASSERT_EQ(lines.size(), 1U) << result.err;
+  EXPECT_NE(lines[0].find("/dev/full cannot be written"), std::string::npos) << result.err;
+}
+
+TEST(Batch, SaysThatALineIsNotUtf8AndAnswersTheOthers) {
+  const std::vector<json> results = records(run_batch("-", {}, "a\nb\xFF\nc\n").out);
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_EQ(results[1].value("error", ""), "the line is not UTF-8 text");
+  EXPECT_TRUE(results[0].contains("text") && results[2].contains("text"));
+}
+
+TEST(Batch, LooksAtTheInputsFormatBeforeItLoadsTheModel) {
+  const fs::path input = file_with("array.json", "[{\"prompt\": \"a\"}]\n");
+  const std::string no_model = file_with("no_model.bin", "none").string();
+  expect_refusal(run_program({"faststream-run", "-m", no_model, "--batch", input.string()}), 1,
+                 "is a JSON array");
 }
 
 TEST(Batch, AnswersNothingOfWhatAreNoLines) {

@@ -179,6 +179,7 @@ TEST(Batch, DoesNotResumeWithAnotherInputOrOutput) {
       {"My diary\nends here", "no result of a batch"},
       {"my note", "no result of a batch"},
       {"{\"id\": \"my settings\"}", "no result of a batch"},
+      {R"({"id":"a}","line":1,"text":"\\"}"}{"id":"a","line":2,"te)", "no result of a batch"},
   };
   for (const auto& [text, mentions] : cases) {
     const fs::path output = file_with("theirs.jsonl", text);

@@ -114,6 +114,7 @@ TEST(Run, ReadsThePromptFromAFileOrStandardInput) {
   const std::string expected = with({"-p", "The cat"}, "");
   EXPECT_TRUE(expected.starts_with("The cat"));
   EXPECT_EQ(with({"-f", file.string()}, ""), expected);
+  EXPECT_EQ(with({"-f", "-"}, "The cat\n"), expected);
   EXPECT_EQ(with({}, "The cat\n"), expected);
   EXPECT_EQ(with({}, "The cat"), expected);
 }
@@ -147,7 +148,8 @@ TEST(Run, GoesOnAfterEosWhenAsked) {
   EXPECT_EQ(result.exit_code, 0);
   // Prompt and answer fill the context; the first token of the answer comes with the prompt.
   const size_t prompt = tokenize_with_run(stories_model(), "Once").size();
-  const std::string expected = "generation: " + std::to_string(299 - prompt) + " tokens";
+  const std::string expected = "generation: " + std::to_string(300 - prompt) + " tokens, " +
+                               std::to_string(299 - prompt) + " in ";
   EXPECT_NE(result.err.find(expected), std::string::npos) << expected << "\n" << result.err;
 }
 
@@ -184,7 +186,7 @@ TEST(Run, PrintsStatisticsToStandardError) {
                    "--device", "cpu", "--seed", "9"});
   EXPECT_EQ(result.exit_code, 0);
   for (const char* label : {"device:     CPU", "load:", "prompt:", "tokens/s",
-                            "generation: 4 tokens", "memory:", "seed:       9"}) {
+                            "generation: 5 tokens, 4 in ", "memory:", "seed:       9"}) {
     EXPECT_NE(result.err.find(label), std::string::npos) << label << "\n" << result.err;
   }
 }
@@ -303,6 +305,16 @@ TEST(Run, ReadsTextsWithoutAByteOrderMark) {
   EXPECT_EQ(run_program(tokenize, "\xEF\xBB\xBFOnce").out, expected);
   std::ofstream(file) << std::string("\xFE\xFF\0O\0n", 6);
   expect_refusal(run_program(with({"-f", file.string()})), 1, "UTF-16");
+}
+
+TEST(Run, RefusesTextThatIsNotUtf8) {
+  const std::string file = (scratch_folder() / "latin1.txt").string();
+  std::ofstream(file) << "caf\xE9";
+  for (const char* option : {"-f", "--perplexity"}) {
+    const ProgramResult result = run_program({"faststream-run", "-m", "/none", option, file});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find("latin1.txt is not UTF-8 text"), std::string::npos) << result.err;
+  }
 }
 
 TEST(Run, SaysWhichFileItCannotRead) {

@@ -65,7 +65,7 @@ TEST(ChatSession, RefusesWhatIsNoSession) {
   };
   EXPECT_TRUE(says(refused(": 1,", ": 2,"), "s.json", "version"));
   EXPECT_TRUE(says(refused("faststream_chat", "other"), "s.json", "faststream_chat"));
-  EXPECT_TRUE(says(refused("fingerprint", "finger"), "s.json", "fingerprint"));
+  EXPECT_TRUE(says(refused("fingerprint", "finger"), "s.json", "finger"));
   EXPECT_TRUE(says(refused("\"Be brief.\"", "7"), "s.json", "system"));
   EXPECT_TRUE(says(refused("[5,0,99]", "[5,0,100]"), "s.json", "messages[1]", "99"));
   EXPECT_TRUE(says(refused("[5,0,99]", "[5,-1,99]"), "s.json", "messages[1]"));
@@ -74,9 +74,10 @@ TEST(ChatSession, RefusesWhatIsNoSession) {
   EXPECT_TRUE(says(refused("[5,0,99]", "\"5\""), "s.json", "messages[1]"));
   EXPECT_TRUE(says(refused("\"user\"", "\"assistant\""), "s.json", "messages[0]"));
   EXPECT_TRUE(says(refused("\"assistant\"", "\"robot\""), "s.json", "messages[1]"));
-  EXPECT_TRUE(says(refused("\"content\"", "\"text\""), "s.json", "messages[0]", "content"));
+  EXPECT_TRUE(says(refused("\"content\"", "\"text\""), "s.json", "messages[0]", "text"));
   EXPECT_TRUE(says(refused("\"messages\": [", "\"messages\": [3,"), "s.json", "messages[0]"));
   EXPECT_TRUE(says(refused("\"top-k\"", "\"top-q\""), "s.json", "top-q"));
+  EXPECT_TRUE(says(refused("\"messages\"", "\"notes\":1, \"messages\""), "s.json", "notes"));
   EXPECT_TRUE(says(refused("\"seed\":7", "\"seed\":1e999"), "s.json"));
 
   Session unanswered = sample();

@@ -46,10 +46,16 @@ TEST(ParseJson, AgreesWithTheLibraryOnSoundTexts) {
   for (const char* text :
        {"null", "true", " -7 ", "18446744073709551615", "-9223372036854775808", "1.5e3", "\"a\"",
         "\"\\u00e4\\ud83d\\ude42\\u0000\"", "[]", "{}", "[[],{},[1,[2,{\"a\":[3]}],4]]",
-        R"({"a":{"b":[1,2,{"c":null}],"d":{}},"e":"f"})", R"({"a":[1],"b":2,"a":{"c":3}})",
+        R"({"a":{"b":[1,2,{"c":null}],"d":{}},"e":"f"})", R"({"a":[1],"b":2,"c":{"a":3}})",
         R"([{"role":"user","content":"x"},{"role":"user","content":"y"}])", "\xEF\xBB\xBF[1]"}) {
     EXPECT_EQ(parse_json(text, "x.json"), json::parse(text)) << text;
   }
+}
+
+TEST(ParseJson, RefusesAMemberThatIsThereTwiceUnlessTheLastCounts) {
+  const char* text = R"({"a": 1, "b": [{"c": 2, "c": 3}]})";
+  EXPECT_TRUE(says(refusal(text), "x.json: ", "has the member \"c\" twice", "; "));
+  EXPECT_EQ(parse_json(text, "x.json", "", RepeatedMembers::last_counts), json::parse(text));
 }
 
 TEST(ParseJson, RefusesOtherTextsInOneSentence) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
+
 #include "file_helpers.h"
 
 namespace faststream {
@@ -64,6 +66,13 @@ TEST(PartialFile, IsPrivateWhileItIsMadeToReplaceAPrivateOne) {
   const std::string partial = folder / ("f.partial-" + std::to_string(::getpid()));
   ASSERT_EQ(::stat(partial.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
+}
+
+TEST(PartialFile, TakesTheLongestNameThatAFileCanHave) {
+  const TemporaryFolder folder;
+  const std::string name(NAME_MAX, 'n');
+  write_file(folder / name, "text", false);
+  EXPECT_EQ(read_bytes(folder / name), "text");
 }
 
 TEST(PartialFile, WritesWhatASymbolicLinkLeadsTo) {

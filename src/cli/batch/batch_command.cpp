@@ -46,32 +46,51 @@ WindowLimits window_limits(int32_t slots) {
 // The input, open.
 class Input {
  public:
-  explicit Input(const std::string& path) : name_(path == "-" ? "standard input" : path) {
-    if (path != "-") fd_ = open_file(path, "--batch " + path, O_RDONLY);
+  explicit Input(const std::string& path)
+      : name_(path == "-" ? "standard input" : path),
+        fd_(path == "-" ? STDIN_FILENO : open_file(path, "--batch " + path, O_RDONLY)) {
     struct stat status = {};
-    if (fstat(fd_, &status) != 0) {
+    if (fstat(fd_.number, &status) != 0) {
       throw Error("--batch " + path + " cannot be opened: " + std::strerror(errno));
     }
-    if (S_ISDIR(status.st_mode)) {
-      if (fd_ != STDIN_FILENO) close(fd_);
+    if (S_ISDIR(status.st_mode))
       throw Error(name_ + " is a folder; give --batch a file of prompts");
-    }
     if (S_ISREG(status.st_mode)) size_ = static_cast<uint64_t>(status.st_size);
-  }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-  ~Input() {
-    if (fd_ != STDIN_FILENO) close(fd_);
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.number; }
   // Bytes, if it is a regular file; else 0.
   [[nodiscard]] uint64_t size() const { return size_; }
 
+  // Throws Error when a file, from where it is read, is not of a format that a batch can have: what
+  // can be known before the model is loaded. A pipe's text is looked at when it comes.
+  void check_format() const {
+    const off_t begin = lseek(fd(), 0, SEEK_CUR);
+    if (size_ == 0 || begin < 0) return;
+    LineReader reader(fd(), name_, kMaxBatchLineBytes);
+    while (const auto line = reader.next()) {
+      const std::string_view text = without_byte_order_mark(line->text, line->number);
+      if (!line->too_long && is_blank(text)) continue;
+      (void)recognize_batch_format(text, name_);
+      break;
+    }
+    lseek(fd(), begin, SEEK_SET);
+  }
+
  private:
+  struct Descriptor {
+    explicit Descriptor(int open) : number(open) {}
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() {
+      if (number != STDIN_FILENO) close(number);
+    }
+    int number;
+  };
+
   std::string name_;
-  int fd_ = STDIN_FILENO;
+  Descriptor fd_;
   uint64_t size_ = 0;
 };
 
@@ -135,8 +154,11 @@ void BatchRun::run() {
     if (!failure) failure = std::current_exception();
   }
   progress_.erase();
-  std::fprintf(stderr, "%s (seed %llu)\n", batch_summary(counts_now(), progress_.seconds()).c_str(),
-               static_cast<unsigned long long>(*defaults_.sampling.seed));
+  const BatchCounts counts = counts_now();
+  if (!failure || counts.lines > 0) {
+    std::fprintf(stderr, "%s (seed %llu)\n", batch_summary(counts, progress_.seconds()).c_str(),
+                 static_cast<unsigned long long>(*defaults_.sampling.seed));
+  }
   if (failure) std::rethrow_exception(failure);
   if (const std::string reason = window_->reason(); !reason.empty()) throw Error(reason);
   if (!bad_line_.empty()) throw Error(bad_line_);
@@ -258,6 +280,7 @@ void batch_command(const BatchOptions& options, const Request& defaults,
   const Input input(options.input);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
+  input.check_format();
   DoneLines done;
   if (options.resume) done = DoneLines(output.fd(), output.name());
   Engine engine = load();

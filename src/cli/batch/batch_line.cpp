@@ -13,6 +13,7 @@
 #include "support/json.h"
 #include "support/printable.h"
 #include "support/split_mix.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {
@@ -310,6 +311,7 @@ BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat f
     line.request.sampling.seed = line_seed(defaults.sampling.seed.value(), number);
     if (format == BatchFormat::text) {
       if (text.ends_with('\r')) text.remove_suffix(1);
+      if (!is_valid_utf8(text)) throw Error("the line is not UTF-8 text");
       line.request.prompt = std::string(text);
       return;
     }

@@ -16,6 +16,7 @@ namespace faststream {
 namespace {
 
 constexpr size_t kBlockBytes = 256 << 10;
+constexpr uint64_t kMaxSkippedBytes = uint64_t{16} << 30;  // a device may never end a line
 constexpr int kPollMilliseconds = 100;  // Ctrl-C may come to another thread than the waiting one
 
 }  // namespace
@@ -27,6 +28,7 @@ std::optional<LineReader::Line> LineReader::next() {
   if (line_.capacity() > kBlockBytes) line_ = std::string();  // after a long line
   line_.clear();
   if (unread_.empty() && !fill()) return std::nullopt;
+  const uint64_t start = position_;
   Line line{.number = ++number_};
   while (!line.ended && (!unread_.empty() || fill())) {
     const std::string_view piece = unread_.substr(0, unread_.find('\n'));
@@ -35,6 +37,10 @@ std::optional<LineReader::Line> LineReader::next() {
     const size_t taken = piece.size() + (line.ended ? 1 : 0);
     unread_.remove_prefix(taken);
     position_ += taken;
+    if (position_ - start > kMaxSkippedBytes) {
+      throw Error(name_ + ": line " + std::to_string(number_) +
+                  " is longer than 16 GB; is this a file of lines?");
+    }
   }
   line.text = line_;
   return line;

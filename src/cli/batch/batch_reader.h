@@ -23,7 +23,7 @@ class LineReader {
     bool ended = false;          ///< by a newline; the last line may have none
   };
   /// The next line, or nothing at the end. Throws Interrupted after Ctrl-C, Error when nothing can
-  /// be read.
+  /// be read or a line has more than 16 GB.
   std::optional<Line> next();
 
   /// Bytes read so far, up to the end of the last line that next() gave.

@@ -30,7 +30,7 @@ std::string finish(const Record& record) {
 Record token_entry(const TokenLogprob& entry, const TokenText& token_text) {
   constexpr double kDecimals = 1e6;
   Record record = {{"token", entry.token}, {"text", token_text(entry.token)}};
-  record["logprob"] = std::round(double{entry.logprob} * kDecimals) / kDecimals;
+  record["logprob"] = std::round(double{entry.logprob} * kDecimals) / kDecimals + 0.0;  // no -0
   return record;
 }
 

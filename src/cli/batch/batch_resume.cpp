@@ -88,7 +88,27 @@ bool read_record(const LineReader::Line& text, RecordReader& record) {
          is_absent_or(record.seed, record.seed.is_number_unsigned());
 }
 
-// Whether `text`, which was cut somewhere, may be the start of a record as batch_record.h writes
+// Bytes of the JSON object or array that `text` begins with, or all where it does not end.
+size_t first_value_bytes(std::string_view text) {
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return text.size();
+}
+
+// Whether `text`, which was cut somewhere, may be the start of one record as batch_record.h writes
 // them: {"id":ID,"line":NUMBER," and so on, or without the id.
 bool may_begin_record(std::string_view text) {
   const auto passes = [](std::string_view& rest, std::string_view expected) {
@@ -114,7 +134,7 @@ bool may_begin_record(std::string_view text) {
     if (!passes(rest, R"(,"line":)")) return false;
   }
   pass_all_of(rest, "0123456789");
-  return passes(rest, ",\"");
+  return passes(rest, ",\"") && first_value_bytes(text) == text.size();
 }
 
 }  // namespace

@@ -205,9 +205,9 @@ void bench_command(const BenchOptions& options) {
   }
   std::optional<ModelImage> image;
   if (!options.shape.empty()) {
+    const ModelConfig shape = named_shape(options.shape, *dtype_from_name(options.dtype));
     std::fprintf(stderr, "making random weights...\n");
-    image.emplace(
-        make_random_model(named_shape(options.shape, *dtype_from_name(options.dtype)), 1));
+    image.emplace(make_random_model(shape, 1));
   }
   const ModelFile file =
       image ? ModelFile::from_bytes(image->bytes(), options.shape) : ModelFile::open(options.model);

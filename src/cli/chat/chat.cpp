@@ -323,7 +323,9 @@ Result Chat::generate(std::vector<Message> prompt) {
 }
 
 void Chat::tell_end(FinishReason reason) const {
-  if (reason == FinishReason::cancelled) notice("stopped; what there is of the answer is kept");
+  if (reason == FinishReason::cancelled && !output_failure_) {
+    notice("stopped; what there is of the answer is kept");
+  }
   if (reason == FinishReason::context) notice("the answer ends here because the context is full");
   if (reason == FinishReason::length) {
     notice("the answer ends here because max-tokens is " +

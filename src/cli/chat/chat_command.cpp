@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/chat/chat_terminal.h"
+#include "cli/terminal_text.h"
 #include "engine/find_chat_template.h"
 #include "program/interrupt.h"
 #include "program/output.h"
@@ -16,14 +17,15 @@
 namespace faststream {
 namespace {
 
-void show_answer(std::string_view text) {
-  try {
-    print(text);
-  } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
-  }
+ChatOutput standard_output() {
+  const auto answer = [write = text_output(true)](std::string_view text) {
+    try {
+      write(text);
+    } catch (const Interrupted&) {  // ends the answer, which is kept, by its own way
+    }
+  };
+  return {.answer = answer, .notice = &print_notice};
 }
-
-ChatOutput standard_output() { return {.answer = &show_answer, .notice = &print_notice}; }
 
 // Everything that a session or the command line says before the first message.
 void prepare(Chat& chat, const ChatOptions& options, const ChatSettings& settings) {

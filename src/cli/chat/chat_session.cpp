@@ -31,6 +31,7 @@ std::vector<Message> read_messages(const JsonView& list, int64_t vocab) {
   std::vector<Message> messages;
   for (const JsonView& item : list.elements()) {
     const bool answers = messages.size() % 2 == 1;
+    item.allow_only({"role", "content", "tokens"});
     Message message{.role = item.get<std::string>("role"),
                     .content = item.get<std::string>("content")};
     if (message.role != (answers ? "assistant" : "user")) {
@@ -88,8 +89,10 @@ Session session_from_json(std::string_view text, const Session& current, std::st
     throw Error(std::string(where) + ": its format's version is not " + std::to_string(kVersion) +
                 "; it was written by another version of faststream-run");
   }
+  file.allow_only({kVersionKey, "model", "system", "messages", "settings"});
   Session session{.model = current.model, .conversation = {}, .settings = current.settings};
   const JsonView model = file.member("model");
+  model.allow_only({"name", "fingerprint"});
   session.model.name = model.get<std::string>("name");
   session.model.fingerprint = model.get<std::string>("fingerprint");
   const bool same_model = session.model.fingerprint == current.model.fingerprint;

@@ -51,14 +51,6 @@ void tell_terminal(std::string_view sequence) {
   std::fflush(stdout);
 }
 
-wchar_t decode(std::string_view character) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  if (character.size() == 1) return static_cast<wchar_t>(byte(0));
-  auto code = static_cast<uint32_t>(byte(0) & (0x7FU >> character.size()));
-  for (size_t i = 1; i < character.size(); ++i) code = code << 6U | (byte(i) & 0x3FU);
-  return static_cast<wchar_t>(code);
-}
-
 // Whether an open file, read from its beginning, is a history that the editor wrote, or empty.
 bool is_history(int fd) {
   constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
@@ -186,7 +178,8 @@ int TerminalLines::Impl::read_character(wchar_t& character) {
     bytes += byte;
     length = utf8_character(bytes);
   }
-  character = decode(length == 0 ? kReplacementCharacter : std::string_view(bytes));
+  character = static_cast<wchar_t>(
+      code_point(length == 0 ? kReplacementCharacter : std::string_view(bytes)));
   return 1;
 }
 

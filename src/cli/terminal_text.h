@@ -1,0 +1,43 @@
+// A text that comes in pieces, as a terminal shows it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace faststream {
+
+/// Makes control characters visible, which a terminal would obey, and breaks lines between words.
+/// A word is shown as it comes; where it turns out not to fit into its line, it is taken back and
+/// goes on the next one.
+class TerminalText {
+ public:
+  /// `columns` of the terminal; 0: its own line breaks are good enough. Widths of characters are
+  /// those of the locale.
+  explicit TerminalText(int columns) : columns_(columns) {}
+
+  /// What to write for the next piece, which is UTF-8 of whole characters.
+  std::string push(std::string_view text);
+
+ private:
+  void add(std::string_view shown, int width, std::string& out);
+  void break_line(std::string& out);
+
+  int columns_;
+  int column_ = 0;      // where the next character goes
+  std::string word_;    // the last one, as far as it is shown
+  int word_width_ = 0;  // columns
+};
+
+/// Whether the terminal obeys sequences that move its cursor, as all do but those that TERM calls
+/// dumb.
+bool obeys_sequences();
+
+/// Columns of the terminal that standard output is; 0 where it is none, or does not obey sequences.
+int terminal_columns();
+
+/// What writes pieces of generated text to standard output: as they are to files and pipes, as
+/// TerminalText to a terminal; `wraps`: with lines broken between words. Throws as print() does.
+std::function<void(std::string_view)> text_output(bool wraps);
+
+}  // namespace faststream
