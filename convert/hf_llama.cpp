@@ -8,6 +8,7 @@
 
 #include "convert/llama_parts.h"
 #include "convert/safetensors.h"
+#include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -193,6 +194,18 @@ TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generat
   return ids;
 }
 
+json sampling_from_hf(const json& generation_config, std::string_view where) {
+  const JsonView members(generation_config, where);
+  json sampling;
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+                          "presence_penalty", "frequency_penalty"}) {
+    if (const auto value = members.find(key)) sampling[key] = value->value();
+  }
+  if (!members.get("do_sample", true)) sampling["temperature"] = 0;  // greedy
+  if (!sampling.is_null()) (void)sampling_from_json(sampling, where);
+  return sampling;
+}
+
 SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>& tokenizer) {
   const fs::path config_path = folder / "config.json";
   if (!fs::exists(config_path)) {
@@ -212,6 +225,7 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
           tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),
       .tokenizer_model = {},
       .chat_template = chat_template(folder, tokenizer_config, files),
+      .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
       .weights = open_safetensors_folder(folder, files),
       .parts = {},
       .added_tokens = added_tokens_from_hf(tokenizer_config, added_tokens, tokenizer_json, folder),

@@ -24,6 +24,10 @@ TokenizerConfig tokenizer_config_from_hf(const nlohmann::json& config,
                                          const nlohmann::json& tokenizer_config,
                                          std::string_view where);
 
+/// What a generation_config.json recommends for sampling, as sampling_from_json() takes it; null
+/// where it recommends nothing. Throws Error, starting with `where`, for what no sampling can be.
+nlohmann::json sampling_from_hf(const nlohmann::json& generation_config, std::string_view where);
+
 /// Opens a folder with config.json, safetensors and, unless `tokenizer` names another,
 /// tokenizer.model. Throws Error, naming the file, when one is missing, unsound or not supported.
 SourceModel open_hf_llama(const std::filesystem::path& folder,

@@ -128,6 +128,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                     .tokenizer = {},
                     .tokenizer_model = {},
                     .chat_template = {},
+                    .sampling = {},
                     .weights = Checkpoint(path.string()),
                     .parts = {},
                     .added_tokens = {},

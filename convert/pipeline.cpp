@@ -45,6 +45,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
         {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
   };
   if (source.chat_template) header["chat_template"] = *source.chat_template;
+  if (!source.sampling.is_null()) header["sampling"] = source.sampling;
   if (config.weights == DType::i8) {
     header["quantization"] = {{"type", "int8"},
                               {"scheme", "symmetric"},

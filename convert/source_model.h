@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct SourceModel {
   TokenizerConfig tokenizer;
   std::string tokenizer_model;               ///< a serialized SentencePiece model
   std::optional<std::string> chat_template;  ///< Jinja
+  nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended
   Checkpoint weights;
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have

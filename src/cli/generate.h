@@ -8,6 +8,13 @@
 
 namespace faststream {
 
+/// A model that is loaded, and what all requests to it share: what the command line says, and else
+/// what the model recommends. The prompt is not used.
+struct LoadedEngine {
+  Engine engine;
+  Request prototype;
+};
+
 /// Engine::generate(), with a progress bar on a terminal while a long prompt is processed.
 /// `on_text` gets pieces that are not empty; Ctrl-C, or false from it, ends the text with
 /// FinishReason::cancelled.

@@ -13,6 +13,7 @@
 
 #include "cli/batch/batch_command.h"
 #include "cli/chat/chat_command.h"
+#include "cli/chat/chat_settings.h"
 #include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/perplexity.h"
@@ -37,7 +38,21 @@ std::string read_prompt(const RunOptions& options) {
   return text;
 }
 
-Engine load(const RunOptions& options) {
+// What the command line asks for, and else what the model recommends.
+Request prototype_for(const RunOptions& options, const EngineInfo& model) {
+  Request prototype = options.request;
+  prototype.sampling.seed = options.seed;
+  const ChatSettings asked{.sampling = prototype.sampling};
+  ChatSettings settings{.sampling = model.sampling};
+  for (const std::string& name : options.chat.given) {
+    change_setting(settings, name, show_setting(asked, name));
+  }
+  settings.sampling.logit_bias = prototype.sampling.logit_bias;
+  prototype.sampling = settings.sampling;
+  return prototype;
+}
+
+LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
   std::optional<ProgressBar> bar;
@@ -51,7 +66,8 @@ Engine load(const RunOptions& options) {
   if (engine.device == "auto" && !options.stats) {
     std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
   }
-  return loaded;
+  Request prototype = prototype_for(options, loaded.info());
+  return {.engine = std::move(loaded), .prototype = std::move(prototype)};
 }
 
 // As a JSON array, in pieces: a signal ends it between two of them.
@@ -109,17 +125,14 @@ void run_command(const RunOptions& options) {
                         .engine = options.engine});
     return;
   }
-  Request prototype = options.request;
-  prototype.sampling.seed = options.seed;
   if (!options.batch.input.empty()) {
-    batch_command(options.batch, prototype, [&] { return load(options); });
+    batch_command(options.batch, [&] { return load(options); });
     return;
   }
   if (options.chat.enabled) {
     chat_command(options.chat,
                  {.model = options.model,
                   .chat_template = options.engine.chat_template,
-                  .prototype = prototype,
                   .stats = options.stats},
                  [&] { return load(options); });
     return;
@@ -130,8 +143,7 @@ void run_command(const RunOptions& options) {
     return;
   }
 
-  Engine engine = load(options);
-  Request request = prototype;
+  auto [engine, request] = load(options);
   request.prompt = prompt;
 
   const auto write = text_output(false);

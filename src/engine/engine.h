@@ -47,6 +47,7 @@ struct EngineInfo {
   double load_seconds = 0;
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
+  SamplingParams sampling = {};  ///< what the makers of the model recommend
 };
 
 /// Counts since the engine was made.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/batch.h"
+#include "engine/default_sampling.h"
 #include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "support/error.h"
@@ -59,7 +60,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .chunk = plan.chunk,
           .load_seconds = std::chrono::duration<double>(Clock::now() - start).count(),
           .weight_bytes = weight_bytes,
-          .kv_bytes = runner->kv_bytes()};
+          .kv_bytes = runner->kv_bytes(),
+          .sampling = default_sampling(file)};
 }
 
 }  // namespace faststream

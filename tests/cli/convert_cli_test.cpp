@@ -65,6 +65,24 @@ TEST_F(ConvertProgram, ConvertsShowsAndVerifies) {
   EXPECT_NE(damaged.err.find("checksum"), std::string::npos);
 }
 
+TEST_F(ConvertProgram, KeepsTheSamplingThatTheCheckpointRecommends) {
+  write_bytes(model_ + "/generation_config.json",
+              R"({"do_sample": false, "top_k": 7, "repetition_penalty": null, "pad_token_id": 0})");
+  EXPECT_EQ(convert({model_, "-o", out_, "--quiet"}).exit_code, 0);
+  const ProgramResult shown = run_program({"faststream-convert", "--show", out_});
+  EXPECT_NE(shown.out.find("sampling\n  temperature            0\n  top_k                  7\n"),
+            std::string::npos)
+      << shown.out;
+  const auto drawn = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"faststream-run", "-m", out_, "-p", "a", "-n", "12", "--device",
+                               "cpu", "--ignore-eos"});
+    return run_program(more).out;
+  };
+  const std::string greedy = drawn({"--temp", "0"});
+  EXPECT_EQ(drawn({"--seed", "1"}), greedy);
+  EXPECT_NE(drawn({"--seed", "1", "--temp", "100"}), greedy);
+}
+
 TEST_F(ConvertProgram, IsSilentWhenQuiet) {
   const ProgramResult result = convert({model_, "-o", out_, "--quiet"});
   EXPECT_EQ(result.exit_code, 0);

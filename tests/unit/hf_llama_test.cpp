@@ -351,6 +351,19 @@ TEST_F(HfFolder, RefusesAddedTokensThatTheTokenizerLacks) {
   }
 }
 
+TEST(SamplingFromHf, TakesWhatIsRecommended) {
+  const json config = {
+      {"temperature", 0.6}, {"top_p", 0.9}, {"top_k", nullptr}, {"max_length", 99}};
+  EXPECT_EQ(sampling_from_hf(config, "g"), (json{{"temperature", 0.6}, {"top_p", 0.9}}));
+  EXPECT_TRUE(sampling_from_hf(json::object(), "g").is_null());
+  EXPECT_EQ(sampling_from_hf({{"do_sample", false}, {"temperature", 0.6}}, "g"),
+            (json{{"temperature", 0}}));
+  for (const json& wrong :
+       {json{{"temperature", -1}}, json{{"top_k", 1.5}}, json{{"top_p", "x"}}}) {
+    EXPECT_TRUE(says(error_of([&] { (void)sampling_from_hf(wrong, "g"); }), "g: ")) << wrong;
+  }
+}
+
 TEST(SourceModel, RefusesPathsThatAreNoCheckpoint) {
   const TemporaryFolder folder;
   const auto error = [](const std::filesystem::path& path) {

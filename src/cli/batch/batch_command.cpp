@@ -275,17 +275,16 @@ BatchCounts BatchRun::counts_now() const {
 
 }  // namespace
 
-void batch_command(const BatchOptions& options, const Request& defaults,
-                   const std::function<Engine()>& load) {
+void batch_command(const BatchOptions& options, const std::function<LoadedEngine()>& load) {
   const Input input(options.input);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
   input.check_format();
   DoneLines done;
   if (options.resume) done = DoneLines(output.fd(), output.name());
-  Engine engine = load();
+  LoadedEngine model = load();
   if (options.resume) output.truncate(done.whole_bytes());
-  BatchRun(options, defaults, input, output, done, engine).run();
+  BatchRun(options, model.prototype, input, output, done, model.engine).run();
 }
 
 }  // namespace faststream

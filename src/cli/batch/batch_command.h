@@ -4,19 +4,18 @@
 #include <functional>
 
 #include "cli/batch/batch_options.h"
-#include "engine/engine.h"
+#include "cli/generate.h"
 
 namespace faststream {
 
 /// Answers the lines of options.input with the model that `load` loads, and writes the results.
-/// `defaults` is what a line's request has where the line does not say; its seed, drawn if there is
-/// none, is the run's (batch_line.h). Memory is bounded, whatever the input's length. The last line
-/// on stderr says what was done.
+/// Its prototype is what a line's request has where the line does not say; its seed, drawn if there
+/// is none, is the run's (batch_line.h). Memory is bounded, whatever the input's length. The last
+/// line on stderr says what was done.
 ///
 /// Throws Error when the input cannot be read, the output not be written or not be resumed, the
 /// device fails, or, with options.strict, at the first bad line; Interrupted after Ctrl-C. What was
 /// finished before is written.
-void batch_command(const BatchOptions& options, const Request& defaults,
-                   const std::function<Engine()>& load);
+void batch_command(const BatchOptions& options, const std::function<LoadedEngine()>& load);
 
 }  // namespace faststream

@@ -81,7 +81,7 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 }
 
 void chat_command(const ChatOptions& options, const ChatRun& run,
-                  const std::function<Engine()>& load) {
+                  const std::function<LoadedEngine()>& load) {
   const bool on_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   std::optional<ChatModel> model;
   {
@@ -93,12 +93,12 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
   }
   std::optional<FileLock> lock;  // for as long as the chat lasts
   if (!options.session.empty()) lock.emplace(lock_session(options.session, "--session"));
-  Engine engine = load();
-  EngineAnswerer answerer(engine);
+  LoadedEngine loaded = load();
+  EngineAnswerer answerer(loaded.engine);
   const ChatOutput output = standard_output();
-  Chat chat(answerer, *model, run.prototype, output);
+  Chat chat(answerer, *model, loaded.prototype, output);
   prepare(chat, options,
-          {.max_tokens = run.prototype.max_tokens, .sampling = run.prototype.sampling});
+          {.max_tokens = loaded.prototype.max_tokens, .sampling = loaded.prototype.sampling});
 
   size_t n_refused = 0;
   if (on_terminal) {

@@ -7,7 +7,7 @@
 #include "cli/chat/chat.h"
 #include "cli/chat/chat_lines.h"
 #include "cli/chat/chat_options.h"
-#include "engine/engine.h"
+#include "cli/generate.h"
 
 namespace faststream {
 
@@ -19,13 +19,12 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 struct ChatRun {
   std::filesystem::path model;
   std::string chat_template;  ///< as EngineOptions has it
-  Request prototype;          ///< what all requests share; its prompt is not used
   bool stats = false;         ///< print statistics at the end
 };
 
 /// Talks on standard input and output; `load` makes the engine once all is checked. Throws Error
 /// (also when a line of a script was refused), UsageError or Interrupted.
 void chat_command(const ChatOptions& options, const ChatRun& run,
-                  const std::function<Engine()>& load);
+                  const std::function<LoadedEngine()>& load);
 
 }  // namespace faststream
