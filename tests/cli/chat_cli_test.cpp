@@ -259,6 +259,29 @@ TEST_F(ChatOnTerminal, AnswersAndLeavesAtCtrlD) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
+TEST_F(ChatOnTerminal, ShowsWhatTheUserTypesInAColourUnlessNoneIsWanted) {
+  PseudoTerminal coloured = start();
+  ASSERT_TRUE(coloured.expect_prompt("\x1b[36m> "));
+  coloured.send("/quit\r");
+  EXPECT_TRUE(coloured.expect("\x1b[0m"));
+  EXPECT_EQ(coloured.wait(), 0);
+  for (const auto& plain : {std::pair("NO_COLOR", "1"), std::pair("TERM", "dumb")}) {
+    PseudoTerminal terminal(
+        chat_args({}), {{"HOME", state_.string()}, {"XDG_STATE_HOME", state_.string()}, plain});
+    ASSERT_TRUE(terminal.expect_prompt("> "));
+    terminal.send("\x04");
+    EXPECT_EQ(terminal.wait(), 0);
+    EXPECT_EQ(terminal.output().find("[36m"), std::string::npos);
+  }
+}
+
+TEST_F(ChatOnTerminal, CannotBeCommandedByAnAnswer) {
+  PseudoTerminal terminal = start({"--logit-bias", "30=100", "-n", "2"});  // <0x1B>
+  ASSERT_TRUE(terminal.expect_prompt());
+  terminal.send("Hi\r");
+  EXPECT_TRUE(terminal.expect("\\x1B\\x1B"));
+}
+
 TEST_F(ChatOnTerminal, CarriesOutCommands) {
   PseudoTerminal terminal = start();
   const std::string file = (scratch_folder() / "terminal.json").string();

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/terminal_text.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -35,6 +36,12 @@ constexpr int kHistoryLines = 1000;
 constexpr std::string_view kAskForMarks = "\x1b[?2004h";
 constexpr std::string_view kStopMarks = "\x1b[?2004l";
 constexpr std::string_view kPasteEnd = "\x1b[201~";
+
+// What the user types is cyan, from the prompt on. The editor takes what is between two escapes for
+// no columns.
+constexpr char kPromptEscape = '\1';
+constexpr const char* kColour = "\1\x1b[36m\1";
+constexpr std::string_view kNoColour = "\x1b[0m";
 
 volatile std::sig_atomic_t continued = 0;  // after Ctrl-Z and fg
 
@@ -102,7 +109,9 @@ struct TerminalLines::Impl {
   bool remembered = false;  // something new
   std::unique_ptr<History, void (*)(History*)> history{history_init(), &history_end};
   std::unique_ptr<EditLine, void (*)(EditLine*)> editor{nullptr, &el_end};
+  std::string prompt;  // what the editor shows before the line, for as long as it does
   bool marks_pastes = false;
+  bool colours = false;
   bool continues = false;  // the line to edit goes on with the last one
   bool cancelled = false;  // Ctrl-C ended it
   winsize size = {};
@@ -116,19 +125,22 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
   el_set(el, EL_CLIENTDATA, this);
   el_set(el, EL_EDITOR, "emacs");
   el_set(
-      el, EL_PROMPT, +[](EditLine* self) {
-        static std::array<char, 5> first = {"> "};
-        static std::array<char, 5> next = {"... "};
-        return (of(self).continues ? next : first).data();
-      });
+      el, EL_PROMPT_ESC,
+      +[](EditLine* self) {
+        Impl& chat = of(self);
+        chat.prompt = (chat.colours ? kColour : "") + std::string(chat.continues ? "... " : "> ");
+        return chat.prompt.data();
+      },
+      kPromptEscape);
   el_set(
       el, EL_GETCFN,
       +[](EditLine* self, wchar_t* character) { return of(self).read_character(*character); });
   el_set(el, EL_HIST, &::history, history.get());
   el_set(el, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // paste() sees \r\n as it is
 
-  const char* terminal = std::getenv("TERM");
-  marks_pastes = terminal != nullptr && std::string_view(terminal) != "dumb";
+  marks_pastes = obeys_sequences();
+  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
+  colours = obeys_sequences() && (no_colour == nullptr || *no_colour == '\0');
   el_wset(  // el_set would copy the texts and never free them
       el, EL_ADDFN, L"faststream-paste", L"Insert a pasted text",
       +[](EditLine* self, int /*key*/) { return of(self).paste(); });
@@ -276,6 +288,7 @@ LineSource::Event TerminalLines::next(bool continues, std::string& line) {
   int count = 0;
   const char* text = el_gets(self.editor.get(), &count);
   if (self.marks_pastes) tell_terminal(kStopMarks);
+  if (self.colours) tell_terminal(kNoColour);
   if (self.cancelled) return Event::interrupted;
   if (text == nullptr || count <= 0) {
     tell_terminal("\n");  // the shell's prompt begins a line
