@@ -1,4 +1,4 @@
-// Three threads: this one reads lines and submits requests, the engine's answers them, and a third
+// This thread reads lines, a few submit their requests, the engine's answers them, and another
 // makes records of the results and writes them. A window of lines in work stands between them.
 #include "cli/batch/batch_command.h"
 
@@ -24,15 +24,18 @@
 #include "cli/batch/batch_progress.h"
 #include "cli/batch/batch_reader.h"
 #include "cli/batch/batch_resume.h"
+#include "cli/batch/batch_submitters.h"
 #include "cli/batch/batch_window.h"
 #include "program/open_file.h"
 #include "support/error.h"
+#include "support/machine.h"
 #include "support/random_seed.h"
 
 namespace faststream {
 namespace {
 
 constexpr std::chrono::milliseconds kWriterPatience(100);
+constexpr int kMaxSubmitters = 8;  // more than tokenize as fast as one thread reads
 
 // Lines in work: enough that slots stay busy while, in ordered mode, a long answer holds back the
 // short ones after it.
@@ -106,7 +109,9 @@ class BatchRun {
         engine_(engine),
         window_(
             std::make_shared<BatchWindow>(!options.unordered, window_limits(engine.info().slots))),
-        seed_is_given_(defaults.sampling.seed.has_value()) {
+        seed_is_given_(defaults.sampling.seed.has_value()),
+        submitters_(std::min(available_threads(), kMaxSubmitters),
+                    [this](uint64_t line, Request request) { submit(line, std::move(request)); }) {
     if (!seed_is_given_) defaults_.sampling.seed = random_seed();
     counts_.bytes_total = input.size();
   }
@@ -116,7 +121,8 @@ class BatchRun {
  private:
   void feed();
   bool feed_line(const LineReader::Line& line, uint64_t bytes);
-  std::string submit(uint64_t line, Request request);
+  void submit(uint64_t line, Request request);
+  std::string error_of_submitting(uint64_t line, Request request);
   void write_results();
   void write(const BatchItem& item);
   [[nodiscard]] BatchCounts counts_now() const;
@@ -135,6 +141,7 @@ class BatchRun {
   std::atomic<uint64_t> bytes_passed_ = 0;
   BatchCounts counts_;  // the writer's
   BatchProgress progress_;
+  BatchSubmitters submitters_;  // last: they use all others
 };
 
 void BatchRun::run() {
@@ -211,19 +218,34 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
                      .memory = bytes_in_work(request, engine_.info().context)})) {
     return false;
   }
-  if (parsed.error.empty()) parsed.error = submit(line.number, std::move(parsed.request));
-  if (parsed.error.empty()) return true;
-  if (strict_) {
-    window_->withdraw(line.number);
-    bad_line_ = input_.name() + ": line " + std::to_string(line.number) + ": " + parsed.error;
-    return false;
+  if (!strict_) {
+    if (parsed.error.empty()) {
+      submitters_.add(line.number, std::move(parsed.request));
+    } else {
+      window_->finish(line.number, std::move(parsed.error));
+    }
+    return true;
   }
-  window_->finish(line.number, std::move(parsed.error));
-  return true;
+  if (parsed.error.empty()) {  // at once: the next line is read only after a good one
+    parsed.error = error_of_submitting(line.number, std::move(parsed.request));
+  }
+  if (parsed.error.empty()) return true;
+  window_->withdraw(line.number);
+  bad_line_ = input_.name() + ": line " + std::to_string(line.number) + ": " + parsed.error;
+  return false;
 }
 
-// Returns what is wrong with the request, or nothing.
-std::string BatchRun::submit(uint64_t line, Request request) {
+void BatchRun::submit(uint64_t line, Request request) {
+  try {
+    std::string error = error_of_submitting(line, std::move(request));
+    if (!error.empty()) window_->finish(line, std::move(error));
+  } catch (const std::exception& error) {
+    window_->abandon("line " + std::to_string(line) + " could not be submitted: " + error.what());
+  }
+}
+
+// What is wrong with the request, or nothing.
+std::string BatchRun::error_of_submitting(uint64_t line, Request request) {
   // An error is the device's, not the line's: it is no result, and ends the run.
   const auto on_finish = [window = window_, line](Result result, const std::string& error) {
     if (error.empty()) {

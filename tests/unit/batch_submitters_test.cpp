@@ -1,0 +1,45 @@
+#include "cli/batch/batch_submitters.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <set>
+
+namespace faststream {
+namespace {
+
+TEST(BatchSubmitters, SubmitEachRequestOnce) {
+  constexpr uint64_t kLines = 100;
+  std::mutex mutex;
+  std::multiset<uint64_t> lines;
+  std::latch all(kLines);
+  BatchSubmitters submitters(3, [&](uint64_t line, Request request) {
+    {
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(std::get<std::string>(request.prompt), std::to_string(line));
+      lines.insert(line);
+    }
+    all.count_down();
+  });
+  for (uint64_t line = 1; line <= kLines; ++line) {
+    submitters.add(line, {.prompt = std::to_string(line)});
+  }
+  all.wait();
+  const std::lock_guard lock(mutex);
+  for (uint64_t line = 1; line <= kLines; ++line) EXPECT_EQ(lines.count(line), 1U);
+}
+
+TEST(BatchSubmitters, WorkSideBySide) {
+  std::latch both(2);
+  std::latch done(2);
+  BatchSubmitters submitters(2, [&](uint64_t, const Request&) {
+    both.arrive_and_wait();  // for ever, if one came after the other
+    done.count_down();
+  });
+  submitters.add(1, {});
+  submitters.add(2, {});
+  done.wait();
+}
+
+}  // namespace
+}  // namespace faststream
