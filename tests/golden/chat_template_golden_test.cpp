@@ -51,7 +51,7 @@ TEST(ChatTemplateGolden, RecognizesEachPublishedTemplate) {
     }
     const auto found = ChatTemplate::recognize(text);
     ASSERT_TRUE(found.has_value()) << name;
-    EXPECT_EQ(found->name(), entry.at("format")) << name;
+    EXPECT_EQ(found->name(), entry.at("format").get<std::string>()) << name;
   }
 }
 
