@@ -2,11 +2,15 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
+#include "support/printable.h"
 #include "support/progress.h"
 
 namespace faststream {
@@ -25,6 +29,19 @@ int current_device(int device) {
 
 size_t aligned(size_t bytes) {
   return (bytes + kBatchAlignment - 1) / kBatchAlignment * kBatchAlignment;
+}
+
+// Kernels for newer GPUs than this are not used: for tests of the others.
+int largest_architecture() {
+  constexpr const char* kVariable = "FASTSTREAM_MAX_CUDA_ARCH";
+  const char* asked = std::getenv(kVariable);
+  if (asked == nullptr || *asked == '\0') return INT_MAX;
+  int architecture = 0;
+  const char* end = asked + std::strlen(asked);
+  const auto [stop, status] = std::from_chars(asked, end, architecture);
+  if (status == std::errc() && stop == end && architecture >= 80) return architecture;
+  throw Error(std::string("The environment variable ") + kVariable + " is \"" + printable(asked) +
+              "\", which is no architecture; unset it, or set it to 80 or more, such as 90.");
 }
 
 }  // namespace
@@ -62,6 +79,7 @@ CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(
   }
   name_ = properties.name;
   overlaps_ = kernels_overlap();
+  is_hopper_ = properties.major == 9 && largest_architecture() >= 90;
   prepare_in_order_products();
   for (Staging& staging : staging_) staging.copied = make_event();
 }

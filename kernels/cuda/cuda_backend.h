@@ -86,7 +86,8 @@ class CudaBackend final : public Backend {
   int device_;
   std::string name_;
   Stream stream_;
-  bool overlaps_ = false;  ///< see Queue
+  bool overlaps_ = false;   ///< see Queue
+  bool is_hopper_ = false;  ///< has the instructions of sm_90a
   Matmul matmul_;
   std::vector<DeviceMemory> weights_;
   DeviceBuffer batch_memory_;

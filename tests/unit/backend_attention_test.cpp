@@ -147,6 +147,14 @@ TEST_P(BackendAttention, AgreesOverLongContexts) {
   }
 }
 
+TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {64, 128}) {
+      check_attention(weights, {4, 2, dim, {{300, 300}, {1, 5}, {129, 1000}, {256, 384}}});
+    }
+  }
+}
+
 TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
   for (const DType weights : kWeightTypes) {
     const DType act = backend_->activation_dtype(weights);

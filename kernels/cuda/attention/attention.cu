@@ -3,6 +3,7 @@
 // other's sequences.
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
+//     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //   else                                                                  float arithmetic
 #include "kernels/cuda/attention/attention.h"
 
@@ -78,10 +79,10 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
   if (may_decode) attention_decode(arguments, batch, scratch_, queue);
   if (batch.max_query_len == 1) return;
-  if (tensor_cores_fit(arguments)) {
-    attention_prefill_mma(arguments, batch, queue);
-  } else {
+  if (!tensor_cores_fit(arguments)) {
     attention_prefill(arguments, batch, queue);
+  } else if (!is_hopper_ || !attention_prefill_sm90a(arguments, batch, queue)) {
+    attention_prefill_mma(arguments, batch, queue);
   }
 }
 

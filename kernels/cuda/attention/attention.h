@@ -40,4 +40,8 @@ void attention_prefill(const AttentionArguments& arguments, const BatchView& bat
 void attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            const Queue& queue);
 
+/// Likewise, on Hopper, for heads of 64 and 128 dimensions. False, with nothing done, for others.
+bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
+                             const Queue& queue);
+
 }  // namespace faststream

@@ -1,0 +1,403 @@
+// Attention of tiles of queries on Hopper: FlashAttention-3 (arXiv:2407.08608) over KV pages. One
+// warp copies tiles of keys and values into shared memory ahead of two warpgroups of 64 queries
+// each, which compute the scores of one tile while they multiply the probabilities of the one
+// before by its values.
+//
+// Tiles go up from position 0 and end with the last query's, so that a query's sums have the same
+// order whatever is in the batch beside it: tiles that it does not see add zeros.
+#include <cfloat>
+
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kConsumers = 2;  // warpgroups
+constexpr int kGroupRows = 64;
+constexpr int kTileRows = kConsumers * kGroupRows;
+constexpr int kTokens = 128;  // of a tile of keys and values
+constexpr int kTilePages = kTokens / kPageTokens;
+constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+constexpr int kStages = 2;  // tiles of keys, and of values, that are there or on their way
+constexpr int kBlockBytes = kTokens * kBlockRowBytes;  // of 64 columns of a tile
+constexpr int kPageBlockBytes = kPageTokens * kBlockRowBytes;
+static_assert(kTileRows == kTokens, "tiles of queries and of keys have blocks of one size");
+
+// Named barriers.
+constexpr int kQueriesThere = 1;  // and one more for each warpgroup
+constexpr int kValuesCleared = kQueriesThere + kConsumers;
+
+struct Barriers {
+  uint64_t keys_there[kStages];
+  uint64_t keys_done[kStages];
+  uint64_t values_there[kStages];
+  uint64_t values_done[kStages];
+};
+
+template <int kDim>
+struct Shared {
+  static constexpr int kBlocks = kDim / kBlockColumns;
+  std::byte queries[kBlocks][kBlockBytes];
+  std::byte keys[kStages][kBlocks][kBlockBytes];
+  std::byte values[kStages][kBlocks][kBlockBytes];
+  Barriers barriers;
+};
+
+/// Where a pipeline of kStages is at its n-th tile.
+struct Place {
+  explicit __device__ Place(int n) : stage(n % kStages), parity(n / kStages % 2) {}
+  int stage;
+  uint32_t parity;
+};
+
+__device__ inline float power_of_two(float exponent) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+  return power;
+}
+
+/// The lanes of one warp: each copies one page of each tile.
+template <int kDim>
+__device__ void copy_tiles(const AttentionArguments& a, const QueryTile& tile,
+                           const CUtensorMap& key_map, const CUtensorMap& value_map,
+                           Shared<kDim>& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
+  const int n_pages = tile.last_position / kPageTokens + 1;
+  Barriers& barriers = shared.barriers;
+  for (int n = 0; n * kTilePages < n_pages; ++n) {
+    const Place at(n);
+    const int in_tile = min(n_pages - n * kTilePages, kTilePages);
+    const uint32_t bytes = in_tile * kPageBlockBytes * Shared<kDim>::kBlocks;
+    int row = 0;  // of all pages of the layer, one below the other
+    if (lane < in_tile) {
+      row = (pages[n * kTilePages + lane] * a.kv.n_kv_heads + tile.kv_head) * kPageTokens;
+    }
+    const auto copy = [&](const CUtensorMap& map,
+                          std::byte(&to)[Shared<kDim>::kBlocks][kBlockBytes], uint64_t& done,
+                          uint64_t& there) {
+      wait_for_phase(done, at.parity ^ 1U);
+      if (lane == 0) arrive_and_expect(there, bytes);
+      __syncwarp();
+      if (lane >= in_tile) return;
+#pragma unroll
+      for (int block = 0; block < Shared<kDim>::kBlocks; ++block) {
+        copy_box(&to[block][lane * kPageBlockBytes], map, block * kBlockColumns, row, there);
+      }
+    };
+    copy(key_map, shared.keys[at.stage], barriers.keys_done[at.stage],
+         barriers.keys_there[at.stage]);
+    copy(value_map, shared.values[at.stage], barriers.values_done[at.stage],
+         barriers.values_there[at.stage]);
+  }
+}
+
+/// The 64 queries of a warpgroup.
+template <typename T, int kDim>
+class Consumer {
+ public:
+  __device__ Consumer(const AttentionArguments& a, const QueryTile& tile, Shared<kDim>& shared)
+      : a_(a),
+        tile_(tile),
+        shared_(shared),
+        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4) {}
+
+  __device__ void run() {
+    load_queries();
+    const int n_tiles = tile_.last_position / kTokens + 1;
+    score(0);
+    end_group();
+    wait_for_groups<0>();
+    release(shared_.barriers.keys_done[0]);
+    weigh(0);
+    pack();
+    for (int n = 1; n < n_tiles; ++n) {
+      score(n);
+      end_group();
+      add_values(n - 1);
+      end_group();
+      wait_for_groups<1>();
+      release(shared_.barriers.keys_done[Place(n).stage]);
+      weigh(n);
+      wait_for_groups<0>();
+      pin(sums_);
+      release(shared_.barriers.values_done[Place(n - 1).stage]);
+      correct();
+      pack();
+    }
+    clear_values(n_tiles - 1);
+    add_values(n_tiles - 1);
+    end_group();
+    wait_for_groups<0>();
+    pin(sums_);
+    store();
+  }
+
+ private:
+  static constexpr int kBlocks = Shared<kDim>::kBlocks;
+
+  // Queries past the end repeat the last one and are not stored.
+  __device__ void load_queries() {
+    constexpr int kPieces = kDim / 8;  // of 16 bytes, in a row
+#pragma unroll
+    for (int i = thread_; i < kGroupRows * kPieces; i += kWarpgroup) {
+      const int row = group_ * kGroupRows + i / kPieces;
+      const int column = i % kPieces * 8;
+      const int64_t query = tile_.first_query + min(tile_.first + row, tile_.n_queries - 1);
+      const T* from = static_cast<const T*>(a_.q.data) + query * a_.q.stride +
+                      static_cast<int64_t>(tile_.head) * kDim + column;
+      *reinterpret_cast<uint4*>(shared_.queries[column / kBlockColumns] +
+                                swizzled(row, column % kBlockColumns)) =
+          *reinterpret_cast<const uint4*>(from);
+    }
+    publish_shared_writes();
+    synchronize_threads(kQueriesThere + group_, kWarpgroup);
+  }
+
+  __device__ void release(uint64_t& barrier) const {
+    if (thread_ % kWarp == 0) arrive(barrier);
+  }
+
+  // scores_ = queries · keysᵀ of tile n.
+  __device__ void score(int n) {
+    const Place at(n);
+    wait_for_phase(shared_.barriers.keys_there[at.stage], at.parity);
+    begin_products();
+#pragma unroll
+    for (int column = 0; column < kDim; column += 16) {
+      const int block = column / kBlockColumns;
+      const int offset = column % kBlockColumns * 2;
+      multiply_64x128x16<T>(
+          scores_,
+          matrix_descriptor(&shared_.queries[block][group_ * kGroupRows * kBlockRowBytes + offset],
+                            16),
+          matrix_descriptor(&shared_.keys[at.stage][block][offset], 16), column > 0);
+    }
+  }
+
+  // sums_ += probabilities · values of tile n.
+  __device__ void add_values(int n) {
+    const Place at(n);
+    wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
+    pin(sums_);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kTokens / 16; ++step) {
+      multiply_add_rows<T>(
+          sums_, probabilities_[step],
+          matrix_descriptor(&shared_.values[at.stage][0][step * 16 * kBlockRowBytes], kBlockBytes));
+    }
+  }
+
+  // Scores of tile n to powers of two, relative to the row's new maximum.
+  __device__ void weigh(int n) {
+    pin(scores_);
+    const int first_seen = tile_.first_position + tile_.first + group_ * kGroupRows;
+    if ((n + 1) * kTokens - 1 > first_seen) hide_later(n * kTokens);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float maximum = maxima_[half];
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; i += 4) {
+        maximum = fmaxf(maximum, fmaxf(scores_[i + 2 * half], scores_[i + 2 * half + 1]));
+      }
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+      corrections_[half] = power_of_two((maxima_[half] - maximum) * a_.scale_log2);
+      maxima_[half] = maximum;
+      const float shift = maximum * a_.scale_log2;
+      float total = 0;
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; i += 4) {
+#pragma unroll
+        for (int j = i + 2 * half; j < i + 2 * half + 2; ++j) {
+          scores_[j] = power_of_two(scores_[j] * a_.scale_log2 - shift);
+          total += scores_[j];
+        }
+      }
+      weights_[half] = weights_[half] * corrections_[half] + total;
+    }
+  }
+
+  // Of tokens after a row's own, which may not be there yet: what is in their place may be NaN.
+  __device__ void hide_later(int base) {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int token = base + i / 4 * 8 + thread_ % 4 * 2 + i % 2;
+      const int position = tile_.first_position + tile_.first + row_ + i / 2 % 2 * 8;
+      if (token > position) scores_[i] = -INFINITY;
+    }
+  }
+
+  __device__ void correct() {
+#pragma unroll
+    for (int i = 0; i < kDim / 2; ++i) sums_[i] *= corrections_[i / 2 % 2];
+  }
+
+  __device__ void pack() {
+#pragma unroll
+    for (int step = 0; step < kTokens / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = step * 8 + i / 2 * 4 + i % 2 * 2;
+        probabilities_[step][i] = pack_pair<T>(scores_[at], scores_[at + 1]);
+      }
+    }
+  }
+
+  // Values of tokens that are not there yet, in the last tile: zero times NaN would be NaN.
+  __device__ void clear_values(int n) {
+    const int there = tile_.last_position + 1 - n * kTokens;
+    if (there == kTokens) return;
+    const Place at(n);
+    wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
+    constexpr int kPieces = kBlockRowBytes / 16;
+    const int thread = group_ * kWarpgroup + thread_;
+    for (int i = thread; i < kBlocks * (kTokens - there) * kPieces; i += kConsumers * kWarpgroup) {
+      const int row = there + i / kPieces % (kTokens - there);
+      const int block = i / kPieces / (kTokens - there);
+      std::byte* piece = &shared_.values[at.stage][block][row * kBlockRowBytes + i % kPieces * 16];
+      *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
+    }
+    publish_shared_writes();
+    synchronize_threads(kValuesCleared, kConsumers * kWarpgroup);
+  }
+
+  __device__ void store() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float weight = weights_[half];
+      weight += __shfl_xor_sync(kAllLanes, weight, 1);
+      weight += __shfl_xor_sync(kAllLanes, weight, 2);
+      const int query = tile_.first + row_ + half * 8;
+      if (query >= tile_.n_queries) continue;
+      const float factor = 1.0F / weight;
+      const int64_t row = (tile_.first_query + query) * a_.out.stride +
+                          static_cast<int64_t>(tile_.head) * kDim + thread_ % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kDim / 8; ++j) {
+        const float first = sums_[4 * j + 2 * half] * factor;
+        const float second = sums_[4 * j + 2 * half + 1] * factor;
+        if (a_.out.dtype == a_.q.dtype) {
+          *reinterpret_cast<uint32_t*>(static_cast<T*>(a_.out.data) + row + 8 * j) =
+              pack_pair<T>(first, second);
+        } else {
+          store_element(a_.out.data, a_.out.dtype, row + 8 * j, first);
+          store_element(a_.out.data, a_.out.dtype, row + 8 * j + 1, second);
+        }
+      }
+    }
+  }
+
+  const AttentionArguments& a_;
+  const QueryTile& tile_;
+  Shared<kDim>& shared_;
+  int group_;
+  int thread_;
+  int row_;  // of the tile: the first of this thread's two, the other is 8 below
+  float scores_[kTokens / 2];
+  float sums_[kDim / 2] = {};
+  uint32_t probabilities_[kTokens / 16][4];
+  float maxima_[2] = {-FLT_MAX, -FLT_MAX};
+  float weights_[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
+  float corrections_[2];
+};
+
+template <typename T, int kDim>
+__global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
+    const __grid_constant__ CUtensorMap key_map, const __grid_constant__ CUtensorMap value_map,
+    const __grid_constant__ AttentionArguments a) {
+  extern __shared__ std::byte memory[];
+  begin_kernel();
+  const QueryTile tile = query_tile(a, kTileRows);
+  if (tile.empty()) return;
+  auto& shared =
+      *reinterpret_cast<Shared<kDim>*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      init_barrier(shared.barriers.keys_there[stage], 1);
+      init_barrier(shared.barriers.values_there[stage], 1);
+      init_barrier(shared.barriers.keys_done[stage], kConsumers * kWarpgroup / kWarp);
+      init_barrier(shared.barriers.values_done[stage], kConsumers * kWarpgroup / kWarp);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    give_back_registers<40>();
+    if (threadIdx.x < kWarp) copy_tiles<kDim>(a, tile, key_map, value_map, shared);
+  } else {
+    take_registers<232>();
+    Consumer<T, kDim>(a, tile, shared).run();
+  }
+}
+
+/// All pages of a layer as one matrix of rows of head_dim, in boxes of a page's rows and 64
+/// columns.
+CUtensorMap page_map(const KvLayer& kv, void* data) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                cudaEnableDefault, &found),
+               "looking up cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  CUtensorMap map{};
+  const auto rows =
+      static_cast<cuuint64_t>(kv.n_pages) * static_cast<cuuint64_t>(kv.n_kv_heads) * kPageTokens;
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(kv.head_dim), rows};
+  const cuuint64_t row_bytes[] = {static_cast<cuuint64_t>(kv.head_dim) * 2};
+  const cuuint32_t box[] = {kBlockColumns, kPageTokens};
+  const cuuint32_t steps[] = {1, 1};
+  const CUresult result = encode(
+      &map,
+      kv.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      2, data, extents, row_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error("The GPU failed while describing the KV cache (error " +
+                std::to_string(static_cast<int>(result)) + ").");
+  }
+  return map;
+}
+
+template <typename T, int kDim>
+void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
+  constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + 1024;  // room to align it
+  const auto kernel = attention_wgmma_kernel<T, kDim>;
+  static const bool allowed = [&] {
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(kSharedBytes)),
+               "preparing attention");
+    return true;
+  }();
+  static_cast<void>(allowed);
+  const dim3 grid(ceil_div(batch.max_query_len, kTileRows), a.n_heads, batch.n_sequences);
+  queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
+               page_map(a.kv, a.kv.k), page_map(a.kv, a.kv.v), a);
+}
+
+}  // namespace
+
+bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch,
+                             const Queue& queue) {
+  const bool fits =
+      a.scale_log2 > 0 && a.out.stride % 2 == 0 && (a.kv.head_dim == 64 || a.kv.head_dim == 128);
+  if (!fits) return false;
+  const auto with_type = [&]<typename T>() {
+    a.kv.head_dim == 64 ? launch<T, 64>(a, batch, queue) : launch<T, 128>(a, batch, queue);
+  };
+  a.kv.dtype == DType::f16 ? with_type.template operator()<__half>()
+                           : with_type.template operator()<__nv_bfloat16>();
+  return true;
+}
+
+}  // namespace faststream

@@ -1,0 +1,199 @@
+// Hopper's matrix products of four warps ("warpgroups"), and the bulk copies and barriers that feed
+// them. PTX ISA: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "Data
+// Movement and Conversion Instructions: Bulk copy", "mbarrier". For files that are compiled for
+// sm_90a, named *_sm90a.cu.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace faststream {
+
+inline constexpr int kWarpgroup = 128;  // threads
+
+__device__ inline uint32_t shared_address(const void* memory) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+}
+
+// Barriers in shared memory.
+// ------------------------------------------------------------------------
+
+/// A phase ends when `arrivals` threads have arrived and all bytes that they announced are there.
+__device__ inline void init_barrier(uint64_t& barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+/// Makes initialized barriers known to bulk copies; then the block synchronizes.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint64_t& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
+               : "memory");
+}
+__device__ inline void arrive_and_expect(uint64_t& barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+      "r"(bytes)
+      : "memory");
+}
+/// Waits for the end of the phase of that parity; the first phase has parity 0.
+__device__ inline void wait_for_phase(uint64_t& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+/// Writes of this thread to shared memory become visible to products and bulk copies.
+__device__ inline void publish_shared_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Waits for `threads` threads, whole warps, that give the same `id`, 1 to 15.
+__device__ inline void synchronize_threads(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Copies the box of `map` at (column, row) to shared memory; the bytes count for `barrier`.
+__device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row,
+                                uint64_t& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
+      : "memory");
+}
+
+// Registers of a warpgroup.
+// ---------------------------------------------------------------------------
+
+template <int kCount>
+__device__ void give_back_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Products. ---------------------------------------------------------------------------------------
+
+/// Matrices in shared memory are made of blocks of 64 columns: rows of 128 bytes, one after the
+/// other, in which 16-byte piece p of row r is at place p ^ (r % 8) ("128-byte swizzle"). A block
+/// begins at a multiple of 1,024 bytes.
+inline constexpr int kBlockColumns = 64;
+inline constexpr int kBlockRowBytes = 128;
+
+/// Bytes from a block's start to 16-bit element (row, column) of it.
+__device__ inline int swizzled(int row, int column) {
+  return row * kBlockRowBytes + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+}
+
+/// Describes a matrix for a product that reads it from `start`. `to_next_block`: bytes between
+/// blocks of 64 columns where the product goes along rows through several of them.
+__device__ inline uint64_t matrix_descriptor(const void* start, int to_next_block) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = 8 * kBlockRowBytes;
+  const uint64_t address = (shared_address(start) & 0x3FFFFU) >> 4;
+  return kSwizzle128 | (kEightRows >> 4) << 32 | static_cast<uint64_t>(to_next_block >> 4) << 16 |
+         address;
+}
+
+/// Before the first product, and after registers of operands were written.
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// The products since the last call are a group.
+__device__ inline void end_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most kPending groups are not done.
+template <int kPending>
+__device__ void wait_for_groups() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+/// Keeps the compiler from moving uses of accumulators across this place.
+template <int kCount>
+__device__ void pin(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
+}
+
+// Operands of the instructions below.
+#define FASTSTREAM_FLOATS_8(c, i)                                                                 \
+  "+f"((c)[(i)]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]), \
+      "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
+#define FASTSTREAM_FLOATS_32(c, i)                                                              \
+  FASTSTREAM_FLOATS_8(c, i), FASTSTREAM_FLOATS_8(c, (i) + 8), FASTSTREAM_FLOATS_8(c, (i) + 16), \
+      FASTSTREAM_FLOATS_8(c, (i) + 24)
+#define FASTSTREAM_NAMES_32                                                          \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FASTSTREAM_NAMES_64                                                            \
+  FASTSTREAM_NAMES_32                                                                  \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+/// c [64, 128] f32 = or += a [64, 16] · b [128, 16]ᵀ, both from shared memory. Thread 32w + 4g + t
+/// of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i).
+template <typename T>
+__device__ void multiply_64x128x16(float (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
+#define FASTSTREAM_MULTIPLY(type)                                                           \
+  asm volatile(                                                                             \
+      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %66, 0;\n"                        \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" FASTSTREAM_NAMES_64 \
+      "}, %64, %65, accumulate, 1, 1, 0, 0;\n}"                                             \
+      : FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32)                             \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+  if constexpr (std::is_same_v<T, __half>) {
+    FASTSTREAM_MULTIPLY("f16");
+  } else {
+    FASTSTREAM_MULTIPLY("bf16");
+  }
+#undef FASTSTREAM_MULTIPLY
+}
+
+/// c [64, N] f32 += a [64, 16] · b [16, N], N = 128 or 64: a in registers as mma_16x8x16() has it,
+/// rows 16w to 16w + 15 in warp w; b from shared memory.
+template <typename T>
+__device__ void multiply_add_rows(float (&c)[64], const uint32_t (&a)[4], uint64_t b) {
+#define FASTSTREAM_MULTIPLY(type)                                                   \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type         \
+               " {" FASTSTREAM_NAMES_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;" \
+               : FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32)            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+  if constexpr (std::is_same_v<T, __half>) {
+    FASTSTREAM_MULTIPLY("f16");
+  } else {
+    FASTSTREAM_MULTIPLY("bf16");
+  }
+#undef FASTSTREAM_MULTIPLY
+}
+template <typename T>
+__device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64_t b) {
+#define FASTSTREAM_MULTIPLY(type)                                                   \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type          \
+               " {" FASTSTREAM_NAMES_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;" \
+               : FASTSTREAM_FLOATS_32(c, 0)                                         \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+  if constexpr (std::is_same_v<T, __half>) {
+    FASTSTREAM_MULTIPLY("f16");
+  } else {
+    FASTSTREAM_MULTIPLY("bf16");
+  }
+#undef FASTSTREAM_MULTIPLY
+}
+
+#undef FASTSTREAM_FLOATS_8
+#undef FASTSTREAM_FLOATS_32
+#undef FASTSTREAM_NAMES_32
+#undef FASTSTREAM_NAMES_64
+
+}  // namespace faststream
