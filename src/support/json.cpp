@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "support/error.h"
@@ -18,7 +20,14 @@ constexpr size_t kMaxDepth = 64;
 
 // Builds a value from the parser's events. (The library's own builder has no limit on nesting, and
 // the one with a callback looks through all earlier siblings at the end of each object.)
-class Builder final : public nlohmann::json_sax<json> {
+template <typename Json>
+class Builder final : public nlohmann::json_sax<Json> {
+  using typename nlohmann::json_sax<Json>::number_integer_t;
+  using typename nlohmann::json_sax<Json>::number_unsigned_t;
+  using typename nlohmann::json_sax<Json>::number_float_t;
+  using typename nlohmann::json_sax<Json>::string_t;
+  using typename nlohmann::json_sax<Json>::binary_t;
+
  public:
   Builder(std::string_view where, std::string_view advice, RepeatedMembers repeated)
       : where_(where), advice_(advice), repeated_(repeated) {}
@@ -26,7 +35,7 @@ class Builder final : public nlohmann::json_sax<json> {
   Builder& operator=(const Builder&) = delete;
   ~Builder() override { dismantle(root_); }
 
-  json take() { return std::move(root_); }
+  Json take() { return std::move(root_); }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -36,29 +45,66 @@ class Builder final : public nlohmann::json_sax<json> {
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t& value) override { return add(std::move(value)); }
   bool key(string_t& name) override {
-    json& object = *open_.back();
-    if (repeated_ == RepeatedMembers::are_errors && object.contains(name)) {
-      fail("has the member " + in_quotes(name) + " twice");
+    if constexpr (kOrdered) {  // duplicates go at the end, as looking for them each time is slow
+      auto& members = open_.back()->template get_ref<typename Json::object_t&>();
+      member_ = &members.emplace_back(std::move(name), nullptr).second;
+    } else {
+      Json& object = *open_.back();
+      if (repeated_ == RepeatedMembers::are_errors && object.contains(name)) {
+        throw failure("has the member " + in_quotes(name) + " twice");
+      }
+      member_ = &object[std::move(name)];
     }
-    member_ = &object[std::move(name)];
     return true;
   }
-  bool start_object(size_t /*size*/) override { return open(json::object()); }
-  bool start_array(size_t /*size*/) override { return open(json::array()); }
-  bool end_object() override { return close(); }
+  bool start_object(size_t /*size*/) override { return open(Json::object()); }
+  bool start_array(size_t /*size*/) override { return open(Json::array()); }
+  bool end_object() override {
+    if constexpr (kOrdered) {
+      drop_duplicates(open_.back()->template get_ref<typename Json::object_t&>());
+    }
+    return close();
+  }
   bool end_array() override { return close(); }
 
   bool parse_error(size_t position, const std::string& /*token*/,
-                   const json::exception& error) override {
+                   const nlohmann::detail::exception& error) override {
     constexpr int kNumberOverflow = 406;  // json::out_of_range's id
-    if (error.id == kNumberOverflow) fail("the JSON holds a number that is out of range");
-    fail("is not valid JSON (at byte " + std::to_string(position) + ")");
+    if (error.id == kNumberOverflow) throw failure("the JSON holds a number that is out of range");
+    throw failure("is not valid JSON (at byte " + std::to_string(position) + ")");
   }
 
  private:
-  // Places stay valid: an array grows only while none of its elements is open.
-  json* place(json value) {
-    json* target = &root_;
+  static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
+
+  // Of members of the same name, the first one's place and the last one's value stay.
+  template <typename Members>
+  static void drop_duplicates(Members& members) {
+    std::unordered_map<std::string_view, size_t> places;
+    size_t n = 0;
+    for (auto& member : members) {
+      const auto [place, is_new] = places.emplace(member.first, n);
+      if (!is_new) {
+        (members.begin() + static_cast<std::ptrdiff_t>(place->second))->second =
+            std::move(member.second);
+        continue;
+      }
+      ++n;
+    }
+    if (n == members.size()) return;
+    Members unique;
+    unique.reserve(n);
+    for (auto& member : members) {
+      if (unique.size() < n && places.at(member.first) == unique.size()) {
+        unique.emplace_back(member.first, std::move(member.second));
+      }
+    }
+    members = std::move(unique);
+  }
+
+  // Places stay valid: an array or object grows only while none of its elements is open.
+  Json* place(Json value) {
+    Json* target = &root_;
     if (!open_.empty() && open_.back()->is_array()) {
       target = &open_.back()->emplace_back();
     } else if (!open_.empty()) {
@@ -67,13 +113,13 @@ class Builder final : public nlohmann::json_sax<json> {
     *target = std::move(value);
     return target;
   }
-  bool add(json value) {
+  bool add(Json value) {
     place(std::move(value));
     return true;
   }
-  bool open(json value) {
+  bool open(Json value) {
     if (open_.size() == kMaxDepth) {
-      fail("the JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
+      throw failure("the JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
     }
     open_.push_back(place(std::move(value)));
     return true;
@@ -82,16 +128,16 @@ class Builder final : public nlohmann::json_sax<json> {
     open_.pop_back();
     return true;
   }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(std::string(where_) + ": " + what + "; " + std::string(advice_));
+  [[nodiscard]] Error failure(const std::string& what) const {
+    return Error(std::string(where_) + ": " + what + "; " + std::string(advice_));
   }
 
   std::string_view where_;
   std::string_view advice_;
   RepeatedMembers repeated_;
-  json root_;
-  std::vector<json*> open_;  // the arrays and objects around what comes next, outermost first
-  json* member_ = nullptr;   // where the value of the last key goes
+  Json root_;
+  std::vector<Json*> open_;  // the arrays and objects around what comes next, outermost first
+  Json* member_ = nullptr;   // where the value of the last key goes
 };
 
 // The number, if it is a whole one in the range.
@@ -110,8 +156,15 @@ std::optional<T> whole_number(const json& value, T least, T most) {
 
 json parse_json(std::string_view text, std::string_view where, std::string_view advice,
                 RepeatedMembers repeated) {
-  Builder builder(where, advice, repeated);
+  Builder<json> builder(where, advice, repeated);
   json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
+                                          std::string_view advice) {
+  Builder<nlohmann::ordered_json> builder(where, advice, RepeatedMembers::last_counts);
+  nlohmann::ordered_json::sax_parse(text, &builder);
   return builder.take();
 }
 
@@ -130,6 +183,14 @@ void dismantle(json& value) noexcept {
     for (; !array->empty(); array->pop_back()) dismantle(array->back());
   } else if (auto* object = value.get_ptr<json::object_t*>()) {
     for (; !object->empty(); object->erase(object->begin())) dismantle(object->begin()->second);
+  }
+}
+
+void dismantle(nlohmann::ordered_json& value) noexcept {
+  if (auto* array = value.get_ptr<nlohmann::ordered_json::array_t*>()) {
+    for (; !array->empty(); array->pop_back()) dismantle(array->back());
+  } else if (auto* object = value.get_ptr<nlohmann::ordered_json::object_t*>()) {
+    for (; !object->empty(); object->pop_back()) dismantle(object->back().second);
   }
 }
 

@@ -30,7 +30,11 @@ nlohmann::json parse_json(std::string_view text, std::string_view where,
                           std::string_view advice = kDamagedFile,
                           RepeatedMembers repeated = RepeatedMembers::are_errors);
 
-/// The same, and the value must be an object.
+/// The same, with the members of objects in their order in the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
+                                          std::string_view advice = kDamagedFile);
+
+/// parse_json(), and the value must be an object.
 nlohmann::json parse_json_object(std::string_view text, std::string_view where,
                                  std::string_view advice = kDamagedFile,
                                  RepeatedMembers repeated = RepeatedMembers::are_errors);
@@ -39,6 +43,7 @@ nlohmann::json parse_json_object(std::string_view text, std::string_view where,
 /// asks for some in proportion to the elements, and where there is none ends the program: for
 /// values of a size that may just fit.
 void dismantle(nlohmann::json& value) noexcept;
+void dismantle(nlohmann::ordered_json& value) noexcept;
 
 /// A JSON value with its place, to read members and elements of known types from. What is not as
 /// asked for throws Error: `WHERE: "rope.theta" is not a number; ADVICE`. Cheap to copy.

@@ -1,0 +1,408 @@
+// Filters that make texts and numbers.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "support/utf8.h"
+#include "text/jinja/arguments.h"
+#include "text/jinja/characters.h"
+#include "text/jinja/failure.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/methods.h"
+#include "text/jinja/text_methods.h"
+
+namespace faststream::jinja {
+namespace {
+
+template <Text (*change)(const Text&)>
+Value changed(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("this filter", std::move(arguments), {});
+  const Text text = to_text(runtime, input);
+  runtime.spend_steps(text.size() / 8);
+  return runtime.text(change(text));
+}
+
+// Words begin after white space and "-({[<".
+Text title(const Text& text) {
+  Text out;
+  bool at_start = true;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = character_size(text.view().substr(at));
+    const Text character = text.substr(at, size);
+    out.append(at_start ? upper(character) : lower(character));
+    const char32_t code = code_point(character.view());
+    at_start = is_space(code) || (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(
+                                                     code)) != std::string_view::npos);
+    at += size;
+  }
+  return out;
+}
+
+Value trim(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("trim", std::move(arguments), {"chars"});
+  const Text* chars = given.get(0).is_none() ? nullptr : &given.text(0);
+  const Text text = to_text(runtime, input);
+  runtime.spend_steps(text.size() / 64);
+  return runtime.text(strip(text, chars, true, true));
+}
+
+Value replace_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("replace", std::move(arguments), {"old", "new", "count"});
+  const int64_t most = given.get(2).is_none() ? -1 : given.integer(2);
+  return replace_text(runtime, to_text(runtime, input), to_text(runtime, given.at(0)),
+                      to_text(runtime, given.at(1)), most);
+}
+
+Value string_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("string", std::move(arguments), {});
+  return input.is_text() ? input : runtime.text(to_text(runtime, input));
+}
+
+Value safe(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("safe", std::move(arguments), {});
+  return input.is_text() ? input : runtime.text(to_text(runtime, input));
+}
+
+Value escape(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("escape", std::move(arguments), {});
+  Value text = runtime.text(to_text(runtime, input));
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kEscapes = {
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}};
+  for (const auto& [character, escaped] : kEscapes) {
+    text = replace_text(runtime, *text.text(), Text(std::string(character)),
+                        Text(std::string(escaped)), -1);
+  }
+  return text;
+}
+
+Value center_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("center", std::move(arguments), {"width"});
+  const int64_t width = given.integer(0, 80);
+  runtime.spend_bytes(static_cast<size_t>(std::max<int64_t>(width, 0)));
+  return runtime.text(center(to_text(runtime, input), width, " "));
+}
+
+Value indent(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("indent", std::move(arguments), {"width", "first", "blank"});
+  if (!input.is_text()) {
+    throw Failure("indent needs a str, not a " + std::string(input.type_name()));
+  }
+  Text indentation;
+  if (given.get(0).is_text()) {
+    indentation = given.text(0);
+  } else {
+    const auto width = static_cast<size_t>(std::max<int64_t>(given.integer(0, 4), 0));
+    runtime.spend_bytes(width);
+    indentation.append(std::string(width, ' '));
+  }
+  const bool blank = given.flag(2, false);
+  Text with_end = *input.text();
+  with_end.append("\n");
+  const std::vector<Text> lines = split_lines(with_end, false);
+  runtime.spend_bytes(lines.size() * (indentation.size() + sizeof(Text)));
+  Text out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out.append("\n");
+    if (i == 0 ? given.flag(1, false) : blank || !lines[i].empty()) out.append(indentation);
+    out.append(lines[i]);
+  }
+  return runtime.text(std::move(out));
+}
+
+Value truncate(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("truncate", std::move(arguments),
+                             {"length", "killwords", "end", "leeway"});
+  const Text text = to_text(runtime, input);
+  const int64_t most = given.integer(0, 255);
+  const Text end = given.has(2) ? given.text(2) : Text("...");
+  const int64_t leeway = given.get(3).is_none() ? 5 : given.integer(3);
+  const auto end_size = static_cast<int64_t>(count_characters(end.view()));
+  if (most < end_size || leeway < 0) throw Failure("truncate has no room for its end");
+  runtime.spend_steps(text.size() / 16);
+  if (static_cast<int64_t>(count_characters(text.view())) <= most + leeway) return input;
+  Text out = text.substr(0, character_offset(text.view(), static_cast<size_t>(most - end_size)));
+  if (!given.flag(1, false)) {
+    const size_t space = out.view().rfind(' ');
+    if (space != std::string_view::npos) out = out.substr(0, space);
+  }
+  out.append(end);
+  return runtime.text(std::move(out));
+}
+
+Value wordcount(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("wordcount", std::move(arguments), {});
+  const Text text = to_text(runtime, input);
+  runtime.spend_steps(text.size() / 8);
+  int64_t n = 0;
+  bool in_word = false;
+  for (std::string_view rest = text.view(); !rest.empty();) {
+    const char32_t code = code_point(rest);
+    const bool is_word = is_alpha(code) || is_numeric(code) || code == '_';
+    n += is_word && !in_word ? 1 : 0;
+    in_word = is_word;
+    rest.remove_prefix(character_size(rest));
+  }
+  return Value(n);
+}
+
+std::string url_quote(std::string_view text, bool for_query) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~";
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    if (kPlain.find(c) != std::string_view::npos || (c == '/' && !for_query)) {
+      out += c;
+    } else if (c == ' ' && for_query) {
+      out += '+';
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += {'%', kHex[byte >> 4U], kHex[byte & 15U]};
+    }
+  }
+  return out;
+}
+
+// Characters that stand for others keep their origin.
+Text quoted(const Text& text, bool for_query) {
+  if (text.runs().empty()) return Text(url_quote(text.view(), for_query));
+  Text out;
+  size_t at = 0;
+  for (const Text::Run& run : text.runs()) {
+    out.append(url_quote(text.view().substr(at, run.end - at), for_query), run.origin);
+    at = run.end;
+  }
+  return out;
+}
+
+Value urlencode(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("urlencode", std::move(arguments), {});
+  if (input.dict() == nullptr && input.list() == nullptr) {
+    return runtime.text(quoted(to_text(runtime, input), false));
+  }
+  Text out;
+  const auto add = [&](const Value& key, const Value& value) {
+    if (!out.empty()) out.append("&");
+    out.append(quoted(to_text(runtime, key), true));
+    out.append("=");
+    out.append(quoted(to_text(runtime, value), true));
+    runtime.spend_bytes(out.size());
+  };
+  if (const Dict* dict = input.dict()) {
+    for (const auto& [key, value] : dict->entries()) add(key, value);
+  } else {
+    for (const Value& pair : elements(runtime, input)) {
+      const std::vector<Value> parts = elements(runtime, pair);
+      if (parts.size() != 2) throw Failure("urlencode needs pairs");
+      add(parts[0], parts[1]);
+    }
+  }
+  return runtime.text(std::move(out));
+}
+
+Value filesizeformat(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("filesizeformat", std::move(arguments), {"binary"});
+  if (!input.is_number()) throw Failure("filesizeformat needs a number");
+  const bool binary = given.flag(0, false);
+  const double base = binary ? 1024 : 1000;
+  const double size = input.real();
+  if (size == 1) return runtime.text("1 Byte");
+  if (size < base) return runtime.text(std::to_string(static_cast<int64_t>(size)) + " Bytes");
+  constexpr std::string_view kPrefixes = "kMGTPEZY";
+  double unit = base;
+  size_t i = 0;
+  for (; i + 1 < kPrefixes.size() && size >= unit * base; ++i) unit *= base;
+  Text text = format_spec(runtime, Value(size / unit), ".1f");
+  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
+  text.append(std::string(" ") + prefix + (binary ? "iB" : "B"));
+  return runtime.text(std::move(text));
+}
+
+Value format_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  if (!arguments.positional.empty() && !arguments.named.empty()) {
+    throw Failure("format takes values either by place or by name");
+  }
+  Value values;
+  if (arguments.named.empty()) {
+    values = runtime.tuple(std::move(arguments.positional));
+  } else {
+    Dict dict;
+    for (auto& [name, value] : arguments.named) dict.set(Value(name), std::move(value));
+    values = Value(std::move(dict));
+  }
+  return runtime.text(format_percent(runtime, to_text(runtime, input), values));
+}
+
+Value tojson(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("tojson", std::move(arguments),
+                             {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style{.ensure_ascii = given.flag(0, false), .sort_keys = given.flag(3, false)};
+  const Value indentation = given.get(1);
+  if (indentation.is_text()) {
+    style.indent = *indentation.text();
+  } else if (!indentation.is_none()) {
+    const auto width = static_cast<size_t>(std::max<int64_t>(given.integer(1), 0));
+    runtime.spend_bytes(width);
+    style.indent = Text(std::string(width, ' '));
+  }
+  style.item_separator = Text(style.indent ? "," : ", ");
+  style.key_separator = Text(": ");
+  if (!given.get(2).is_none()) {
+    const std::vector<Value> separators = elements(runtime, given.at(2));
+    if (separators.size() != 2 || !separators[0].is_text() || !separators[1].is_text()) {
+      throw Failure("tojson: its separators are not two texts");
+    }
+    style.item_separator = *separators[0].text();
+    style.key_separator = *separators[1].text();
+  }
+  return runtime.text(to_json(runtime, input, style));
+}
+
+// Numbers. -----------------------------------------------------------------------------------------
+
+// A number as int() and float() read it: spaces around it, single underscores in it.
+std::string number_digits(std::string_view text) {
+  std::string digits(strip_left(strip_right(text)));
+  for (size_t i = 1; i + 1 < digits.size(); ++i) {
+    if (digits[i] == '_' && digits[i - 1] != '_' && digits[i + 1] != '_') digits.erase(i, 1);
+  }
+  if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.erase(0, 1);
+  return digits;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  const std::string digits = number_digits(text);
+  double number = 0;
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (result.ptr != digits.data() + digits.size() || digits.empty()) return std::nullopt;
+  if (result.ec == std::errc::result_out_of_range) return HUGE_VAL;
+  return result.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
+  std::string digits = number_digits(text);
+  const bool negative = digits.starts_with('-');
+  std::string_view rest = std::string_view(digits).substr(negative ? 1 : 0);
+  constexpr std::array<std::pair<int64_t, std::string_view>, 3> kPrefixes = {
+      {{16, "xX"}, {8, "oO"}, {2, "bB"}}};
+  for (const auto& [of_base, letters] : kPrefixes) {
+    const bool has = rest.size() > 2 && rest[0] == '0' && letters.find(rest[1]) != rest.npos;
+    if (!has || (base != of_base && base != 0)) continue;
+    base = of_base;
+    rest.remove_prefix(2);
+    break;
+  }
+  if (base == 0) base = 10;
+  if (base < 2 || base > 36) throw Failure("int has a base that is not from 2 to 36");
+  if (rest.empty() || rest.front() == '-') return std::nullopt;
+  const std::string whole = (negative ? "-" : "") + std::string(rest);
+  int64_t number = 0;
+  const auto result = std::from_chars(whole.data(), whole.data() + whole.size(), number,
+                                      static_cast<int>(base));
+  if (result.ptr != whole.data() + whole.size()) return std::nullopt;
+  if (result.ec != std::errc()) throw Failure("a whole number has more than 64 bits");
+  return number;
+}
+
+std::optional<int64_t> truncated(double number) {
+  if (!std::isfinite(number)) return std::nullopt;
+  if (std::abs(number) >= 9.2e18) throw Failure("a whole number has more than 64 bits");
+  return static_cast<int64_t>(number);
+}
+
+Value int_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  const ArgumentReader given("int", std::move(arguments), {"default", "base"});
+  if (input.is_undefined()) throw Failure(input.reason());
+  std::optional<int64_t> number;
+  if (input.is_integer()) {
+    number = input.integer();
+  } else if (input.is_real()) {
+    number = truncated(input.real());
+  } else if (const Text* text = input.text()) {
+    number = parse_integer(text->view(), given.integer(1, 10));
+    if (!number) {
+      if (const auto real = parse_real(text->view())) number = truncated(*real);
+    }
+  }
+  return number ? Value(*number) : given.get(0, Value(int64_t{0}));
+}
+
+Value float_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  const ArgumentReader given("float", std::move(arguments), {"default"});
+  if (input.is_undefined()) throw Failure(input.reason());
+  if (input.is_number()) return Value(input.real());
+  if (const Text* text = input.text()) {
+    if (const auto real = parse_real(text->view())) return Value(*real);
+  }
+  return given.get(0, Value(0.0));
+}
+
+Value abs_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader none("abs", std::move(arguments), {});
+  if (input.is_undefined()) throw Failure(input.reason());
+  if (input.is_real()) return Value(std::abs(input.real()));
+  if (!input.is_integer()) {
+    throw Failure("abs needs a number, not a " + std::string(input.type_name()));
+  }
+  return input.integer() < 0 ? binary(runtime, BinaryOp::subtract, Value(int64_t{0}), input)
+                             : Value(input.integer());
+}
+
+Value round_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  const ArgumentReader given("round", std::move(arguments), {"precision", "method"});
+  if (input.is_undefined()) throw Failure(input.reason());
+  if (!input.is_number()) {
+    throw Failure("round needs a number, not a " + std::string(input.type_name()));
+  }
+  const int64_t precision = given.integer(0, 0);
+  const std::string method = given.has(1) ? given.text(1).bytes() : "common";
+  if (precision < -300 || precision > 300) throw Failure("round has a precision that is too large");
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value(std::ceil(input.real() * scale) / scale);
+  if (method == "floor") return Value(std::floor(input.real() * scale) / scale);
+  if (method != "common") throw Failure("round's method is not common, ceil or floor");
+  if (input.is_integer() && precision >= 0) return Value(input.integer());
+  if (precision < 0) {
+    const double rounded = std::nearbyint(input.real() * scale) / scale;
+    return input.is_integer() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
+  }
+  if (!std::isfinite(input.real())) return input;
+  // Correctly rounded decimal digits, as Python's round() takes them.
+  std::array<char, 700> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), input.real());
+  return Value(std::strtod(digits.data(), nullptr));
+}
+
+}  // namespace
+
+Filter find_text_filter(std::string_view name) {
+  static const std::unordered_map<std::string_view, Filter> kFilters = {
+      {"abs", &abs_filter},
+      {"capitalize", &changed<&capitalize>},
+      {"center", &center_filter},
+      {"e", &escape},
+      {"escape", &escape},
+      {"filesizeformat", &filesizeformat},
+      {"float", &float_filter},
+      {"forceescape", &escape},
+      {"format", &format_filter},
+      {"indent", &indent},
+      {"int", &int_filter},
+      {"lower", &changed<&lower>},
+      {"replace", &replace_filter},
+      {"round", &round_filter},
+      {"safe", &safe},
+      {"string", &string_filter},
+      {"title", &changed<&title>},
+      {"tojson", &tojson},
+      {"trim", &trim},
+      {"truncate", &truncate},
+      {"upper", &changed<&upper>},
+      {"urlencode", &urlencode},
+      {"wordcount", &wordcount}};
+  const auto found = kFilters.find(name);
+  return found == kFilters.end() ? nullptr : found->second;
+}
+
+}  // namespace faststream::jinja

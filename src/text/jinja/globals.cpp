@@ -1,0 +1,159 @@
+// Functions that every template can call.
+#include <limits>
+#include <unordered_map>
+
+#include "text/jinja/arguments.h"
+#include "text/jinja/failure.h"
+#include "text/jinja/library.h"
+
+namespace faststream::jinja {
+namespace {
+
+// As Jinja's sandbox limits it.
+constexpr uint64_t kLongestRange = 100'000;
+
+Value range(Runtime& runtime, Arguments arguments) {
+  const bool one = arguments.positional.size() == 1;
+  const ArgumentReader given("range", std::move(arguments), {"start", "stop", "step"});
+  List list;
+  list.type = List::Type::range;
+  const int64_t start = one ? 0 : given.integer(0);
+  const int64_t stop = given.integer(one ? 0 : 1);
+  const int64_t step = given.integer(2, 1);
+  if (step == 0) throw Failure("range has a step of 0");
+  list.range = {.start = start, .stop = stop, .step = step};
+  const bool up = step > 0;
+  const uint64_t distance = up ? (start < stop ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
+                               : (stop < start ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
+  const uint64_t stride = up ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+  const uint64_t n = distance / stride + (distance % stride != 0 ? 1 : 0);
+  if (n > kLongestRange) {
+    throw Failure("range has more than " + std::to_string(kLongestRange) + " elements");
+  }
+  runtime.spend_bytes(n * sizeof(Value));
+  for (uint64_t i = 0; i < n; ++i) {
+    list.items.emplace_back(start + static_cast<int64_t>(i) * step);
+  }
+  list.weight = n + 1;
+  return Value(std::move(list));
+}
+
+// dict(mapping or pairs, name=value, ...), and what namespace() takes.
+Dict make_dict(Runtime& runtime, const char* function, Arguments arguments) {
+  if (arguments.positional.size() > 1) {
+    throw Failure(std::string(function) + " takes one dict and named values");
+  }
+  Dict dict;
+  for (const Value& source : arguments.positional) {
+    if (const Dict* other = source.dict()) {
+      dict = *other;
+      continue;
+    }
+    for (const Value& pair : elements(runtime, source)) {
+      const std::vector<Value> parts = elements(runtime, pair);
+      if (parts.size() != 2) throw Failure(std::string(function) + " needs pairs");
+      dict.set(parts[0], parts[1]);
+    }
+  }
+  for (auto& [name, value] : arguments.named) dict.set(Value(name), std::move(value));
+  runtime.spend_bytes(dict.size() * sizeof(Dict::Entry));
+  return dict;
+}
+
+Value dict(Runtime& runtime, Arguments arguments) {
+  return Value(make_dict(runtime, "dict", std::move(arguments)));
+}
+
+Value make_namespace(Runtime& runtime, Arguments arguments) {
+  auto* space = runtime.make<Namespace>();
+  const Dict members = make_dict(runtime, "namespace", std::move(arguments));
+  for (const auto& [name, value] : members.entries()) {
+    if (!name.is_text()) throw Failure("a namespace's attribute is not named by a text");
+    space->set(name.text()->view(), value);
+  }
+  return Value(space);
+}
+
+class Joiner final : public Object {
+ public:
+  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
+  [[nodiscard]] std::string_view type_name() const override { return "Joiner"; }
+  [[nodiscard]] bool callable() const override { return true; }
+  Value call(Runtime& runtime, Arguments /*arguments*/) override {
+    return std::exchange(used_, true) ? separator_ : runtime.text("");
+  }
+
+ private:
+  Value separator_;
+  bool used_ = false;
+};
+
+Value joiner(Runtime& runtime, Arguments arguments) {
+  const ArgumentReader given("joiner", std::move(arguments), {"sep"});
+  return Value(runtime.make<Joiner>(given.get(0, Value(std::string_view(", ")))));
+}
+
+class Cycler final : public Object {
+ public:
+  explicit Cycler(std::vector<Value> items) : items_(std::move(items)) {}
+  [[nodiscard]] std::string_view type_name() const override { return "Cycler"; }
+  [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
+    if (name == "current") return items_[at_];
+    if (name == "next") return method(runtime, [this] { return next(); });
+    if (name == "reset") {
+      return method(runtime, [this] {
+        at_ = 0;
+        return Value();
+      });
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static Value method(Runtime& runtime, std::function<Value()> body) {
+    return Value(runtime.make<Function>(
+        "method", [body = std::move(body)](Runtime& /*runtime*/, const Arguments& /*arguments*/) {
+          return body();
+        }));
+  }
+  Value next() {
+    Value current = items_[at_];
+    at_ = (at_ + 1) % items_.size();
+    return current;
+  }
+
+  std::vector<Value> items_;
+  size_t at_ = 0;
+};
+
+Value cycler(Runtime& runtime, Arguments arguments) {
+  if (arguments.positional.empty()) throw Failure("cycler has nothing to cycle through");
+  return Value(runtime.make<Cycler>(std::move(arguments.positional)));
+}
+
+Value raise_exception(Runtime& runtime, Arguments arguments) {
+  const ArgumentReader given("raise_exception", std::move(arguments), {"message"});
+  throw Refusal(to_text(runtime, given.at(0)).bytes());
+}
+
+Value strftime_now(Runtime& runtime, Arguments arguments) {
+  const ArgumentReader given("strftime_now", std::move(arguments), {"format"});
+  runtime.spend_bytes(given.text(0).size() * 32);
+  return runtime.text(format_time(runtime.now(), given.text(0).view()));
+}
+
+}  // namespace
+
+std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
+  using GlobalBody = Value (*)(Runtime&, Arguments);
+  static const std::unordered_map<std::string_view, GlobalBody> kGlobals = {
+      {"cycler", &cycler},           {"dict", &dict},
+      {"joiner", &joiner},           {"namespace", &make_namespace},
+      {"raise_exception", &raise_exception}, {"range", &range},
+      {"strftime_now", &strftime_now}};
+  const auto found = kGlobals.find(name);
+  if (found == kGlobals.end()) return std::nullopt;
+  return Value(runtime.make<Function>("function", found->second));
+}
+
+}  // namespace faststream::jinja

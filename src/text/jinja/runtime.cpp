@@ -1,0 +1,67 @@
+#include "text/jinja/runtime.h"
+
+#include <ctime>
+
+#include "text/jinja/failure.h"
+
+namespace faststream::jinja {
+namespace {
+
+// Some tenths of a second; a hundred messages take about 10,000 steps.
+constexpr size_t kMaxSteps = 5'000'000;
+// Made in all, so in memory at once at most.
+constexpr size_t kMaxBytes = size_t{64} << 20U;
+constexpr size_t kMaxCopies = 32;  // of the input
+constexpr int kMaxDepth = 1000;
+
+}  // namespace
+
+LocalTime local_time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return {.year = local.tm_year + 1900,
+          .month = local.tm_mon + 1,
+          .day = local.tm_mday,
+          .hour = local.tm_hour,
+          .minute = local.tm_min,
+          .second = local.tm_sec};
+}
+
+Runtime::Runtime(LocalTime now, size_t input_bytes)
+    : now_(now),
+      steps_left_(kMaxSteps + input_bytes),
+      bytes_left_(kMaxBytes + kMaxCopies * input_bytes) {}
+
+void Runtime::spend_steps(size_t n) {
+  if (n > steps_left_) {
+    throw Failure("it does not come to an end (after millions of steps)");
+  }
+  steps_left_ -= n;
+}
+
+void Runtime::spend_bytes(size_t n) {
+  if (n > bytes_left_) throw Failure("it makes too much text or too many values");
+  bytes_left_ -= n;
+  spend_steps(n / 64);
+}
+
+Runtime::Depth::Depth(Runtime& runtime) : runtime_(runtime) {
+  if (runtime_.depth_ == kMaxDepth) {
+    throw Failure("its macros, loops or expressions are in one another too deep");
+  }
+  ++runtime_.depth_;
+}
+
+Value Runtime::text(Text text) {
+  constexpr size_t kOverhead = 64;
+  spend_bytes(text.size() + text.runs().size() * sizeof(Text::Run) + kOverhead);
+  return Value(std::move(text));
+}
+
+Value Runtime::list(std::vector<Value> items, List::Type type) {
+  spend_bytes((items.size() + 2) * sizeof(Value));
+  return Value(List(std::move(items), type));
+}
+
+}  // namespace faststream::jinja

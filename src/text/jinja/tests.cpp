@@ -1,0 +1,142 @@
+// Tests: what stands after "is".
+#include <cmath>
+#include <unordered_map>
+
+#include "text/jinja/arguments.h"
+#include "text/jinja/failure.h"
+#include "text/jinja/library.h"
+#include "text/jinja/text_methods.h"
+
+namespace faststream::jinja {
+namespace {
+
+void no_arguments(Arguments arguments) {
+  const ArgumentReader none("this test", std::move(arguments), {});
+}
+
+// What holds for a value by itself.
+template <bool (*holds)(const Value&)>
+bool plain(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return holds(input);
+}
+
+template <CompareOp op>
+bool compared(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("this test", std::move(arguments), {"other"});
+  return compare(runtime, op, input, given.at(0));
+}
+
+bool remainder_is(Runtime& runtime, const Value& input, const Value& divisor, int64_t rest) {
+  return equal(binary(runtime, BinaryOp::modulo, input, divisor), Value(rest));
+}
+
+bool odd(Runtime& runtime, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return remainder_is(runtime, input, Value(int64_t{2}), 1);
+}
+bool even(Runtime& runtime, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return remainder_is(runtime, input, Value(int64_t{2}), 0);
+}
+bool divisible_by(Runtime& runtime, const Value& input, Arguments arguments) {
+  const ArgumentReader given("divisibleby", std::move(arguments), {"num"});
+  return remainder_is(runtime, input, given.at(0), 0);
+}
+
+bool is_defined(const Value& value) { return !value.is_undefined(); }
+bool is_undefined(const Value& value) { return value.is_undefined(); }
+bool is_none(const Value& value) { return value.is_none(); }
+bool is_boolean(const Value& value) { return value.is_bool(); }
+bool is_true(const Value& value) { return value.is_bool() && truth(value); }
+bool is_false(const Value& value) { return value.is_bool() && !truth(value); }
+bool is_integer(const Value& value) { return value.is_integer() && !value.is_bool(); }
+bool is_real(const Value& value) { return value.is_real(); }
+bool is_number(const Value& value) { return value.is_number(); }
+bool is_text(const Value& value) { return value.is_text(); }
+bool is_mapping(const Value& value) { return value.dict() != nullptr; }
+// Python's Undefined has the methods of what can be called and of a sequence.
+bool is_callable(const Value& value) {
+  if (value.is_undefined()) return true;
+  return value.object() != nullptr && value.object()->callable();
+}
+bool is_iterable(const Value& value) {
+  return value.is_text() || value.list() != nullptr || value.dict() != nullptr ||
+         value.is_undefined();
+}
+bool is_sequence(const Value& value) {
+  const List* list = value.list();
+  return value.is_text() || value.dict() != nullptr || value.is_undefined() ||
+         (list != nullptr && list->is_sequence());
+}
+bool never(const Value& /*value*/) { return false; }
+
+bool is_lower(Runtime& runtime, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return is_lower_text(to_text(runtime, input).view());
+}
+bool is_upper(Runtime& runtime, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return is_upper_text(to_text(runtime, input).view());
+}
+bool is_same(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  const ArgumentReader given("sameas", std::move(arguments), {"other"});
+  return input.same_as(given.at(0));
+}
+bool names_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return input.is_text() && find_filter(input.text()->view()) != nullptr;
+}
+bool names_test(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+  no_arguments(std::move(arguments));
+  return input.is_text() && find_test(input.text()->view()) != nullptr;
+}
+
+}  // namespace
+
+Test find_test(std::string_view name) {
+  static const std::unordered_map<std::string_view, Test> kTests = {
+      {"!=", &compared<CompareOp::not_equal>},
+      {"<", &compared<CompareOp::less>},
+      {"<=", &compared<CompareOp::less_equal>},
+      {"==", &compared<CompareOp::equal>},
+      {">", &compared<CompareOp::greater>},
+      {">=", &compared<CompareOp::greater_equal>},
+      {"boolean", &plain<&is_boolean>},
+      {"callable", &plain<&is_callable>},
+      {"defined", &plain<&is_defined>},
+      {"divisibleby", &divisible_by},
+      {"eq", &compared<CompareOp::equal>},
+      {"equalto", &compared<CompareOp::equal>},
+      {"escaped", &plain<&never>},
+      {"even", &even},
+      {"false", &plain<&is_false>},
+      {"filter", &names_filter},
+      {"float", &plain<&is_real>},
+      {"ge", &compared<CompareOp::greater_equal>},
+      {"greaterthan", &compared<CompareOp::greater>},
+      {"gt", &compared<CompareOp::greater>},
+      {"in", &compared<CompareOp::in>},
+      {"integer", &plain<&is_integer>},
+      {"iterable", &plain<&is_iterable>},
+      {"le", &compared<CompareOp::less_equal>},
+      {"lessthan", &compared<CompareOp::less>},
+      {"lower", &is_lower},
+      {"lt", &compared<CompareOp::less>},
+      {"mapping", &plain<&is_mapping>},
+      {"ne", &compared<CompareOp::not_equal>},
+      {"none", &plain<&is_none>},
+      {"number", &plain<&is_number>},
+      {"odd", &odd},
+      {"sameas", &is_same},
+      {"sequence", &plain<&is_sequence>},
+      {"string", &plain<&is_text>},
+      {"test", &names_test},
+      {"true", &plain<&is_true>},
+      {"undefined", &plain<&is_undefined>},
+      {"upper", &is_upper}};
+  const auto found = kTests.find(name);
+  return found == kTests.end() ? nullptr : found->second;
+}
+
+}  // namespace faststream::jinja
