@@ -59,12 +59,14 @@ struct CallNode {
 };
 struct FilterNode {
   ExpressionPtr input;  ///< null for what a block encloses
-  Filter filter = nullptr;
+  std::string name;
+  Filter filter = nullptr;  ///< null for a name that none has
   CallArguments arguments;
 };
 struct TestNode {
   ExpressionPtr input;
-  Test test = nullptr;
+  std::string name;
+  Test test = nullptr;  ///< likewise
   CallArguments arguments;
 };
 struct ListNode {

@@ -87,6 +87,7 @@ Value Interpreter::evaluate_call(const CallNode& node, const Value* caller) {
 
 Value Interpreter::evaluate(const FilterNode& node) {
   const Value input = node.input == nullptr ? *block_ : evaluate(*node.input);
+  if (node.filter == nullptr) throw no_filter(node.name);
   Arguments arguments = evaluate_arguments(node.arguments);
   return node.filter(runtime_, input, std::move(arguments));
 }
@@ -100,6 +101,7 @@ Value Interpreter::apply_filters(const Expression& filters, const Value& input) 
 
 Value Interpreter::evaluate(const TestNode& node) {
   const Value input = evaluate(*node.input);
+  if (node.test == nullptr) throw no_test(node.name);
   Arguments arguments = evaluate_arguments(node.arguments);
   return Value(node.test(runtime_, input, std::move(arguments)));
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "support/printable.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/attribute_path.h"
 #include "text/jinja/failure.h"
@@ -290,7 +291,7 @@ Value map(Runtime& runtime, const Value& input, Arguments arguments) {
   }
   const std::string name = text_of(arguments.positional.front(), "a filter's name").bytes();
   const Filter filter = find_filter(name);
-  if (filter == nullptr) throw Failure("there is no filter named \"" + name + "\"");
+  if (filter == nullptr) throw no_filter(name);
   arguments.positional.erase(arguments.positional.begin());
   const Runtime::Depth depth(runtime);  // "map" is such a filter too
   for (const Value& item : elements(runtime, input)) {
@@ -317,7 +318,7 @@ Value select(Runtime& runtime, const Value& input, Arguments arguments) {
   if (!arguments.positional.empty()) {
     const Value name = take_first();
     test = find_test(text_of(name, "a test's name").view());
-    if (test == nullptr) throw Failure("there is no test named \"" + name.text()->bytes() + "\"");
+    if (test == nullptr) throw no_test(name.text()->view());
   }
   std::vector<Value> items;
   for (const Value& item : elements(runtime, input)) {
@@ -394,6 +395,10 @@ Filter find_list_filter(std::string_view name) {
       {"unique", &unique}};
   const auto found = kFilters.find(name);
   return found == kFilters.end() ? nullptr : found->second;
+}
+
+Failure no_filter(std::string_view name) {
+  return Failure("there is no filter named " + in_quotes(name));
 }
 
 Filter find_filter(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "text/jinja/ast.h"
+#include "text/jinja/failure.h"
 #include "text/jinja/object.h"
 #include "text/jinja/runtime.h"
 
@@ -15,6 +16,10 @@ namespace faststream::jinja {
 /// pprint; tojson is Transformers'. escape and forceescape make plain text, safe changes nothing.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
+
+/// What to say about a name that none has.
+Failure no_filter(std::string_view name);
+Failure no_test(std::string_view name);
 
 /// range, dict, namespace, joiner, cycler, raise_exception, strftime_now.
 std::optional<Value> find_global(Runtime& runtime, std::string_view name);

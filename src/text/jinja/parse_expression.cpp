@@ -355,11 +355,12 @@ std::string Parser::parse_dotted_name() {
 // A filter's name and arguments, after the "|".
 ExpressionPtr Parser::parse_filter(ExpressionPtr input) {
   const int line = line_;
-  const std::string name = parse_dotted_name();
   FilterNode node;
   node.input = std::move(input);
-  node.filter = find_filter(name);
-  if (node.filter == nullptr) throw Failure("there is no filter named " + in_quotes(name));
+  node.name = parse_dotted_name();
+  node.filter = find_filter(node.name);
+  // A template may ask first whether there is one.
+  if (node.filter == nullptr && n_conditions_ == 0) throw no_filter(node.name);
   if (current().is_op("(")) node.arguments = parse_arguments();
   return make(std::move(node), line);
 }
@@ -375,11 +376,11 @@ ExpressionPtr Parser::parse_test(ExpressionPtr input) {
   const int line = line_;
   skip();
   const bool negated = take_name("not");
-  const std::string name = parse_dotted_name();
   TestNode node;
   node.input = std::move(input);
-  node.test = find_test(name);
-  if (node.test == nullptr) throw Failure("there is no test named " + in_quotes(name));
+  node.name = parse_dotted_name();
+  node.test = find_test(node.name);
+  if (node.test == nullptr && n_conditions_ == 0) throw no_test(node.name);
   const Token& next = current();
   const bool is_operator = next.is_name("else") || next.is_name("or") || next.is_name("and");
   if (next.is_op("(")) {

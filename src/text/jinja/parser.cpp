@@ -220,6 +220,7 @@ Statement Parser::parse_for() {
 
 Statement Parser::parse_if() {
   IfStatement branches;
+  ++n_conditions_;
   do {
     skip();  // "if" or "elif"
     ExpressionPtr condition = parse_tuple(false);
@@ -229,6 +230,7 @@ Statement Parser::parse_if() {
   const bool has_else = current().is_name("else");
   skip();
   if (has_else) branches.otherwise = parse_enclosed("endif");
+  --n_conditions_;
   return {.node = std::move(branches)};
 }
 

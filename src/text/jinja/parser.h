@@ -90,6 +90,7 @@ class Parser {
   size_t at_ = 0;
   int nesting_ = 0;
   int n_loops_ = 0;                 // around this place, in this macro
+  int n_conditions_ = 0;            // around this place
   std::vector<MacroNode*> macros_;  // around this place
   std::unordered_map<std::string, Symbol> symbols_;
   std::vector<std::string> names_;

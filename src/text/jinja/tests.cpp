@@ -2,6 +2,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "support/printable.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/library.h"
@@ -93,6 +94,10 @@ bool names_test(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
 }
 
 }  // namespace
+
+Failure no_test(std::string_view name) {
+  return Failure("there is no test named " + in_quotes(name));
+}
 
 Test find_test(std::string_view name) {
   static const std::unordered_map<std::string_view, Test> kTests = {
