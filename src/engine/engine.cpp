@@ -112,10 +112,15 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
 
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
-      : model(path, options, 1),
-        chat(find_chat_template(options.chat_template, model.file)),
-        scheduler(*model.runner, scheduler_limits(model, options)),
-        thread([this] { run(); }) {}
+      : model(path, options, 1), scheduler(*model.runner, scheduler_limits(model, options)) {
+    try {
+      chat = find_chat_template(options.chat_template, model.file);
+    } catch (const Error& error) {
+      if (!options.chat_template.empty()) throw;
+      chat_error = error.what();  // for those who want to chat
+    }
+    thread = std::thread([this] { run(); });
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() { stop(); }
@@ -123,8 +128,9 @@ struct Engine::Impl {
   // Any thread. ----------------------------------------------------------------------------------
 
   [[nodiscard]] const ChatTemplate& chat_template() const {
-    if (!chat) throw UsageError(unknown_chat_template(model.file));
-    return *chat;
+    if (chat) return *chat;
+    if (!chat_error.empty()) throw Error(chat_error);
+    throw UsageError(unknown_chat_template(model.file));
   }
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
   /// Refuses a prompt that is longer than the context; before a long text is split into tokens,
@@ -147,6 +153,7 @@ struct Engine::Impl {
 
   LoadedModel model;
   std::optional<ChatTemplate> chat;
+  std::string chat_error;  // why the model's own template is none
   Scheduler scheduler;
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs;  // in work
   int64_t n_finished = 0;
@@ -174,10 +181,11 @@ void Engine::Impl::check_fits(int64_t n_tokens, const char* at_least) const {
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   validate(request, model.config.vocab);
   GenerationRules rules;
-  if (auto* messages = std::get_if<std::vector<Message>>(&request.prompt)) {
+  if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
-    check_fits(format.min_tokens(*model.tokenizer, *messages), "at least ");
-    rules.prompt = format.encode(*model.tokenizer, *messages);
+    const ChatText written = format.write(*prompt);
+    check_fits(written.min_tokens(*model.tokenizer), "at least ");
+    rules.prompt = written.encode(*model.tokenizer);
     rules.strip_start = true;
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
@@ -381,8 +389,12 @@ std::vector<int32_t> Engine::tokenize(std::string_view text) const {
   return impl_->model.tokenizer->encode(text);
 }
 
-std::vector<int32_t> Engine::tokenize(std::span<const Message> messages) const {
-  return impl_->chat_template().encode(*impl_->model.tokenizer, messages);
+std::vector<int32_t> Engine::tokenize(const ChatPrompt& prompt) const {
+  return impl_->chat_template().write(prompt).encode(*impl_->model.tokenizer);
+}
+
+std::string Engine::chat_text(const ChatPrompt& prompt) const {
+  return impl_->chat_template().write(prompt).text();
 }
 
 std::string Engine::token_text(int32_t token) const {

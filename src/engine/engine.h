@@ -32,7 +32,7 @@ struct EngineOptions {
   int32_t chunk =
       0;  ///< prompt tokens that a step takes beside running sequences (4 or more); 0: chosen
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
-  /// A built-in chat template's name or a file; empty: the model file's own.
+  /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
   std::string chat_template = {};
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
@@ -83,11 +83,13 @@ class Engine {
   /// Token ids of a text, with the begin-of-sequence token if the model wants one.
   [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text) const;
   /// Token ids of a conversation, up to where the answer begins. Throws UsageError when the model
-  /// has no known chat template, or it does not know a role or their order.
-  [[nodiscard]] std::vector<int32_t> tokenize(std::span<const Message> messages) const;
+  /// has no chat template, or it refuses the conversation; Error where it fails.
+  [[nodiscard]] std::vector<int32_t> tokenize(const ChatPrompt& prompt) const;
+  /// The same conversation as text, for people. Throws as tokenize() does.
+  [[nodiscard]] std::string chat_text(const ChatPrompt& prompt) const;
   /// The text of a token alone, with U+FFFD for what is not a whole character.
   [[nodiscard]] std::string token_text(int32_t token) const;
-  /// Whether the model has a known chat template.
+  /// Whether the model has a chat template.
   [[nodiscard]] bool can_chat() const;
 
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws

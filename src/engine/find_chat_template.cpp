@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "support/json.h"
 #include "support/mapped_file.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -18,29 +20,46 @@ std::string known_names() {
 }  // namespace
 
 std::optional<ChatTemplate> find_chat_template(const std::string& asked, const ModelFile& file) {
+  const nlohmann::json& header = file.header();
+  const auto chat = header.find("chat");
+  const nlohmann::json* special_tokens = nullptr;
+  if (chat != header.end() && chat->is_object() && chat->contains("special_tokens")) {
+    special_tokens = &chat->at("special_tokens");
+  }
   if (!asked.empty()) {
     const std::vector<std::string> names = ChatTemplate::names();
     if (std::find(names.begin(), names.end(), asked) != names.end()) {
-      return ChatTemplate::named(asked);
+      return ChatTemplate::named(asked, special_tokens);
     }
     if (!std::filesystem::exists(asked)) {
       throw UsageError("--chat-template " + asked +
                        " is neither a file nor one of the built-in templates, " + known_names());
     }
-    const MappedFile description(asked);
-    const auto bytes = description.bytes();
-    return ChatTemplate::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, asked);
+    const MappedFile source(asked);
+    const auto bytes = source.bytes();
+    return ChatTemplate({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                        printable(asked), {}, special_tokens);
   }
-  const auto jinja = file.header().find("chat_template");
-  if (jinja == file.header().end() || !jinja->is_string()) return std::nullopt;
-  return ChatTemplate::recognize(jinja->get_ref<const std::string&>());
+  const auto own = header.find("chat_template");
+  if (own == header.end()) return std::nullopt;
+  try {
+    if (own->is_string()) {
+      return ChatTemplate(own->get_ref<const std::string&>(), "its chat template", {},
+                          special_tokens);
+    }
+    const JsonView named(*own, "its chat templates");
+    return ChatTemplate(named.get<std::string>("default"), "its chat template",
+                        named.get<std::string>("tool_use", ""), special_tokens);
+  } catch (const Error& error) {
+    throw Error(file.name() + ": " + error.what() +
+                "; give another with --chat-template NAME|FILE (built in: " + known_names() + ")");
+  }
 }
 
 std::string unknown_chat_template(const ModelFile& file) {
   return file.name() +
-         (file.header().contains("chat_template") ? ": its chat template is none that is known here"
-                                                  : ": it has no chat template") +
-         "; give one with --chat-template NAME|FILE (built in: " + known_names() + ")";
+         ": it has no chat template; give one with --chat-template NAME|FILE (built in: " +
+         known_names() + ")";
 }
 
 }  // namespace faststream

@@ -10,7 +10,8 @@
 namespace faststream {
 
 /// The template `asked` for (a built-in name, or else a file), or if that is empty the one in the
-/// model file, if it is known. Throws Error when `asked` is neither a name nor a sound file.
+/// model file, if it has one. Throws Error when `asked` is neither a name nor a file, or when the
+/// template cannot be parsed.
 std::optional<ChatTemplate> find_chat_template(const std::string& asked, const ModelFile& file);
 
 /// One sentence: that find_chat_template() found none, and what to do.

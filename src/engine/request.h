@@ -18,7 +18,7 @@ using RequestId = uint64_t;
 
 /// What to continue: token ids as they are, a text (the tokenizer adds its begin-of-sequence
 /// token), or a conversation (written by the model's chat template).
-using Prompt = std::variant<std::vector<int32_t>, std::string, std::vector<Message>>;
+using Prompt = std::variant<std::vector<int32_t>, std::string, ChatPrompt>;
 
 struct Request {
   Prompt prompt;

@@ -1,342 +1,251 @@
 #include "text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "support/error.h"
-#include "support/json.h"
+#include "support/printable.h"
 #include "support/utf8.h"
+#include "text/builtin_chat_templates.h"
+#include "text/chat_variables.h"
 
 namespace faststream {
 namespace {
 
-using Kind = ChatPiece::Kind;
+using jinja::Origin;
+using jinja::Text;
+using jinja::Value;
 
-bool has_bos(const ChatLiteral& literal) {
-  return std::any_of(literal.begin(), literal.end(),
-                     [](const ChatPiece& piece) { return piece.kind == Kind::bos; });
+std::string_view strip(std::string_view text) { return strip_left(strip_right(text)); }
+
+/// Calls use(begin, end, origin) for each stretch of one origin.
+template <typename Use>
+void for_each_run(const Text& text, Use&& use) {
+  size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    use(begin, run.end, run.origin);
+    begin = run.end;
+  }
+  if (begin < text.size()) use(begin, text.size(), jinja::kFromTemplate);
 }
 
-std::string plain_text(const ChatLiteral& literal) {
-  std::string text;
-  for (const ChatPiece& piece : literal) text += piece.text;
-  return text;
-}
+/// What the tokenizer's own BOS and EOS look like where nothing says how they are spelled.
+constexpr std::string_view kBosText = "<s>";
+constexpr std::string_view kEosText = "</s>";
 
-/// What stands between a turn's prefix and suffix. `carried`: text that it holds before the
-/// content.
-std::string turn_body(const ChatTurn& turn, std::string carried, std::string_view content) {
-  if (turn.strip == ChatStrip::content) content = strip_left(strip_right(content));
-  carried += content;
-  if (turn.strip != ChatStrip::turn) return carried;
-  return std::string(strip_left(strip_right(carried)));
-}
-
-/// Makes stretches of the parts of a conversation, as ChatTemplate::write() hands them over.
-class Writer {
- public:
-  Writer(const Tokenizer& tokenizer, const ChatFormat& format,
-         const ChatTemplate::OnTokens& on_tokens, const ChatTemplate::OnText& on_text)
-      : tokenizer_(tokenizer),
-        format_(format),
-        on_tokens_(on_tokens),
-        on_text_(on_text),
-        continues_(!format.dummy_prefix) {}
-
-  void add(const ChatPiece& piece) {
-    const TokenizerConfig& config = tokenizer_.config();
-    switch (piece.kind) {
-      case Kind::text:
-        return add_text(piece.text);
-      case Kind::control:
-        if (const auto id = tokenizer_.find_token(piece.text)) return add_control(*id);
-        return add_text(piece.text);
-      case Kind::bos:
-        if (config.bos) add_control(*config.bos);
-        return;
-      case Kind::eos:
-        if (!config.eos.empty()) add_control(config.eos.front());
-        return;
-    }
-  }
-
-  void add_tokens(std::span<const int32_t> tokens) {
-    finish();
-    on_tokens_(tokens);
-    continues_ = true;
-    strips_ = false;
-  }
-
-  /// Hands over the text since the last token.
-  void finish() {
-    if (!pending_.empty()) on_text_(pending_, continues_);
-    pending_.clear();
-  }
-
- private:
-  void add_text(std::string_view text) {
-    if (strips_) text = strip_left(text);
-    if (!text.empty()) strips_ = false;
-    pending_ += text;
-  }
-
-  void add_control(int32_t id) {
-    finish();
-    on_tokens_({&id, 1});
-    continues_ = !format_.dummy_prefix;
-    strips_ = format_.strip_after_control;
-  }
-
-  const Tokenizer& tokenizer_;
-  const ChatFormat& format_;
-  const ChatTemplate::OnTokens& on_tokens_;
-  const ChatTemplate::OnText& on_text_;
-  std::string pending_;  // text since the last token
-  bool continues_;       // pending_ goes on with what is before it; else it begins as a text does
-  bool strips_ = false;  // whitespace is dropped until other text comes
-};
-
-/// Splits plain text, which never becomes a control token of the format.
-class PlainTextEncoder {
- public:
-  PlainTextEncoder(const Tokenizer& tokenizer, const ChatFormat& format) : tokenizer_(tokenizer) {
-    const TokenizerConfig& config = tokenizer.config();
-    reserved_ = config.eos;
-    if (config.bos) reserved_.push_back(*config.bos);
-    for (const auto* tokens : {&format.control_tokens, &format.stop_tokens}) {
-      for (const std::string& token : *tokens) {
-        if (const auto id = tokenizer.find_token(token)) reserved_.push_back(*id);
+jinja::Dict special_token_variables(const nlohmann::json* spellings) {
+  jinja::Dict variables;
+  const auto set = [&](std::string_view name, Value value) {
+    variables.set(Value(name), std::move(value));
+  };
+  set("bos_token", Value(Text(std::string(kBosText), kBosToken)));
+  set("eos_token", Value(Text(std::string(kEosText), kEosToken)));
+  if (spellings == nullptr || !spellings->is_object()) return variables;
+  for (const auto& [name, spelling] : spellings->items()) {
+    if (spelling.is_string()) {
+      set(name, Value(Text(spelling.get<std::string>())));
+    } else if (spelling.is_array()) {
+      std::vector<Value> all;
+      for (const auto& one : spelling) {
+        if (one.is_string()) all.emplace_back(Text(one.get<std::string>()));
       }
+      set(name, Value(jinja::List(std::move(all))));
     }
   }
+  return variables;
+}
 
-  /// Appends the ids. Where the tokenizer would make a reserved token, the text is cut in halves
-  /// until every such spelling is in parts.
-  void encode(std::string_view text, bool continues, std::vector<int32_t>& out) const {
-    const std::vector<int32_t> ids =
-        continues ? tokenizer_.encode_continuation(text) : tokenizer_.encode(text, false);
-    const size_t half = middle(text);
-    if (half == 0 || std::none_of(ids.begin(), ids.end(), [this](int32_t id) {
-          return std::find(reserved_.begin(), reserved_.end(), id) != reserved_.end();
-        })) {
-      out.insert(out.end(), ids.begin(), ids.end());
-      return;
-    }
-    encode(text.substr(0, half), continues, out);
-    encode(text.substr(half), true, out);
+/// Ends of turns in templates of many families; models are trained to end an answer with them, and
+/// some checkpoints do not say so anywhere else.
+std::vector<std::string> ends_of_turns(const jinja::Template& jinja) {
+  constexpr std::array<std::string_view, 5> kEnds = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>",
+                                                     "<end_of_turn>", "<|end_of_turn|>"};
+  std::vector<std::string> ends;
+  for (const std::string_view end : kEnds) {
+    if (jinja.mentions(end)) ends.emplace_back(end);
   }
+  return ends;
+}
 
- private:
-  /// Where a character begins nearest after the middle of `text`, else before it; 0 where there is
-  /// but one.
-  static size_t middle(std::string_view text) {
-    const auto begins = [text](size_t at) {
-      return (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
-    };
-    for (size_t at = (text.size() + 1) / 2; at < text.size(); ++at) {
-      if (begins(at)) return at;
-    }
-    for (size_t at = text.size() / 2; at > 0; --at) {
-      if (begins(at)) return at;
-    }
-    return 0;
+/// The text without its mark and what follows it, as Transformers' continue_final_message cuts it.
+Text cut_at_mark(const Text& text) {
+  size_t begin = std::string::npos;
+  bool whole = false;
+  for_each_run(text, [&](size_t from, size_t to, Origin origin) {
+    if (origin != kContinuationMark) return;
+    begin = from;
+    whole = to - from == kMarkText.size();
+  });
+  if (begin == std::string::npos) {
+    throw UsageError("the chat template does not write the message that is to be continued");
   }
-
-  const Tokenizer& tokenizer_;
-  std::vector<int32_t> reserved_;
-};
+  Text cut = text.substr(0, begin);
+  return whole ? cut : cut.part(strip_right(cut.view()));
+}
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(ChatFormat format) : format_(std::move(format)) {
-  for (const ChatLiteral* literal :
-       {&format_.begin, &format_.user.prefix, &format_.user.suffix, &format_.assistant.prefix,
-        &format_.assistant.suffix, &format_.generation_prompt}) {
-    writes_bos_ = writes_bos_ || has_bos(*literal);
-  }
-}
+// What is written. ---------------------------------------------------------------------------------
 
-ChatTemplate ChatTemplate::parse(std::string_view json, std::string_view where) {
-  constexpr size_t kLargest = 1 << 20;
-  if (json.size() > kLargest) {
-    throw Error(std::string(where) + ": is larger than 1 MB, so it is no chat template");
-  }
-  return ChatTemplate(chat_format_from_json(parse_json_object(json, where), where));
-}
-
-const std::vector<ChatTemplate>& ChatTemplate::builtin() {
-  static const std::vector<ChatTemplate> templates = [] {
-    constexpr std::string_view kWhere = "the built-in chat templates";
-    const nlohmann::json file = parse_json_object(builtin_chat_templates(), kWhere);
-    std::vector<ChatTemplate> parsed;
-    for (const nlohmann::json& format : file.at("templates")) {
-      parsed.push_back(ChatTemplate(chat_format_from_json(format, kWhere)));
+std::vector<ChatText::Known> ChatText::known(const Tokenizer& tokenizer) const {
+  std::vector<Known> all = answers_;
+  const TokenizerConfig& config = tokenizer.config();
+  for_each_run(text_, [&](size_t begin, size_t end, Origin origin) {
+    if (origin != kBosToken && origin != kEosToken) return;
+    const size_t size = origin == kBosToken ? kBosText.size() : kEosText.size();
+    std::vector<int32_t> tokens;
+    if (origin == kBosToken && config.bos) tokens.assign((end - begin) / size, *config.bos);
+    if (origin == kEosToken && !config.eos.empty()) {
+      tokens.assign((end - begin) / size, config.eos.front());
     }
-    return parsed;
-  }();
-  return templates;
+    all.push_back({.begin = begin, .end = end, .tokens = std::move(tokens)});
+  });
+  std::sort(all.begin(), all.end(),
+            [](const Known& a, const Known& b) { return a.begin < b.begin; });
+  return all;
+}
+
+std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer) const {
+  std::vector<int32_t> ids;
+  const auto add = [&ids](std::span<const int32_t> tokens) {
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+  };
+  bool continues = false;
+  const auto add_text = [&](size_t begin, size_t end) {
+    const Text part = text_.substr(begin, end - begin);
+    std::vector<Stretch> stretches;
+    for_each_run(part, [&](size_t from, size_t to, Origin origin) {
+      stretches.push_back({.text = part.view().substr(from, to - from),
+                           .from_template = origin == jinja::kFromTemplate});
+    });
+    if (stretches.empty()) return;
+    stretches.front().continues = continues;
+    add(tokenizer.encode_stretches(stretches));
+  };
+  size_t at = 0;
+  for (const Known& stretch : known(tokenizer)) {
+    add_text(at, stretch.begin);
+    add(stretch.tokens);
+    at = stretch.end;
+    continues = stretch.is_answer;
+  }
+  add_text(at, text_.size());
+  const TokenizerConfig& config = tokenizer.config();
+  if (leaves_bos_ && config.add_bos && config.bos && (ids.empty() || ids.front() != *config.bos)) {
+    ids.insert(ids.begin(), *config.bos);
+  }
+  return ids;
+}
+
+// Tokens at the ends of a user's text may reach beyond it.
+int64_t ChatText::min_tokens(const Tokenizer& tokenizer) const {
+  const std::vector<Known> all = known(tokenizer);
+  int64_t n = 0;
+  for (const Known& stretch : all) n += static_cast<int64_t>(stretch.tokens.size());
+  auto next = all.begin();
+  for_each_run(text_, [&](size_t begin, size_t end, Origin origin) {
+    if (origin == jinja::kFromTemplate) return;
+    while (next != all.end() && next->end <= begin) ++next;
+    if (next != all.end() && next->begin < end) return;
+    n += std::max<int64_t>(tokenizer.min_tokens(text_.view().substr(begin, end - begin)) - 2, 0);
+  });
+  return n;
+}
+
+// Templates. ---------------------------------------------------------------------------------------
+
+ChatTemplate::ChatTemplate(std::string_view jinja, std::string_view where,
+                           std::string_view tool_use, const nlohmann::json* special_tokens)
+    : default_(jinja, where), special_tokens_(special_token_variables(special_tokens)) {
+  if (!tool_use.empty()) tool_use_.emplace(tool_use, std::string(where) + " for tools");
+  const auto builtin = builtin_chat_templates();
+  const auto found = std::find_if(builtin.begin(), builtin.end(),
+                                  [&](const auto& known) { return known.jinja == jinja; });
+  if (found == builtin.end()) {
+    stop_tokens_ = ends_of_turns(default_);
+    return;
+  }
+  stop_tokens_.assign(found->stop_tokens.begin(), found->stop_tokens.end());
+  stop_.assign(found->stop.begin(), found->stop.end());
 }
 
 std::vector<std::string> ChatTemplate::names() {
   std::vector<std::string> all;
-  for (const ChatTemplate& known : builtin()) all.push_back(known.name());
+  for (const BuiltinChatTemplate& known : builtin_chat_templates()) all.emplace_back(known.name);
   return all;
 }
 
-ChatTemplate ChatTemplate::named(std::string_view name) {
+ChatTemplate ChatTemplate::named(std::string_view name, const nlohmann::json* special_tokens) {
   std::string names;
-  for (const ChatTemplate& known : builtin()) {
-    if (known.name() == name) return known;
-    names += (names.empty() ? "" : ", ") + known.name();
+  for (const BuiltinChatTemplate& known : builtin_chat_templates()) {
+    if (known.name == name) {
+      ChatTemplate chat(known.jinja, "the chat template " + std::string(name), {}, special_tokens);
+      chat.is_builtin_ = true;
+      return chat;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(known.name);
   }
-  throw UsageError("the chat template \"" + std::string(name) + "\" is unknown; known are " +
-                   names);
+  throw UsageError("the chat template " + in_quotes(name) + " is unknown; known are " + names);
 }
 
-std::optional<ChatTemplate> ChatTemplate::recognize(std::string_view jinja) {
-  const auto contains = [jinja](const std::string& mark) {
-    return jinja.find(mark) != std::string_view::npos;
-  };
-  const auto fits = [&](const ChatFormat::Marks& marks) {
-    return std::all_of(marks.all.begin(), marks.all.end(), contains) &&
-           std::none_of(marks.none.begin(), marks.none.end(), contains);
-  };
-  for (const ChatTemplate& known : builtin()) {
-    const std::vector<ChatFormat::Marks>& marks = known.format_.marks;
-    if (std::any_of(marks.begin(), marks.end(), fits)) return known;
-  }
-  return std::nullopt;
+Text ChatTemplate::render(const ChatPrompt& prompt, bool with_generation_prompt,
+                          const jinja::LocalTime& now) const {
+  jinja::Dict variables = special_tokens_;
+  const jinja::Dict given = chat_variables(prompt);
+  for (const auto& [name, value] : given.entries()) variables.set(name, value);
+  variables.set(Value(std::string_view("add_generation_prompt")), Value(with_generation_prompt));
+  const bool for_tools = tool_use_ && !prompt.tools.empty();
+  return (for_tools ? *tool_use_ : default_).render(variables, now);
 }
 
-void ChatTemplate::check_roles(std::span<const Message> messages) const {
-  if (messages.empty()) throw UsageError("the conversation has no messages");
-  const std::string needs = "the chat template " + name() + " needs ";
-  const bool has_system = messages.front().role == "system";
-  bool users_turn = true;
-  bool any_user = false;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& role = messages[i].role;
-    const std::string which = "message " + std::to_string(i + 1);
-    if (role == "system") {
-      if (i > 0) {
-        throw UsageError(which + (has_system ? " is a second system message; give only one"
-                                             : " is a system message, which must be the first"));
-      }
-      if (!format_.system) {
-        throw UsageError("the chat template " + name() +
-                         " has no system messages; write it into the first user message");
-      }
-      continue;
-    }
-    if (role != "user" && role != "assistant") {
-      throw UsageError(which + " has an unknown role; give system, user or assistant");
-    }
-    if (format_.alternate && (role == "user") != users_turn) {
-      throw UsageError(which + " is not the " + (users_turn ? "user's" : "assistant's") + "; " +
-                       needs + "user and assistant messages by turns, the user's first");
-    }
-    users_turn = !users_turn;
-    any_user = any_user || role == "user";
-  }
-  if (format_.alternate && users_turn) {
-    throw UsageError(needs + "a user message as the last one");
-  }
-  if (format_.system_in_first_user && !any_user) {
-    throw UsageError(needs + "a user message to put the system message into");
-  }
+ChatText ChatTemplate::write(const ChatPrompt& prompt, const jinja::LocalTime& now) const {
+  ChatText written;
+  written.leaves_bos_ = is_builtin_ && !default_.mentions("bos_token");
+  written.text_ = render(prompt, !prompt.continue_final_message, now);
+  if (prompt.continue_final_message) written.text_ = cut_at_mark(written.text_);
+  find_answers(prompt, now, written);
+  return written;
 }
 
-std::vector<ChatTemplate::Part> ChatTemplate::lay_out(std::span<const Message> messages,
-                                                      bool use_tokens) const {
-  check_roles(messages);
-  std::vector<Part> parts;
-  const auto write = [&parts](const ChatLiteral& literal) {
-    for (const ChatPiece& piece : literal) parts.push_back({.piece = piece});
-  };
-  const auto write_turn = [&](const ChatTurn& turn, std::string body) {
-    write(turn.prefix);
-    parts.push_back({.piece = {.text = std::move(body)}});
-    write(turn.suffix);
-  };
-
-  write(format_.begin);
-  std::string carried;  // by the first user turn
-  const bool has_system = messages.front().role == "system";
-  if (has_system || format_.default_system) {
-    const ChatTurn& turn = *format_.system;
-    std::string body =
-        turn_body(turn, "", has_system ? messages.front().content : *format_.default_system);
-    if (format_.system_in_first_user) {
-      carried = plain_text(turn.prefix) + body + plain_text(turn.suffix);
-    } else {
-      write_turn(turn, std::move(body));
+// An answer's tokens follow the generation prompt that it was given. Where the template has white
+// space between that and the answer ("[/INST] It is"), the model wrote that itself.
+void ChatTemplate::find_answers(const ChatPrompt& prompt, const jinja::LocalTime& now,
+                                ChatText& written) const {
+  if (std::all_of(prompt.messages.begin(), prompt.messages.end(),
+                  [](const Message& message) { return message.tokens.empty(); })) {
+    return;
+  }
+  std::optional<std::string> generation_prompt;
+  if (!prompt.continue_final_message) {
+    const Text without = render(prompt, false, now);
+    if (written.text().starts_with(without.view())) {
+      generation_prompt = written.text().substr(without.size());
     }
   }
-  for (const Message& message : messages.subspan(has_system ? 1 : 0)) {
-    if (message.role == "user") {
-      write_turn(format_.user,
-                 turn_body(format_.user, std::exchange(carried, {}), message.content));
-    } else if (use_tokens && !message.tokens.empty()) {
-      write(format_.generation_prompt);
-      parts.push_back({.piece = {}, .tokens = message.tokens});
-      write(format_.assistant.suffix);
-    } else {
-      write_turn(format_.assistant, turn_body(format_.assistant, "", message.content));
+  size_t before_begin = 0;  // where the template's text before the answer begins
+  for_each_run(written.text_, [&](size_t begin, size_t end, Origin origin) {
+    const size_t first = std::exchange(before_begin, origin == jinja::kFromTemplate ? begin : end);
+    if (origin < kFirstAnswer) return;
+    const Message& message = prompt.messages[origin - kFirstAnswer];
+    const std::string_view text = written.text_.view();
+    if (strip(text.substr(begin, end - begin)) != strip(message.content)) return;
+    const std::string_view before = text.substr(0, begin);
+    const size_t least = std::max(strip_right(before).size(), first);
+    for (size_t from = least; generation_prompt && from < begin; ++from) {
+      if (!before.substr(0, from).ends_with(*generation_prompt)) continue;
+      begin = from;
+      break;
     }
-  }
-  write(format_.generation_prompt);
-  return parts;
-}
-
-void ChatTemplate::write(const Tokenizer& tokenizer, std::span<const Message> messages,
-                         const OnTokens& on_tokens, const OnText& on_text) const {
-  Writer writer(tokenizer, format_, on_tokens, on_text);
-  if (!writes_bos_ && tokenizer.config().add_bos) writer.add({.kind = Kind::bos, .text = {}});
-  for (const Part& part : lay_out(messages, true)) {
-    if (part.tokens.empty()) {
-      writer.add(part.piece);
-    } else {
-      writer.add_tokens(part.tokens);
-    }
-  }
-  writer.finish();
-}
-
-std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer,
-                                          std::span<const Message> messages) const {
-  const PlainTextEncoder encoder(tokenizer, format_);
-  std::vector<int32_t> ids;
-  write(
-      tokenizer, messages,
-      [&](std::span<const int32_t> tokens) { ids.insert(ids.end(), tokens.begin(), tokens.end()); },
-      [&](std::string_view text, bool continues) { encoder.encode(text, continues, ids); });
-  return ids;
-}
-
-int64_t ChatTemplate::min_tokens(const Tokenizer& tokenizer,
-                                 std::span<const Message> messages) const {
-  int64_t n = 0;
-  write(
-      tokenizer, messages,
-      [&](std::span<const int32_t> tokens) { n += static_cast<int64_t>(tokens.size()); },
-      [&](std::string_view text, bool) { n += tokenizer.min_tokens(text); });
-  return n;
-}
-
-std::string ChatTemplate::render(std::span<const Message> messages, std::string_view bos,
-                                 std::string_view eos) const {
-  std::string text;
-  for (const Part& part : lay_out(messages, false)) {
-    const Kind kind = part.piece.kind;
-    text += kind == Kind::bos ? bos : kind == Kind::eos ? eos : part.piece.text;
-  }
-  return text;
+    written.answers_.push_back(
+        {.begin = begin, .end = end, .tokens = message.tokens, .is_answer = true});
+  });
 }
 
 std::vector<int32_t> ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const {
   std::vector<int32_t> ids;
-  for (const std::string& token : format_.stop_tokens) {
+  for (const std::string& token : stop_tokens_) {
     if (const auto id = tokenizer.find_token(token)) ids.push_back(*id);
   }
   return ids;

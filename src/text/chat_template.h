@@ -1,85 +1,91 @@
-// How a conversation is written for a model.
-//
-// A checkpoint's template is a Jinja program. FastStream runs none: it knows the common formats as
-// data (chat_templates.json), recognizes a format by the checkpoint's own Jinja text, and takes
-// further ones from files of the same form (docs/chat-templates.md).
+// How a conversation is written for a model: by a checkpoint's own Jinja template, or a built-in
+// one. docs/chat-templates.md is for users.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/chat_format.h"
+#include "text/jinja/template.h"
 #include "text/message.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
 
-/// One chat format. Immutable; any number of threads may use it.
+/// A conversation as a chat template wrote it.
+class ChatText {
+ public:
+  /// For people: special tokens and their spellings in messages cannot be told apart in it.
+  [[nodiscard]] const std::string& text() const { return text_.bytes(); }
+
+  /// Token ids up to where the assistant's next answer begins. What users write is plain text: the
+  /// spelling of a special token in a message does not become that token. An answer that came with
+  /// its tokens is written with them, where its whole content is in the text, but for white space
+  /// around it; so the tokens of a conversation that goes on begin with those it had.
+  [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer) const;
+
+  /// At most as many tokens as encode() gives, in a fraction of its time and memory.
+  [[nodiscard]] int64_t min_tokens(const Tokenizer& tokenizer) const;
+
+ private:
+  friend class ChatTemplate;
+
+  /// Tokens that stand for bytes of the text.
+  struct Known {
+    size_t begin = 0;
+    size_t end = 0;
+    std::vector<int32_t> tokens = {};
+    bool is_answer = false;  ///< else a special token that a variable names
+  };
+  [[nodiscard]] std::vector<Known> known(const Tokenizer& tokenizer) const;
+
+  jinja::Text text_;
+  std::vector<Known> answers_;
+  bool leaves_bos_ = false;  ///< the tokenizer's configuration says whether it begins the text
+};
+
+/// Immutable; any number of threads may use it.
 class ChatTemplate {
  public:
-  /// From its description in JSON. Throws Error, starting with `where`, when that is not sound.
-  static ChatTemplate parse(std::string_view json, std::string_view where);
+  /// Jinja. Throws Error, starting with `where`, when it cannot be parsed. `tool_use`: the one for
+  /// conversations with tools; empty: the same. `special_tokens`: their spellings by the names of
+  /// variables, {"bos_token": "<s>", "additional_special_tokens": [...]}; the tokenizer's BOS and
+  /// EOS where it has no "bos_token" and "eos_token".
+  ChatTemplate(std::string_view jinja, std::string_view where, std::string_view tool_use = {},
+               const nlohmann::json* special_tokens = nullptr);
   /// A built-in one. Throws UsageError for an unknown name, listing the known ones.
-  static ChatTemplate named(std::string_view name);
-  /// The built-in one whose marks are in a checkpoint's Jinja template; nothing if none fits.
-  static std::optional<ChatTemplate> recognize(std::string_view jinja);
+  static ChatTemplate named(std::string_view name,
+                            const nlohmann::json* special_tokens = nullptr);
   /// Names of the built-in ones.
   static std::vector<std::string> names();
 
-  [[nodiscard]] const std::string& name() const { return format_.name; }
+  /// Renders as Transformers' apply_chat_template does. Throws UsageError in the template's own
+  /// words for a conversation that it refuses, and for JSON in `prompt` that is none; Error where
+  /// the template fails.
+  [[nodiscard]] ChatText write(const ChatPrompt& prompt,
+                               const jinja::LocalTime& now = jinja::local_time_now()) const;
 
-  /// Token ids of a conversation, the begin-of-sequence token included, up to where the assistant's
-  /// next answer begins. What users write is plain text: a control token's spelling in a message's
-  /// content does not become that token. The tokens for messages[0, n) are a prefix of those for
-  /// messages[0, n + 2) when messages[n] is an assistant's with `tokens`, so that a conversation
-  /// that goes on keeps its KV cache. Throws UsageError for a role that the format does not have,
-  /// or an order of roles that it cannot express.
-  [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer,
-                                            std::span<const Message> messages) const;
-
-  /// At most as many tokens as encode() gives, in a fraction of its time and memory. Throws as
-  /// encode() does.
-  [[nodiscard]] int64_t min_tokens(const Tokenizer& tokenizer,
-                                   std::span<const Message> messages) const;
-
-  /// The same conversation as text, as the checkpoint's own Jinja template writes it: for people
-  /// and for tests, as control tokens and messages cannot be told apart in it. `tokens` of messages
-  /// are not looked at. Throws as encode() does.
-  [[nodiscard]] std::string render(std::span<const Message> messages, std::string_view bos,
-                                   std::string_view eos) const;
-
-  /// Tokens of `tokenizer` that end an answer, besides its own end-of-sequence tokens.
+  /// Tokens of `tokenizer` that end an answer, besides its own end-of-sequence tokens: those of a
+  /// built-in template, and the well-known ends of turns that another one writes.
   [[nodiscard]] std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
   /// Texts that end an answer (where a model may write the next turn itself).
-  [[nodiscard]] const std::vector<std::string>& stop() const { return format_.stop; }
-
-  using OnTokens = std::function<void(std::span<const int32_t> tokens)>;
-  using OnText = std::function<void(std::string_view text, bool continues)>;
+  [[nodiscard]] const std::vector<std::string>& stop() const { return stop_; }
 
  private:
-  /// A part of a conversation as it is written: a piece, or tokens in its stead.
-  struct Part {
-    ChatPiece piece;
-    std::span<const int32_t> tokens = {};
-  };
+  [[nodiscard]] jinja::Text render(const ChatPrompt& prompt, bool with_generation_prompt,
+                                   const jinja::LocalTime& now) const;
+  void find_answers(const ChatPrompt& prompt, const jinja::LocalTime& now, ChatText& written) const;
 
-  explicit ChatTemplate(ChatFormat format);
-
-  static const std::vector<ChatTemplate>& builtin();
-  void check_roles(std::span<const Message> messages) const;
-  /// Hands over a conversation in stretches: tokens, and text that is split as a whole.
-  /// `continues`: the text goes on with what is before it; else it begins as a text does.
-  void write(const Tokenizer& tokenizer, std::span<const Message> messages,
-             const OnTokens& on_tokens, const OnText& on_text) const;
-  [[nodiscard]] std::vector<Part> lay_out(std::span<const Message> messages, bool use_tokens) const;
-
-  ChatFormat format_;
-  bool writes_bos_ = false;  // the format itself, so the tokenizer need not
+  jinja::Template default_;
+  std::optional<jinja::Template> tool_use_;
+  jinja::Dict special_tokens_;
+  std::vector<std::string> stop_tokens_;
+  std::vector<std::string> stop_;
+  bool is_builtin_ = false;
 };
 
 }  // namespace faststream

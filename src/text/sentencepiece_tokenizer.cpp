@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "text/prefix_search.h"
 #include "text/sentencepiece_encoder.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
@@ -51,6 +52,49 @@ class SentencePieceTokenizer final : public Tokenizer {
     return encoder_->encode(text, {.add_dummy = false, .remove_extra = false});
   }
 
+  // After a special token a text begins anew, with a dummy prefix, as Llama's authors have it;
+  // unless the template wrote a space there itself.
+  [[nodiscard]] std::vector<int32_t> encode_stretches(
+      std::span<const Stretch> stretches) const override {
+    std::vector<int32_t> ids;
+    std::string text;  // since the last special token
+    bool continues = !stretches.empty() && stretches.front().continues;
+    bool own_space = false;
+    const auto flush = [&] {
+      if (!text.empty()) encode_plain(text, continues || own_space, ids);
+      text.clear();
+      continues = false;
+    };
+    std::string joined;  // neighbouring stretches of the template
+    for (size_t i = 0; i < stretches.size(); ++i) {
+      if (!stretches[i].from_template) {
+        if (text.empty()) own_space = false;
+        text += stretches[i].text;
+        continue;
+      }
+      joined += stretches[i].text;
+      if (i + 1 < stretches.size() && stretches[i + 1].from_template) continue;
+      for (size_t at = 0; at < joined.size();) {
+        const std::string_view rest = std::string_view(joined).substr(at);
+        const size_t length = special_->longest(rest);
+        if (length == 0) {
+          if (text.empty()) own_space = rest.front() == ' ' && !ids.empty();
+          text += rest.front();
+          ++at;
+          continue;
+        }
+        flush();
+        special_->search(rest, [&](size_t size, int32_t id) {
+          if (size == length) ids.push_back(id);
+        });
+        at += length;
+      }
+      joined.clear();
+    }
+    flush();
+    return ids;
+  }
+
   [[nodiscard]] int64_t min_tokens(std::string_view text) const override {
     return encoder_->min_tokens(text);
   }
@@ -89,7 +133,39 @@ class SentencePieceTokenizer final : public Tokenizer {
   struct Token {
     std::string bytes;
     bool begins_with_prefix = false;  // with a space that the start of a text loses
+    bool is_special = false;          // for chat templates, not for users' texts
   };
+
+  // Appends the ids of a text in which no special token may come up. A user-defined piece that is
+  // one would; there the text is cut in halves until every such spelling is in parts.
+  void encode_plain(std::string_view text, bool continues, std::vector<int32_t>& out) const {
+    const std::vector<int32_t> ids = continues ? encode_continuation(text) : encode(text, false);
+    const size_t half = middle_character(text);
+    const bool any_special = std::any_of(ids.begin(), ids.end(), [this](int32_t id) {
+      return tokens_[static_cast<size_t>(id)].is_special;
+    });
+    if (half == 0 || !any_special) {
+      out.insert(out.end(), ids.begin(), ids.end());
+      return;
+    }
+    encode_plain(text.substr(0, half), continues, out);
+    encode_plain(text.substr(half), true, out);
+  }
+
+  // Where a character begins nearest after the middle of `text`, else before it; 0 where there is
+  // but one.
+  static size_t middle_character(std::string_view text) {
+    const auto begins = [text](size_t at) {
+      return (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
+    };
+    for (size_t at = (text.size() + 1) / 2; at < text.size(); ++at) {
+      if (begins(at)) return at;
+    }
+    for (size_t at = text.size() / 2; at > 0; --at) {
+      if (begins(at)) return at;
+    }
+    return 0;
+  }
 
   [[nodiscard]] bool is_token(int32_t id) const { return id >= 0 && id < vocab_size(); }
 
@@ -125,9 +201,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     using PieceType = SentencePieceModel::PieceType;
     const bool drops_prefix = model_.add_dummy_prefix || model_.remove_extra_whitespaces;
     tokens_.resize(model_.pieces.size());
+    std::vector<PrefixSearch::Entry> special;
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const SentencePieceModel::Piece& piece = model_.pieces[i];
       Token& token = tokens_[i];
+      token.is_special = is_special(piece);
+      if (token.is_special) special.push_back({piece.text, static_cast<int32_t>(i)});
       if (piece.type == PieceType::control) continue;
       if (piece.type == PieceType::unknown) {
         token.bytes = model_.unknown_surface;
@@ -138,11 +217,24 @@ class SentencePieceTokenizer final : public Tokenizer {
         token.begins_with_prefix = drops_prefix && piece.text.starts_with(kSpaceSymbol);
       }
     }
+    special_.emplace(std::move(special));
+  }
+
+  // Some models have the marks of their chat format as user-defined pieces.
+  static bool is_special(const SentencePieceModel::Piece& piece) {
+    using PieceType = SentencePieceModel::PieceType;
+    const std::string& text = piece.text;
+    if (text.empty()) return false;
+    const bool in_brackets = (text.starts_with('<') && text.ends_with('>')) ||
+                             (text.starts_with('[') && text.ends_with(']'));
+    return piece.type == PieceType::control ||
+           (piece.type == PieceType::user_defined && text.size() > 2 && in_brackets);
   }
 
   SentencePieceModel model_;
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<SentencePieceEncoder> encoder_;  // of model_, once that is known to be sound
+  std::optional<PrefixSearch> special_;          // spellings of special tokens
   TokenizerConfig config_;
   std::string where_;
   std::vector<Token> tokens_;

@@ -34,6 +34,13 @@ struct TokenizerConfig {
 TokenizerConfig tokenizer_config_from_json(const nlohmann::json& json, std::string_view where);
 nlohmann::json tokenizer_config_to_json(const TokenizerConfig& config);
 
+/// A stretch of a conversation as a chat template wrote it.
+struct Stretch {
+  std::string_view text;
+  bool from_template = false;  ///< spellings of special tokens in it become those tokens
+  bool continues = false;      ///< of the first one: as encode_continuation() has it
+};
+
 /// Immutable once made; any number of threads may use it.
 class Tokenizer {
  public:
@@ -52,6 +59,12 @@ class Tokenizer {
   /// Token ids of a text that continues another: no BOS or EOS, no dummy prefix before it, and its
   /// spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
+
+  /// Token ids of all stretches as one text, without BOS and EOS of its own. A special token is found
+  /// only where its whole spelling is from the template; what lies between special tokens is split
+  /// as one text, however many stretches it is made of.
+  [[nodiscard]] virtual std::vector<int32_t> encode_stretches(
+      std::span<const Stretch> stretches) const = 0;
 
   /// At most as many tokens as encode() or encode_continuation() gives for `text`, in a fraction of
   /// their time and hardly any memory.

@@ -57,7 +57,7 @@ class FakeAnswerer : public Answerer {
     if (!output.text.empty() && !on_text(output.text)) {
       output.finish_reason = FinishReason::cancelled;
     }
-    recompute(std::get<std::vector<Message>>(request.prompt), output);
+    recompute(std::get<ChatPrompt>(request.prompt).messages, output);
     Result result;
     result.outputs = {output};
     result.prompt_tokens = 8;
@@ -115,7 +115,7 @@ class ChatTest : public testing::Test {
     return text;
   }
   [[nodiscard]] const std::vector<Message>& last_prompt() const {
-    return std::get<std::vector<Message>>(answerer.requests.back().prompt);
+    return std::get<ChatPrompt>(answerer.requests.back().prompt).messages;
   }
   [[nodiscard]] testing::AssertionResult told(const std::string& words) const {
     if (notices.find(words) != std::string::npos) return testing::AssertionSuccess();

@@ -34,8 +34,10 @@ PromptSize size_of(const Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     bytes = text->size();
   } else {
-    for (const Message& message : std::get<std::vector<Message>>(prompt)) {
-      bytes += sizeof message + message.role.size() + message.content.size();
+    const auto& chat = std::get<ChatPrompt>(prompt);
+    bytes = chat.tools.size() + chat.documents.size() + chat.variables.size();
+    for (const Message& message : chat.messages) {
+      bytes += sizeof message + message.role.size() + message.content.size() + message.more.size();
     }
   }
   return {.bytes = bytes, .tokens = bytes};

@@ -9,7 +9,7 @@ namespace faststream {
 int64_t EngineAnswerer::context() const { return engine_->info().context; }
 
 int64_t EngineAnswerer::count_tokens(std::span<const Message> messages) const {
-  return static_cast<int64_t>(engine_->tokenize(messages).size());
+  return static_cast<int64_t>(engine_->tokenize(ChatPrompt({messages.begin(), messages.end()})).size());
 }
 
 Result EngineAnswerer::answer(Request request,

@@ -1,0 +1,138 @@
+#include "text/chat_variables.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "support/error.h"
+#include "support/json.h"
+#include "text/jinja/from_json.h"
+
+namespace faststream {
+namespace {
+
+using jinja::Dict;
+using jinja::Origin;
+using jinja::Text;
+using jinja::Value;
+using nlohmann::ordered_json;
+
+ordered_json parse(const std::string& text, const std::string& what) {
+  try {
+    return parse_ordered_json(text, what, "correct it");
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+ordered_json parse_object(const std::string& text, const std::string& what) {
+  ordered_json object = parse(text, what);
+  if (!object.is_object()) throw UsageError(what + " are not a JSON object; give one");
+  return object;
+}
+
+Value parse_list(const std::string& text, const std::string& what) {
+  const ordered_json list = parse(text, what);
+  if (!list.is_array()) throw UsageError(what + " are not a JSON list; give one");
+  return jinja::from_json(list, jinja::kFromUser);
+}
+
+// Templates put some roles into the spelling of special tokens, '<|' + message.role + '|>', so
+// these count as the template's own; others could be chosen to spell another token.
+Origin role_origin(const std::string& role) {
+  constexpr std::array<std::string_view, 8> kKnown = {"system", "user",     "assistant", "tool",
+                                                      "model",  "function", "developer", "ipython"};
+  return std::find(kKnown.begin(), kKnown.end(), role) != kKnown.end() ? jinja::kFromTemplate
+                                                                       : jinja::kFromUser;
+}
+
+Value text_key(std::string_view name) { return Value(Text(std::string(name), jinja::kFromUser)); }
+
+Value with_mark(const Value& content) {
+  Text marked = *content.text();
+  marked.append(kMarkText, kContinuationMark);
+  return Value(std::move(marked));
+}
+
+// The content of the message that is to be continued: a text, or parts of which the last with a
+// text is continued.
+Value marked(const Value* content) {
+  if (content != nullptr && content->is_text()) return with_mark(*content);
+  if (content == nullptr || content->list() == nullptr) {
+    throw UsageError("the last message has no content to be continued");
+  }
+  std::vector<Value> parts = content->list()->items;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    const Value* text = part->dict() == nullptr ? nullptr : part->dict()->find("text");
+    if (text == nullptr || !text->is_text()) continue;
+    Dict changed = *part->dict();
+    changed.set(text_key("text"), with_mark(*text));
+    *part = Value(std::move(changed));
+    return Value(jinja::List(std::move(parts)));
+  }
+  throw UsageError("the last message has no text to be continued");
+}
+
+// Older names of a message's reasoning, the newest first.
+constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
+                                                        "reasoning"};
+
+Dict message_value(const Message& message, size_t index) {
+  Dict value;
+  const Origin content_origin = message.tokens.empty()
+                                    ? jinja::kFromUser
+                                    : kFirstAnswer + static_cast<Origin>(index);
+  const ordered_json more =
+      message.more.empty()
+          ? ordered_json::object()
+          : parse_object(message.more, "the members of message " + std::to_string(index + 1));
+  const Value* reasoning = nullptr;
+  Dict others;
+  for (const auto& [name, member] : more.items()) {
+    if (!member.is_null()) {
+      others.set(text_key(name), jinja::from_json(member, jinja::kFromUser));
+    }
+  }
+  for (const std::string_view name : kReasoning) {
+    if (reasoning == nullptr) reasoning = others.find(name);
+  }
+  if (reasoning != nullptr) value.set(text_key("thinking"), *reasoning);
+  value.set(text_key("role"), Value(Text(message.role, role_origin(message.role))));
+  if (!more.contains("content")) {
+    value.set(text_key("content"), Value(Text(message.content, content_origin)));
+  }
+  for (const auto& [name, member] : others.entries()) value.set(name, member);
+  if (reasoning != nullptr) value.set(text_key("reasoning_content"), *reasoning);
+  return value;
+}
+
+}  // namespace
+
+Dict chat_variables(const ChatPrompt& prompt) {
+  if (prompt.messages.empty()) throw UsageError("the conversation has no messages");
+  std::vector<Value> messages;
+  for (size_t i = 0; i < prompt.messages.size(); ++i) {
+    Dict message = message_value(prompt.messages[i], i);
+    if (prompt.continue_final_message && i + 1 == prompt.messages.size()) {
+      message.set(text_key("content"), marked(message.find("content")));
+    }
+    messages.emplace_back(std::move(message));
+  }
+  Dict variables;
+  if (!prompt.variables.empty()) {
+    const ordered_json given = parse_object(prompt.variables, "the template's variables");
+    for (const auto& [name, value] : given.items()) {
+      variables.set(text_key(name), jinja::from_json(value, jinja::kFromUser));
+    }
+  }
+  variables.set(text_key("messages"), Value(jinja::List(std::move(messages))));
+  variables.set(text_key("tools"),
+                prompt.tools.empty() ? Value() : parse_list(prompt.tools, "the tools"));
+  variables.set(text_key("documents"),
+                prompt.documents.empty() ? Value() : parse_list(prompt.documents, "the documents"));
+  return variables;
+}
+
+}  // namespace faststream

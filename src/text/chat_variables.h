@@ -1,0 +1,24 @@
+// What chat templates are given.
+#pragma once
+
+#include "text/jinja/value.h"
+#include "text/message.h"
+
+namespace faststream {
+
+/// Origins of the texts: kFromUser, kFromTemplate for roles that every template knows; and of what
+/// encode() looks for again:
+constexpr jinja::Origin kContinuationMark = 2;  ///< ends the message that is continued
+constexpr jinja::Origin kBosToken = 3;          ///< a variable's, not found by its spelling
+constexpr jinja::Origin kEosToken = 4;
+constexpr jinja::Origin kFirstAnswer = 5;  ///< message i's content, if it has tokens: this plus i
+
+constexpr std::string_view kMarkText = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// The variables messages, tools and documents and those of `prompt`, as Transformers prepares them:
+/// members of messages that are null are left out, and reasoning goes by all its names. Throws
+/// UsageError for an empty conversation, JSON that is none, and when a message that is to be
+/// continued has no text.
+jinja::Dict chat_variables(const ChatPrompt& prompt);
+
+}  // namespace faststream
