@@ -87,7 +87,8 @@ Text cut_at_mark(const Text& text) {
 
 }  // namespace
 
-// What is written. ---------------------------------------------------------------------------------
+// What is written.
+// ---------------------------------------------------------------------------------
 
 std::vector<ChatText::Known> ChatText::known(const Tokenizer& tokenizer) const {
   std::vector<Known> all = answers_;
@@ -154,7 +155,8 @@ int64_t ChatText::min_tokens(const Tokenizer& tokenizer) const {
   return n;
 }
 
-// Templates. ---------------------------------------------------------------------------------------
+// Templates.
+// ---------------------------------------------------------------------------------------
 
 ChatTemplate::ChatTemplate(std::string_view jinja, std::string_view where,
                            std::string_view tool_use, const nlohmann::json* special_tokens)

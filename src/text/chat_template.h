@@ -58,8 +58,7 @@ class ChatTemplate {
   ChatTemplate(std::string_view jinja, std::string_view where, std::string_view tool_use = {},
                const nlohmann::json* special_tokens = nullptr);
   /// A built-in one. Throws UsageError for an unknown name, listing the known ones.
-  static ChatTemplate named(std::string_view name,
-                            const nlohmann::json* special_tokens = nullptr);
+  static ChatTemplate named(std::string_view name, const nlohmann::json* special_tokens = nullptr);
   /// Names of the built-in ones.
   static std::vector<std::string> names();
 

@@ -81,9 +81,8 @@ constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "th
 
 Dict message_value(const Message& message, size_t index) {
   Dict value;
-  const Origin content_origin = message.tokens.empty()
-                                    ? jinja::kFromUser
-                                    : kFirstAnswer + static_cast<Origin>(index);
+  const Origin content_origin =
+      message.tokens.empty() ? jinja::kFromUser : kFirstAnswer + static_cast<Origin>(index);
   const ordered_json more =
       message.more.empty()
           ? ordered_json::object()

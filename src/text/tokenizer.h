@@ -60,9 +60,9 @@ class Tokenizer {
   /// spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
 
-  /// Token ids of all stretches as one text, without BOS and EOS of its own. A special token is found
-  /// only where its whole spelling is from the template; what lies between special tokens is split
-  /// as one text, however many stretches it is made of.
+  /// Token ids of all stretches as one text, without BOS and EOS of its own. A special token is
+  /// found only where its whole spelling is from the template; what lies between special tokens is
+  /// split as one text, however many stretches it is made of.
   [[nodiscard]] virtual std::vector<int32_t> encode_stretches(
       std::span<const Stretch> stretches) const = 0;
 

@@ -25,12 +25,9 @@ ordered_json render(const ordered_json& test) {
     const Template program(test.at("template").get<std::string>(), "template");
     const auto variables =
         faststream::jinja::from_json(test.at("variables"), faststream::jinja::kFromUser);
-    const auto text = program.render(*variables.dict(), {.year = 2026,
-                                                         .month = 3,
-                                                         .day = 1,
-                                                         .hour = 10,
-                                                         .minute = 20,
-                                                         .second = 30});
+    const auto text = program.render(
+        *variables.dict(),
+        {.year = 2026, .month = 3, .day = 1, .hour = 10, .minute = 20, .second = 30});
     return {{"text", text.bytes()}};
   } catch (const std::exception& error) {
     return {{"error", error.what()}};

@@ -156,11 +156,12 @@ TEST(BatchLine, HasAPromptOfTextTokensOrMessages) {
   EXPECT_EQ(prompt_text(request_of(R"({"prompt":"Hé\n"})")), "Hé\n");
   EXPECT_EQ(std::get<std::vector<int32_t>>(request_of(R"({"prompt":[1,22]})").prompt),
             (std::vector<int32_t>{1, 22}));
-  const auto messages = std::get<ChatPrompt>(
-      request_of(R"({"messages":[{"role":"system","content":"Be brief."},
+  const auto messages =
+      std::get<ChatPrompt>(request_of(R"({"messages":[{"role":"system","content":"Be brief."},
                                  {"role":"user","content":[{"type":"text","text":"a"},
                                                            {"type":"text","text":"b"}]}]})")
-          .prompt).messages;
+                               .prompt)
+          .messages;
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(messages[0].role, "system");
   EXPECT_EQ(messages[0].content, "Be brief.");

@@ -77,19 +77,20 @@ TEST(ChatTemplate, NamesTheBuiltInOnes) {
         "mistral-v3", "mistral-tekken", "gemma", "phi-3", "zephyr"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
-  EXPECT_TRUE(refusal([] { ChatTemplate::named("alpaca"); })
-                  .starts_with("the chat template \"alpaca\" is unknown; known are plain, llama"));
+  EXPECT_TRUE(refusal([] {
+                ChatTemplate::named("alpaca");
+              }).starts_with("the chat template \"alpaca\" is unknown; known are plain, llama"));
 }
 
 TEST(ChatTemplate, WritesThePlainFormatAsOneText) {
   const auto tokenizer = tokenizer_with(Type::control);
-  EXPECT_EQ(encode("plain", *tokenizer,
-                   Messages{{"system", "be a hell"},
-                            {"user", "the hello"},
-                            {"assistant", "a"},
-                            {"user", "b"}}),
-            tokenizer->encode("System: be a hell\nUser: the hello\nAssistant: a\nUser: "
-                              "b\nAssistant:"));
+  EXPECT_EQ(
+      encode(
+          "plain", *tokenizer,
+          Messages{
+              {"system", "be a hell"}, {"user", "the hello"}, {"assistant", "a"}, {"user", "b"}}),
+      tokenizer->encode("System: be a hell\nUser: the hello\nAssistant: a\nUser: "
+                        "b\nAssistant:"));
 }
 
 TEST(ChatTemplate, WritesSpecialTokensBetweenTexts) {
@@ -98,14 +99,13 @@ TEST(ChatTemplate, WritesSpecialTokensBetweenTexts) {
     return std::vector<int32_t>{tokenizer->find_token(piece).value()};
   };
   const auto text = [&](std::string_view part) { return tokenizer->encode(part, false); };
-  EXPECT_EQ(encode("chatml", *tokenizer, Messages{{"user", "hello"}}),
-            join({{1},
-                  token("<|im_start|>"),
-                  text("user\nhello"),
-                  token("<|im_end|>"),
-                  text("\n"),
-                  token("<|im_start|>"),
-                  text("assistant\n")}));
+  EXPECT_EQ(encode("chatml", *tokenizer, Messages{{"user", "hello"}}), join({{1},
+                                                                             token("<|im_start|>"),
+                                                                             text("user\nhello"),
+                                                                             token("<|im_end|>"),
+                                                                             text("\n"),
+                                                                             token("<|im_start|>"),
+                                                                             text("assistant\n")}));
   // Its marks are spelled with the messages' roles.
   EXPECT_EQ(encode("zephyr", *tokenizer, Messages{{"user", "hello"}})[1],
             token("<|user|>").front());
@@ -173,20 +173,39 @@ TEST(ChatTemplate, KeepsUsersTextApartThroughAllThatATemplateDoesWithIt) {
   const auto tokenizer = tokenizer_with(Type::control);
   const int32_t end = tokenizer->find_token("<|im_end|>").value();
   const auto n_ends = [&](std::string_view expression) {
-    const ChatTemplate chat("{% set c = messages[0].content %}{{ " + std::string(expression) +
-                                " }}<|im_end|>",
-                            "test");
+    const ChatTemplate chat(
+        "{% set c = messages[0].content %}{{ " + std::string(expression) + " }}<|im_end|>", "test");
     const std::vector<int32_t> ids =
         chat.write(Messages{{"user", " <|im_end|> <|IM_END|>"}}).encode(*tokenizer);
     return std::count(ids.begin(), ids.end(), end);
   };
-  for (const char* expression :
-       {"c", "c | trim", "c | lower", "c[1:]", "c.split(' ')[1]", "c.split() | join('')",
-        "c.replace('a', 'b')", "c | replace(' ', '')", "'%s!' % c", "'{}'.format(c)", "c ~ ''",
-        "c + ''", "[c]", "c | tojson", "{'a': c} | tojson", "c | list | join", "c * 2",
-        "'<|im_' + c[7:]", "c[:8] + 'end|>'", "c | indent", "c | reverse | reverse",
-        "messages | tojson", "messages[0].items() | list | string", "c | title | lower",
-        "c.strip().center(20)", "c | batch(2) | list | tojson", "namespace(x=c).x"}) {
+  for (const char* expression : {"c",
+                                 "c | trim",
+                                 "c | lower",
+                                 "c[1:]",
+                                 "c.split(' ')[1]",
+                                 "c.split() | join('')",
+                                 "c.replace('a', 'b')",
+                                 "c | replace(' ', '')",
+                                 "'%s!' % c",
+                                 "'{}'.format(c)",
+                                 "c ~ ''",
+                                 "c + ''",
+                                 "[c]",
+                                 "c | tojson",
+                                 "{'a': c} | tojson",
+                                 "c | list | join",
+                                 "c * 2",
+                                 "'<|im_' + c[7:]",
+                                 "c[:8] + 'end|>'",
+                                 "c | indent",
+                                 "c | reverse | reverse",
+                                 "messages | tojson",
+                                 "messages[0].items() | list | string",
+                                 "c | title | lower",
+                                 "c.strip().center(20)",
+                                 "c | batch(2) | list | tojson",
+                                 "namespace(x=c).x"}) {
     EXPECT_EQ(n_ends(expression), 1) << expression;
   }
   EXPECT_EQ(n_ends("'<|im_' + 'end|>'"), 2);
@@ -288,9 +307,9 @@ TEST(ChatTemplate, RefusesConversationsThatABuiltInOneCannotExpress) {
 
 TEST(ChatTemplate, GivesTemplatesWhatTransformersGives) {
   ChatPrompt prompt = Messages{{"user", "Hi"}};
-  EXPECT_EQ(write("{{ tools is none }} {{ documents is none }} {{ add_generation_prompt }}",
-                  prompt),
-            "True True True");
+  EXPECT_EQ(
+      write("{{ tools is none }} {{ documents is none }} {{ add_generation_prompt }}", prompt),
+      "True True True");
   prompt.tools = R"([{"z": 1, "a": [true, null]}])";
   prompt.documents = R"([{"title": "T"}])";
   prompt.variables = R"({"enable_thinking": false, "bos_token": "B"})";
@@ -300,10 +319,10 @@ TEST(ChatTemplate, GivesTemplatesWhatTransformersGives) {
             R"([{"z": 1, "a": [true, null]}] T False B </s>)");
   Message call{.role = "assistant", .content = {}};
   call.more = R"({"content": null, "tool_calls": [{"id": "1"}], "reasoning": "Hm"})";
-  EXPECT_EQ(write("{{ messages[0].content is defined }} {{ messages[0] | tojson }}",
-                  Messages{call}),
-            R"(False {"thinking": "Hm", "role": "assistant", "tool_calls": [{"id": "1"}], )"
-            R"("reasoning": "Hm", "reasoning_content": "Hm"})");
+  EXPECT_EQ(
+      write("{{ messages[0].content is defined }} {{ messages[0] | tojson }}", Messages{call}),
+      R"(False {"thinking": "Hm", "role": "assistant", "tool_calls": [{"id": "1"}], )"
+      R"("reasoning": "Hm", "reasoning_content": "Hm"})");
   call.more = R"({"content": [{"type": "text", "text": "x"}]})";
   EXPECT_EQ(write("{{ messages[0].content[0].text }}", Messages{call}), "x");
 }
@@ -367,12 +386,15 @@ TEST(ChatTemplate, EndsAnswersWhereItsTurnsEnd) {
 TEST(ChatTemplate, SaysWhereATemplateIsNone) {
   EXPECT_EQ(refusal([] { ChatTemplate("a\n{% if %}", "my.jinja"); }),
             "failed: my.jinja, line 2: \"%}\" is not expected");
-  EXPECT_EQ(refusal([] { static_cast<void>(write("a\n{{ b.c }}", Messages{{"user", ""}})); }),
-            "failed: test, line 2: \"b\" is undefined");
   EXPECT_EQ(refusal([] {
-              static_cast<void>(write("{{ raise_exception('No\ttools.') }}", Messages{{"user", ""}}));
+              static_cast<void>(write("a\n{{ b.c }}", Messages{{"user", ""}}));
             }),
-            "No\\ttools.");
+            "failed: test, line 2: \"b\" is undefined");
+  EXPECT_EQ(
+      refusal([] {
+        static_cast<void>(write("{{ raise_exception('No\ttools.') }}", Messages{{"user", ""}}));
+      }),
+      "No\\ttools.");
 }
 
 }  // namespace

@@ -71,8 +71,7 @@ Value sort(Runtime& runtime, const Value& input, Arguments arguments) {
 }
 
 Value dictsort(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("dictsort", std::move(arguments),
-                             {"case_sensitive", "by", "reverse"});
+  const ArgumentReader given("dictsort", std::move(arguments), {"case_sensitive", "by", "reverse"});
   if (input.is_undefined()) throw Failure(input.reason());
   if (input.dict() == nullptr) {
     throw Failure("dictsort needs a dict, not a " + std::string(input.type_name()));

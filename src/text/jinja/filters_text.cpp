@@ -32,8 +32,9 @@ Text title(const Text& text) {
     const Text character = text.substr(at, size);
     out.append(at_start ? upper(character) : lower(character));
     const char32_t code = code_point(character.view());
-    at_start = is_space(code) || (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(
-                                                     code)) != std::string_view::npos);
+    at_start = is_space(code) ||
+               (code < 0x80 &&
+                std::string_view("-({[<").find(static_cast<char>(code)) != std::string_view::npos);
     at += size;
   }
   return out;
@@ -61,19 +62,18 @@ Value string_filter(Runtime& runtime, const Value& input, Arguments arguments) {
 
 Value safe(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader none("safe", std::move(arguments), {});
-  return input.is_text() ? input : runtime.text(to_text(runtime, input));
+  Text text = to_text(runtime, input);
+  text.set_markup();
+  return runtime.text(std::move(text));
 }
 
 Value escape(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader none("escape", std::move(arguments), {});
-  Value text = runtime.text(to_text(runtime, input));
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kEscapes = {
-      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}};
-  for (const auto& [character, escaped] : kEscapes) {
-    text = replace_text(runtime, *text.text(), Text(std::string(character)),
-                        Text(std::string(escaped)), -1);
-  }
-  return text;
+  Text text = to_text(runtime, input);
+  runtime.spend_bytes(4 * text.size());
+  if (!text.is_markup()) text = escape_html(text);
+  text.set_markup();
+  return runtime.text(std::move(text));
 }
 
 Value center_filter(Runtime& runtime, const Value& input, Arguments arguments) {
@@ -259,7 +259,8 @@ Value tojson(Runtime& runtime, const Value& input, Arguments arguments) {
   return runtime.text(to_json(runtime, input, style));
 }
 
-// Numbers. -----------------------------------------------------------------------------------------
+// Numbers.
+// -----------------------------------------------------------------------------------------
 
 // A number as int() and float() read it: spaces around it, single underscores in it.
 std::string number_digits(std::string_view text) {
@@ -298,8 +299,8 @@ std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
   if (rest.empty() || rest.front() == '-') return std::nullopt;
   const std::string whole = (negative ? "-" : "") + std::string(rest);
   int64_t number = 0;
-  const auto result = std::from_chars(whole.data(), whole.data() + whole.size(), number,
-                                      static_cast<int>(base));
+  const auto result =
+      std::from_chars(whole.data(), whole.data() + whole.size(), number, static_cast<int>(base));
   if (result.ptr != whole.data() + whole.size()) return std::nullopt;
   if (result.ec != std::errc()) throw Failure("a whole number has more than 64 bits");
   return number;

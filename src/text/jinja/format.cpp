@@ -51,8 +51,13 @@ Text pad(Text text, const Layout& layout, char default_align) {
 }
 
 std::string print_real(double value, char type, int64_t precision, bool alternate) {
-  const std::array<char, 7> format = {'%', alternate ? '#' : '.', alternate ? '.' : '*',
-                                      alternate ? '*' : type, alternate ? type : '\0', '\0', '\0'};
+  const std::array<char, 7> format = {'%',
+                                      alternate ? '#' : '.',
+                                      alternate ? '.' : '*',
+                                      alternate ? '*' : type,
+                                      alternate ? type : '\0',
+                                      '\0',
+                                      '\0'};
   const auto digits = static_cast<int>(precision < 0 ? 6 : precision);
   const int size = std::snprintf(nullptr, 0, format.data(), digits, value);
   std::string text(static_cast<size_t>(size) + 1, '\0');
@@ -64,12 +69,12 @@ std::string print_real(double value, char type, int64_t precision, bool alternat
 std::string print_integer(int64_t value, unsigned base, bool upper) {
   std::array<char, 72> buffer{};
   const uint64_t size = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), size,
-                                    static_cast<int>(base));
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), size, static_cast<int>(base));
   std::string text(buffer.data(), result.ptr);
-  if (upper) std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return static_cast<char>(std::toupper(c));
-  });
+  if (upper)
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return text;
 }
 
@@ -96,9 +101,9 @@ std::string digits_of(const Value& value, const Layout& layout, std::string& pre
   if (std::isinf(size)) return "inf";
   if (type == '%') return print_real(size * 100, 'f', layout.precision, layout.alternate) + "%";
   if (type == '\0') {
-    return layout.precision < 0 ? real_text(size)
-                                : print_real(size, 'g', std::max<int64_t>(layout.precision, 1),
-                                             false);
+    return layout.precision < 0
+               ? real_text(size)
+               : print_real(size, 'g', std::max<int64_t>(layout.precision, 1), false);
   }
   return print_real(size, type == 'n' ? 'g' : type, layout.precision, layout.alternate);
 }
@@ -217,8 +222,9 @@ class PercentFormatter {
   }
 
   void check_all_used() const {
-    const bool left = tuple_ != nullptr ? at_ < tuple_->items.size()
-                                        : !used_ && value_.dict() == nullptr && value_.list() == nullptr;
+    const bool left = tuple_ != nullptr
+                          ? at_ < tuple_->items.size()
+                          : !used_ && value_.dict() == nullptr && value_.list() == nullptr;
     if (left) throw Failure("a format uses fewer values than it is given");
   }
 

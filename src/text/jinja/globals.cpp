@@ -23,8 +23,9 @@ Value range(Runtime& runtime, Arguments arguments) {
   if (step == 0) throw Failure("range has a step of 0");
   list.range = {.start = start, .stop = stop, .step = step};
   const bool up = step > 0;
-  const uint64_t distance = up ? (start < stop ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
-                               : (stop < start ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
+  const uint64_t distance =
+      up ? (start < stop ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) : 0)
+         : (stop < start ? static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) : 0);
   const uint64_t stride = up ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
   const uint64_t n = distance / stride + (distance % stride != 0 ? 1 : 0);
   if (n > kLongestRange) {
@@ -147,9 +148,12 @@ Value strftime_now(Runtime& runtime, Arguments arguments) {
 std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
   using GlobalBody = Value (*)(Runtime&, Arguments);
   static const std::unordered_map<std::string_view, GlobalBody> kGlobals = {
-      {"cycler", &cycler},           {"dict", &dict},
-      {"joiner", &joiner},           {"namespace", &make_namespace},
-      {"raise_exception", &raise_exception}, {"range", &range},
+      {"cycler", &cycler},
+      {"dict", &dict},
+      {"joiner", &joiner},
+      {"namespace", &make_namespace},
+      {"raise_exception", &raise_exception},
+      {"range", &range},
       {"strftime_now", &strftime_now}};
   const auto found = kGlobals.find(name);
   if (found == kGlobals.end()) return std::nullopt;

@@ -49,8 +49,8 @@ class LoopObject final : public Object {
   [[nodiscard]] std::string_view type_name() const override { return "LoopContext"; }
   [[nodiscard]] bool callable() const override { return true; }
   [[nodiscard]] Text repr(Runtime& /*runtime*/) const override {
-    return Text("<LoopContext " + std::to_string(index_ + 1) + "/" +
-                std::to_string(items_.size()) + ">");
+    return Text("<LoopContext " + std::to_string(index_ + 1) + "/" + std::to_string(items_.size()) +
+                ">");
   }
   Value call(Runtime& runtime, Arguments arguments) override;
   [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override;
@@ -111,14 +111,12 @@ std::optional<Value> LoopObject::attribute(Runtime& runtime, std::string_view na
                                       : Value::undefined("there is no next item");
   }
   if (name == "cycle") {
-    return Value(runtime.make<Function>("method", [this](Runtime& /*r*/, const Arguments& given) {
-      return cycle(given);
-    }));
+    return Value(runtime.make<Function>(
+        "method", [this](Runtime& /*r*/, const Arguments& given) { return cycle(given); }));
   }
   if (name == "changed") {
-    return Value(runtime.make<Function>("method", [this](Runtime& r, Arguments given) {
-      return changed(r, std::move(given));
-    }));
+    return Value(runtime.make<Function>(
+        "method", [this](Runtime& r, Arguments given) { return changed(r, std::move(given)); }));
   }
   return std::nullopt;
 }
@@ -143,7 +141,8 @@ Text Interpreter::render(const Dict& variables) {
   return out;
 }
 
-// Names. -------------------------------------------------------------------------------------------
+// Names.
+// -------------------------------------------------------------------------------------------
 
 Scope* Interpreter::open_scope(Scope* parent) {
   if (free_scopes_.empty()) {
@@ -211,7 +210,8 @@ Value Interpreter::make_macro(const std::shared_ptr<const MacroNode>& macro) {
   return Value(runtime_.make<Macro>(*this, macro, scope_));
 }
 
-// Statements. --------------------------------------------------------------------------------------
+// Statements.
+// --------------------------------------------------------------------------------------
 
 Interpreter::Flow Interpreter::run(const Body& body) {
   const Runtime::Depth depth(runtime_);
@@ -345,9 +345,7 @@ Interpreter::Flow Interpreter::execute(const ScopeStatement& scope) {
   return run_in_scope(scope.body);
 }
 
-Interpreter::Flow Interpreter::execute(const BreakStatement& /*statement*/) {
-  return Flow::broken;
-}
+Interpreter::Flow Interpreter::execute(const BreakStatement& /*statement*/) { return Flow::broken; }
 
 Interpreter::Flow Interpreter::execute(const ContinueStatement& /*statement*/) {
   return Flow::continued;

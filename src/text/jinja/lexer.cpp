@@ -290,8 +290,8 @@ class Lexer {
     const std::string_view text = rest();
     size_t end = from;
     while (end < text.size() &&
-           (takes(text[end]) || (text[end] == '_' && end > from && end + 1 < text.size() &&
-                                 takes(text[end + 1])))) {
+           (takes(text[end]) ||
+            (text[end] == '_' && end > from && end + 1 < text.size() && takes(text[end + 1])))) {
       ++end;
     }
     return end;
@@ -343,8 +343,8 @@ class Lexer {
       throw Failure("a whole number begins with 0");
     }
     add(Type::integer, digits);
-    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(),
-                                        tokens_.back().number, base);
+    const auto result =
+        std::from_chars(digits.data(), digits.data() + digits.size(), tokens_.back().number, base);
     if (result.ec != std::errc()) throw Failure("a whole number has more than 64 bits");
     advance(size);
   }

@@ -13,7 +13,7 @@
 namespace faststream::jinja {
 
 /// Null for a name that none has. Filters are Jinja2's (3.1) but for random, urlize, xmlattr and
-/// pprint; tojson is Transformers'. escape and forceescape make plain text, safe changes nothing.
+/// pprint; tojson is Transformers'. Of Markup there is what "+" does.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 
@@ -44,7 +44,8 @@ int64_t length(const Value& value);
 
 Value call(Runtime& runtime, const Value& callee, Arguments arguments);
 
-// Texts of values. ---------------------------------------------------------------------------------
+// Texts of values.
+// ---------------------------------------------------------------------------------
 
 /// str(), repr() and json.dumps() of Python's.
 Text to_text(Runtime& runtime, const Value& value);
@@ -67,7 +68,8 @@ Text format_spec(Runtime& runtime, const Value& value, std::string_view spec);
 /// strftime(). Throws Failure for a directive that is unknown.
 std::string format_time(const LocalTime& time, std::string_view format);
 
-// Operators. ---------------------------------------------------------------------------------------
+// Operators.
+// ---------------------------------------------------------------------------------------
 
 Value binary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b);
 bool compare(Runtime& runtime, CompareOp op, const Value& a, const Value& b);

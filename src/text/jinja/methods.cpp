@@ -45,18 +45,16 @@ Value list_count(Runtime& runtime, const Value& self, Arguments arguments) {
   const ArgumentReader given("count", std::move(arguments), {"value"});
   runtime.spend_steps(self.weight());
   const std::vector<Value>& items = self.list()->items;
-  return Value(static_cast<int64_t>(
-      std::count_if(items.begin(), items.end(),
-                    [&](const Value& item) { return equal(item, given.at(0)); })));
+  return Value(static_cast<int64_t>(std::count_if(
+      items.begin(), items.end(), [&](const Value& item) { return equal(item, given.at(0)); })));
 }
 
 Value list_index(Runtime& runtime, const Value& self, Arguments arguments) {
   const ArgumentReader given("index", std::move(arguments), {"value"});
   runtime.spend_steps(self.weight());
   const std::vector<Value>& items = self.list()->items;
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) {
-    return equal(item, given.at(0));
-  });
+  const auto found = std::find_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return equal(item, given.at(0)); });
   if (found == items.end()) throw Failure("index does not find its value");
   return Value(static_cast<int64_t>(found - items.begin()));
 }
@@ -99,7 +97,7 @@ Method find_method(const Value& value, std::string_view name) {
 bool is_mutator(const Value& value, std::string_view name) {
   constexpr std::array<std::string_view, 5> kOfDicts = {"clear", "pop", "popitem", "setdefault",
                                                         "update"};
-  constexpr std::array<std::string_view, 8> kOfLists = {"append", "clear", "extend",  "insert",
+  constexpr std::array<std::string_view, 8> kOfLists = {"append", "clear",  "extend",  "insert",
                                                         "pop",    "remove", "reverse", "sort"};
   const auto in = [&](auto names) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -119,16 +117,14 @@ std::optional<Value> find_method(Runtime& runtime, const Value& value, std::stri
   if (value.is_text()) {
     const TextMethod method = find_text_method(name);
     if (method == nullptr) return std::nullopt;
-    return Value(runtime.make<Function>(
-        "method", [method, value](Runtime& r, Arguments arguments) {
-          return method(r, *value.text(), std::move(arguments));
-        }));
+    return Value(runtime.make<Function>("method", [method, value](Runtime& r, Arguments arguments) {
+      return method(r, *value.text(), std::move(arguments));
+    }));
   }
   if (const Method method = find_method(value, name)) {
-    return Value(runtime.make<Function>(
-        "method", [method, value](Runtime& r, Arguments arguments) {
-          return method(r, value, std::move(arguments));
-        }));
+    return Value(runtime.make<Function>("method", [method, value](Runtime& r, Arguments arguments) {
+      return method(r, value, std::move(arguments));
+    }));
   }
   if (is_mutator(value, name)) return unsafe(value, name);
   return std::nullopt;

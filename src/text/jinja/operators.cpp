@@ -5,6 +5,7 @@
 #include "text/jinja/characters.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/library.h"
+#include "text/jinja/text_methods.h"
 
 namespace faststream::jinja {
 namespace {
@@ -167,7 +168,14 @@ Value join(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_text()) {
     runtime.spend_bytes(a.text()->size() + b.text()->size());
     Text joined = *a.text();
-    joined.append(*b.text());
+    if (joined.is_markup() == b.text()->is_markup()) {
+      joined.append(*b.text());
+      return Value(std::move(joined));
+    }
+    runtime.spend_bytes(4 * (joined.size() + b.text()->size()));
+    if (!joined.is_markup()) joined = escape_html(joined);
+    joined.append(b.text()->is_markup() ? *b.text() : escape_html(*b.text()));
+    joined.set_markup();
     return Value(std::move(joined));
   }
   std::vector<Value> items = a.list()->items;
@@ -179,8 +187,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& value) {
   if (const Text* text = container.text()) {
     if (value.is_undefined()) throw Failure(value.reason());
     if (!value.is_text()) {
-      throw Failure("\"in\" looks for a str in a str, not for a " +
-                    std::string(value.type_name()));
+      throw Failure("\"in\" looks for a str in a str, not for a " + std::string(value.type_name()));
     }
     runtime.spend_steps(text->size() / 16);
     return text->view().find(value.text()->view()) != std::string_view::npos;
@@ -305,8 +312,8 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
        slice_indices(static_cast<int64_t>(list->items.size()), start, stop, step)) {
     items.push_back(list->items[index]);
   }
-  return runtime.list(std::move(items), list->type == List::Type::range ? List::Type::list
-                                                                        : list->type);
+  return runtime.list(std::move(items),
+                      list->type == List::Type::range ? List::Type::list : list->type);
 }
 
 }  // namespace faststream::jinja

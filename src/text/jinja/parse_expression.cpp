@@ -217,9 +217,9 @@ ExpressionPtr Parser::parse_power() {
     const int line = line_;
     skip();
     ExpressionPtr right = parse_unary(true);
-    node = make(
-        BinaryNode{.op = BinaryOp::power, .left = std::move(node), .right = std::move(right)},
-        line);
+    node =
+        make(BinaryNode{.op = BinaryOp::power, .left = std::move(node), .right = std::move(right)},
+             line);
   }
   return node;
 }
@@ -387,9 +387,9 @@ ExpressionPtr Parser::parse_test(ExpressionPtr input) {
     node.arguments = parse_arguments();
   } else if (next.is_name("is")) {
     throw Failure("tests cannot be chained with \"is\"");
-  } else if (!is_operator && (next.type == Type::name || next.type == Type::string ||
-                              next.type == Type::integer || next.type == Type::real ||
-                              next.is_op("[") || next.is_op("{"))) {
+  } else if (!is_operator &&
+             (next.type == Type::name || next.type == Type::string || next.type == Type::integer ||
+              next.type == Type::real || next.is_op("[") || next.is_op("{"))) {
     node.arguments.positional.push_back(parse_postfix(parse_primary()));
   }
   ExpressionPtr test = make(std::move(node), line);

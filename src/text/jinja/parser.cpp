@@ -35,8 +35,7 @@ NestingGuard::NestingGuard(Parser& parser) : parser_(parser) {
   ++parser_.nesting_;
 }
 
-Parser::Parser(std::string_view source, int& line)
-    : line_(line), tokens_(tokenize(source, line)) {}
+Parser::Parser(std::string_view source, int& line) : line_(line), tokens_(tokenize(source, line)) {}
 
 Tree Parser::parse() {
   line_ = current().line;
@@ -50,7 +49,8 @@ Tree Parser::parse() {
   return tree;
 }
 
-// Tokens. ------------------------------------------------------------------------------------------
+// Tokens.
+// ------------------------------------------------------------------------------------------
 
 const Token& Parser::ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
 
@@ -104,7 +104,8 @@ Symbol Parser::symbol(const std::string& name) {
   return found->second;
 }
 
-// Statements. --------------------------------------------------------------------------------------
+// Statements.
+// --------------------------------------------------------------------------------------
 
 // Up to a tag that is one of `ends`, whose name is then the current token; the whole template where
 // there are none.

@@ -127,7 +127,8 @@ void repr_into(Runtime& runtime, const Value& value, Text& out) {
   if (value.weight() == 1) runtime.spend_bytes(out.size() - size);
 }
 
-// JSON. --------------------------------------------------------------------------------------------
+// JSON.
+// --------------------------------------------------------------------------------------------
 
 Text json_text(const Text& text, bool ensure_ascii) {
   Text shown("\"");

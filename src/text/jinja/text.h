@@ -37,6 +37,11 @@ class Text {
   [[nodiscard]] std::span<const Run> runs() const { return runs_; }
   [[nodiscard]] Origin origin_at(size_t at) const;
 
+  /// Whether it counts as HTML, so that what is added to it is escaped (Jinja's Markup): the
+  /// filters safe and escape say so. A part of it does not.
+  [[nodiscard]] bool is_markup() const { return is_markup_; }
+  void set_markup() { is_markup_ = true; }
+
   void append(std::string_view bytes, Origin origin = kFromTemplate);
   void append(const Text& other) { append(other, 0, other.size()); }
   /// Appends `size` bytes of `other` from `at` on, which must be there.
@@ -50,6 +55,7 @@ class Text {
  private:
   std::string bytes_;
   std::vector<Run> runs_;
+  bool is_markup_ = false;
 };
 
 }  // namespace faststream::jinja

@@ -72,7 +72,8 @@ Text swap_case(const Text& text) {
   });
 }
 
-std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t most, bool from_right) {
+std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t most,
+                                  bool from_right) {
   runtime.spend_steps(text.size() / 8);
   std::vector<Text> parts;
   std::string_view rest = from_right ? strip_right(text.view()) : strip_left(text.view());
@@ -400,7 +401,7 @@ Text replace(const Text& text, std::string_view old, const Text& with, int64_t m
 
 std::vector<Text> split_lines(const Text& text, bool keep_ends) {
   constexpr std::array<std::string_view, 11> kEnds = {
-      "\r\n", "\n",   "\r",   "\v",       "\f",           "\x1C",
+      "\r\n", "\n",   "\r",       "\v",           "\f",          "\x1C",
       "\x1D", "\x1E", "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"};
   std::vector<Text> lines;
   const std::string_view all = text.view();
@@ -418,6 +419,16 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends) {
   }
   if (begin < all.size()) lines.push_back(text.substr(begin));
   return lines;
+}
+
+Text escape_html(const Text& text) {
+  return map_characters(text, [](std::string_view character) -> std::string {
+    constexpr std::string_view kMarks = "&<>'\"";
+    constexpr std::array<std::string_view, 5> kEscapes = {"&amp;", "&lt;", "&gt;", "&#39;",
+                                                          "&#34;"};
+    const size_t mark = character.size() == 1 ? kMarks.find(character) : std::string_view::npos;
+    return std::string(mark == std::string_view::npos ? character : kEscapes[mark]);
+  });
 }
 
 // As Python's str.center() shares an odd number of spaces.
@@ -455,13 +466,18 @@ TextMethod find_text_method(std::string_view name) {
   static const std::unordered_map<std::string_view, TextMethod> kMethods = {
       {"capitalize", &changed<&capitalize>},
       {"casefold", &changed<&lower>},
-      {"center", [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "center"); }},
+      {"center", [](Runtime& r, const Text& t,
+                    Arguments a) { return justify(r, t, std::move(a), "center"); }},
       {"count", &count_text},
-      {"endswith", [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), false); }},
+      {"endswith",
+       [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), false); }},
       {"expandtabs", &expand_tabs},
-      {"find", [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), false, false); }},
-      {"format", [](Runtime& r, const Text& t, Arguments a) { return r.text(format_braces(r, t, a)); }},
-      {"index", [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), false, true); }},
+      {"find", [](Runtime& r, const Text& t,
+                  Arguments a) { return find_text(r, t, std::move(a), false, false); }},
+      {"format",
+       [](Runtime& r, const Text& t, Arguments a) { return r.text(format_braces(r, t, a)); }},
+      {"index", [](Runtime& r, const Text& t,
+                   Arguments a) { return find_text(r, t, std::move(a), false, true); }},
       {"isalnum", &every<&is_alphanumeric>},
       {"isalpha", &every<&is_alpha>},
       {"isascii", &whole<&is_ascii>},
@@ -475,23 +491,37 @@ TextMethod find_text_method(std::string_view name) {
       {"istitle", &whole<&is_title>},
       {"isupper", &whole<&is_upper_text>},
       {"join", &join_method},
-      {"ljust", [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "ljust"); }},
+      {"ljust",
+       [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "ljust"); }},
       {"lower", &changed<&lower>},
-      {"lstrip", [](Runtime& r, const Text& t, Arguments a) { return strip_method(r, t, std::move(a), true, false); }},
-      {"partition", [](Runtime& r, const Text& t, Arguments a) { return partition(r, t, std::move(a), false); }},
-      {"removeprefix", [](Runtime& r, const Text& t, Arguments a) { return remove_edge(r, t, std::move(a), true); }},
-      {"removesuffix", [](Runtime& r, const Text& t, Arguments a) { return remove_edge(r, t, std::move(a), false); }},
+      {"lstrip", [](Runtime& r, const Text& t,
+                    Arguments a) { return strip_method(r, t, std::move(a), true, false); }},
+      {"partition",
+       [](Runtime& r, const Text& t, Arguments a) { return partition(r, t, std::move(a), false); }},
+      {"removeprefix", [](Runtime& r, const Text& t,
+                          Arguments a) { return remove_edge(r, t, std::move(a), true); }},
+      {"removesuffix", [](Runtime& r, const Text& t,
+                          Arguments a) { return remove_edge(r, t, std::move(a), false); }},
       {"replace", &replace_method},
-      {"rfind", [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), true, false); }},
-      {"rindex", [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), true, true); }},
-      {"rjust", [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "rjust"); }},
-      {"rpartition", [](Runtime& r, const Text& t, Arguments a) { return partition(r, t, std::move(a), true); }},
-      {"rsplit", [](Runtime& r, const Text& t, Arguments a) { return split(r, t, std::move(a), true); }},
-      {"rstrip", [](Runtime& r, const Text& t, Arguments a) { return strip_method(r, t, std::move(a), false, true); }},
-      {"split", [](Runtime& r, const Text& t, Arguments a) { return split(r, t, std::move(a), false); }},
+      {"rfind", [](Runtime& r, const Text& t,
+                   Arguments a) { return find_text(r, t, std::move(a), true, false); }},
+      {"rindex", [](Runtime& r, const Text& t,
+                    Arguments a) { return find_text(r, t, std::move(a), true, true); }},
+      {"rjust",
+       [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "rjust"); }},
+      {"rpartition",
+       [](Runtime& r, const Text& t, Arguments a) { return partition(r, t, std::move(a), true); }},
+      {"rsplit",
+       [](Runtime& r, const Text& t, Arguments a) { return split(r, t, std::move(a), true); }},
+      {"rstrip", [](Runtime& r, const Text& t,
+                    Arguments a) { return strip_method(r, t, std::move(a), false, true); }},
+      {"split",
+       [](Runtime& r, const Text& t, Arguments a) { return split(r, t, std::move(a), false); }},
       {"splitlines", &lines_method},
-      {"startswith", [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), true); }},
-      {"strip", [](Runtime& r, const Text& t, Arguments a) { return strip_method(r, t, std::move(a), true, true); }},
+      {"startswith",
+       [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), true); }},
+      {"strip", [](Runtime& r, const Text& t,
+                   Arguments a) { return strip_method(r, t, std::move(a), true, true); }},
       {"swapcase", &changed<&swap_case>},
       {"title", &changed<&title>},
       {"upper", &changed<&upper>},

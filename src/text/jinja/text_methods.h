@@ -20,6 +20,8 @@ Text replace(const Text& text, std::string_view old, const Text& with, int64_t m
 std::vector<Text> split_lines(const Text& text, bool keep_ends);
 /// Spaces or other characters before and after, up to `width` characters.
 Text center(const Text& text, int64_t width, std::string_view fill);
+/// With &, <, >, ' and " as HTML writes them.
+Text escape_html(const Text& text);
 bool is_upper_text(std::string_view text);
 bool is_lower_text(std::string_view text);
 

@@ -170,7 +170,7 @@ bool truth(const Value& value) {
 bool equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.is_text() && b.is_text()) return a.text()->bytes() == b.text()->bytes();
-  if (const List *x = a.list(), *y = b.list(); x != nullptr && y != nullptr) {
+  if (const List* x = a.list(), *y = b.list(); x != nullptr && y != nullptr) {
     return x == y || (comparable(*x, *y) && std::equal(x->items.begin(), x->items.end(),
                                                        y->items.begin(), y->items.end(), equal));
   }
