@@ -189,8 +189,8 @@ TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generat
   ids.eos = token_ids(generation, "eos_token_id");
   if (ids.eos.empty()) ids.eos = token_ids(model, "eos_token_id");
   if (ids.eos.empty() && !model.has("eos_token_id")) ids.eos = {2};
-  ids.add_bos = tokenizer.get("add_bos_token", true);
-  ids.add_eos = tokenizer.get("add_eos_token", false);
+  if (tokenizer.get("add_bos_token", true) && ids.bos) ids.prefix = {*ids.bos};
+  if (tokenizer.get("add_eos_token", false) && !ids.eos.empty()) ids.suffix = {ids.eos.front()};
   return ids;
 }
 

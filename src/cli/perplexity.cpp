@@ -158,7 +158,7 @@ Perplexity measure_perplexity(LoadedModel& model, LoadedModel* reference, std::s
     }
   }
   const TokenizerConfig& tokenizer = model.tokenizer->config();
-  const auto bos = tokenizer.add_bos ? tokenizer.bos : std::nullopt;
+  const auto bos = tokenizer.adds_bos() ? tokenizer.bos : std::nullopt;
   if (context < 3) throw Error("a context of 3 tokens or more is needed; give a larger --context");
   const auto windows = cut(tokens, bos, static_cast<size_t>(context));
   if (windows.empty()) throw Error("the text has no token to predict; give a longer one");

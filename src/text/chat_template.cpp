@@ -134,7 +134,7 @@ std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer) const {
   }
   add_text(at, text_.size());
   const TokenizerConfig& config = tokenizer.config();
-  if (leaves_bos_ && config.add_bos && config.bos && (ids.empty() || ids.front() != *config.bos)) {
+  if (leaves_bos_ && config.adds_bos() && (ids.empty() || ids.front() != *config.bos)) {
     ids.insert(ids.begin(), *config.bos);
   }
   return ids;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/utf8.h"
 #include "text/prefix_search.h"
 #include "text/sentencepiece_encoder.h"
 #include "text/sentencepiece_model.h"
@@ -39,12 +40,12 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::vector<int32_t> ids;
-    if (special && config_.add_bos && config_.bos) ids.push_back(*config_.bos);
+    if (special) ids = config_.prefix;
     const std::vector<int32_t> pieces = encoder_->encode(
         text,
         {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
     ids.insert(ids.end(), pieces.begin(), pieces.end());
-    if (special && config_.add_eos && !config_.eos.empty()) ids.push_back(config_.eos.front());
+    if (special) ids.insert(ids.end(), config_.suffix.begin(), config_.suffix.end());
     return ids;
   }
 
@@ -109,8 +110,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     return is_token(id) ? tokens_[static_cast<size_t>(id)].bytes : "";
   }
 
-  [[nodiscard]] Start start_bytes(int32_t id) const override {
-    if (!is_token(id)) return {.bytes = "", .still_at_start = true};
+  /// A token where a text starts: what is seen of token_bytes(id), and whether the text has yet to
+  /// start after it (control tokens, for one). The space of the dummy prefix is dropped from ordinary
+  /// pieces, not from the unknown piece or a byte.
+  struct Start {
+    std::string bytes;
+    bool still_at_start = false;
+  };
+  [[nodiscard]] Start start_bytes(int32_t id) const {
     const Token& token = tokens_[static_cast<size_t>(id)];
     const bool drop = token.begins_with_prefix && !config_.keep_leading_space;
     Start start{.bytes = token.bytes.substr(drop ? 1 : 0)};
@@ -119,6 +126,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     start.still_at_start = start.bytes.empty() && (!drop || model_.remove_extra_whitespaces);
     return start;
   }
+
+  [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start) const override;
 
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
     std::vector<int> known;
@@ -194,6 +203,8 @@ class SentencePieceTokenizer final : public Tokenizer {
                   " pieces; use the model's original tokenizer.");
     };
     if (config_.bos) check_id(*config_.bos, "BOS");
+    for (const int32_t id : config_.prefix) check_id(id, "first");
+    for (const int32_t id : config_.suffix) check_id(id, "last");
     for (const int32_t id : config_.eos) check_id(id, "EOS");
   }
 
@@ -239,6 +250,39 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string where_;
   std::vector<Token> tokens_;
 };
+
+/// A control token ends an incomplete character, an id outside the vocabulary changes nothing: as
+/// decode() has it.
+class SentencePieceStream final : public TextStream {
+ public:
+  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start)
+      : tokenizer_(tokenizer), at_start_(at_start) {}
+
+  std::string push(int32_t id) override {
+    if (id < 0 || id >= tokenizer_.vocab_size()) return "";
+    std::string bytes;
+    if (at_start_) {
+      auto start = tokenizer_.start_bytes(id);
+      bytes = std::move(start.bytes);
+      at_start_ = start.still_at_start;
+    } else {
+      bytes = tokenizer_.token_bytes(id);
+    }
+    if (bytes.empty()) return finish();
+    pending_ += bytes;
+    return take_utf8(pending_);
+  }
+  std::string finish() override { return valid_utf8(std::exchange(pending_, {})); }
+
+ private:
+  const SentencePieceTokenizer& tokenizer_;
+  bool at_start_;
+  std::string pending_;  // an incomplete character
+};
+
+std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start) const {
+  return std::make_unique<SentencePieceStream>(*this, at_start);
+}
 
 }  // namespace
 

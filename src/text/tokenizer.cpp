@@ -16,23 +16,25 @@ TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view wh
   const JsonView tokenizer(json, std::string(where) + ": tokenizer",
                            "convert the checkpoint again");
   TokenizerConfig config;
-  if (tokenizer.get<std::string>("kind") != config.kind) {
-    tokenizer.member("kind").fail("is not \"sentencepiece\", the only one this version knows");
+  config.kind = tokenizer.get<std::string>("kind");
+  if (config.kind != "sentencepiece" && config.kind != "compiled") {
+    tokenizer.member("kind").fail(
+        "is not \"sentencepiece\" or \"compiled\", the only ones this version knows");
   }
   // Null says that there is none; a file that says nothing is damaged.
   if (!tokenizer.has("bos")) tokenizer.fail("\"bos\" is missing");
   if (const auto bos = tokenizer.find("bos")) config.bos = bos->as<int32_t>(0, kMaxTokenId);
   config.eos = tokenizer.member("eos").integers<int32_t>(0, kMaxTokenId);
-  config.add_bos = tokenizer.get<bool>("add_bos");
-  config.add_eos = tokenizer.get<bool>("add_eos");
+  config.prefix = tokenizer.member("prefix").integers<int32_t>(0, kMaxTokenId);
+  config.suffix = tokenizer.member("suffix").integers<int32_t>(0, kMaxTokenId);
   config.keep_leading_space = tokenizer.get<bool>("keep_leading_space");
   return config;
 }
 
 json tokenizer_config_to_json(const TokenizerConfig& config) {
-  return {{"kind", config.kind},       {"bos", config.bos ? json(*config.bos) : json(nullptr)},
-          {"eos", config.eos},         {"add_bos", config.add_bos},
-          {"add_eos", config.add_eos}, {"keep_leading_space", config.keep_leading_space}};
+  return {{"kind", config.kind},     {"bos", config.bos ? json(*config.bos) : json(nullptr)},
+          {"eos", config.eos},       {"prefix", config.prefix},
+          {"suffix", config.suffix}, {"keep_leading_space", config.keep_leading_space}};
 }
 
 bool Tokenizer::is_eos(int32_t id) const {

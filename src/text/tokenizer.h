@@ -19,14 +19,19 @@ constexpr int32_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
 /// Ids that mean something to the engine, from the model file's header under "tokenizer".
 struct TokenizerConfig {
+  /// What the model file's tensor "tokenizer" holds: a SentencePiece model ("sentencepiece") or
+  /// tables ("compiled", see text/tokenizer/compiled_tokenizer.h).
   std::string kind = "sentencepiece";
-  std::optional<int32_t> bos;  ///< begins a sequence
-  std::vector<int32_t> eos;    ///< any of them ends a sequence
-  bool add_bos = true;         ///< encode() puts bos first (when there is one)
-  bool add_eos = false;        ///< encode() puts the first eos last
-  /// The text of the first piece keeps the space that SentencePiece's dummy prefix put there,
+  std::optional<int32_t> bos;   ///< begins a sequence
+  std::vector<int32_t> eos;     ///< any of them ends a sequence
+  std::vector<int32_t> prefix;  ///< what encode() puts before a text: BOS, most often
+  std::vector<int32_t> suffix;  ///< and after it
+  /// SentencePiece: the text of the first piece keeps the space that the dummy prefix put there,
   /// instead of losing it.
   bool keep_leading_space = false;
+
+  /// Whether encode() begins with bos.
+  [[nodiscard]] bool adds_bos() const { return bos && !prefix.empty() && prefix.front() == *bos; }
 };
 
 /// Throws Error, starting with `where`, when a member is missing, of the wrong type or out of
@@ -41,6 +46,16 @@ struct Stretch {
   bool continues = false;      ///< of the first one: as encode_continuation() has it
 };
 
+/// The text of a stream of tokens, as it becomes certain. For one text.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+  /// What can be printed after token `id`: complete characters only, perhaps none.
+  virtual std::string push(int32_t id) = 0;
+  /// What is left at the end: U+FFFD for an incomplete character, for one.
+  virtual std::string finish() = 0;
+};
+
 /// Immutable once made; any number of threads may use it.
 class Tokenizer {
  public:
@@ -49,15 +64,16 @@ class Tokenizer {
   [[nodiscard]] virtual const TokenizerConfig& config() const = 0;
   [[nodiscard]] virtual int32_t vocab_size() const = 0;
 
-  /// Token ids of any bytes (invalid UTF-8 included; no NUL rule), with BOS and EOS as the
-  /// configuration says unless `special` is false. Control pieces in the text ("<s>") are plain
-  /// text. Needs some bytes of memory for each token, and about 20 for each byte of the longest
-  /// word; throws Error for a word of a gigabyte.
+  /// Token ids of any bytes (each that is no part of a UTF-8 character counts as U+FFFD; no NUL
+  /// rule), between the configuration's prefix and suffix unless `special` is false. Spellings of
+  /// special tokens in the text ("<s>") are plain text. Needs some bytes of memory for each token,
+  /// and about 20 for each byte of the longest word; throws Error for a word of a gigabyte, where the
+  /// tokenizer's patterns take too long, and where it has no token for a character.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
-  /// Token ids of a text that continues another: no BOS or EOS, no dummy prefix before it, and its
-  /// spaces as they are written, also where encode() removes extra ones.
+  /// Token ids of a text that continues another: no prefix or suffix, no dummy prefix before it, and
+  /// its spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
 
   /// Token ids of all stretches as one text, without BOS and EOS of its own. A special token is
@@ -78,21 +94,15 @@ class Tokenizer {
   /// empty.
   [[nodiscard]] virtual std::string token_bytes(int32_t id) const = 0;
 
-  /// A token where a text starts: what is seen of token_bytes(id), and whether the text has yet to
-  /// start after it (control tokens, for one).
-  struct Start {
-    std::string bytes;
-    bool still_at_start = false;
-  };
-  /// SentencePiece drops the space that its dummy prefix put there from ordinary pieces, not from
-  /// the unknown piece or a byte; config().keep_leading_space keeps it.
-  [[nodiscard]] virtual Start start_bytes(int32_t id) const = 0;
+  /// Decodes token by token. `at_start`: the stream begins a text, so that a dummy prefix's space is
+  /// dropped (unless the configuration keeps it). False when it continues a prompt.
+  [[nodiscard]] virtual std::unique_ptr<TextStream> stream(bool at_start) const = 0;
 
   /// Whether `id` is one of config().eos.
   [[nodiscard]] bool is_eos(int32_t id) const;
 
-  /// The text of ids as SentencePiece's own decode gives it, whatever keep_leading_space says. Ids
-  /// outside the vocabulary are passed over.
+  /// The text of ids as SentencePiece's own decode gives it, whatever keep_leading_space says, or
+  /// Hugging Face's without special tokens. Ids outside the vocabulary are passed over.
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
 
@@ -102,24 +112,18 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byt
                                                         const TokenizerConfig& config,
                                                         std::string_view where);
 
-/// Turns a stream of tokens into a stream of whole UTF-8 characters. All output together equals the
-/// text of the tokens, with each invalid byte replaced by U+FFFD. A control token ends an
-/// incomplete character, an id outside the vocabulary changes nothing: as decode() has it.
+/// Turns a stream of tokens into a stream of whole UTF-8 characters: all output together is the
+/// tokens' text as decode() has it.
 class Detokenizer {
  public:
-  /// `at_start`: the stream begins a text, so the dummy prefix's space is dropped from its first
-  /// piece (unless the configuration keeps it). False when it continues a prompt.
-  Detokenizer(const Tokenizer& tokenizer, bool at_start);
+  /// `at_start`: as Tokenizer::stream() has it.
+  Detokenizer(const Tokenizer& tokenizer, bool at_start) : stream_(tokenizer.stream(at_start)) {}
 
-  /// What can be printed after token `id`: complete characters only, perhaps none.
-  std::string push(int32_t id);
-  /// What is left at the end: U+FFFD for an incomplete character, or nothing.
-  std::string finish();
+  std::string push(int32_t id) { return stream_->push(id); }
+  std::string finish() { return stream_->finish(); }
 
  private:
-  const Tokenizer* tokenizer_;
-  bool at_start_;
-  std::string pending_;  // an incomplete character
+  std::unique_ptr<TextStream> stream_;
 };
 
 }  // namespace faststream

@@ -19,6 +19,7 @@ struct AddedTokenRule {
   bool lstrip = false;       ///< takes the white space before it
   bool rstrip = false;       ///< and after it
   bool single_word = false;  ///< only where it is not a part of a word
+  bool in_model = false;     ///< the model's own vocabulary has it, so that splitting may make it
 };
 
 /// What tokenizer.json holds, with its large parts as vectors. Readers of other formats
@@ -29,7 +30,7 @@ struct TokenizerDescription {
   nlohmann::json pipeline;
   /// By id; added tokens included. An empty text is an id that no token has.
   std::vector<std::string> vocabulary;
-  std::vector<float> scores;                   ///< Unigram: of each token; else empty
+  std::vector<double> scores;                  ///< Unigram: of the first so many tokens; else empty
   std::vector<std::array<int32_t, 2>> merges;  ///< BPE: ids of left and right, the first first
   std::vector<AddedTokenRule> added_tokens;
 };

@@ -1,0 +1,34 @@
+// The tokenizer of a Hugging Face folder: tokenizer.json and the files beside it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "convert/source_files.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_description.h"
+
+namespace faststream {
+
+struct HfTokenizer {
+  TokenizerDescription description;
+  /// Of the kind "compiled". `eos` is what tokenizer_config.json says alone; prefix and suffix are
+  /// what Transformers 5 puts around a text.
+  TokenizerConfig config;
+};
+
+/// Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json in `folder`; nothing
+/// where there is no tokenizer.json. Throws Error, naming the file, when one is not as it should be.
+/// What is in the description may still be unknown to compile_tokenizer().
+std::optional<HfTokenizer> read_tokenizer_json(const std::filesystem::path& folder,
+                                               SourceFiles& files);
+
+/// The same from JSON objects; `tokenizer_config` and `special_tokens_map` may be empty ones, and
+/// `where` is the folder's name.
+HfTokenizer tokenizer_from_json(nlohmann::json tokenizer, const nlohmann::json& tokenizer_config,
+                                const nlohmann::json& special_tokens_map, std::string_view where);
+
+}  // namespace faststream

@@ -1,0 +1,338 @@
+// Byte-pair encoding (Sennrich et al., arXiv:1508.07909).
+//
+// Most words of a text are a token by themselves, and for most of those it is known that the merges
+// lead there (kTokenAlone): one lookup. Others are cut where no merge reaches across, and each part
+// is merged: a short one by looking for the earliest merge again and again, a long one with a heap.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "support/error.h"
+#include "text/tokenizer/token_model.h"
+#include "text/tokenizer/unicode.h"
+
+namespace faststream {
+namespace {
+
+constexpr int32_t kNoToken = TokenizerTables::kNone;
+
+struct BpeSettings {
+  bool byte_level = false;
+  bool ignore_merges = false;
+  bool fuse_unknown = false;
+  std::string prefix;  // of characters that do not begin a word
+  std::string suffix;  // of the character that ends one
+  int32_t unknown = kNoToken;
+  std::vector<int32_t> fallback;           // by byte; empty without byte fallback
+  std::array<int32_t, 256> first_bytes{};  // byte_level: tokens of single bytes
+  std::array<int32_t, 256> last_bytes{};   // and of those that end a word
+};
+
+/// Merges neighbours among the tokens of a part, the earliest merge first, the leftmost of equals.
+class BpeMerger {
+ public:
+  explicit BpeMerger(const TokenizerTables& tables) : tables_(tables) {}
+
+  void merge(std::vector<int32_t>& symbols, std::vector<int32_t>& ids) {
+    constexpr size_t kShort = 32;
+    if (symbols.size() <= kShort) {
+      merge_short(symbols);
+      ids.insert(ids.end(), symbols.begin(), symbols.end());
+    } else {
+      merge_long(symbols, ids);
+    }
+  }
+
+ private:
+  static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+  [[nodiscard]] BpeMerge look_up(int32_t left, int32_t right) const {
+    return tables_.find_merge(left, right).value_or(BpeMerge{.rank = kNever, .id = kNoToken});
+  }
+
+  void merge_short(std::vector<int32_t>& symbols) {
+    pairs_.clear();
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      pairs_.push_back(look_up(symbols[i], symbols[i + 1]));
+    }
+    while (!pairs_.empty()) {
+      const auto best = std::min_element(
+          pairs_.begin(), pairs_.end(),
+          [](const BpeMerge& a, const BpeMerge& b) { return a.rank < b.rank; });
+      if (best->rank == kNever) return;
+      const auto i = static_cast<size_t>(best - pairs_.begin());
+      symbols[i] = best->id;
+      symbols.erase(symbols.begin() + best_offset(i + 1));
+      pairs_.erase(best);
+      if (i > 0) pairs_[i - 1] = look_up(symbols[i - 1], symbols[i]);
+      if (i < pairs_.size()) pairs_[i] = look_up(symbols[i], symbols[i + 1]);
+    }
+  }
+  static std::ptrdiff_t best_offset(size_t i) { return static_cast<std::ptrdiff_t>(i); }
+
+  // Symbols stay where their first part was; the first and the last cell of one hold its size.
+  void merge_long(std::vector<int32_t>& symbols, std::vector<int32_t>& ids) {
+    const auto n = static_cast<uint32_t>(symbols.size());
+    sizes_.assign(n, 1);
+    queue_.clear();
+    queue_.reserve(n + 1);
+    for (uint32_t i = 0; i + 1 < n; ++i) plan(symbols, i, i + 1);
+    std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
+    while (!queue_.empty()) {
+      const uint64_t next = queue_.front();
+      std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+      queue_.pop_back();
+      const auto at = static_cast<uint32_t>(next);
+      if (sizes_[at] == 0) continue;  // became a part of another
+      const uint32_t right = at + sizes_[at];
+      if (right >= n) continue;
+      const BpeMerge merge = look_up(symbols[at], symbols[right]);
+      if (static_cast<uint32_t>(merge.rank) != next >> 32 || merge.rank == kNever) continue;
+      make(symbols, at, right, merge.id);
+    }
+    for (uint32_t i = 0; i < n; i += sizes_[i]) ids.push_back(symbols[i]);
+  }
+
+  void plan(const std::vector<int32_t>& symbols, uint32_t left, uint32_t right) {
+    const BpeMerge merge = look_up(symbols[left], symbols[right]);
+    if (merge.rank == kNever) return;
+    queue_.push_back(uint64_t{static_cast<uint32_t>(merge.rank)} << 32 | left);
+  }
+  void push(const std::vector<int32_t>& symbols, uint32_t left, uint32_t right) {
+    const size_t before = queue_.size();
+    plan(symbols, left, right);
+    if (queue_.size() > before) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
+  }
+
+  void make(std::vector<int32_t>& symbols, uint32_t at, uint32_t right, int32_t id) {
+    const auto n = static_cast<uint32_t>(symbols.size());
+    const uint32_t size = sizes_[at] + sizes_[right];
+    const uint32_t last = at + size - 1;
+    sizes_[right - 1] = sizes_[right] = 0;
+    symbols[last] = static_cast<int32_t>(at);  // no longer a token: where the symbol begins
+    symbols[at] = id;
+    sizes_[last] = 0;
+    sizes_[at] = size;
+    if (at > 0) push(symbols, begin_of(symbols, at - 1), at);
+    if (last + 1 < n) push(symbols, at, last + 1);
+  }
+  // Of the symbol that ends at `last`.
+  [[nodiscard]] uint32_t begin_of(const std::vector<int32_t>& symbols, uint32_t last) const {
+    return sizes_[last] == 1 ? last : static_cast<uint32_t>(symbols[last]);
+  }
+
+  const TokenizerTables& tables_;
+  std::vector<BpeMerge> pairs_;
+  std::vector<uint32_t> sizes_;  // of the symbol that begins in a cell; 0 in its other cells
+  std::vector<uint64_t> queue_;  // a heap: rank, then place
+};
+
+class BpeEncoder final : public WordEncoder {
+ public:
+  BpeEncoder(const TokenizerTables& tables, const BpeSettings& settings)
+      : tables_(tables), settings_(settings), merger_(tables) {}
+
+  void encode(std::string_view word, std::vector<int32_t>& ids) override {
+    if (const int32_t id = whole(word); id != kNoToken) {
+      ids.push_back(id);
+      return;
+    }
+    word_ = word;
+    ids_ = &ids;
+    begin_ = 0;
+    fused_ = false;
+    if (settings_.byte_level) {
+      add_bytes();
+    } else {
+      add_characters();
+    }
+    flush(word.size());
+  }
+
+ private:
+  // Words beyond this are cut where nothing joins; to look for such places costs a lookup a symbol.
+  static constexpr size_t kShortWord = 32;
+
+  /// The token that a whole word becomes, if that is known.
+  int32_t whole(std::string_view word) {
+    if (word.size() + settings_.suffix.size() > tables_.longest_token()) return kNoToken;
+    if (settings_.ignore_merges) {  // takes no suffix into account
+      if (const int32_t id = tables_.find(word); id != kNoToken) return id;
+    }
+    if (!settings_.suffix.empty()) {
+      with_suffix_ = word;
+      with_suffix_ += settings_.suffix;
+      word = with_suffix_;
+    }
+    return alone(word);
+  }
+  [[nodiscard]] int32_t alone(std::string_view text) const {
+    const int32_t id = tables_.find(text);
+    return id != kNoToken && (tables_.flags(id) & kTokenAlone) != 0 ? id : kNoToken;
+  }
+
+  void add_bytes() {
+    const bool cut = word_.size() > kShortWord;
+    for (size_t at = 0; at < word_.size(); ++at) {
+      const auto byte = static_cast<unsigned char>(word_[at]);
+      const bool last = at + 1 == word_.size();
+      const int32_t id = (last ? settings_.last_bytes : settings_.first_bytes)[byte];
+      if (id == kNoToken) {
+        add_unknown();
+      } else {
+        add_known(id, at, cut);
+      }
+    }
+  }
+
+  void add_characters() {
+    const bool cut = word_.size() > kShortWord;
+    for (size_t at = 0; at < word_.size();) {
+      const size_t size = character_at(word_, at).size;
+      std::string_view text = word_.substr(at, size);
+      const bool prefixed = at > 0 && !settings_.prefix.empty();
+      const bool suffixed = at + size == word_.size() && !settings_.suffix.empty();
+      if (prefixed || suffixed) {
+        character_ = prefixed ? settings_.prefix : "";
+        character_ += text;
+        if (suffixed) character_ += settings_.suffix;
+        text = character_;
+      }
+      if (const int32_t id = find_character(text); id != kNoToken) {
+        add_known(id, at, cut);
+      } else if (!add_fallback(text)) {
+        add_unknown();
+      }
+      at += size;
+    }
+  }
+
+  int32_t find_character(std::string_view text) {
+    // The last one's, most often.
+    if (text != last_text_) {
+      last_id_ = tables_.find(text);
+      last_text_ = text;
+    }
+    return last_id_;
+  }
+
+  void add_known(int32_t id, size_t at, bool cut) {
+    if (pending_unknown_) {
+      symbols_.push_back(settings_.unknown);
+      pending_unknown_ = false;
+    } else if (cut && !symbols_.empty() && after_known_ && !tables_.joins(symbols_.back(), id)) {
+      flush(at);
+    }
+    symbols_.push_back(id);
+    after_known_ = true;
+  }
+
+  bool add_fallback(std::string_view text) {
+    if (settings_.fallback.empty()) return false;
+    const auto token = [&](char byte) { return settings_.fallback[static_cast<unsigned char>(byte)]; };
+    if (std::any_of(text.begin(), text.end(), [&](char b) { return token(b) == kNoToken; })) {
+      return false;
+    }
+    // An unknown character before them comes after them, as in the library.
+    for (const char byte : text) symbols_.push_back(token(byte));
+    after_known_ = false;
+    fused_ = true;
+    return true;
+  }
+
+  void add_unknown() {
+    after_known_ = false;
+    fused_ = true;
+    if (settings_.unknown == kNoToken) return;
+    if (pending_unknown_ && !settings_.fuse_unknown) symbols_.push_back(settings_.unknown);
+    pending_unknown_ = true;
+  }
+
+  // Merges what there is, up to `end` of the word.
+  void flush(size_t end) {
+    if (pending_unknown_) symbols_.push_back(settings_.unknown);
+    pending_unknown_ = false;
+    const std::string_view part = word_.substr(begin_, end - begin_);
+    const bool is_part = part.size() < word_.size() && !fused_ && settings_.prefix.empty() &&
+                         settings_.suffix.empty() && part.size() <= tables_.longest_token();
+    const int32_t id = is_part ? alone(part) : kNoToken;
+    if (id != kNoToken) {
+      ids_->push_back(id);
+    } else {
+      merger_.merge(symbols_, *ids_);
+    }
+    symbols_.clear();
+    begin_ = end;
+    after_known_ = false;
+    fused_ = false;
+  }
+
+  const TokenizerTables& tables_;
+  const BpeSettings& settings_;
+  BpeMerger merger_;
+  std::string_view word_;
+  std::vector<int32_t>* ids_ = nullptr;
+  std::vector<int32_t> symbols_;  // of the part of the word from begin_ on
+  size_t begin_ = 0;
+  bool after_known_ = false;      // the last symbol is a character's token
+  bool pending_unknown_ = false;  // an unknown token to be added before the next known one
+  bool fused_ = false;            // the part's symbols are not just its characters
+  std::string with_suffix_;
+  std::string character_;
+  std::string last_text_;
+  int32_t last_id_ = kNoToken;
+};
+
+class BpeModel final : public TokenModel {
+ public:
+  BpeModel(const JsonView& model, const TokenizerTables& tables, bool byte_level)
+      : tables_(tables) {
+    if (const auto dropout = model.find("dropout"); dropout && dropout->as<double>() != 0) {
+      dropout->fail("makes tokens random, which is not supported");
+    }
+    settings_.byte_level = byte_level;
+    settings_.ignore_merges = model.get("ignore_merges", false);
+    settings_.fuse_unknown = model.get("fuse_unk", false);
+    settings_.prefix = model.get<std::string>("continuing_subword_prefix", "");
+    settings_.suffix = model.get<std::string>("end_of_word_suffix", "");
+    if (model.get("byte_fallback", false)) settings_.fallback = find_byte_tokens(tables);
+    if (const auto unknown = model.find("unk_token")) {
+      settings_.unknown = tables.find(unknown->as<std::string>());
+    }
+    for (size_t byte = 0; byte_level && byte < 256; ++byte) {
+      std::string text(1, static_cast<char>(byte));
+      settings_.first_bytes[byte] = tables.find(text);
+      settings_.last_bytes[byte] = tables.find(text + settings_.suffix);
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<WordEncoder> start() const override {
+    return std::make_unique<BpeEncoder>(tables_, settings_);
+  }
+
+  [[nodiscard]] bool keeps_all_bytes() const override {
+    const auto all_known = [](const auto& ids) {
+      return std::find(ids.begin(), ids.end(), kNoToken) == ids.end();
+    };
+    if (settings_.byte_level) {
+      return all_known(settings_.first_bytes) && all_known(settings_.last_bytes);
+    }
+    return !settings_.fallback.empty() && all_known(settings_.fallback);
+  }
+
+ private:
+  const TokenizerTables& tables_;
+  BpeSettings settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TokenModel> make_bpe_model(const JsonView& model,
+                                                 const TokenizerTables& tables, bool byte_level) {
+  return std::make_unique<BpeModel>(model, tables, byte_level);
+}
+
+}  // namespace faststream

@@ -1,0 +1,28 @@
+// Tokenizers as tokenizer.json describes them, compiled into tables that are used in place. Ids and
+// decoded text equal those of Hugging Face's tokenizers 0.23.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "text/tokenizer.h"
+#include "text/tokenizer_description.h"
+
+namespace faststream {
+
+/// The bytes of a model file's tensor "tokenizer" of the kind "compiled". "post_processor" is not
+/// looked at: what it does is TokenizerConfig's prefix and suffix. Throws Error, starting with
+/// `where`, for a part that is not supported, and for a description that contradicts itself.
+std::string compile_tokenizer(const TokenizerDescription& description, std::string_view where);
+
+/// `tables`: what compile_tokenizer() wrote, or any other bytes; they must outlive the tokenizer.
+/// Takes a few milliseconds at most, whatever the vocabulary. Throws Error, starting with `where`,
+/// when they are damaged or an id of `config` is not in them.
+std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::span<const std::byte> tables,
+                                                   const TokenizerConfig& config,
+                                                   std::string_view where);
+
+}  // namespace faststream

@@ -1,0 +1,62 @@
+// From tokens back to text, token by token.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/json.h"
+
+namespace faststream {
+
+/// One step of decoding a text: takes the texts of tokens and passes on others. Not for several
+/// texts or threads.
+class DecodingStep {
+ public:
+  virtual ~DecodingStep() = default;
+
+  /// A part of the text of a token, and whether it is the token's last part.
+  struct Part {
+    std::string_view text;
+    bool ends_token = true;
+  };
+  using Next = std::function<void(const Part&)>;
+
+  virtual void push(const Part& part, const Next& next) = 0;
+  virtual void finish(const Next& /*next*/) {}
+};
+
+/// The steps of tokenizer.json's "decoder". Immutable; any number of threads may use it.
+class Decoder {
+ public:
+  /// `decoder` is empty for none: a space between tokens. Throws Error for an unknown step.
+  explicit Decoder(const std::optional<JsonView>& decoder);
+
+  /// Decodes one text.
+  class Stream {
+   public:
+    /// `at_start`: a text begins with the first token; else it is one in the middle.
+    Stream(const Decoder& decoder, bool at_start);
+    /// Appends to `bytes` what is certain after one more token.
+    void push(std::string_view token, std::string& bytes);
+    /// What is left at the end.
+    void finish(std::string& bytes);
+
+   private:
+    void pass(size_t step, const DecodingStep::Part& part, std::string& bytes);
+
+    std::vector<std::unique_ptr<DecodingStep>> steps_;
+  };
+
+ private:
+  using Make = std::function<std::unique_ptr<DecodingStep>(bool at_start)>;
+  void add(const JsonView& step);
+
+  std::vector<Make> steps_;
+  bool is_fused_ = false;  // the steps so far make one token of all
+};
+
+}  // namespace faststream

@@ -1,0 +1,54 @@
+// The models of tokenizer.json: from a word to token ids.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "support/json.h"
+#include "text/tokenizer/tables.h"
+
+namespace faststream {
+
+/// Encodes the words of one text in turn; keeps memory from one to the next.
+class WordEncoder {
+ public:
+  virtual ~WordEncoder() = default;
+  /// The longest word that can be encoded, in bytes.
+  static constexpr size_t kLongestWord = (size_t{1} << 30) - 1;
+
+  /// Appends the ids of `word`, not empty and at most kLongestWord long. Throws Error for a word that
+  /// the model cannot express because it has no unknown token.
+  virtual void encode(std::string_view word, std::vector<int32_t>& ids) = 0;
+};
+
+/// Immutable; any number of threads may use it.
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  [[nodiscard]] virtual std::unique_ptr<WordEncoder> start() const = 0;
+  /// Whether no byte of a word can vanish in an unknown token, so that a word of n bytes makes at
+  /// least n / longest_token tokens.
+  [[nodiscard]] virtual bool keeps_all_bytes() const = 0;
+};
+
+/// `model`: tokenizer.json's "model" without vocabulary and merges. `tables` must outlive it. Where
+/// `byte_level`, words are bytes, and so are the texts of tokens. Throws Error for what is unknown
+/// or missing.
+std::unique_ptr<const TokenModel> make_token_model(const JsonView& model,
+                                                   const TokenizerTables& tables, bool byte_level);
+
+std::unique_ptr<const TokenModel> make_bpe_model(const JsonView& model,
+                                                 const TokenizerTables& tables, bool byte_level);
+std::unique_ptr<const TokenModel> make_unigram_model(const JsonView& model,
+                                                     const TokenizerTables& tables);
+std::unique_ptr<const TokenModel> make_word_piece_model(const JsonView& model,
+                                                        const TokenizerTables& tables);
+std::unique_ptr<const TokenModel> make_word_level_model(const JsonView& model,
+                                                        const TokenizerTables& tables);
+
+/// The tokens <0x00> to <0xFF> that stand for bytes, TokenizerTables::kNone where one is missing.
+std::vector<int32_t> find_byte_tokens(const TokenizerTables& tables);
+
+}  // namespace faststream
