@@ -5,12 +5,13 @@
 // is merged: a short one by looking for the earliest merge again and again, a long one with a heap.
 #include <algorithm>
 #include <array>
-#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "support/error.h"
+#include "text/tokenizer/merge_queue.h"
 #include "text/tokenizer/token_model.h"
 #include "text/tokenizer/unicode.h"
 
@@ -65,69 +66,57 @@ class BpeMerger {
       if (best->rank == kNever) return;
       const auto i = static_cast<size_t>(best - pairs_.begin());
       symbols[i] = best->id;
-      symbols.erase(symbols.begin() + best_offset(i + 1));
+      symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i + 1));
       pairs_.erase(best);
       if (i > 0) pairs_[i - 1] = look_up(symbols[i - 1], symbols[i]);
       if (i < pairs_.size()) pairs_[i] = look_up(symbols[i], symbols[i + 1]);
     }
   }
-  static std::ptrdiff_t best_offset(size_t i) { return static_cast<std::ptrdiff_t>(i); }
 
-  // Symbols stay where their first part was; the first and the last cell of one hold its size.
+  // A merged symbol stays where its first part was. Of its other cells the first and the last hold
+  // ~size, and all are negative.
   void merge_long(std::vector<int32_t>& symbols, std::vector<int32_t>& ids) {
-    const auto n = static_cast<uint32_t>(symbols.size());
-    sizes_.assign(n, 1);
-    queue_.clear();
-    queue_.reserve(n + 1);
-    for (uint32_t i = 0; i + 1 < n; ++i) plan(symbols, i, i + 1);
-    std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
-    while (!queue_.empty()) {
-      const uint64_t next = queue_.front();
-      std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
-      queue_.pop_back();
+    const size_t n = symbols.size();
+    queue_.reset(n);
+    for (size_t i = 0; i + 1 < n; ++i) plan(symbols, i, i + 1);
+    for (uint64_t next = 0; queue_.pop(next);) {
       const auto at = static_cast<uint32_t>(next);
-      if (sizes_[at] == 0) continue;  // became a part of another
-      const uint32_t right = at + sizes_[at];
-      if (right >= n) continue;
+      if (symbols[at] < 0) continue;  // became a part of another
+      const size_t right = at + size_at(symbols, at);
+      if (right == n) continue;
       const BpeMerge merge = look_up(symbols[at], symbols[right]);
-      if (static_cast<uint32_t>(merge.rank) != next >> 32 || merge.rank == kNever) continue;
-      make(symbols, at, right, merge.id);
+      if (static_cast<uint32_t>(merge.rank) == next >> 32) make(symbols, at, right, merge.id);
     }
-    for (uint32_t i = 0; i < n; i += sizes_[i]) ids.push_back(symbols[i]);
+    for (size_t i = 0; i < n; i += size_at(symbols, i)) ids.push_back(symbols[i]);
   }
 
-  void plan(const std::vector<int32_t>& symbols, uint32_t left, uint32_t right) {
+  void plan(const std::vector<int32_t>& symbols, size_t left, size_t right) {
     const BpeMerge merge = look_up(symbols[left], symbols[right]);
     if (merge.rank == kNever) return;
-    queue_.push_back(uint64_t{static_cast<uint32_t>(merge.rank)} << 32 | left);
-  }
-  void push(const std::vector<int32_t>& symbols, uint32_t left, uint32_t right) {
-    const size_t before = queue_.size();
-    plan(symbols, left, right);
-    if (queue_.size() > before) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
+    queue_.push(uint64_t{static_cast<uint32_t>(merge.rank)} << 32 | left);
   }
 
-  void make(std::vector<int32_t>& symbols, uint32_t at, uint32_t right, int32_t id) {
-    const auto n = static_cast<uint32_t>(symbols.size());
-    const uint32_t size = sizes_[at] + sizes_[right];
-    const uint32_t last = at + size - 1;
-    sizes_[right - 1] = sizes_[right] = 0;
-    symbols[last] = static_cast<int32_t>(at);  // no longer a token: where the symbol begins
+  void make(std::vector<int32_t>& symbols, size_t at, size_t right, int32_t id) {
+    const size_t end = right + size_at(symbols, right);
     symbols[at] = id;
-    sizes_[last] = 0;
-    sizes_[at] = size;
-    if (at > 0) push(symbols, begin_of(symbols, at - 1), at);
-    if (last + 1 < n) push(symbols, at, last + 1);
+    symbols[right] = -1;
+    symbols[at + 1] = symbols[end - 1] = ~static_cast<int32_t>(end - at);
+    if (at > 0) plan(symbols, begin_of(symbols, at - 1), at);
+    if (end < symbols.size()) plan(symbols, at, end);
+  }
+
+  static size_t size_at(const std::vector<int32_t>& symbols, size_t at) {
+    const bool merged = at + 1 < symbols.size() && symbols[at + 1] < 0;
+    return merged ? static_cast<size_t>(~symbols[at + 1]) : 1;
   }
   // Of the symbol that ends at `last`.
-  [[nodiscard]] uint32_t begin_of(const std::vector<int32_t>& symbols, uint32_t last) const {
-    return sizes_[last] == 1 ? last : static_cast<uint32_t>(symbols[last]);
+  static size_t begin_of(const std::vector<int32_t>& symbols, size_t last) {
+    return symbols[last] < 0 ? last + 1 - static_cast<size_t>(~symbols[last]) : last;
   }
 
   const TokenizerTables& tables_;
   std::vector<BpeMerge> pairs_;
-  std::vector<uint32_t> sizes_;  // of the symbol that begins in a cell; 0 in its other cells
-  std::vector<uint64_t> queue_;  // a heap: rank, then place
+  MergeQueue queue_;  // rank, then place
 };
 
 class BpeEncoder final : public WordEncoder {
@@ -174,8 +163,13 @@ class BpeEncoder final : public WordEncoder {
     return id != kNoToken && (tables_.flags(id) & kTokenAlone) != 0 ? id : kNoToken;
   }
 
+  // What stands at the ends of a word changes its tokens: such words are not cut.
+  [[nodiscard]] bool is_cut() const {
+    return word_.size() > kShortWord && settings_.prefix.empty() && settings_.suffix.empty();
+  }
+
   void add_bytes() {
-    const bool cut = word_.size() > kShortWord;
+    const bool cut = is_cut();
     for (size_t at = 0; at < word_.size(); ++at) {
       const auto byte = static_cast<unsigned char>(word_[at]);
       const bool last = at + 1 == word_.size();
@@ -189,7 +183,7 @@ class BpeEncoder final : public WordEncoder {
   }
 
   void add_characters() {
-    const bool cut = word_.size() > kShortWord;
+    const bool cut = is_cut();
     for (size_t at = 0; at < word_.size();) {
       const size_t size = character_at(word_, at).size;
       std::string_view text = word_.substr(at, size);
@@ -256,8 +250,7 @@ class BpeEncoder final : public WordEncoder {
     if (pending_unknown_) symbols_.push_back(settings_.unknown);
     pending_unknown_ = false;
     const std::string_view part = word_.substr(begin_, end - begin_);
-    const bool is_part = part.size() < word_.size() && !fused_ && settings_.prefix.empty() &&
-                         settings_.suffix.empty() && part.size() <= tables_.longest_token();
+    const bool is_part = part.size() < word_.size() && !fused_ && part.size() <= tables_.longest_token();
     const int32_t id = is_part ? alone(part) : kNoToken;
     if (id != kNoToken) {
       ids_->push_back(id);

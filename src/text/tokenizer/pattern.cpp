@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <utility>
@@ -18,9 +19,10 @@ namespace faststream {
 namespace {
 
 constexpr uint32_t kMatchLimit = 1'000'000;          // backtracking steps, some 10 ms
+constexpr size_t kStepsPerByte = 16;                 // more of them for a match that needs them
 constexpr uint32_t kHeapLimit = 64 << 10;            // KiB, where there is no JIT
 constexpr size_t kJitStack = size_t{16} << 20;       // bytes
-constexpr size_t kLongestPattern = size_t{64} << 10;  // bytes
+constexpr size_t kLongestPattern = size_t{256} << 10;  // bytes
 
 int64_t thread_time() {
   timespec now{};
@@ -48,7 +50,6 @@ struct Matcher {
 
   Matcher() {
     if (!data || !context || !stack) throw std::bad_alloc();
-    pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_heap_limit(context.get(), kHeapLimit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
@@ -102,14 +103,22 @@ void Pattern::find_all(std::string_view text, PatternBudget& budget,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(matcher.data.get());
   size_t from = 0;
+  const auto match = [&](size_t limit) {
+    pcre2_set_match_limit(matcher.context.get(), static_cast<uint32_t>(limit));
+    return code_->jit ? pcre2_jit_match(code_->pcre2.get(), subject, text.size(), from, 0,
+                                        matcher.data.get(), matcher.context.get())
+                      : pcre2_match(code_->pcre2.get(), subject, text.size(), from,
+                                    PCRE2_NO_UTF_CHECK, matcher.data.get(), matcher.context.get());
+  };
   size_t last_end = std::string_view::npos;
   while (from <= text.size()) {
     budget.spend();
-    const int found =
-        code_->jit ? pcre2_jit_match(code_->pcre2.get(), subject, text.size(), from, 0,
-                                     matcher.data.get(), matcher.context.get())
-                   : pcre2_match(code_->pcre2.get(), subject, text.size(), from,
-                                 PCRE2_NO_UTF_CHECK, matcher.data.get(), matcher.context.get());
+    int found = match(kMatchLimit);
+    if (found == PCRE2_ERROR_MATCHLIMIT) {  // a run of a million spaces, for one
+      budget.look();
+      found = match(kMatchLimit + std::min<size_t>(kStepsPerByte * text.size(), 1U << 30));
+      budget.look();
+    }
     if (found == PCRE2_ERROR_NOMATCH) return;
     if (found < 0) {
       throw Error("the tokenizer's pattern takes too long on this text (" + message_of(found) +
@@ -135,7 +144,7 @@ class Translator {
   Translator(std::string_view pattern, std::string_view where) : in_(pattern), where_(where) {}
 
   std::string translate() {
-    if (in_.size() > kLongestPattern) refuse("patterns of more than 64 kB");
+    if (in_.size() > kLongestPattern) refuse("more than 256 kB");
     while (at_ < in_.size()) step();
     return std::move(out_);
   }
@@ -399,6 +408,8 @@ class Translator {
       } else if (c == '&' && looking_at("&")) {
         ++at_;
         all += "(?=" + part() + ")";
+      } else if (c == '\\' && (looking_at("W") || looking_at("H"))) {
+        nested += (nested.empty() ? "" : "|") + not_in_class(next() == 'W' ? kWord : kHex);
       } else if (c == '\\') {
         members += class_escape();
       } else if (c == ']') {

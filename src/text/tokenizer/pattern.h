@@ -16,15 +16,15 @@ class PatternBudget {
   /// Half a second of this thread's time and a microsecond for each byte of the text.
   explicit PatternBudget(size_t text_size);
 
-  /// Throws Error when all is spent. To be called for each match: most calls only count.
+  /// To be called for each match: most calls only count, some look().
   void spend() {
     if (++matches_ % kMatchesPerLook == 0) look();
   }
+  /// Throws Error when all is spent.
+  void look() const;
 
  private:
   static constexpr uint32_t kMatchesPerLook = 64;
-
-  void look() const;
 
   int64_t end_;  // of the thread's clock, in nanoseconds
   uint32_t matches_ = 0;

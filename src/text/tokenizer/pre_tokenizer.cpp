@@ -283,8 +283,8 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
   int64_t length_;
 };
 
-/// Runs of one script, a space being of any; Japanese counts as Han. What comes before the first
-/// character with a script is lost.
+/// Runs of one script, a space and what has none being of any; Japanese counts as Han. What comes
+/// before the first character with a script is lost.
 class UnicodeScriptsPreTokenizer final : public PreTokenizer {
  public:
   UnicodeScriptsPreTokenizer() : pattern_(all_scripts(), "tokenizer") {}
@@ -322,13 +322,25 @@ constexpr std::array kScripts = {
     "Tagalog", "Tagbanwa", "Tai_Le", "Tai_Tham", "Tai_Viet", "Takri", "Tamil", "Tangut", "Telugu",
     "Thaana", "Thai", "Tibetan", "Tifinagh", "Tirhuta", "Ugaritic", "Vai", "Warang_Citi", "Yi"};
 
+// Later ones, which have none there.
+constexpr std::array kLaterScripts = {
+    "Chorasmian", "Cypro_Minoan", "Dives_Akuru", "Dogra", "Elymaic", "Gunjala_Gondi",
+    "Hanifi_Rohingya", "Khitan_Small_Script", "Makasar", "Masaram_Gondi", "Medefaidrin",
+    "Nandinagari", "Nushu", "Nyiakeng_Puachue_Hmong", "Old_Sogdian", "Old_Uyghur", "Sogdian",
+    "Soyombo", "Tangsa", "Toto", "Unknown", "Vithkuqi", "Wancho", "Yezidi", "Zanabazar_Square"};
+
 std::string UnicodeScriptsPreTokenizer::all_scripts() {
-  const std::string han = R"(\p{Script:Han}\p{Script:Hiragana}\p{Script:Katakana}\x{30FC})";
-  std::string pattern = "[" + han + "][ " + han + "]*";
-  for (const char* script : kScripts) {
-    const std::string one = std::string(R"(\p{Script:)") + script + "}";
+  const auto script = [](const char* name) { return std::string(R"(\p{Script:)") + name + "}"; };
+  std::string any = " ";
+  for (const char* name : kLaterScripts) any += script(name);
+  const std::string han = script("Han") + script("Hiragana") + script("Katakana") + R"(\x{30FC})";
+  std::string pattern = "[" + han + "][" + any + han + "]*";
+  for (const char* name : kScripts) {
     // The long vowel mark counts as Han and the space as any, though both are Common.
-    pattern += "|[" + one + R"(&&[^ \x{30FC}]][ )" + one + "]*";
+    const bool common = std::string_view(name) == "Common";
+    const std::string one = "[" + script(name) + (common ? R"(&&[^ \x{30FC}]])" : "]");
+    const std::string more = common ? "(?:" + one + "|[" + any + "])*" : "[" + any + script(name) + "]*";
+    pattern += "|" + one + more;
   }
   return pattern;
 }
