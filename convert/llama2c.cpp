@@ -142,6 +142,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   }
   model.parts = llama_parts(model.config, true);
   model.tokenizer.bos = 1;
+  model.tokenizer.prefix = {1};
   model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one
   model.tokenizer_model = read_tokenizer_model(tokenizer ? *tokenizer : find_tokenizer(path),
                                                model.config.vocab, files);

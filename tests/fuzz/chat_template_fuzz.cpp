@@ -23,6 +23,7 @@ const faststream::Tokenizer& tokenizer() {
     }
     faststream::TokenizerConfig config;
     config.bos = 1;
+    config.prefix = {1};
     config.eos = {2};
     return faststream::make_sentencepiece_tokenizer(
         faststream::as_bytes(serialize_sentencepiece_model(model)), config, "fuzz");

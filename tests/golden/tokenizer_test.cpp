@@ -17,6 +17,7 @@ TEST(GoldenTokenizers, ReadAndWriteTheTextTheyWereTrainedOn) {
     const std::string model(std::istreambuf_iterator<char>(file), {});
     TokenizerConfig config;
     config.bos = 1;
+    config.prefix = {1};
     config.eos = {2};
     const auto tokenizer = make_sentencepiece_tokenizer(
         std::as_bytes(std::span(model.data(), model.size())), config, path.string());

@@ -34,7 +34,7 @@ std::unique_ptr<Tokenizer> tokenizer_with(std::optional<Type> type, bool add_bos
   TokenizerConfig config;
   config.bos = 1;
   config.eos = {2};
-  config.add_bos = add_bos;
+  if (add_bos) config.prefix = {1};
   return make_sentencepiece_tokenizer(as_bytes(serialize_sentencepiece_model(model)), config,
                                       "test.model");
 }

@@ -15,6 +15,7 @@ constexpr int32_t kByte = 3;  // id of <0x00>
 std::unique_ptr<Tokenizer> make(const SentencePieceModel& model, bool keep_leading_space = false) {
   TokenizerConfig config;
   config.bos = 1;
+  config.prefix = {1};
   config.eos = {2};
   config.keep_leading_space = keep_leading_space;
   return make_sentencepiece_tokenizer(as_bytes(serialize_sentencepiece_model(model)), config,

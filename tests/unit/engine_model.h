@@ -50,7 +50,7 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32) {
   const ModelConfig config = engine_shape(dtype);
   const ModelImage weights = make_random_model(config, 11);
   const std::string tokenizer = serialize_sentencepiece_model(small_model(true));
-  const TokenizerConfig ids{.bos = 1, .eos = {2}};
+  const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
   std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
   for (const TensorPlan& plan : tensor_plan(config)) {
     specs.push_back({plan.name, plan.dtype, plan.shape});

@@ -185,13 +185,13 @@ TEST(HfLlama, TakesTokenIdsFromTheConfigs) {
   TokenizerConfig plain = ids({{"bos_token_id", 5}, {"eos_token_id", 6}}, none, none);
   EXPECT_EQ(plain.bos, 5);
   EXPECT_EQ(plain.eos, std::vector<int32_t>{6});
-  EXPECT_TRUE(plain.add_bos);
-  EXPECT_FALSE(plain.add_eos);
+  EXPECT_EQ(plain.prefix, std::vector<int32_t>{5});
+  EXPECT_TRUE(plain.suffix.empty());
 
   TokenizerConfig listed = ids({{"eos_token_id", {6, 7}}}, none, {{"add_bos_token", false}});
   EXPECT_EQ(listed.bos, 1);  // LlamaConfig's default
   EXPECT_EQ(listed.eos, (std::vector<int32_t>{6, 7}));
-  EXPECT_FALSE(listed.add_bos);
+  EXPECT_TRUE(listed.prefix.empty());
 
   TokenizerConfig generated = ids({{"eos_token_id", 6}}, {{"eos_token_id", {8, 9}}}, none);
   EXPECT_EQ(generated.eos, (std::vector<int32_t>{8, 9}));

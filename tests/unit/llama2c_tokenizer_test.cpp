@@ -108,6 +108,7 @@ std::vector<int32_t> reference_encode(const Llama2cTokenizer& tokenizer, std::st
 std::unique_ptr<Tokenizer> load(const std::string& file, int32_t vocab_size) {
   TokenizerConfig config;
   config.bos = 1;
+  config.prefix = {1};
   config.eos = {2};
   return make_sentencepiece_tokenizer(
       as_bytes(sentencepiece_from_llama2c(as_bytes(file), vocab_size, kWhere)), config, kWhere);

@@ -23,6 +23,7 @@ class SentencePieceLlama2 : public ::testing::Test {
     if (!model) GTEST_SKIP() << "FASTSTREAM_SHARED has no " << kModel;
     TokenizerConfig config;
     config.bos = 1;
+    config.prefix = {1};
     config.eos = {2};
     tokenizer_ = make_sentencepiece_tokenizer(as_bytes(*model), config, "tokenizer.model");
     ASSERT_TRUE(oracle_.LoadFromSerializedProto(*model).ok());

@@ -23,6 +23,7 @@ std::unique_ptr<Tokenizer> make(const SentencePieceModel& model, const Tokenizer
 TokenizerConfig bos_and_eos() {
   TokenizerConfig config;
   config.bos = 1;
+  config.prefix = {1};
   config.eos = {2};
   return config;
 }
@@ -57,9 +58,9 @@ TEST(SentencePieceTokenizer, PutsBosAndEosWhereTheConfigurationSays) {
   EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{1, a}));
   EXPECT_EQ(make(model, config)->encode("a", false), (std::vector<int32_t>{a}));
   EXPECT_EQ(make(model, config)->encode(""), (std::vector<int32_t>{1}));
-  config.add_eos = true;
+  config.suffix = {2};
   EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{1, a, 2}));
-  config.add_bos = false;
+  config.prefix.clear();
   EXPECT_EQ(make(model, config)->encode("a"), (std::vector<int32_t>{a, 2}));
   EXPECT_EQ(make(model, {})->encode("a"), (std::vector<int32_t>{a})) << "no BOS to put";
 }

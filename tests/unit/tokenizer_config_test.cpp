@@ -10,8 +10,9 @@ namespace {
 nlohmann::json valid() {
   TokenizerConfig config;
   config.bos = 1;
+  config.prefix = {1};
   config.eos = {2, 7};
-  config.add_eos = true;
+  config.suffix = {2, 3};
   config.keep_leading_space = true;
   return tokenizer_config_to_json(config);
 }
@@ -31,8 +32,9 @@ TEST(TokenizerConfig, SurvivesJson) {
   EXPECT_EQ(config.kind, "sentencepiece");
   EXPECT_EQ(config.bos, 1);
   EXPECT_EQ(config.eos, (std::vector<int32_t>{2, 7}));
-  EXPECT_TRUE(config.add_bos);
-  EXPECT_TRUE(config.add_eos);
+  EXPECT_EQ(config.prefix, std::vector<int32_t>{1});
+  EXPECT_EQ(config.suffix, (std::vector<int32_t>{2, 3}));
+  EXPECT_TRUE(config.adds_bos());
   EXPECT_TRUE(config.keep_leading_space);
 }
 
@@ -81,7 +83,7 @@ TEST(TokenizerConfig, RefusesIdsOutOfRange) {
 TEST(TokenizerConfig, RefusesAnUnknownKind) {
   nlohmann::json json = valid();
   json["kind"] = "wordpiece";
-  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\""), std::string::npos);
+  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\" or \"compiled\""), std::string::npos);
 }
 
 }  // namespace
