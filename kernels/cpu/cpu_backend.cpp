@@ -17,8 +17,9 @@ Kernels kernels_of(CpuIsa isa) {
   }
 #if defined(__x86_64__)
   Kernels kernels = isa >= CpuIsa::avx512 ? avx512_kernels()
-                    : isa == CpuIsa::avx2 ? avx2_kernels()
+                    : isa >= CpuIsa::avx2 ? avx2_kernels()
                                           : portable_kernels();
+  if (isa == CpuIsa::avx_vnni) add_avx_vnni_kernels(kernels);
   if (isa >= CpuIsa::avx512_vnni) add_avx512_vnni_kernels(kernels);
   if (isa >= CpuIsa::avx512_bf16) add_avx512_bf16_kernels(kernels);
   if (isa >= CpuIsa::amx) add_amx_kernels(kernels);

@@ -18,6 +18,16 @@ namespace faststream {
 
 namespace {
 
+/// CPUID says that there are dot products of eight-bit numbers on AVX2's registers.
+bool has_avx_vnni() {
+  constexpr unsigned kAvxVnni = 1U << 4;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
+
 /// CPUID says that there are tiles with int8 and bfloat16 products, and Linux lets us use them.
 bool has_amx() {
   constexpr unsigned kBf16 = 1U << 22;
@@ -44,6 +54,8 @@ bool cpu_supports(CpuIsa isa) {
       return true;
     case CpuIsa::avx2:
       return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    case CpuIsa::avx_vnni:
+      return cpu_supports(CpuIsa::avx2) && has_avx_vnni();
     case CpuIsa::avx512:
       return cpu_supports(CpuIsa::avx2) && __builtin_cpu_supports("avx512f") != 0 &&
              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
@@ -98,6 +110,8 @@ std::string_view cpu_isa_id(CpuIsa isa) {
       return "portable";
     case CpuIsa::avx2:
       return "avx2";
+    case CpuIsa::avx_vnni:
+      return "avx_vnni";
     case CpuIsa::avx512:
       return "avx512";
     case CpuIsa::avx512_vnni:
@@ -116,6 +130,8 @@ std::string_view cpu_isa_name(CpuIsa isa) {
       return "portable";
     case CpuIsa::avx2:
       return "AVX2";
+    case CpuIsa::avx_vnni:
+      return "AVX-VNNI";
     case CpuIsa::avx512:
       return "AVX-512";
     case CpuIsa::avx512_vnni:

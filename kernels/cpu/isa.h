@@ -5,14 +5,16 @@
 
 namespace faststream {
 
-/// Each includes the ones before it. avx2: with FMA and F16C. avx512: F, BW, DQ and VL.
-/// avx512_vnni: dot products of eight-bit numbers. avx512_bf16: those of bfloat16. amx: tiles of
-/// both.
-enum class CpuIsa { portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+/// Each includes the ones before it, but that those from avx512 on have no need of avx_vnni. avx2:
+/// with FMA and F16C. avx_vnni: dot products of eight-bit numbers on AVX2's registers. avx512: F,
+/// BW, DQ and VL. avx512_vnni: dot products of eight-bit numbers. avx512_bf16: those of bfloat16.
+/// amx: tiles of both.
+enum class CpuIsa { portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx };
 
 /// All of them, each better than the ones before it.
-inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable,    CpuIsa::avx2,        CpuIsa::avx512,
-                                      CpuIsa::avx512_vnni, CpuIsa::avx512_bf16, CpuIsa::amx};
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable, CpuIsa::avx2,        CpuIsa::avx_vnni,
+                                      CpuIsa::avx512,   CpuIsa::avx512_vnni, CpuIsa::avx512_bf16,
+                                      CpuIsa::amx};
 
 /// Whether this processor and operating system can run it. Asking for amx also asks Linux for
 /// permission to use the tile registers, which holds for the whole process.

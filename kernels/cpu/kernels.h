@@ -144,18 +144,21 @@ struct PackedRows {
   int32_t* totals = nullptr;  ///< [rows], sums of eight-bit rows
 };
 
-/// Rows that TileKernels::dot may take at most.
+/// Rows that TileKernels::dot of AMX takes at most.
 inline constexpr int kMostPackedRows = 32;
+/// TileKernels::most_dot_rows where `dot` takes any number.
+inline constexpr int kAnyRows = INT32_MAX;
 
-/// Products with weights of one type, i8 or bf16, in 64-byte tiles. A row has the same bits
-/// whatever the number of rows.
+/// Products with weights of one type, i8 or bf16, whose rows of x are packed for them. A row has
+/// the same bits whatever the number of rows. Those of many rows are on 64-byte tiles.
 struct TileKernels {
   using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in,
                         const PackedRows& to);
   int most_dot_rows;  ///< that `dot` takes; 0: there are no kernels of this type
-  /// Up to kMostPackedRows rows, for each group of 16 rows to [tiles_k][16][rows][4 bytes].
+  /// Up to 16 rows, for `dot`: as many bytes for each as 64-byte tiles have.
   Pack pack_dot;
   void (*dot)(const DotTask&);
+  // Of more rows; null where `dot` takes any number.
   Pack pack;  ///< 16 rows (fewer: the rest is zero), to [tiles_k][16][16][4 bytes]
   /// Copies weights to [tiles_k][2][16 channels][64 bytes], as `multiply` wants them.
   void (*gather)(const TileSource&, void* to);
@@ -205,6 +208,7 @@ Kernels portable_kernels();
 Kernels avx2_kernels();
 Kernels avx512_kernels();
 /// Adds what the instruction set has to `kernels`.
+void add_avx_vnni_kernels(Kernels& kernels);
 void add_avx512_vnni_kernels(Kernels& kernels);
 void add_avx512_bf16_kernels(Kernels& kernels);
 void add_amx_kernels(Kernels& kernels);

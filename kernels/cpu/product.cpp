@@ -77,7 +77,13 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& 
     auto* packed = shared_scratch_.get<std::byte>(x.rows * bytes);
     auto* scales = scale_scratch_.get<float>(2 * x.rows);
     auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + x.rows));
-    tiles->pack_dot(values, x.stride, x.rows, in, {packed, scales, totals});
+    constexpr int64_t kGroup = 16;
+    pool_.parallel_for(x.rows, kGroup, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; r += kGroup) {
+        tiles->pack_dot(values + r * x.stride, x.stride, std::min(kGroup, x.rows - r), in,
+                        {packed + r * bytes, scales + r, totals + r});
+      }
+    });
     few.kernel = tiles->dot;
     few.grain = 32;
     few.dot.packed = packed;

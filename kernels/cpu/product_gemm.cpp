@@ -53,6 +53,7 @@ void limit_gemm(CpuIsa isa) {
       dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
       break;
     case CpuIsa::avx2:
+    case CpuIsa::avx_vnni:
       dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
       break;
     case CpuIsa::avx512:

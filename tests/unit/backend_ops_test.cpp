@@ -1,4 +1,5 @@
 // Every operation but attention and sampling, compared with the plain float reference.
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -66,7 +67,7 @@ class BackendOps : public BackendTest {
     const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
     if (has("CUDA")) return {DType::i8, DType::bf16, DType::f16};
     if (has("AMX") || has("BF16")) return {DType::i8, DType::bf16};
-    if (has("VNNI")) return {DType::i8};
+    if (has("VNNI") || has("AVX2")) return {DType::i8};
     return {};
   }
 
@@ -265,6 +266,33 @@ TEST_P(BackendOps, LinearAgreesForOddAndLongShapes) {
 TEST_P(BackendOps, ARowOfAProductDoesNotDependOnTheOthers) {
   for (const auto& backend : backends_) {
     for (const DType type : types_summed_in_order(*backend)) check_rows_alone(*backend, type);
+  }
+}
+
+// Bit for bit: integers are exact in every order.
+TEST_P(BackendOps, InstructionSetsThatAddIntegersAgreeInEveryBit) {
+  for (const int64_t rows : {1, 2, 3, 4, 7, 16, 17, 40, 200}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 4}, {33, 7}, {95, 34}, {1000, 130}}) {
+      const HostTensor x =
+          random_tensor(random_, backend_->activation_dtype(DType::i8), rows, inputs);
+      WeightCase weight = random_weight(DType::i8, outputs, inputs);
+      weight.values.set(0, 0, -128);  // a damaged file's
+      const HostTensor like(DType::f32, rows, outputs);
+      const HostTensor want = product(*backend_, x, weight, nullptr, LinearOutput::store, like);
+      for (const auto& backend : backends_) {
+        const std::vector<DType> types = types_summed_in_order(*backend);
+        if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
+        const HostTensor got = product(*backend, x, weight, nullptr, LinearOutput::store, like);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < outputs; ++c) {
+            ASSERT_EQ(got.at(r, c), want.at(r, c))
+                << backend->description() << ", " << inputs << " to " << outputs << ", row " << r
+                << " of " << rows << ", output " << c;
+          }
+        }
+      }
+    }
   }
 }
 

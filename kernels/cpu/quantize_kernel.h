@@ -1,0 +1,46 @@
+// Rounding a row of activations to eight bits. Everything is local to the including file.
+#pragma once
+
+#include "kernels/cpu/simd.h"
+
+namespace faststream {
+namespace {
+
+inline float largest_magnitude(const float* x, int64_t n) {
+  Vec largest = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    largest = larger(magnitude(load(x + i)), largest);
+  }
+  if (i < n) largest = larger(magnitude(widen_some(x + i, n - i)), largest);
+  return largest_lane(largest);
+}
+
+inline void store_integers(int8_t* to, IntVec v) {
+#if defined(__AVX512F__)
+  const __m128i narrow = _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(v));
+#else
+  const auto narrow = __builtin_convertvector(v, ByteVec);
+#endif
+  __builtin_memcpy(to, &narrow, sizeof narrow);
+}
+
+/// As Kernels::quantize_i8.
+inline float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
+  constexpr float kLimit = 127;
+  constexpr float kRounder = 0x1.8p23F;
+  const float largest = largest_magnitude(x, in);
+  const float inverse = largest > 0 ? kLimit / largest : 0;
+  int64_t i = 0;
+  for (; i + kLanes <= in; i += kLanes) {
+    const Vec rounded = (load(x + i) * inverse + kRounder) - kRounder;
+    store_integers(quantized + i, __builtin_convertvector(rounded, IntVec));
+  }
+  for (; i < in; ++i) {
+    quantized[i] = static_cast<int8_t>((x[i] * inverse + kRounder) - kRounder);
+  }
+  return largest / kLimit;
+}
+
+}  // namespace
+}  // namespace faststream
