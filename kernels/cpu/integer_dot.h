@@ -21,8 +21,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kVectorBytes = 32;
-
 /// From a packed row to the next.
 constexpr int64_t packed_bytes(int64_t in) { return (in + 63) / 64 * 64; }
 
@@ -52,50 +50,51 @@ inline __m128i totals_of(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
 }
 
+/// Adds the products of C channels and R rows, of which 32 inputs are so many bytes apart.
+template <int R, int C>
+inline void add_inputs(const int8_t* weights, int64_t channel_bytes, const int8_t* x,
+                       int64_t row_bytes, __m256i (&sums)[C][R]) {
+  for (int c = 0; c < C; ++c) {
+    const auto w = load_raw<__m256i>(weights + c * channel_bytes);
+    const __m256i bytes = unsigned_weights(w);
+    for (int r = 0; r < R; ++r) {
+      sums[c][r] = add_products(sums[c][r], w, bytes, load_raw<__m256i>(x + r * row_bytes));
+    }
+  }
+}
+
 /// C channels, 4 or 1, times R rows from `row` on. Beside a line of the channels whose bits are set
 /// in `prefetched`, that of the channel four further is prefetched.
 template <int R, int C>
 inline void integer_block(const DotTask& task, const int8_t* weights, int64_t row,
-                          uint32_t prefetched, float* sums) {
+                          uint32_t prefetched, float* results) {
   const int64_t in = task.in;
-  const int64_t stride = packed_bytes(in);
-  const int8_t* x = static_cast<const int8_t*>(task.packed) + row * stride;
-  __m256i sum[C][R];
-  for (int c = 0; c < C; ++c) {
-    for (int r = 0; r < R; ++r) sum[c][r] = _mm256_setzero_si256();
-  }
-  const auto add_vectors = [&](const int8_t* from, int64_t channel_bytes, int64_t k) {
-    for (int c = 0; c < C; ++c) {
-      const __m256i w = load_raw<__m256i>(from + c * channel_bytes);
-      const __m256i magnitudes = unsigned_weights(w);
-      for (int r = 0; r < R; ++r) {
-        sum[c][r] = add_products(sum[c][r], w, magnitudes, load_raw<__m256i>(x + r * stride + k));
-      }
-    }
-  };
+  const int64_t row_bytes = packed_bytes(in);
+  const int8_t* x = static_cast<const int8_t*>(task.packed) + row * row_bytes;
+  __m256i sums[C][R] = {};
   int64_t k = 0;
   for (; k + 64 <= in; k += 64) {
     for (int c = 0; c < C; ++c) {
       if ((prefetched >> c & 1) != 0) __builtin_prefetch(weights + (c + 4) * in + k);
     }
-    add_vectors(weights + k, in, k);
-    add_vectors(weights + k + kVectorBytes, in, k + kVectorBytes);
+    add_inputs<R, C>(weights + k, in, x + k, row_bytes, sums);
+    add_inputs<R, C>(weights + k + 32, in, x + k + 32, row_bytes, sums);
   }
-  for (; k < in; k += kVectorBytes) {
-    const int64_t count = in - k < kVectorBytes ? in - k : kVectorBytes;
-    int8_t part[C * kVectorBytes] = {};
+  for (; k < in; k += 32) {
+    const int64_t count = in - k < 32 ? in - k : 32;
+    int8_t part[C * 32] = {};
     for (int c = 0; c < C; ++c) {
-      __builtin_memcpy(part + c * kVectorBytes, weights + c * in + k, static_cast<size_t>(count));
+      __builtin_memcpy(part + c * 32, weights + c * in + k, static_cast<size_t>(count));
     }
-    add_vectors(part, kVectorBytes, k);
+    add_inputs<R, C>(part, 32, x + k, row_bytes, sums);
   }
   for (int r = 0; r < R; ++r) {
-    __m128i totals = totals_of(sum[0][r], sum[1 % C][r], sum[2 % C][r], sum[3 % C][r]);
+    __m128i totals = totals_of(sums[0][r], sums[1 % C][r], sums[2 % C][r], sums[3 % C][r]);
 #if defined(__AVXVNNI__)
     totals = _mm_sub_epi32(totals, _mm_set1_epi32(task.row_totals[row + r] * 128));
 #endif
     const __m128 v = _mm_mul_ps(_mm_cvtepi32_ps(totals), _mm_set1_ps(task.row_scales[row + r]));
-    __builtin_memcpy(sums + (row + r) * task.sums_stride, &v, C * sizeof(float));
+    __builtin_memcpy(results + (row + r) * task.sums_stride, &v, C * sizeof(float));
   }
 }
 
@@ -109,7 +108,7 @@ inline void integer_rows(const DotTask& task, const int8_t* weights, int64_t row
   integer_block<R, C>(task, weights, row, prefetched, sums);
 }
 
-constexpr int kIntegerRows = 3;                      // of a pass: their sums fill the registers
+constexpr int kIntegerRows = 2;                      // of a pass: their sums fill the registers
 constexpr int64_t kChunkBytes = int64_t{128} << 10;  // of rows, half a small second-level cache
 
 /// C channels, 4 or 1, times rows [begin, end): the first passes prefetch the next channels.
@@ -147,7 +146,7 @@ void pack_integers(const float* x, int64_t stride, int64_t rows, int64_t in, con
     to.scales[r] = quantize_i8(x + r * stride, in, row);
     __builtin_memset(row + in, 0, static_cast<size_t>(bytes - in));
     __m256i sums = _mm256_setzero_si256();
-    for (int64_t k = 0; k < bytes; k += kVectorBytes) {
+    for (int64_t k = 0; k < bytes; k += 32) {
       const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), load_raw<__m256i>(row + k));
       sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
