@@ -178,5 +178,13 @@ void copy_part(const char* from, int64_t channel_bytes, int64_t channels, int64_
   }
 }
 
+/// How far from byte `at` of a group of channels, which are read beside each other, to prefetch: so
+/// that the ends of channels prefetch the beginnings of the next group's, of which the processor's
+/// own prefetching knows nothing.
+inline int64_t prefetch_distance(int64_t at, int64_t channel_bytes, int64_t group) {
+  constexpr int64_t kDistance = 1024;
+  return kDistance + (at + kDistance < channel_bytes ? 0 : (group - 1) * channel_bytes);
+}
+
 }  // namespace
 }  // namespace faststream

@@ -134,7 +134,6 @@ void multiply_vectors(const TileTask& task) {
 // --- Few rows
 // -------------------------------------------------------------------------------------------
 
-constexpr int64_t kDotAhead = 512;   // bytes
 constexpr int kMostVectorRows = 16;  // whose sums stay in registers
 
 /// 16 channels times R rows.
@@ -150,11 +149,12 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
   for (int64_t k = 0; k < tiles_k; ++k) {
     const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
     const char* from = weights + k * 64;
+    const char* ahead = from + prefetch_distance(k * 64, channel_bytes, 16);
     __m512i tile[16];
     if (channels == 16 && bytes == 64) {
       for (int c = 0; c < 16; ++c) {
         tile[c] = _mm512_loadu_si512(from + c * channel_bytes);
-        _mm_prefetch(from + c * channel_bytes + kDotAhead, _MM_HINT_T0);
+        _mm_prefetch(ahead + c * channel_bytes, _MM_HINT_T0);
       }
     } else {
       alignas(64) char part[kTileBytes];
