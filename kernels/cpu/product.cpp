@@ -2,12 +2,14 @@
 //
 // Few rows (decode) are bound by memory: each thread streams its channels once. Many rows (prefill)
 // are bound by arithmetic, and by blocks that fit into the caches. Both run on tiles where the
-// machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp),
-// else few rows on vectors of floats and many in oneDNN (product_gemm.cpp).
+// machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp).
+// AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). Else
+// few rows run on vectors of floats and many in oneDNN (product_gemm.cpp).
 //
-// On tiles a row of x has the same bits whatever the number of rows, so that what a sequence is
-// given does not depend on how many others share its step: integers are added, or bf16 products in
-// one order. Elsewhere floats are: the order of their sums changes less than a text shows.
+// On tiles and in integers a row of x has the same bits whatever the number of rows, so that what a
+// sequence is given does not depend on how many others share its step: integers are added, or bf16
+// products in one order. Elsewhere floats are: the order of their sums changes less than a text
+// shows.
 #include <algorithm>
 #include <stdexcept>
 
