@@ -116,7 +116,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
     if (p.dtype == DType::i8) {
       const Piece many = int8_piece(p.rows, p.in, p.out);
       const Piece few = few_rows_piece(p.rows, p.in);
-      scratch = std::max({scratch, many.bytes, few.bytes});
+      const Piece fused = int8_rows_piece(p.rows, p.in);
+      scratch = std::max({scratch, many.bytes, few.bytes, fused.bytes});
     } else if (p.bias) {
       scratch = std::max(scratch, biased_piece(p.rows, p.out).bytes);
     }

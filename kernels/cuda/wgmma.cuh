@@ -73,6 +73,41 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, in
       : "memory");
 }
 
+// Clusters: blocks on neighbouring multiprocessors.
+// --------------------------------------------------
+
+__device__ inline uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// All threads of all blocks of the cluster.
+__device__ inline void synchronize_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+/// arrive() at the same barrier of the block of that rank.
+__device__ inline void arrive_at(uint64_t& barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(
+          shared_address(&barrier)),
+      "r"(rank)
+      : "memory");
+}
+/// copy_box() into the same places of the blocks whose bits are in `ranks`, each with its barrier.
+__device__ inline void copy_box_to_all(void* to, const CUtensorMap& map, int column, int row,
+                                       uint64_t& barrier, uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier)), "h"(ranks)
+      : "memory");
+}
+
 // Registers of a warpgroup.
 // ---------------------------------------------------------------------------
 
@@ -125,6 +160,11 @@ __device__ void pin(float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
+template <int kCount>
+__device__ void pin(int32_t (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
+}
 
 // Operands of the instructions below.
 #define FASTSTREAM_FLOATS_8(c, i)                                                                 \
@@ -140,6 +180,20 @@ __device__ void pin(float (&values)[kCount]) {
   FASTSTREAM_NAMES_32                                                                  \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+#define FASTSTREAM_NAMES_128                                                       \
+  FASTSTREAM_NAMES_64                                                              \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "  \
+  "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "    \
+  "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
+  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, " \
+  "%121, %122, %123, %124, %125, %126, %127"
+#define FASTSTREAM_INTEGERS_8(c, i)                                                               \
+  "+r"((c)[(i)]), "+r"((c)[(i) + 1]), "+r"((c)[(i) + 2]), "+r"((c)[(i) + 3]), "+r"((c)[(i) + 4]), \
+      "+r"((c)[(i) + 5]), "+r"((c)[(i) + 6]), "+r"((c)[(i) + 7])
+#define FASTSTREAM_INTEGERS_32(c, i)                              \
+  FASTSTREAM_INTEGERS_8(c, i), FASTSTREAM_INTEGERS_8(c, (i) + 8), \
+      FASTSTREAM_INTEGERS_8(c, (i) + 16), FASTSTREAM_INTEGERS_8(c, (i) + 24)
 
 /// c [64, 128] f32 = or += a [64, 16] · b [128, 16]ᵀ, both from shared memory. Thread 32w + 4g + t
 /// of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i).
@@ -191,8 +245,24 @@ __device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64
 #undef FASTSTREAM_MULTIPLY
 }
 
+/// c [64, 256] += a [64, 32] · b [256, 32]ᵀ, or = where not `accumulate`; both int8, from shared
+/// memory. c as multiply_64x128x16() has it.
+__device__ inline void multiply_64x256x32(int32_t (&c)[128], uint64_t a, uint64_t b,
+                                          bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" FASTSTREAM_NAMES_128
+      "}, %128, %129, accumulate;\n}"
+      : FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32), FASTSTREAM_INTEGERS_32(c, 64),
+        FASTSTREAM_INTEGERS_32(c, 96)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
 #undef FASTSTREAM_FLOATS_8
 #undef FASTSTREAM_FLOATS_32
+#undef FASTSTREAM_INTEGERS_8
+#undef FASTSTREAM_INTEGERS_32
+#undef FASTSTREAM_NAMES_128
 #undef FASTSTREAM_NAMES_32
 #undef FASTSTREAM_NAMES_64
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/types.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -338,35 +339,10 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
   }
 }
 
-/// All pages of a layer as one matrix of rows of head_dim, in boxes of a page's rows and 64
-/// columns.
-CUtensorMap page_map(const KvLayer& kv, void* data) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                cudaEnableDefault, &found),
-               "looking up cuTensorMapEncodeTiled");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
-  CUtensorMap map{};
-  const auto rows =
-      static_cast<cuuint64_t>(kv.n_pages) * static_cast<cuuint64_t>(kv.n_kv_heads) * kPageTokens;
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(kv.head_dim), rows};
-  const cuuint64_t row_bytes[] = {static_cast<cuuint64_t>(kv.head_dim) * 2};
-  const cuuint32_t box[] = {kBlockColumns, kPageTokens};
-  const cuuint32_t steps[] = {1, 1};
-  const CUresult result = encode(
-      &map,
-      kv.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      2, data, extents, row_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    throw Error("The GPU failed while describing the KV cache (error " +
-                std::to_string(static_cast<int>(result)) + ").");
-  }
-  return map;
+/// All pages of a layer, one below the other, in boxes of a page's rows.
+CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
+  return describe({data, kv.dtype, int64_t{kv.n_pages} * kv.n_kv_heads * kPageTokens, kv.head_dim,
+                   kPageTokens});
 }
 
 template <typename T, int kDim>
@@ -382,7 +358,7 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
   static_cast<void>(allowed);
   const dim3 grid(ceil_div(batch.max_query_len, kTileRows), a.n_heads, batch.n_sequences);
   queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
-               page_map(a.kv, a.kv.k), page_map(a.kv, a.kv.v), a);
+               describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v), a);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
-//   rows <= 16, 16-bit x, same weights or i8   few_rows     tensor cores, own kernel; weights read
-//   once more rows, i8, sides multiples of 16       int8         int8 x int8, cuBLASLt more rows,
-//   other i8                        few_rows     16 rows at a time rows > 8, x and weights of one
-//   type        cublas       cuBLASLt; f32 in full float32 else, or where cuBLASLt refuses any
-//   float arithmetic, any type and alignment
+//   few_rows   at most 16 rows, 16-bit x, weights of its type or i8: tensor cores, weights read
+//   once int8       more rows, i8, sides multiples of 16: int8 x int8; on Hopper, where there is
+//   enough
+//              to do, our own kernel, else cuBLASLt
+//   few_rows   other i8: 16 rows at a time
+//   cublas     more than 8 rows, x and weights of one type: cuBLASLt; f32 in full float32
+//   any        else, or where cuBLASLt refuses: float arithmetic, any type and alignment
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. So a row's result does not depend on the number of rows.
@@ -37,6 +39,8 @@ bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const Ep
       few_rows_product(x, weight, epilogue, gated, scratch_, queue);
       return true;
     case Method::int8:
+      if (is_hopper_ && int8_product_sm90a(scratch_, x, weight, epilogue, gated, queue))
+        return true;
       return int8_product(matmul_, scratch_, x, weight, epilogue, gated, queue);
     case Method::cublas:
       return !gated && float_product(matmul_, scratch_, x, weight, epilogue, queue);

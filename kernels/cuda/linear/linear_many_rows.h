@@ -27,6 +27,14 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
 /// What int8_product() does at a time, for weights [width, inputs].
 Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
+/// int8_product() whose sums stay in registers, on Hopper. Returns false, with nothing done to the
+/// result, when there is too little to do, or rows of it begin at odd elements.
+bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+                        const Epilogue& epilogue, bool gated, const Queue& queue);
+
+/// What int8_product_sm90a() does at a time.
+Piece int8_rows_piece(int64_t rows, int64_t inputs);
+
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].
 Piece gated_piece(int64_t rows, int64_t width, DType type);
