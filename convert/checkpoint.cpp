@@ -1,12 +1,34 @@
 #include "convert/checkpoint.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "support/error.h"
+#include "support/printable.h"
 #include "support/shape_text.h"
 
 namespace faststream {
+
+uint64_t SourceTensor::bytes() const {
+  return format->bytes(
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+}
+
+void refuse_overlaps(std::span<const SourceTensor> tensors, std::string_view where) {
+  std::vector<const SourceTensor*> in_order;
+  for (const SourceTensor& tensor : tensors) {
+    if (tensor.bytes() > 0) in_order.push_back(&tensor);
+  }
+  std::ranges::sort(in_order, {}, &SourceTensor::offset);
+  for (size_t i = 1; i < in_order.size(); ++i) {
+    const SourceTensor& before = *in_order[i - 1];
+    if (in_order[i]->offset >= before.offset + before.bytes()) continue;
+    throw Error(std::string(where) + ": tensor " + in_quotes(in_order[i]->name) +
+                " overlaps tensor " + in_quotes(before.name) + "; download the file again");
+  }
+}
 
 size_t Checkpoint::add_file(InputFile file) {
   files_.push_back(std::move(file));
@@ -43,8 +65,7 @@ const SourceTensor& Checkpoint::require(std::string_view name,
 }
 
 void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const {
-  const uint64_t offset = tensor.offset + static_cast<uint64_t>(first) * dtype_size(tensor.dtype);
-  files_.at(tensor.file).read(offset, out);
+  files_.at(tensor.file).read(tensor.offset + tensor.format->bytes(first), out);
 }
 
 }  // namespace faststream

@@ -10,19 +10,24 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/elements.h"
 #include "convert/source_files.h"
-#include "support/dtype.h"
 
 namespace faststream {
 
 /// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps.
 struct SourceTensor {
   std::string name;
-  DType dtype = DType::f32;  ///< f32, f16 or bf16
+  const ElementFormat* format = &kF32Format;  ///< static; a row is whole blocks
   std::vector<int64_t> shape;
   size_t file = 0;      ///< number that Checkpoint::add_file() gave
   uint64_t offset = 0;  ///< of the first byte in that file
+
+  [[nodiscard]] uint64_t bytes() const;
 };
+
+/// Throws Error, starting with `where`, when two tensors of the same file share bytes.
+void refuse_overlaps(std::span<const SourceTensor> tensors, std::string_view where);
 
 /// Tensors in any number of files. Each format fills one; the pipeline reads it.
 class Checkpoint {
@@ -46,7 +51,8 @@ class Checkpoint {
   /// Throws Error when there is no such tensor or its shape differs.
   [[nodiscard]] const SourceTensor& require(std::string_view name,
                                             std::span<const int64_t> shape) const;
-  /// Fills `out` with elements of the tensor, from element `first` on. Any thread may call it.
+  /// Fills `out` with blocks of the tensor, from that on that begins with element `first`. Any
+  /// thread may call it.
   /// Throws Error when the file cannot be read.
   void read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const;
 

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "convert/check.h"
 #include "convert/pipeline.h"
 #include "convert/show.h"
 #include "program/interrupt.h"
@@ -11,6 +12,16 @@
 namespace faststream {
 namespace {
 
+// What decides the contents of the model file.
+ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommandOptions& options) {
+  ConvertOptions conversion;
+  conversion.checkpoint = checkpoint;
+  conversion.dtype = dtype_from_name(options.dtype);
+  conversion.keep_output = options.keep_output;
+  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
+  return conversion;
+}
+
 void convert(const ConvertCommandOptions& options) {
   if (options.checkpoint.empty()) {
     throw UsageError("CHECKPOINT is missing (see faststream-convert --help)");
@@ -18,12 +29,8 @@ void convert(const ConvertCommandOptions& options) {
   if (options.output.empty()) {
     throw UsageError("-o FILE is missing: where should the model file go?");
   }
-  ConvertOptions conversion;
-  conversion.checkpoint = options.checkpoint;
+  ConvertOptions conversion = conversion_of(options.checkpoint, options);
   conversion.output = options.output;
-  conversion.dtype = dtype_from_name(options.dtype);
-  conversion.keep_output = options.keep_output;
-  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
   conversion.force = options.force;
   conversion.show_progress = !options.quiet;
   conversion.threads = options.threads == 0 ? available_threads() : options.threads;
@@ -37,6 +44,9 @@ void convert(const ConvertCommandOptions& options) {
 void convert_command(const ConvertCommandOptions& options) {
   if (!options.show.empty()) return show_model_file(options.show, std::cout);
   if (!options.verify.empty()) return verify_model_file(options.verify, std::cout);
+  if (!options.check.empty()) {
+    return check_checkpoint(conversion_of(options.check, options), std::cout);
+  }
   catch_interrupts();
   convert(options);
 }

@@ -14,6 +14,7 @@ struct ConvertCommandOptions {
   std::string output;     ///< -o
   std::string dtype;      ///< the weights'; empty: the checkpoint's own
   std::string tokenizer;  ///< a file instead of the checkpoint's own
+  std::string check;      ///< say what converting this checkpoint would do, instead of doing it
   std::string show;       ///< print what is in this model file, instead of converting
   std::string verify;     ///< check this model file, instead of converting
   bool keep_output = false;

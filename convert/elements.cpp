@@ -12,7 +12,7 @@ namespace faststream {
 namespace {
 
 template <typename Element>
-void widen_as(const std::byte* in, std::span<float> out) {
+void decode(const std::byte* in, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     Element value;
     std::memcpy(&value, in + i * sizeof value, sizeof value);
@@ -30,15 +30,10 @@ void narrow_as(std::span<const float> in, std::byte* out) {
 
 }  // namespace
 
-void widen(const std::byte* in, DType type, std::span<float> out) {
-  if (type == DType::f32) {
-    std::memcpy(out.data(), in, out.size_bytes());
-  } else if (type == DType::f16) {
-    widen_as<Float16>(in, out);
-  } else if (type == DType::bf16) {
-    widen_as<BFloat16>(in, out);
-  }
-}
+constinit const ElementFormat kF32Format{"F32", 1, 4, DType::f32, decode<float>};
+constinit const ElementFormat kF16Format{"F16", 1, 2, DType::f16, decode<Float16>};
+constinit const ElementFormat kF64Format{"F64", 1, 8, DType::f32, decode<double>};
+constinit const ElementFormat kBf16Format{"BF16", 1, 2, DType::bf16, decode<BFloat16>};
 
 void narrow(std::span<const float> in, DType type, std::byte* out) {
   if (type == DType::f32) {

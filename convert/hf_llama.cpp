@@ -1,7 +1,6 @@
 #include "convert/hf_llama.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,21 +136,6 @@ std::string read_hf_tokenizer(const fs::path& folder, const std::optional<fs::pa
               "; name a SentencePiece model with --tokenizer FILE");
 }
 
-// A tensor that nobody asks for means another architecture, whose text would be wrong.
-void refuse_unknown_tensors(const SourceModel& model) {
-  std::set<std::string, std::less<>> known;
-  for (const auto& [target, parts] : model.parts) {
-    for (const TensorPart& part : parts) known.insert(part.source);
-  }
-  for (const auto& [name, tensor] : model.weights.tensors()) {
-    const bool derived = name.ends_with("rotary_emb.inv_freq") ||
-                         (model.config.tied_output && name == "lm_head.weight");
-    if (known.contains(name) || derived) continue;
-    throw Error(model.weights.files()[tensor.file].path().string() + ": tensor \"" + name +
-                "\" has no place in the model that config.json describes");
-  }
-}
-
 }  // namespace
 
 ModelConfig llama_config_from_hf(const json& config, std::string_view where) {
@@ -224,17 +208,21 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
       .tokenizer =
           tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),
       .tokenizer_model = {},
+      .tokenizer_description = {},
       .chat_template = chat_template(folder, tokenizer_config, files),
       .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
       .weights = open_safetensors_folder(folder, files),
       .parts = {},
       .added_tokens = added_tokens_from_hf(tokenizer_config, added_tokens, tokenizer_json, folder),
       .files = {}};
-  model.parts = llama_parts(model.config, false);
-  refuse_unknown_tensors(model);
+  model.parts = llama_parts(model.config, kHfLlamaNames, false);
+  refuse_unknown_tensors(model, [&](std::string_view name) {
+    return name.ends_with("rotary_emb.inv_freq") ||
+           (model.config.tied_output && name == "lm_head.weight");
+  });
   // What the tensors are, not what config.json says: people convert one without the other.
   if (const SourceTensor* first = model.weights.find("model.layers.0.self_attn.q_proj.weight")) {
-    model.config.weights = model.config.embedding = model.config.output = first->dtype;
+    model.config.weights = model.config.embedding = model.config.output = first->format->packed;
   }
   model.tokenizer_model = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
   model.files = std::move(files);

@@ -69,7 +69,7 @@ class Layout {
     }
   }
   void add(const std::string& name, const std::vector<int64_t>& shape) {
-    weights_.add_tensor({name, DType::f32, shape, file_, offset_});
+    weights_.add_tensor({name, &kF32Format, shape, file_, offset_});
     uint64_t elements = 1;
     for (const int64_t extent : shape) elements *= static_cast<uint64_t>(extent);
     skip(elements);
@@ -127,6 +127,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   SourceModel model{.config = config_from_header(read_header(file), path.string()),
                     .tokenizer = {},
                     .tokenizer_model = {},
+                    .tokenizer_description = {},
                     .chat_template = {},
                     .sampling = {},
                     .weights = Checkpoint(path.string()),
@@ -140,7 +141,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                 " bytes, but its llama2.c header asks for " + std::to_string(end) +
                 "; it is truncated or of another format");
   }
-  model.parts = llama_parts(model.config, true);
+  model.parts = llama_parts(model.config, kHfLlamaNames, true);
   model.tokenizer.bos = 1;
   model.tokenizer.prefix = {1};
   model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one

@@ -70,9 +70,7 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
     const auto parts = source.parts.find(plan.name);
     if (parts == source.parts.end()) continue;  // scales
     for (const TensorPart& part : parts->second) {
-      uint64_t part_bytes = dtype_size(source.weights.require(part.source, part.shape).dtype);
-      for (const int64_t extent : part.shape) part_bytes *= static_cast<uint64_t>(extent);
-      bytes += part_bytes;
+      bytes += source.weights.require(part.source, part.shape).bytes();
     }
   }
   return bytes;
@@ -101,10 +99,21 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   return config;
 }
 
+uint64_t model_size(const SourceModel& source, const ConvertOptions& options) {
+  const ModelConfig config = target_config(source.config, options);
+  return model_file_size(make_header(source, config, options.checkpoint),
+                         make_specs(source, tensor_plan(config)));
+}
+
 ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
   const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  if (source.tokenizer_model.empty()) {
+    throw Error(options.checkpoint.string() +
+                ": this version cannot pack its tokenizer; name a SentencePiece model with "
+                "--tokenizer FILE");
+  }
   source.files.refuse_as_output(options.output);
   const ModelConfig config = target_config(source.config, options);
   const std::vector<TensorPlan> plans = tensor_plan(config);

@@ -17,8 +17,9 @@ namespace faststream {
 struct ConvertOptions {
   std::filesystem::path checkpoint;
   std::filesystem::path output;
-  std::optional<DType> dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own
-  bool keep_output = false;    ///< with i8: the output matrix stays in 16 bits
+  std::optional<DType>
+      dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own, bf16 for blocks
+  bool keep_output = false;                        ///< with i8: the output matrix stays in 16 bits
   std::optional<std::filesystem::path> tokenizer;  ///< instead of the checkpoint's own
   bool force = false;                              ///< overwrite `output`
   bool show_progress = false;                      ///< on a terminal
@@ -52,6 +53,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& options);
 /// The hyperparameters of the model file: the checkpoint's with the types that `options` ask for.
 /// Throws UsageError when they make no sense together.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
+
+/// Bytes of the model file that convert_checkpoint() would write.
+uint64_t model_size(const SourceModel& source, const ConvertOptions& options);
 
 /// A few lines for the user.
 void print_report(const ConvertReport& report, std::ostream& out);

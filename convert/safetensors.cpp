@@ -1,7 +1,5 @@
 #include "convert/safetensors.h"
 
-#include <algorithm>
-#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,20 +21,23 @@ constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the reference read
 
 constexpr auto kMaxExtent = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
-DType read_dtype(const JsonView& type) {
+const ElementFormat* read_format(const JsonView& type) {
   const auto name = type.as<std::string>();
-  if (name == "F32") return DType::f32;
-  if (name == "F16") return DType::f16;
-  if (name == "BF16") return DType::bf16;
+  for (const ElementFormat* format : {&kF32Format, &kF16Format, &kBf16Format}) {
+    if (name == format->name) return format;
+  }
   type.fail("is " + in_quotes(name) + "; F32, F16 and BF16 can be converted");
 }
 
-// The tensor, and where its bytes end. `view` is its entry in the header.
+// `view` is the tensor's entry in the header.
 SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t data_start,
-                         uint64_t file_size, uint64_t& end) {
-  SourceTensor tensor{
-      .name = name, .dtype = read_dtype(view.member("dtype")), .shape = {}, .file = 0, .offset = 0};
-  uint64_t bytes = dtype_size(tensor.dtype);
+                         uint64_t file_size) {
+  SourceTensor tensor{.name = name,
+                      .format = read_format(view.member("dtype")),
+                      .shape = {},
+                      .file = 0,
+                      .offset = 0};
+  uint64_t bytes = tensor.format->bytes(1);
   for (const uint64_t extent : view.member("shape").integers<uint64_t>(0, kMaxExtent)) {
     if (extent != 0 && bytes > file_size / extent) view.fail("is larger than the file");
     bytes *= extent;
@@ -50,7 +51,6 @@ SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t
   }
   if (offsets[1] - offsets[0] != bytes) view.fail("has a size that differs from its shape's");
   tensor.offset = data_start + offsets[0];
-  end = data_start + offsets[1];
   return tensor;
 }
 
@@ -103,24 +103,12 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64
   if (data_start > file_size) throw Error(std::string(where) + ": is truncated; download it again");
   const json header = parse_json_object(text, std::string(where) + ": header");
   std::vector<SourceTensor> tensors;
-  std::vector<std::array<uint64_t, 3>> extents;  // first byte, end, index of the tensor
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
-    uint64_t end = 0;
     const JsonView view(value, std::string(where) + ": tensor " + in_quotes(name));
-    tensors.push_back(read_tensor(name, view, data_start, file_size, end));
-    if (end > tensors.back().offset) {
-      extents.push_back({tensors.back().offset, end, tensors.size() - 1});
-    }
+    tensors.push_back(read_tensor(name, view, data_start, file_size));
   }
-  std::ranges::sort(extents);
-  for (size_t i = 1; i < extents.size(); ++i) {
-    if (extents[i][0] < extents[i - 1][1]) {
-      throw Error(std::string(where) + ": tensor " + in_quotes(tensors[extents[i][2]].name) +
-                  " overlaps tensor " + in_quotes(tensors[extents[i - 1][2]].name) +
-                  "; download the file again");
-    }
-  }
+  refuse_overlaps(tensors, where);
   return tensors;
 }
 

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <span>
 
+#include "convert/gguf/gguf_file.h"
+#include "convert/gguf/gguf_llama.h"
 #include "convert/hf_llama.h"
 #include "convert/llama2c.h"
 #include "convert/llama2c_tokenizer.h"
 #include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -26,6 +30,7 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
                 ": holds weights only; give the folder that also has config.json and "
                 "tokenizer.model");
   }
+  if (SourceFiles files; is_gguf(files.open(path))) return open_gguf_llama(path, tokenizer);
   return open_llama2c(path, tokenizer);
 }
 
@@ -55,25 +60,44 @@ bool is_padding(int64_t n_tokens, int64_t n_rows) {
   return n_rows - n_tokens < std::max(power, kReserve + 1);
 }
 
+void check_size(const SourceModel& model, int64_t n_tokens) {
+  if (n_tokens > model.config.vocab) {
+    throw Error(model.weights.name() + ": the tokenizer has " + std::to_string(n_tokens) +
+                " tokens, but the model knows only " + std::to_string(model.config.vocab) +
+                "; name the right one with --tokenizer");
+  }
+  if (!is_padding(n_tokens, model.config.vocab)) {
+    throw Error(model.weights.name() + ": the tokenizer has " + std::to_string(n_tokens) +
+                " tokens, but the vocabulary " + std::to_string(model.config.vocab) +
+                " rows, more than padding explains; name the right one with --tokenizer");
+  }
+}
+
 void check_tokenizer(const SourceModel& model) {
+  if (model.tokenizer_description) {
+    return check_size(model, static_cast<int64_t>(model.tokenizer_description->vocabulary.size()));
+  }
   const auto tokenizer =
       make_sentencepiece_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer,
                                    model.weights.name() + ": tokenizer");
-  if (tokenizer->vocab_size() > model.config.vocab) {
-    throw Error(model.weights.name() + ": the tokenizer has " +
-                std::to_string(tokenizer->vocab_size()) + " tokens, but the model knows only " +
-                std::to_string(model.config.vocab) + "; name the right one with --tokenizer");
-  }
-  if (!is_padding(tokenizer->vocab_size(), model.config.vocab)) {
-    throw Error(model.weights.name() + ": the tokenizer has " +
-                std::to_string(tokenizer->vocab_size()) + " tokens, but the vocabulary " +
-                std::to_string(model.config.vocab) +
-                " rows, more than padding explains; name the right one with --tokenizer");
-  }
+  check_size(model, tokenizer->vocab_size());
   require_added_tokens(model.added_tokens, *tokenizer);
 }
 
 }  // namespace
+
+void refuse_unknown_tensors(const SourceModel& model,
+                            const std::function<bool(std::string_view)>& is_derived) {
+  std::set<std::string, std::less<>> known;
+  for (const auto& [target, parts] : model.parts) {
+    for (const TensorPart& part : parts) known.insert(part.source);
+  }
+  for (const auto& [name, tensor] : model.weights.tensors()) {
+    if (known.contains(name) || is_derived(name)) continue;
+    throw Error(model.weights.files()[tensor.file].path().string() + ": tensor " + in_quotes(name) +
+                " has no place in the model that the configuration describes");
+  }
+}
 
 SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
   SourceModel model = open_readable(path, tokenizer);

@@ -2,16 +2,19 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/added_tokens.h"
 #include "convert/checkpoint.h"
 #include "models/config.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_description.h"
 
 namespace faststream {
 
@@ -31,7 +34,8 @@ using TensorParts = std::map<std::string, std::vector<TensorPart>>;
 struct SourceModel {
   ModelConfig config;  ///< weights, embedding and output: the checkpoint's own type
   TokenizerConfig tokenizer;
-  std::string tokenizer_model;               ///< a serialized SentencePiece model
+  std::string tokenizer_model;  ///< a serialized SentencePiece model; empty: see the next
+  std::optional<TokenizerDescription> tokenizer_description;
   std::optional<std::string> chat_template;  ///< Jinja
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended
   Checkpoint weights;
@@ -40,12 +44,18 @@ struct SourceModel {
   SourceFiles files;                     ///< all that were read
 };
 
-/// Opens a checkpoint: a Hugging Face folder or a llama2.c file. `tokenizer` replaces the one that
-/// comes with it. Throws Error when it is neither, incomplete or not supported. When this returns,
-/// every tensor that the configuration asks for is there, in the right shape, and the tokenizer has
-/// a token for each row of the vocabulary but for padding.
+/// Opens a checkpoint: a Hugging Face folder, a GGUF file or a llama2.c file. `tokenizer` replaces
+/// the one that comes with it. Throws Error when it is neither, incomplete or not supported. When
+/// this returns, every tensor that the configuration asks for is there, in the right shape, and the
+/// tokenizer has a token for each row of the vocabulary but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
+
+/// Throws Error, naming the first, when the checkpoint has tensors that no part asks for, but for
+/// those that `is_derived` knows by name: a model with more tensors is another model, and its text
+/// would be wrong.
+void refuse_unknown_tensors(const SourceModel& model,
+                            const std::function<bool(std::string_view)>& is_derived);
 
 /// Reads a SentencePiece model (*.model) or a llama2.c tokenizer (*.bin) with `files`. Throws
 /// Error, naming the file, when it is neither.

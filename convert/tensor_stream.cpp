@@ -109,8 +109,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
     std::swap(block_, pending_);
     for (const Job::Source& s : job.sources) {
       const int64_t rows = std::min(end, s.end_row) - std::max(first, s.first_row);
-      bytes_read_ += static_cast<uint64_t>(std::max<int64_t>(rows, 0) * job.cols) *
-                     dtype_size(s.tensor->dtype);
+      bytes_read_ += s.tensor->format->bytes(std::max<int64_t>(rows, 0) * job.cols);
     }
     on_block(bytes_read_);
   }
@@ -163,10 +162,9 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
 
 void TensorStream::read_rows(const TensorPart& part, const SourceTensor& tensor, int64_t first,
                              int64_t count, int64_t cols, Scratch& scratch) const {
-  const auto elements = static_cast<size_t>(count * cols);
-  const size_t row_bytes = static_cast<size_t>(cols) * dtype_size(tensor.dtype);
-  scratch.raw.resize(elements * dtype_size(tensor.dtype));
-  scratch.values.resize(elements);
+  const size_t row_bytes = tensor.format->bytes(cols);
+  scratch.raw.resize(tensor.format->bytes(count * cols));
+  scratch.values.resize(static_cast<size_t>(count * cols));
   if (part.interleaved_head_dim == 0) {
     source_.read(tensor, first * cols, scratch.raw);
   } else {
@@ -176,7 +174,7 @@ void TensorStream::read_rows(const TensorPart& part, const SourceTensor& tensor,
                    std::span(scratch.raw).subspan(static_cast<size_t>(i) * row_bytes, row_bytes));
     }
   }
-  widen(scratch.raw.data(), tensor.dtype, scratch.values);
+  tensor.format->decode(scratch.raw.data(), scratch.values);
 }
 
 }  // namespace faststream

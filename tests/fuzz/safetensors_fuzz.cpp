@@ -16,9 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     for (const faststream::SourceTensor& tensor :
          faststream::parse_safetensors_header(header, start, start + buffer, "fuzz")) {
-      uint64_t bytes = faststream::dtype_size(tensor.dtype);
-      for (const int64_t extent : tensor.shape) bytes *= static_cast<uint64_t>(extent);
-      if (tensor.offset < start || tensor.offset + bytes > start + buffer) std::abort();
+      if (tensor.offset < start || tensor.offset + tensor.bytes() > start + buffer) std::abort();
     }
   } catch (const faststream::Error&) {  // the only way to say no
   }

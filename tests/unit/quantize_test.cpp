@@ -73,15 +73,14 @@ float value_of(int bits, int mantissa_bits, int bias) {
   return static_cast<float>((bits & 0x8000) != 0 ? -value : value);
 }
 
-TEST(Elements, WidenEveryHalf) {
+TEST(Elements, DecodeEveryHalf) {
   std::vector<uint16_t> halves(65536);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
   std::vector<float> floats(halves.size());
-  for (const DType type : {DType::f16, DType::bf16}) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(halves.data());
-    widen(bytes, type, floats);
-    const int mantissa_bits = type == DType::f16 ? 10 : 7;
-    const int bias = type == DType::f16 ? 15 : 127;
+  for (const ElementFormat* format : {&kF16Format, &kBf16Format}) {
+    format->decode(reinterpret_cast<const std::byte*>(halves.data()), floats);
+    const int mantissa_bits = format == &kF16Format ? 10 : 7;
+    const int bias = format == &kF16Format ? 15 : 127;
     for (size_t i = 0; i < halves.size(); ++i) {
       const float expected = value_of(halves[i], mantissa_bits, bias);
       if (std::isnan(expected)) {

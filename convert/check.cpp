@@ -1,0 +1,99 @@
+#include "convert/check.h"
+
+#include <cstdint>
+#include <iomanip>
+#include <map>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "support/printable.h"
+#include "support/progress.h"
+
+namespace faststream {
+namespace {
+
+void line(std::ostream& out, std::string_view label, const std::string& text) {
+  out << "  " << std::left << std::setw(14) << label << ' ' << text << '\n';
+}
+
+std::string family(const ModelConfig& config) {
+  std::ostringstream text;
+  text << config.architecture << ", " << config.n_layers << " layers, hidden " << config.hidden
+       << ", feed-forward " << config.ffn_hidden << ", " << config.n_heads << " heads of "
+       << config.head_dim << " over " << config.n_kv_heads << ", vocabulary " << config.vocab
+       << ", context " << config.max_context;
+  return text.str();
+}
+
+std::string rope(const RopeConfig& rope) {
+  std::ostringstream text;
+  text << "theta " << rope.theta;
+  if (rope.scaling != "none") text << ", scaling " << rope.scaling << " by " << rope.factor;
+  return text.str();
+}
+
+// "Q4_1 72.1 MB (210 tensors), F32 140 kB (61)".
+std::string weights(const Checkpoint& checkpoint) {
+  struct Share {
+    size_t tensors = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string_view, Share> shares;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    Share& share = shares[tensor.format->name];
+    ++share.tensors;
+    share.bytes += tensor.bytes();
+  }
+  std::string text;
+  for (const auto& [format, share] : shares) {
+    if (!text.empty()) text += ", ";
+    text += std::string(format) + " " + format_bytes(share.bytes) + " (" +
+            std::to_string(share.tensors) + (share.tensors == 1 ? " tensor)" : " tensors)");
+  }
+  return text;
+}
+
+std::string tokenizer(const SourceModel& source) {
+  if (!source.tokenizer_description) return "SentencePiece";
+  const TokenizerDescription& description = *source.tokenizer_description;
+  std::string text = description.pipeline.at("model").at("type").get<std::string>() + ", " +
+                     std::to_string(description.vocabulary.size()) + " tokens";
+  if (!description.merges.empty()) {
+    text += ", " + std::to_string(description.merges.size()) + " merges";
+  }
+  return text;
+}
+
+std::string special_tokens(const TokenizerConfig& config) {
+  std::string text = config.bos ? "begin with " + std::to_string(*config.bos) +
+                                      (config.add_bos ? "" : " (not put before prompts)")
+                                : "none to begin with";
+  for (size_t i = 0; i < config.eos.size(); ++i) {
+    text += (i == 0 ? "; end with " : ", ") + std::to_string(config.eos[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
+  const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  const ModelConfig config = target_config(source.config, options);
+  const uint64_t size = model_size(source, options);
+  std::ostringstream text;
+  text << printable(options.checkpoint.string()) << ": can be converted\n";
+  line(text, "family", family(config));
+  line(text, "rotary", rope(config.rope));
+  line(text, "weights", weights(source.weights));
+  line(text, "tokenizer", tokenizer(source));
+  line(text, "special ids", special_tokens(source.tokenizer));
+  line(text, "chat template",
+       source.chat_template ? std::to_string(source.chat_template->size()) + " bytes" : "none");
+  line(text, "model file",
+       format_bytes(size) + " with weights in " + std::string(dtype_name(config.weights)));
+  out << text.str();
+}
+
+}  // namespace faststream
