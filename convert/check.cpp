@@ -81,7 +81,6 @@ std::string special_tokens(const TokenizerConfig& config) {
 void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
   const ModelConfig config = target_config(source.config, options);
-  const uint64_t size = model_size(source, options);
   std::ostringstream text;
   text << printable(options.checkpoint.string()) << ": can be converted\n";
   line(text, "family", family(config));
@@ -92,7 +91,8 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "chat template",
        source.chat_template ? std::to_string(source.chat_template->size()) + " bytes" : "none");
   line(text, "model file",
-       format_bytes(size) + " with weights in " + std::string(dtype_name(config.weights)));
+       format_bytes(model_size(source, options)) + " with weights in " +
+           std::string(dtype_name(config.weights)));
   out << text.str();
 }
 

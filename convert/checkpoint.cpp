@@ -54,7 +54,7 @@ const SourceTensor& Checkpoint::require(std::string_view name,
   const SourceTensor* tensor = find(name);
   if (tensor == nullptr) {
     throw Error(name_ + ": tensor \"" + std::string(name) +
-                "\" is missing; is the checkpoint complete and its config.json the right one?");
+                "\" is missing; is the checkpoint complete and its configuration the right one?");
   }
   if (!std::ranges::equal(tensor->shape, shape)) {
     throw Error(files_.at(tensor->file).path().string() + ": tensor \"" + tensor->name +

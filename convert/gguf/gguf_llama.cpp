@@ -51,7 +51,8 @@ RopeConfig rope_with_factors(RopeConfig rope, const std::vector<float>& factors,
   rope.scaling = "llama3";
   for (int64_t context = 64; context <= (int64_t{1} << 20); context *= 2) {
     rope.original_max_context = context;
-    if (rope.factor >= 1 && explains(rope, factors, head_dim)) return rope;
+    if (rope.factor >= 1 && std::isfinite(rope.factor) && explains(rope, factors, head_dim))
+      return rope;
   }
   throw Error(where + ": tensor \"" + std::string(kRopeFactors) +
               "\" scales the rotary frequencies in a way that is not supported; llama3's is");

@@ -1,0 +1,130 @@
+// GGUF files and element types that PyPI's gguf made (see make_gguf_golden.py).
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "convert/gguf/block_formats.h"
+#include "convert/pipeline.h"
+#include "engine/runner.h"
+#include "golden_data.h"
+#include "unit/file_helpers.h"
+#include "unit/test_backends.h"
+
+namespace faststream {
+namespace {
+
+class GgufElements : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(GgufElements, DecodeToTheLastBit) {
+  const ElementFormat* format = find_ggml_format(GetParam());
+  ASSERT_NE(format, nullptr);
+  const auto path = golden_root() / "gguf" / format->name;
+  const auto blocks = read_numbers<std::byte>(path.string() + ".blocks");
+  const auto expected = read_numbers<float>(path.string() + ".f32");
+  ASSERT_EQ(format->bytes(static_cast<int64_t>(expected.size())), blocks.size());
+  std::vector<float> decoded(expected.size());
+  format->decode(blocks.data(), decoded);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(decoded[i]), std::bit_cast<uint32_t>(expected[i]))
+        << "element " << i << ": " << decoded[i] << " instead of " << expected[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgufElements,
+                         testing::Values(2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39),
+                         [](const auto& type) { return ggml_type_name(type.param); });
+
+ModelFile converted(const char* name, std::optional<DType> dtype) {
+  const TemporaryFolder folder;
+  ConvertOptions options;
+  options.checkpoint = golden_root() / "gguf" / name;
+  options.output = folder / "m.bin";
+  options.dtype = dtype;
+  convert_checkpoint(options);
+  return ModelFile::open(options.output);  // the mapping keeps it
+}
+
+class GgufModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    backend_ = make_test_backend("cpu");
+    FASTSTREAM_REQUIRE_BACKEND(backend_);
+  }
+  std::unique_ptr<Runner> run(const ModelFile& file, size_t n_tokens) const {
+    const auto n = static_cast<int32_t>(n_tokens);
+    return std::make_unique<Runner>(
+        file, *backend_,
+        RunnerLimits{.n_pages = n / kPageTokens + 3, .batch = {.max_tokens = n, .max_logits = n}},
+        nullptr);
+  }
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
+  const GoldenData golden = load_golden("gqa");
+  const ModelFile file = converted("gqa-00001-of-00002.gguf", DType::f32);
+  ConvertOptions options;
+  const TemporaryFolder folder;
+  options.checkpoint = golden.folder;
+  options.output = folder / "m.bin";
+  convert_checkpoint(options);
+  const ModelFile original = ModelFile::open(options.output);
+  for (const TensorInfo& tensor : original.tensors()) {
+    if (tensor.name == "tokenizer") continue;
+    EXPECT_EQ(file.find(tensor.name)->checksum, tensor.checksum) << tensor.name;
+  }
+  const auto runner = run(file, golden.tokens.size());
+  Sequence sequence;
+  std::vector<int32_t> tokens;
+  runner->step({{{&sequence, golden.tokens}}});
+  while (tokens.size() < golden.greedy.size()) {
+    tokens.push_back(
+        runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
+    runner->step({{{&sequence, {&tokens.back(), 1}}}});
+  }
+  EXPECT_EQ(tokens, golden.greedy);
+}
+
+TEST_F(GgufModel, InQ8_0WithScaledFrequenciesIsCloseToItsOriginal) {
+  const GoldenData golden = load_golden("rope_llama3");
+  const ModelFile file = converted("rope_llama3_q8_0.gguf", DType::f32);
+  const auto runner = run(file, golden.tokens.size());
+  Sequence sequence;
+  runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
+  const std::vector<float> logits = runner->logits();
+  ASSERT_EQ(logits.size(), golden.logits.size());
+  double difference = 0;
+  double magnitude = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    difference += std::pow(double{logits[i]} - golden.logits[i], 2);
+    magnitude += std::pow(double{golden.logits[i]}, 2);
+  }
+  EXPECT_LT(std::sqrt(difference / magnitude), 0.05);
+}
+
+TEST_F(GgufModel, IsPackedAsBf16WhereItIsQuantized) {
+  const ModelFile file = converted("rope_llama3_q8_0.gguf", std::nullopt);
+  EXPECT_EQ(file.find("layers.0.attention_qkv")->dtype, DType::bf16);
+  EXPECT_EQ(converted("gqa-00001-of-00002.gguf", std::nullopt).find("output")->dtype, DType::f32);
+}
+
+TEST_F(GgufModel, HasTheTokenizerOfItsOriginal) {
+  const GoldenData golden = load_golden("gqa");
+  const SourceModel original = open_source_model(golden.folder, std::nullopt);
+  const SourceModel model =
+      open_source_model(golden_root() / "gguf" / "gqa-00001-of-00002.gguf", std::nullopt);
+  const auto tokenizer = [](const SourceModel& source) {
+    return make_sentencepiece_tokenizer(std::as_bytes(std::span(source.tokenizer_model)),
+                                        source.tokenizer, "test");
+  };
+  for (const std::string text : {"one and two make three, said the cat.", "  a  b ", "Ünknown"}) {
+    EXPECT_EQ(tokenizer(model)->encode(text), tokenizer(original)->encode(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace faststream
