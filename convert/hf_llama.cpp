@@ -7,6 +7,7 @@
 
 #include "convert/llama_parts.h"
 #include "convert/safetensors.h"
+#include "convert/tokenizers/tokenizer_file.h"
 #include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -125,15 +126,16 @@ std::optional<std::string> chat_template(const fs::path& folder, const json& tok
   return std::nullopt;
 }
 
-std::string read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
-                              int64_t vocab, SourceFiles& files) {
-  if (given) return read_tokenizer_model(*given, vocab, files);
-  const fs::path usual = folder / "tokenizer.model";
-  if (fs::exists(usual)) return read_tokenizer_model(usual, vocab, files);
+TokenizerFile read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
+                                int64_t vocab, SourceFiles& files) {
+  if (given) return read_tokenizer_file(*given, vocab, files);
+  for (const char* name : {"tokenizer.model", "tekken.json"}) {
+    if (fs::exists(folder / name)) return read_tokenizer_file(folder / name, vocab, files);
+  }
   const bool has_json = fs::exists(folder / "tokenizer.json");
-  throw Error(usual.string() + ": is missing" +
+  throw Error((folder / "tokenizer.model").string() + ": is missing" +
               (has_json ? ", and this version does not read tokenizer.json" : "") +
-              "; name a SentencePiece model with --tokenizer FILE");
+              "; name a tokenizer with --tokenizer FILE");
 }
 
 }  // namespace
@@ -224,7 +226,9 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
   if (const SourceTensor* first = model.weights.find("model.layers.0.self_attn.q_proj.weight")) {
     model.config.weights = model.config.embedding = model.config.output = first->format->packed;
   }
-  model.tokenizer_model = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
+  TokenizerFile file = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
+  model.tokenizer_model = std::move(file.sentencepiece);
+  model.tokenizer_description = std::move(file.description);
   model.files = std::move(files);
   return model;
 }

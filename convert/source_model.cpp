@@ -1,7 +1,6 @@
 #include "convert/source_model.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <span>
 
@@ -9,7 +8,6 @@
 #include "convert/gguf/gguf_llama.h"
 #include "convert/hf_llama.h"
 #include "convert/llama2c.h"
-#include "convert/llama2c_tokenizer.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -104,18 +102,6 @@ SourceModel open_source_model(const fs::path& path, const std::optional<fs::path
   check_tensors(model);
   check_tokenizer(model);
   return model;
-}
-
-std::string read_tokenizer_model(const fs::path& path, int64_t vocab, SourceFiles& files) {
-  constexpr uint64_t kMaxTokenizerBytes = uint64_t{64} << 20;
-  std::string bytes = files.read(path, kMaxTokenizerBytes);
-  if (bytes.empty()) throw Error(path.string() + ": is empty, where a tokenizer is needed");
-  if (path.extension() != ".bin") return bytes;
-  if (vocab > std::numeric_limits<int32_t>::max()) {
-    throw Error(path.string() + ": a llama2.c tokenizer cannot have that many tokens");
-  }
-  return sentencepiece_from_llama2c(std::as_bytes(std::span(bytes)), static_cast<int32_t>(vocab),
-                                    path.string());
 }
 
 }  // namespace faststream

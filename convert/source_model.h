@@ -57,9 +57,4 @@ SourceModel open_source_model(const std::filesystem::path& path,
 void refuse_unknown_tensors(const SourceModel& model,
                             const std::function<bool(std::string_view)>& is_derived);
 
-/// Reads a SentencePiece model (*.model) or a llama2.c tokenizer (*.bin) with `files`. Throws
-/// Error, naming the file, when it is neither.
-std::string read_tokenizer_model(const std::filesystem::path& path, int64_t vocab,
-                                 SourceFiles& files);
-
 }  // namespace faststream

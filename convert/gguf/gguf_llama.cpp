@@ -9,6 +9,7 @@
 #include "convert/gguf/gguf_file.h"
 #include "convert/llama_parts.h"
 #include "convert/tokenizers/gguf_tokenizer.h"
+#include "convert/tokenizers/tokenizer_file.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -179,8 +180,9 @@ SourceModel open_gguf_llama(const fs::path& path, const std::optional<fs::path>&
                     .added_tokens = {},
                     .files = {}};
   if (tokenizer) {
-    model.tokenizer_model = read_tokenizer_model(*tokenizer, config.vocab, files);
-    model.tokenizer_description.reset();
+    TokenizerFile file = read_tokenizer_file(*tokenizer, config.vocab, files);
+    model.tokenizer_model = std::move(file.sentencepiece);
+    model.tokenizer_description = std::move(file.description);
   }
   refuse_unknown_tensors(model, [](std::string_view name) { return name == kRopeFactors; });
   model.files = std::move(files);

@@ -1,0 +1,13 @@
+// Base64 (RFC 4648, section 4).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace faststream {
+
+/// The bytes that `text` stands for, "=" at its end included; nothing when it is no Base64.
+std::optional<std::string> decode_base64(std::string_view text);
+
+}  // namespace faststream
