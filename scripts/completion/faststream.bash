@@ -28,7 +28,7 @@ _faststream_options() {
       ;;
     faststream-convert)
       echo "-h --help --version -o --output --dtype --keep-output --tokenizer --force -q --quiet
-        -t --threads --show --verify"
+        -t --threads --check --show --verify"
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
@@ -52,7 +52,7 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --tokenizer | --show | --verify)
+      --tokenizer | --check | --show | --verify)
       _faststream_files
       ;;
     -p | --prompt | -n | --tokens | --temp | --top-k | --top-p | --min-p | --repetition-penalty | \
