@@ -1,5 +1,6 @@
 #include "convert/tokenizers/base64.h"
 
+#include <array>
 #include <cstdint>
 
 namespace faststream {
@@ -7,6 +8,19 @@ namespace {
 
 constexpr std::string_view kDigits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+constexpr uint8_t kNone = 64;
+
+constexpr std::array<uint8_t, 256> make_values() {
+  std::array<uint8_t, 256> values{};
+  for (uint8_t& value : values) value = kNone;
+  for (size_t i = 0; i < kDigits.size(); ++i) {
+    values[static_cast<unsigned char>(kDigits[i])] = static_cast<uint8_t>(i);
+  }
+  return values;
+}
+
+constexpr std::array<uint8_t, 256> kValues = make_values();
 
 }  // namespace
 
@@ -18,9 +32,9 @@ std::optional<std::string> decode_base64(std::string_view text) {
   uint32_t bits = 0;
   int n_bits = 0;
   for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
+    const uint8_t value = kValues[static_cast<unsigned char>(c)];
+    if (value == kNone) return std::nullopt;
+    bits = bits << 6 | value;
     n_bits += 6;
     if (n_bits < 8) continue;
     n_bits -= 8;

@@ -1,0 +1,38 @@
+// tiktoken files and tekken.json: whatever the bytes, an Error or a description whose ids and
+// merges are tokens.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "convert/tokenizers/tekken.h"
+#include "convert/tokenizers/tiktoken.h"
+#include "support/error.h"
+
+namespace {
+
+void check(const faststream::TokenizerDescription& description) {
+  const auto is_token = [&](int32_t id) {
+    return id >= 0 && static_cast<size_t>(id) < description.vocabulary.size() &&
+           !description.vocabulary[static_cast<size_t>(id)].empty();
+  };
+  for (const std::array<int32_t, 2>& merge : description.merges) {
+    if (!is_token(merge[0]) || !is_token(merge[1])) std::abort();
+  }
+  for (const faststream::AddedTokenRule& token : description.added_tokens) {
+    if (!is_token(token.id)) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    check(faststream::is_tiktoken(bytes) ? faststream::parse_tiktoken(bytes, "fuzz")
+                                         : faststream::parse_tekken(bytes, "fuzz"));
+  } catch (const faststream::Error&) {  // the only way to say no
+  }
+  return 0;
+}
