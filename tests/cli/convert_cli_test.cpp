@@ -83,6 +83,22 @@ TEST_F(ConvertProgram, KeepsTheSamplingThatTheCheckpointRecommends) {
   EXPECT_NE(drawn({"--seed", "1", "--temp", "100"}), greedy);
 }
 
+TEST_F(ConvertProgram, ChecksACheckpointWithoutWriting) {
+  const ProgramResult sound =
+      run_program({"faststream-convert", "--check", model_, "--dtype", "int8"});
+  EXPECT_EQ(sound.exit_code, 0);
+  EXPECT_EQ(sound.err, "");
+  for (const char* words : {": can be converted", "llama, 2 layers", "BF16", "SentencePiece",
+                            "begin with 1; end with 2", "weights in int8"}) {
+    EXPECT_NE(sound.out.find(words), std::string::npos) << words << " in\n" << sound.out;
+  }
+  std::filesystem::remove(folder_ / "model" / "tokenizer.model");
+  expect_failure({"--check", model_}, 1, "tokenizer.model: is missing");
+  expect_failure({"--check", model_, "-o", out_}, 2, "--output");
+  expect_failure({"--check", model_, "--show", out_}, 2, "--show");
+  EXPECT_EQ(folder_.entries(), 1U) << "nothing but the checkpoint";
+}
+
 TEST_F(ConvertProgram, IsSilentWhenQuiet) {
   const ProgramResult result = convert({model_, "-o", out_, "--quiet"});
   EXPECT_EQ(result.exit_code, 0);
