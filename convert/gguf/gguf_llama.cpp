@@ -1,7 +1,9 @@
 #include "convert/gguf/gguf_llama.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "convert/llama_parts.h"
 #include "convert/tokenizers/gguf_tokenizer.h"
 #include "convert/tokenizers/tokenizer_file.h"
+#include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -138,6 +141,25 @@ std::optional<std::string> chat_template(const GgufMetadata& metadata) {
   return found ? found : metadata.find_text("tokenizer.chat_template.default");
 }
 
+// "general.sampling.*" in the terms of a model file; null where there is none of them.
+nlohmann::json recommended_sampling(const GgufMetadata& metadata) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kNumbers = {
+      {{"temp", "temperature"},
+       {"top_p", "top_p"},
+       {"min_p", "min_p"},
+       {"penalty_repeat", "repetition_penalty"}}};
+  const std::string prefix = "general.sampling.";
+  nlohmann::json sampling;
+  for (const auto& [theirs, ours] : kNumbers) {
+    if (const auto value = metadata.find_number(prefix + theirs)) {
+      sampling[ours] = static_cast<float>(*value);
+    }
+  }
+  if (const auto top_k = metadata.find_integer(prefix + "top_k")) sampling["top_k"] = *top_k;
+  if (!sampling.is_null()) (void)sampling_from_json(sampling, metadata.where());
+  return sampling;
+}
+
 }  // namespace
 
 ModelConfig llama_config_from_gguf(const GgufMetadata& metadata, const Checkpoint& weights) {
@@ -175,6 +197,7 @@ SourceModel open_gguf_llama(const fs::path& path, const std::optional<fs::path>&
                     .tokenizer_model = std::move(own.sentencepiece),
                     .tokenizer_description = std::move(own.description),
                     .chat_template = chat_template(gguf.metadata),
+                    .sampling = recommended_sampling(gguf.metadata),
                     .weights = std::move(gguf.weights),
                     .parts = llama_parts(config, kGgufLlamaNames, true),
                     .added_tokens = {},

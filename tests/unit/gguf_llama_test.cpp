@@ -45,6 +45,14 @@ TEST_F(GgufLlama, TakesItsShapeFromTheMetadata) {
   EXPECT_EQ(model.chat_template, "{{ messages }}");
 }
 
+TEST_F(GgufLlama, KeepsTheSamplingThatIsRecommended) {
+  EXPECT_TRUE(open().sampling.is_null());
+  gguf_.add("general.sampling.temp", 0.5F).add("general.sampling.top_k", 7U);
+  EXPECT_EQ(open().sampling, nlohmann::json({{"temperature", 0.5}, {"top_k", 7}}));
+  gguf_.add("general.sampling.temp", -1.0F);
+  EXPECT_TRUE(says(error(), "m.gguf", "temperature"));
+}
+
 TEST_F(GgufLlama, HasAnOutputMatrixAndBiasesWhereTheTensorsAreThere) {
   gguf_.floats("output.weight", {kTinyVocab, 16}, random_values(kTinyVocab * 16, 1));
   for (const std::string layer : {"blk.0.", "blk.1."}) {
