@@ -87,9 +87,10 @@ Words help_names(const std::string& program) {
   return names;
 }
 
-// Options that have a default there: "--temp FLOAT=0.8", "--prompt INT=[256] ...".
+// Options that have a default there: "--temp FLOAT=0.8", "--prompt INT=[256] ...", or, since CLI11
+// 2.4, "--temp FLOAT [0.8]", "--prompt INT [[256]] ...".
 std::vector<HelpOption> help_defaults(const std::string& program) {
-  const std::regex pattern(R"(^(?:-\w,)?(--[a-z0-9-]+) [^ =]+=\[?([a-z0-9.]+)\]?( |$))");
+  const std::regex pattern(R"(^(?:-\w,)?(--[a-z0-9-]+) [^ =]+(?:=| \[)\[?([a-z0-9.]+)\]{0,2}( |$))");
   std::vector<HelpOption> options;
   for (const std::string& heading : help_headings(program)) {
     std::smatch match;

@@ -354,7 +354,7 @@ TEST_F(Pipeline, LeavesNothingWhenTheDiskIsFull) {
   ::setrlimit(RLIMIT_FSIZE, &tight);
   const std::string message = convert_error();
   ::setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_TRUE(says(message, "m.bin", "disk is full"));
+  EXPECT_TRUE(says(message, "m.bin", "ulimit -f"));
   EXPECT_EQ(folder_.entries(), 1U);
 }
 
