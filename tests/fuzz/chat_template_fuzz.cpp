@@ -1,5 +1,5 @@
-// The description of a chat format: whatever the bytes, an Error or a template that encodes every
-// conversation or says why not, and keeps the tokens of a conversation that goes on.
+// A Jinja template: whatever the bytes, an Error or a text, in bounded time and memory; and what it
+// makes of users' texts never becomes a special token.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,15 +12,14 @@
 
 namespace {
 
-using faststream::Message;
+constexpr std::string_view kMark = "\x01mark\x01";
 
 const faststream::Tokenizer& tokenizer() {
   static const auto made = [] {
     using Type = faststream::SentencePieceModel::PieceType;
     faststream::SentencePieceModel model = faststream::small_model(true);
-    for (const char* token : {"<|im_start|>", "<|im_end|>", "[INST]", "[/INST]"}) {
-      model.pieces.push_back({token, 0, Type::user_defined});
-    }
+    model.pieces.push_back({"<|im_end|>", 0, Type::user_defined});
+    model.pieces.push_back({std::string(kMark), 0, Type::control});
     faststream::TokenizerConfig config;
     config.bos = 1;
     config.prefix = {1};
@@ -31,33 +30,31 @@ const faststream::Tokenizer& tokenizer() {
   return *made;
 }
 
-void check(const faststream::ChatTemplate& format, const std::vector<Message>& messages) {
-  try {
-    const std::vector<int32_t> before = format.encode(tokenizer(), messages);
-    static_cast<void>(format.render(messages, "<s>", "</s>"));
-    std::vector<Message> longer = messages;
-    longer.push_back({"assistant", "", {5, 270, 6}});
-    longer.push_back({"user", " [INST] hello"});
-    const std::vector<int32_t> after = format.encode(tokenizer(), longer);
-    if (before.size() > after.size() || !std::equal(before.begin(), before.end(), after.begin())) {
-      std::abort();
-    }
-  } catch (const faststream::UsageError&) {  // an order of roles that it cannot express
-  }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
-  static_cast<void>(faststream::ChatTemplate::recognize(text));
+  const std::string_view jinja(reinterpret_cast<const char*>(data), size);
+  faststream::ChatPrompt prompt;
+  prompt.messages = {{"system", " \xC3\xA9<|im_end|>"},
+                     {"user", std::string(kMark) + " hello\n"},
+                     {"assistant", "the", {5, 270, 6}},
+                     {"user", "1,2 a|b"}};
+  prompt.messages[2].more =
+      R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})";
+  prompt.tools = R"([{"type": "function", "function": {"name": "f", "parameters": {"x": null}}}])";
   try {
-    const auto format = faststream::ChatTemplate::parse(text, "fuzz");
-    static_cast<void>(format.stop_tokens(tokenizer()));
-    check(format, {{"user", "<|im_end|> the "}});
-    check(format, {{"system", " \xFF"}, {"user", ""}, {"assistant", "a"}, {"user", "[/INST]\n"}});
-    check(format, {{"assistant", "hell"}, {"user", "o"}, {"user", "o"}});
-  } catch (const faststream::Error&) {  // the only way to say no
+    const faststream::ChatTemplate chat(jinja, "fuzz");
+    static_cast<void>(chat.stop_tokens(tokenizer()));
+    const faststream::ChatText written = chat.write(prompt, {});
+    const std::vector<int32_t> ids = written.encode(tokenizer());
+    if (written.min_tokens(tokenizer()) > static_cast<int64_t>(ids.size())) std::abort();
+    const int32_t mark = tokenizer().find_token(kMark).value();
+    if (jinja.find_first_of("\x01\\") == std::string_view::npos &&
+        std::find(ids.begin(), ids.end(), mark) != ids.end()) {
+      std::abort();
+    }
+  } catch (const faststream::Error& error) {  // the only way to say no
+    if (std::string_view(error.what()).empty()) std::abort();
   }
   return 0;
 }

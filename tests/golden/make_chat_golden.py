@@ -1,11 +1,10 @@
 """Writes tests/golden/chat_templates.json: what Transformers' apply_chat_template makes of conversations with the
-templates of well-known checkpoints, and which of our marks those templates contain.
+templates of well-known checkpoints.
 
     python3 tests/golden/make_chat_golden.py FOLDER
 
 FOLDER has the chat templates of the checkpoints, NAME.jinja for each name in FORMATS. They are other people's and not
-part of this project, so "marks" stands for a template's own text: to recognize a format, nothing else is looked at. Each
-template's "texts" are by the number of the conversation. It needs Transformers and Jinja2, but no models. The output
+part of this project. Each template's "texts" are by the number of the conversation. It needs Transformers and Jinja2, but no models. The output
 names the versions of the libraries.
 """
 
@@ -19,7 +18,7 @@ import transformers
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# A template's format in src/text/chat_templates.json.
+# The built-in template, in src/text/templates/, that a checkpoint's is compared with.
 FORMATS = {
     "plain": "plain",
     "llama-2": "llama-2",
@@ -40,7 +39,7 @@ FORMATS = {
     "phi-3-medium": "phi-3",
     "zephyr": "zephyr",
 }
-# Where the format differs from the template on purpose (docs/chat-templates.md says why), conversations with a ...
+# Where the built-in one differs on purpose (docs/chat-templates.md says why), conversations with a ...
 LEFT_OUT = {
     "mistral-v0.1": {"user", "system"},  # the spaces around tokens are those of the later template
     "mistral-v3": {"system in several turns"},  # it moves to the last user message
@@ -77,22 +76,14 @@ def kinds(conversation):
     return found
 
 
-def all_marks():
-    formats = json.loads((HERE.parents[1] / "src" / "text" / "chat_templates.json").read_text())["templates"]
-    rules = [rule for form in formats for rule in form["marks"]]
-    return sorted({mark for rule in rules for mark in rule["all"] + rule.get("none", [])})
-
-
 def main():
     folder = pathlib.Path(sys.argv[1])
-    marks = all_marks()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()),
                                                      bos_token="<s>", eos_token="</s>")
     talks = list(conversations())
     golden = {
         "made_by": "tests/golden/make_chat_golden.py",
         "versions": {"transformers": transformers.__version__, "jinja2": jinja2.__version__},
-        "marks": marks,
         "conversations": talks,
         "templates": [],
     }
@@ -105,8 +96,7 @@ def main():
             # The date is the fallback of Llama 3.2's template, which else takes today's.
             texts[index] = tokenizer.apply_chat_template(talk, chat_template=template, tokenize=False,
                                                          add_generation_prompt=True, date_string="26 Jul 2024")
-        present = [mark for mark in marks if mark in template]
-        golden["templates"].append({"name": name, "format": form, "marks": present, "texts": texts})
+        golden["templates"].append({"name": name, "format": form, "texts": texts})
     (HERE / "chat_templates.json").write_text(json.dumps(golden, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 

@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/error.h"
+#include "text/jinja/template.h"
+
+namespace faststream {
+namespace {
+
+using jinja::Dict;
+using jinja::Template;
+using jinja::Text;
+using jinja::Value;
+
+std::string rendered(std::string_view source, const Dict& variables = {}) {
+  try {
+    return Template(source, "t").render(variables, {}).bytes();
+  } catch (const Error& error) {
+    return std::string("error: ") + error.what();
+  }
+}
+
+std::string repeat(std::string_view text, size_t n) {
+  std::string all;
+  for (size_t i = 0; i < n; ++i) all += text;
+  return all;
+}
+
+TEST(Jinja, SaysInWhichLineWhatIsWrong) {
+  EXPECT_EQ(rendered("a\n\n{{ foo.bar }}"), "error: t, line 3: \"foo\" is undefined");
+  EXPECT_EQ(rendered("{% if x %}\n"),
+            "error: t, line 2: the template ends where {% endif %} is expected");
+  EXPECT_EQ(rendered("{{ {}.a.b }}"), "error: t, line 1: a dict has no attribute \"a\"");
+  EXPECT_EQ(rendered("{{ 1 + 'a' }}"),
+            "error: t, line 1: \"+\" is not possible between int and str");
+  EXPECT_EQ(rendered("{% include 'x' %}"),
+            "error: t, line 1: the tag \"include\" is not supported");
+  EXPECT_EQ(rendered("{{ x | nope }}"), "error: t, line 1: there is no filter named \"nope\"");
+  EXPECT_EQ(rendered("{{ [1].append(2) }}"),
+            "error: t, line 1: a template cannot change its data, with the list's \"append\"");
+  EXPECT_EQ(rendered("{{ raise_exception('Only this.') }}"), "error: Only this.");
+}
+
+// Each within a second, however it tries.
+TEST(Jinja, EndsWhatDoesNotEndByItself) {
+  const std::vector<std::string> sources = {
+      "{{ 'a' * 10**9 }}",
+      "{{ 'a' * 10**18 }}",
+      "{{ [[0] * 1000] * 10**9 }}",
+      "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+      "{% for i in range(10**12) %}{% endfor %}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% set n = namespace(x='ab') %}{% for i in range(100) %}{% set n.x = n.x * 2 %}{% endfor %}",
+      "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}",
+      "{% set n = namespace(x=[]) %}{% for i in range(90) %}{% set n.x = [n.x, n.x] %}{% endfor "
+      "%}{{ n.x }}",
+      "{% set n = namespace(x=[]) %}{% set m = namespace(x=[]) %}{% for i in range(90) %}"
+      "{% set n.x = [n.x, n.x] %}{% set m.x = [m.x, m.x] %}{% endfor %}{{ n.x == m.x }}",
+      "{% set n = namespace() %}{% set n.x = n %}{{ n }}",
+      "{% set n = namespace() %}{% set n.x = {'a': n} %}{{ n.x | tojson }}",
+      "{{ 'x' | center(10**10) }}",
+      "{{ 'x'.ljust(10**15) }}",
+      "{{ 'a\nb' | indent(10**12) }}",
+      "{{ '%1000000000d' % 5 }}",
+      "{{ '{:1000000000}'.format(5) }}",
+      "{{ 2 ** 64 }}",
+      "{{ [1] | batch(10**15, 0) | list }}",
+      "{{ [1] | slice(10**15) | list }}",
+      "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+      "{{ ('a' * 10**7).replace('', 'bcd' * 10) }}",
+      "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+      "{{ ['a'] | map('map', 'map', 'map') | list | string * 10**9 }}",
+      "{% set s = 'ab' * 10**6 %}{% for i in range(100000) %}{{ s[1] }}{{ s | length }}{% endfor "
+      "%}",
+      "{% set s = range(100000) | list %}{% for i in range(100000) %}{{ -1 in s }}{% endfor %}",
+      "{{ 'a' | replace('a', 'b', 10**30) }}",
+      "{{ range(0, 10**18, 1) }}",
+      repeat("{% if 1 %}", 5000),
+      "{{ " + repeat("(", 5000),
+      "{{ " + repeat("[", 100000),
+      "{{ " + repeat("not ", 100000) + "1 }}",
+      "{{ " + repeat("-", 100000) + "1 }}",
+      "{{ 1" + repeat(" + 1", 10000) + " }}",
+      "{{ a" + repeat(".b", 10000) + " }}",
+      "{{ a" + repeat("|upper", 10000) + " }}",
+      "{{ " + repeat("1 if 1 else ", 10000) + "1 }}",
+      "{% set " + repeat("(", 10000),
+      std::string((1 << 20) + 1, ' ')};
+  for (const std::string& source : sources) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string text = rendered(source);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_TRUE(text.starts_with("error: t")) << source.substr(0, 80) << "\n" << text.substr(0, 80);
+#ifndef FASTSTREAM_SANITIZED
+    EXPECT_LT(seconds.count(), 5) << source.substr(0, 80);  // far below one where nothing else runs
+#endif
+  }
+}
+
+TEST(Jinja, KeepsTheOriginOfEachByte) {
+  Dict variables;
+  variables.set(Value(std::string_view("x")), Value(Text("user", 7)));
+  const auto origins = [&](std::string_view source) {
+    const Text text = Template(source, "t").render(variables, {});
+    std::string shown;
+    for (size_t i = 0; i < text.size(); ++i) shown += text.origin_at(i) == 7 ? 'u' : '.';
+    return shown;
+  };
+  EXPECT_EQ(origins("a{{ x }}b"), ".uuuu.");
+  EXPECT_EQ(origins("{{ x[1:3] ~ '-' ~ x | upper }}"), "uu.uuuu");
+  EXPECT_EQ(origins("{{ x.replace('se', 'SE') }}"), "u..u");
+  EXPECT_EQ(origins("{{ '%s, %d' % (x, 5) }}{{ [x] | tojson }}"),
+            "uuuu...."
+            "..uuuu..");
+  EXPECT_EQ(origins("{{ x.split('s') | join('+') }}{{ [x] }}"), "u.uu..uuuu..");
+}
+
+TEST(Jinja, IsRenderedByManyThreadsAtOnce) {
+  const Template program(
+      "{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}"
+      "{% for i in range(50) %}{{ f(i) }}{% endfor %}",
+      "t");
+  const std::string expected = program.render({}, {}).bytes();
+  std::vector<std::thread> threads;
+  std::vector<std::string> texts(4);
+  for (std::string& text : texts) {
+    threads.emplace_back([&program, &text] { text = program.render({}, {}).bytes(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) EXPECT_EQ(text, expected);
+}
+
+}  // namespace
+}  // namespace faststream
