@@ -90,7 +90,7 @@ TEMPLATES += ["{{ %s }}" % e for e in (
     "text | replace('o', '0'), 'aaa' | replace('a', 'b', 2), 5 | replace('5', '6')", "'a\\nb\\n\\nc' | indent, 'a\\nb' | indent(2, true), 'a\\n\\nb' | indent(2, blank=true), 'a\\nb' | indent('> ')",
     "'hello big world' | truncate(9), 'hello' | truncate(3, true, '.', 0), 'hello world' | truncate(8, true, '...', 0)", "'a b  c' | wordcount, 'x' | center(5) ~ '|'", "'a b/c?\u00e9' | urlencode, {'a': 1, 'b': 'x y'} | urlencode",
     "1000 | filesizeformat, 1 | filesizeformat, 123456789 | filesizeformat, 2048 | filesizeformat(true)", "'%s-%s' | format(1, 'a'), '%(a)s' | format(a=1)", "'<a>&\"' | e, '<' | safe, '<' | safe + '<', 'a<' | e + 'b<' | safe",
-    "[1, 2] | string + 'x', n | string | length", "d | items | list | length, none | items", "people[0] | attr('name')", "d | tojson, 'a\"\\n\u00e9</' | tojson, none | tojson, 1.0 | tojson, [1, [2]] | tojson, {} | tojson, [] | tojson",
+    "[1, 2] | string + 'x', n | string | length", "d | items | list | length", "people[0] | attr('name')", "d | tojson, 'a\"\\n\u00e9</' | tojson, none | tojson, 1.0 | tojson, [1, [2]] | tojson, {} | tojson, [] | tojson",
     "d | tojson(indent=2), [[], {}] | tojson(indent=1), d | tojson(ensure_ascii=true), d | tojson(separators=(',', ':')), {'b': 1, 'a': 2} | tojson(sort_keys=true), {1: 2, none: 3, true: 4} | tojson",
     "missing | tojson", "missing | upper, missing | length, missing | list, missing | join", "missing | int", "list | map('nope') | list", "3 | join", "range(3) | list, range(100001) | length")]
 # Statements.

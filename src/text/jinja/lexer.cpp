@@ -167,6 +167,7 @@ class Lexer {
   }
 
   void read_comment(size_t opening) {
+    if (rest().size() == opening) return advance(opening);  // the end, as Jinja2 has it
     const size_t end = rest().find("#}", opening);
     if (end == std::string_view::npos) throw Failure("a comment has no end, \"#}\"");
     const char sign = end > opening ? rest()[end - 1] : ' ';
@@ -196,6 +197,7 @@ class Lexer {
   }
 
   void read_raw() {
+    if (rest().empty()) return;  // as Jinja2 has it
     for (size_t end = 0;; ++end) {
       end = rest().find("{%", end);
       if (end == std::string_view::npos) throw Failure("a raw block has no end, {% endraw %}");

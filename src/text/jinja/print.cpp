@@ -21,7 +21,7 @@ Text repr_text(const Text& text) {
   const bool has_single = text.view().find('\'') != std::string_view::npos;
   const bool has_double = text.view().find('"') != std::string_view::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
-  Text shown(std::string(1, quote));
+  Text shown((text.is_markup() ? "Markup(" : "") + std::string(1, quote));
   size_t begin = 0;  // of what is shown as it is
   const auto flush = [&](size_t end) { shown.append(text, begin, end - begin); };
   for (size_t at = 0; at < text.size();) {
@@ -48,7 +48,7 @@ Text repr_text(const Text& text) {
     at += size;
   }
   flush(text.size());
-  shown.append(std::string(1, quote));
+  shown.append(std::string(1, quote) + (text.is_markup() ? ")" : ""));
   return shown;
 }
 
