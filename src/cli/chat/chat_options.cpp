@@ -21,7 +21,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine
       ->type_name("FILE");
   app.add_option("--chat-template", engine.chat_template,
                  "With --chat or --batch: how conversations are written for the model, a built-in "
-                 "name or a file [the model's own]")
+                 "name or a Jinja file [the model's own]")
       ->group(kGroup)
       ->type_name("NAME|FILE");
 }

@@ -12,7 +12,7 @@ constexpr size_t kMaxSteps = 5'000'000;
 // Made in all, so in memory at once at most.
 constexpr size_t kMaxBytes = size_t{64} << 20U;
 constexpr size_t kMaxCopies = 32;  // of the input
-constexpr int kMaxDepth = 1000;
+constexpr int kMaxDepth = 600;  // some 600 KB of stack
 
 }  // namespace
 
