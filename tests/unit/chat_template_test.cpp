@@ -284,7 +284,9 @@ TEST(ChatTemplate, EncodesNoFewerTokensThanItsLowerBound) {
                                                  {"user", std::string(size, ' ') + "hello"}});
     const auto least = written.min_tokens(*tokenizer);
     EXPECT_LE(least, static_cast<int64_t>(written.encode(*tokenizer).size())) << size;
-    if (size == 1000) EXPECT_GT(least, 100);
+    if (size == 1000) {
+      EXPECT_GT(least, 100);
+    }
   }
 }
 

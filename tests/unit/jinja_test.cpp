@@ -32,7 +32,7 @@ std::string repeat(std::string_view text, size_t n) {
 
 TEST(Jinja, SaysInWhichLineWhatIsWrong) {
   EXPECT_EQ(rendered("a\n\n{{ foo.bar }}"), "error: t, line 3: \"foo\" is undefined");
-  EXPECT_EQ(rendered("{% if x %}\n"),
+  EXPECT_EQ(rendered("{% if x %}\n\n"),
             "error: t, line 2: the template ends where {% endif %} is expected");
   EXPECT_EQ(rendered("{{ {}.a.b }}"), "error: t, line 1: a dict has no attribute \"a\"");
   EXPECT_EQ(rendered("{{ 1 + 'a' }}"),
@@ -114,9 +114,7 @@ TEST(Jinja, KeepsTheOriginOfEachByte) {
   EXPECT_EQ(origins("a{{ x }}b"), ".uuuu.");
   EXPECT_EQ(origins("{{ x[1:3] ~ '-' ~ x | upper }}"), "uu.uuuu");
   EXPECT_EQ(origins("{{ x.replace('se', 'SE') }}"), "u..u");
-  EXPECT_EQ(origins("{{ '%s, %d' % (x, 5) }}{{ [x] | tojson }}"),
-            "uuuu...."
-            "..uuuu..");
+  EXPECT_EQ(origins("{{ '%s, %d' % (x, 5) }}{{ [x] | tojson }}"), "uuuu.....uuuu..");
   EXPECT_EQ(origins("{{ x.split('s') | join('+') }}{{ [x] }}"), "u.uu..uuuu..");
 }
 
