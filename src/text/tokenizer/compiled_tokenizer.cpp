@@ -212,7 +212,8 @@ class CompiledTokenizer final : public Tokenizer {
       const auto first = std::upper_bound(ends.begin(), ends.end(), begin);
       return (first - ends.begin()) % 2 == 0 && (first == ends.end() || *first >= end);
     };
-    return TextEncoding(pipeline_, text.size()).encode(text, specials, all_special, false);
+    const bool continues = !stretches.empty() && stretches.front().continues;
+    return TextEncoding(pipeline_, text.size()).encode(text, specials, all_special, continues);
   }
 
   [[nodiscard]] int64_t min_tokens(std::string_view text) const override {
