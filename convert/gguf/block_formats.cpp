@@ -32,7 +32,7 @@ constexpr std::array<float, 16> kFp4Levels = {0, 1,  2,  3,  4,  6,  8,  12,
 // --- Blocks of 32: the low four bits of bytes are elements 0 to 15, the high ones 16 to 31.
 // -------
 
-struct Q4_0 {
+struct Q40 {
   static constexpr int kElements = 32;
   static constexpr int kBytes = 18;
   static void decode(const uint8_t* in, float* out) {
@@ -44,7 +44,7 @@ struct Q4_0 {
   }
 };
 
-struct Q4_1 {
+struct Q41 {
   static constexpr int kElements = 32;
   static constexpr int kBytes = 20;
   static void decode(const uint8_t* in, float* out) {
@@ -57,7 +57,7 @@ struct Q4_1 {
   }
 };
 
-struct Q5_0 {
+struct Q50 {
   static constexpr int kElements = 32;
   static constexpr int kBytes = 22;
   static void decode(const uint8_t* in, float* out) {
@@ -71,7 +71,7 @@ struct Q5_0 {
   }
 };
 
-struct Q5_1 {
+struct Q51 {
   static constexpr int kElements = 32;
   static constexpr int kBytes = 24;
   static void decode(const uint8_t* in, float* out) {
@@ -86,7 +86,7 @@ struct Q5_1 {
   }
 };
 
-struct Q8_0 {
+struct Q80 {
   static constexpr int kElements = 32;
   static constexpr int kBytes = 34;
   static void decode(const uint8_t* in, float* out) {
@@ -272,11 +272,11 @@ constexpr ElementFormat format_of(std::string_view name) {
   return {name, Block::kElements, Block::kBytes, DType::bf16, decode_blocks<Block>};
 }
 
-constexpr ElementFormat kQ4_0 = format_of<Q4_0>("Q4_0");
-constexpr ElementFormat kQ4_1 = format_of<Q4_1>("Q4_1");
-constexpr ElementFormat kQ5_0 = format_of<Q5_0>("Q5_0");
-constexpr ElementFormat kQ5_1 = format_of<Q5_1>("Q5_1");
-constexpr ElementFormat kQ8_0 = format_of<Q8_0>("Q8_0");
+constexpr ElementFormat kQ40 = format_of<Q40>("Q4_0");
+constexpr ElementFormat kQ41 = format_of<Q41>("Q4_1");
+constexpr ElementFormat kQ50 = format_of<Q50>("Q5_0");
+constexpr ElementFormat kQ51 = format_of<Q51>("Q5_1");
+constexpr ElementFormat kQ80 = format_of<Q80>("Q8_0");
 constexpr ElementFormat kQ2K = format_of<Q2K>("Q2_K");
 constexpr ElementFormat kQ3K = format_of<Q3K>("Q3_K");
 constexpr ElementFormat kQ4K = format_of<Q4K>("Q4_K");
@@ -296,11 +296,11 @@ constexpr std::array<NumberedFormat, 17> kFormats = {{{0, &kF32Format},
                                                       {1, &kF16Format},
                                                       {30, &kBf16Format},
                                                       {28, &kF64Format},
-                                                      {2, &kQ4_0},
-                                                      {3, &kQ4_1},
-                                                      {6, &kQ5_0},
-                                                      {7, &kQ5_1},
-                                                      {8, &kQ8_0},
+                                                      {2, &kQ40},
+                                                      {3, &kQ41},
+                                                      {6, &kQ50},
+                                                      {7, &kQ51},
+                                                      {8, &kQ80},
                                                       {10, &kQ2K},
                                                       {11, &kQ3K},
                                                       {12, &kQ4K},
