@@ -68,7 +68,7 @@ std::string tokenizer(const SourceModel& source) {
 
 std::string special_tokens(const TokenizerConfig& config) {
   std::string text = config.bos ? "begin with " + std::to_string(*config.bos) +
-                                      (config.add_bos ? "" : " (not put before prompts)")
+                                      (config.adds_bos() ? "" : " (not put before prompts)")
                                 : "none to begin with";
   for (size_t i = 0; i < config.eos.size(); ++i) {
     text += (i == 0 ? "; end with " : ", ") + std::to_string(config.eos[i]);
@@ -88,8 +88,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "weights", weights(source.weights));
   line(text, "tokenizer", tokenizer(source));
   line(text, "special ids", special_tokens(source.tokenizer));
-  line(text, "chat template",
-       source.chat_template ? std::to_string(source.chat_template->size()) + " bytes" : "none");
+  line(text, "chat template", source.chat_template.is_null() ? "none" : "the checkpoint's own");
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
            std::string(dtype_name(config.weights)));

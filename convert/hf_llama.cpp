@@ -8,6 +8,7 @@
 #include "convert/llama_parts.h"
 #include "convert/safetensors.h"
 #include "convert/tokenizers/tokenizer_file.h"
+#include "convert/tokenizers/tokenizer_json.h"
 #include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -28,6 +29,12 @@ std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
   if (!ids) return {};
   if (ids->value().is_array()) return ids->integers<int32_t>(0, kMaxTokenId);
   return {ids->as<int32_t>(0, kMaxTokenId)};
+}
+
+// Of generation_config.json, which has the last word, or else config.json.
+std::vector<int32_t> end_tokens(const JsonView& config, const JsonView& generation_config) {
+  std::vector<int32_t> ids = token_ids(generation_config, "eos_token_id");
+  return ids.empty() ? token_ids(config, "eos_token_id") : ids;
 }
 
 // Refuses what would give wrong text if it were ignored.
@@ -108,34 +115,70 @@ int64_t head_dim_from_hf(const JsonView& config, const ModelConfig& shape) {
 }
 
 // chat_template.jinja, or tokenizer_config.json's "chat_template": a string, or a list of named
-// ones.
-std::optional<std::string> chat_template(const fs::path& folder, const json& tokenizer_config,
-                                         SourceFiles& files) {
+// ones, of which Transformers takes "tool_use" for conversations with tools.
+json chat_template(const fs::path& folder, const json& tokenizer_config, SourceFiles& files) {
   const fs::path file = folder / "chat_template.jinja";
   if (fs::exists(file)) return files.read(file, kMaxTemplateBytes);
-  const auto found = tokenizer_config.find("chat_template");
-  if (found == tokenizer_config.end()) return std::nullopt;
-  if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) return std::nullopt;
-  for (const json& named : *found) {
-    if (named.is_object() && named.value("name", json()) == "default" &&
-        named.value("template", json()).is_string()) {
-      return named["template"].get<std::string>();
+  const JsonView config(tokenizer_config, (folder / "tokenizer_config.json").string());
+  const auto found = config.find("chat_template");
+  if (!found) return nullptr;
+  if (found->value().is_string()) return found->value();
+  json templates;
+  for (const JsonView& named : found->elements()) {
+    const auto name = named.get<std::string>("name");
+    if (name == "default" || name == "tool_use") {
+      templates[name] = named.get<std::string>("template");
     }
   }
-  return std::nullopt;
+  if (!templates.is_null() && !templates.contains("default")) {
+    found->fail("has no template named \"default\"");
+  }
+  return templates;
 }
 
-TokenizerFile read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
-                                int64_t vocab, SourceFiles& files) {
-  if (given) return read_tokenizer_file(*given, vocab, files);
-  for (const char* name : {"tokenizer.model", "tekken.json"}) {
-    if (fs::exists(folder / name)) return read_tokenizer_file(folder / name, vocab, files);
+// The spellings of special tokens: a string, or an object with "content", or a list of these.
+json special_tokens(const json& tokenizer_config) {
+  const auto spelling = [](const json& token) -> json {
+    if (token.is_string()) return token;
+    if (token.is_object() && token.contains("content") && token["content"].is_string()) {
+      return token["content"];
+    }
+    return nullptr;
+  };
+  json spellings;
+  for (const auto& [name, token] : tokenizer_config.items()) {
+    if (name == "additional_special_tokens" && token.is_array()) {
+      for (const json& each : token) {
+        if (const json text = spelling(each); !text.is_null()) spellings[name].push_back(text);
+      }
+    } else if (name.ends_with("_token")) {
+      if (const json text = spelling(token); !text.is_null()) spellings[name] = text;
+    }
   }
-  const bool has_json = fs::exists(folder / "tokenizer.json");
-  throw Error((folder / "tokenizer.model").string() + ": is missing" +
-              (has_json ? ", and this version does not read tokenizer.json" : "") +
-              "; name a tokenizer with --tokenizer FILE");
+  return spellings;
+}
+
+/// What a folder's files, or the one that `given` names, say of the tokenizer.
+struct FoundTokenizer {
+  TokenizerFile file;
+  std::optional<TokenizerConfig> config;  // as tokenizer.json has it
+};
+
+// As Transformers: tokenizer.json before tokenizer.model.
+FoundTokenizer read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
+                                 int64_t vocab, SourceFiles& files) {
+  if (given) return {read_tokenizer_file(*given, vocab, files), std::nullopt};
+  if (auto found = read_tokenizer_json(folder, files)) {
+    return {{.sentencepiece = {}, .description = std::move(found->description)},
+            std::move(found->config)};
+  }
+  for (const char* name : {"tokenizer.model", "tekken.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    return {read_tokenizer_file(folder / name, vocab, files), std::nullopt};
+  }
+  throw Error(folder.string() +
+              ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
+              "--tokenizer FILE");
 }
 
 }  // namespace
@@ -172,8 +215,7 @@ TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generat
   const std::vector<int32_t> bos = token_ids(model, "bos_token_id");
   if (!bos.empty()) ids.bos = bos.front();
   if (!model.has("bos_token_id")) ids.bos = 1;
-  ids.eos = token_ids(generation, "eos_token_id");
-  if (ids.eos.empty()) ids.eos = token_ids(model, "eos_token_id");
+  ids.eos = end_tokens(model, generation);
   if (ids.eos.empty() && !model.has("eos_token_id")) ids.eos = {2};
   if (tokenizer.get("add_bos_token", true) && ids.bos) ids.prefix = {*ids.bos};
   if (tokenizer.get("add_eos_token", false) && !ids.eos.empty()) ids.suffix = {ids.eos.front()};
@@ -202,8 +244,6 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
   const json config = files.read_json(config_path);
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
-  const json added_tokens = files.read_json(folder / "added_tokens.json");
-  const json tokenizer_json = files.read_json(folder / "tokenizer.json");
 
   SourceModel model{
       .config = llama_config_from_hf(config, config_path.string()),
@@ -212,10 +252,11 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
       .tokenizer_model = {},
       .tokenizer_description = {},
       .chat_template = chat_template(folder, tokenizer_config, files),
+      .special_tokens = special_tokens(tokenizer_config),
       .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
       .weights = open_safetensors_folder(folder, files),
       .parts = {},
-      .added_tokens = added_tokens_from_hf(tokenizer_config, added_tokens, tokenizer_json, folder),
+      .added_tokens = {},
       .files = {}};
   model.parts = llama_parts(model.config, kHfLlamaNames, false);
   refuse_unknown_tensors(model, [&](std::string_view name) {
@@ -226,9 +267,19 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
   if (const SourceTensor* first = model.weights.find("model.layers.0.self_attn.q_proj.weight")) {
     model.config.weights = model.config.embedding = model.config.output = first->format->packed;
   }
-  TokenizerFile file = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
-  model.tokenizer_model = std::move(file.sentencepiece);
-  model.tokenizer_description = std::move(file.description);
+  FoundTokenizer found = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
+  model.tokenizer_model = std::move(found.file.sentencepiece);
+  model.tokenizer_description = std::move(found.file.description);
+  if (found.config) {
+    std::vector<int32_t> eos = end_tokens(JsonView(config, config_path.string()),
+                                          JsonView(generation_config, folder.string()));
+    model.tokenizer = *found.config;
+    if (!eos.empty()) model.tokenizer.eos = std::move(eos);
+  } else {
+    model.added_tokens =
+        added_tokens_from_hf(tokenizer_config, files.read_json(folder / "added_tokens.json"),
+                             files.read_json(folder / "tokenizer.json"), folder);
+  }
   model.files = std::move(files);
   return model;
 }

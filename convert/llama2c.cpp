@@ -130,6 +130,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                     .tokenizer_model = {},
                     .tokenizer_description = {},
                     .chat_template = {},
+                    .special_tokens = {},
                     .sampling = {},
                     .weights = Checkpoint(path.string()),
                     .parts = {},

@@ -44,7 +44,8 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
        {{"source", source_name(path)},
         {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
   };
-  if (source.chat_template) header["chat_template"] = *source.chat_template;
+  if (!source.chat_template.is_null()) header["chat_template"] = source.chat_template;
+  if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
   if (config.weights == DType::i8) {
     header["quantization"] = {{"type", "int8"},

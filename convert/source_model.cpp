@@ -10,6 +10,7 @@
 #include "convert/llama2c.h"
 #include "support/error.h"
 #include "support/printable.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -71,13 +72,14 @@ void check_size(const SourceModel& model, int64_t n_tokens) {
   }
 }
 
-void check_tokenizer(const SourceModel& model) {
+void finish_tokenizer(SourceModel& model) {
+  const std::string where = model.weights.name() + ": tokenizer";
   if (model.tokenizer_description) {
-    return check_size(model, static_cast<int64_t>(model.tokenizer_description->vocabulary.size()));
+    model.tokenizer.kind = kCompiledTokenizer;
+    model.tokenizer_model = compile_tokenizer(*model.tokenizer_description, where);
   }
   const auto tokenizer =
-      make_sentencepiece_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer,
-                                   model.weights.name() + ": tokenizer");
+      make_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer, where);
   check_size(model, tokenizer->vocab_size());
   require_added_tokens(model.added_tokens, *tokenizer);
 }
@@ -100,7 +102,7 @@ void refuse_unknown_tensors(const SourceModel& model,
 SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
   SourceModel model = open_readable(path, tokenizer);
   check_tensors(model);
-  check_tokenizer(model);
+  finish_tokenizer(model);
   return model;
 }
 

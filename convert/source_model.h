@@ -34,9 +34,10 @@ using TensorParts = std::map<std::string, std::vector<TensorPart>>;
 struct SourceModel {
   ModelConfig config;  ///< weights, embedding and output: the checkpoint's own type
   TokenizerConfig tokenizer;
-  std::string tokenizer_model;  ///< a serialized SentencePiece model; empty: see the next
-  std::optional<TokenizerDescription> tokenizer_description;
-  std::optional<std::string> chat_template;  ///< Jinja
+  std::string tokenizer_model;  ///< the tensor: a SentencePiece model, or compiled tables
+  std::optional<TokenizerDescription> tokenizer_description;  ///< which these are compiled from
+  nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
+  nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended
   Checkpoint weights;
   TensorParts parts;

@@ -136,9 +136,13 @@ int64_t vocabulary_rows(const GgufMetadata& metadata, const Checkpoint& weights)
 }
 
 // "tokenizer.chat_template" is the one in use; others have names.
-std::optional<std::string> chat_template(const GgufMetadata& metadata) {
+nlohmann::json chat_templates(const GgufMetadata& metadata) {
   auto found = metadata.find_text("tokenizer.chat_template");
-  return found ? found : metadata.find_text("tokenizer.chat_template.default");
+  if (!found) found = metadata.find_text("tokenizer.chat_template.default");
+  if (!found) return nullptr;
+  const auto tool_use = metadata.find_text("tokenizer.chat_template.tool_use");
+  if (!tool_use) return *found;
+  return {{"default", *found}, {"tool_use", *tool_use}};
 }
 
 // "general.sampling.*" in the terms of a model file; null where there is none of them.
@@ -196,7 +200,8 @@ SourceModel open_gguf_llama(const fs::path& path, const std::optional<fs::path>&
                     .tokenizer = std::move(own.config),
                     .tokenizer_model = std::move(own.sentencepiece),
                     .tokenizer_description = std::move(own.description),
-                    .chat_template = chat_template(gguf.metadata),
+                    .chat_template = chat_templates(gguf.metadata),
+                    .special_tokens = {},
                     .sampling = recommended_sampling(gguf.metadata),
                     .weights = std::move(gguf.weights),
                     .parts = llama_parts(config, kGgufLlamaNames, true),

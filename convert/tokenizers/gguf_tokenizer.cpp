@@ -179,6 +179,12 @@ void settle_unknown(const GgufMetadata& metadata, Vocabulary& vocabulary,
   model.unk_id = *named;
 }
 
+// What stands before and after a text.
+void surround(TokenizerConfig& config, bool add_bos, bool add_eos) {
+  if (add_bos && config.bos) config.prefix = {*config.bos};
+  if (add_eos && !config.eos.empty()) config.suffix = {config.eos.front()};
+}
+
 GgufTokenizer read_sentencepiece(const GgufMetadata& metadata, Vocabulary vocabulary,
                                  SentencePieceModel::Algorithm algorithm) {
   const bool is_bpe = algorithm == SentencePieceModel::Algorithm::bpe;
@@ -188,9 +194,8 @@ GgufTokenizer read_sentencepiece(const GgufMetadata& metadata, Vocabulary vocabu
   tokenizer.config.bos = special_token(metadata, vocabulary, "bos", is_bpe ? Id(1) : std::nullopt);
   const Id eos = special_token(metadata, vocabulary, "eos", is_bpe ? 2 : 1);
   tokenizer.config.eos = end_tokens(metadata, vocabulary, eos);
-  tokenizer.config.add_bos = metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(is_bpe);
-  tokenizer.config.add_eos =
-      metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(!is_bpe);
+  surround(tokenizer.config, metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(is_bpe),
+           metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(!is_bpe));
 
   SentencePieceModel model;
   model.algorithm = algorithm;
@@ -256,9 +261,9 @@ GgufTokenizer read_bpe(const GgufMetadata& metadata, Vocabulary vocabulary,
   const auto eos = special_token(metadata, vocabulary, "eos");
   tokenizer.config.bos = special_token(metadata, vocabulary, "bos");
   tokenizer.config.eos = end_tokens(metadata, vocabulary, eos);
-  tokenizer.config.add_bos =
-      metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(pretokenizer.add_bos);
-  tokenizer.config.add_eos = metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(false);
+  surround(tokenizer.config,
+           metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(pretokenizer.add_bos),
+           metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(false));
   for (const std::string_view text : kChannelMarks) {
     if (const auto id = vocabulary.find(text)) vocabulary.type(*id) = PieceType::user_defined;
   }
@@ -289,8 +294,8 @@ GgufTokenizer read_wordpiece(const GgufMetadata& metadata, Vocabulary vocabulary
   const auto cls = special_token(metadata, vocabulary, "cls", 101);
   tokenizer.config.bos = special_token(metadata, vocabulary, "bos", cls);
   tokenizer.config.eos = end_tokens(metadata, vocabulary, separator);
-  tokenizer.config.add_bos = metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(true);
-  tokenizer.config.add_eos = metadata.find_boolean("tokenizer.ggml.add_sep_token").value_or(true);
+  surround(tokenizer.config, metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(true),
+           metadata.find_boolean("tokenizer.ggml.add_sep_token").value_or(true));
   const auto unknown = special_token(metadata, vocabulary, "unknown", 100);
   if (!unknown) metadata.fail("tokenizer.ggml.unknown_token_id", "is missing from the metadata");
 

@@ -68,7 +68,8 @@ class HfTokenizerReader {
 
   void set_text(int32_t id, const std::string& text) {
     auto& vocabulary = result_.description.vocabulary;
-    if (vocabulary.size() <= static_cast<size_t>(id)) vocabulary.resize(static_cast<size_t>(id) + 1);
+    if (vocabulary.size() <= static_cast<size_t>(id))
+      vocabulary.resize(static_cast<size_t>(id) + 1);
     std::string& stored = vocabulary[static_cast<size_t>(id)];
     if (!stored.empty() && stored != text) {
       fail("the tokens " + in_quotes(stored) + " and " + in_quotes(text) + " have the same id, " +
@@ -103,8 +104,8 @@ class HfTokenizerReader {
     if (!vocab.value().is_array()) vocab.fail("is neither an object nor a list");
     int32_t id = 0;
     for (const json& entry : vocab.value()) {
-      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
-          id > kMaxId) {
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+          !entry[1].is_number() || id > kMaxId) {
         vocab.fail("has no text with a score at " + std::to_string(id));
       }
       set_text(id, entry[0].get<std::string>());
@@ -135,7 +136,8 @@ class HfTokenizerReader {
         const std::string_view both = merge.get_ref<const std::string&>();
         if (both.starts_with("#version")) continue;
         const size_t space = both.find(' ');
-        if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
+        if (space == std::string_view::npos ||
+            both.find(' ', space + 1) != std::string_view::npos) {
           merges.fail("has " + in_quotes(both) + ", which is not two tokens with a space between");
         }
         left = both.substr(0, space);
@@ -203,8 +205,7 @@ class HfTokenizerReader {
     }
     const auto known = model_ids_.find(text);
     if (known == model_ids_.end() || text.empty()) return;
-    rules_[known->second] = {
-        .id = known->second, .text = text, .special = true, .in_model = true};
+    rules_[known->second] = {.id = known->second, .text = text, .special = true, .in_model = true};
   }
 
   [[nodiscard]] std::optional<std::string> named_token(const char* name) const {
@@ -242,7 +243,8 @@ class HfTokenizerReader {
   void read_processor(const JsonView& processor) {
     TokenizerConfig& config = result_.config;
     const auto type = processor.get<std::string>("type");
-    const auto surround = [&](const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
+    const auto surround = [&](const std::vector<int32_t>& before,
+                              const std::vector<int32_t>& after) {
       config.prefix.insert(config.prefix.begin(), before.begin(), before.end());
       config.suffix.insert(config.suffix.end(), after.begin(), after.end());
     };
@@ -298,7 +300,8 @@ class HfTokenizerReader {
 
 HfTokenizer tokenizer_from_json(json tokenizer, const json& tokenizer_config,
                                 const json& special_tokens_map, std::string_view where) {
-  return HfTokenizerReader(std::move(tokenizer), tokenizer_config, special_tokens_map, where).read();
+  return HfTokenizerReader(std::move(tokenizer), tokenizer_config, special_tokens_map, where)
+      .read();
 }
 
 std::optional<HfTokenizer> read_tokenizer_json(const fs::path& folder, SourceFiles& files) {

@@ -21,11 +21,8 @@ std::string known_names() {
 
 std::optional<ChatTemplate> find_chat_template(const std::string& asked, const ModelFile& file) {
   const nlohmann::json& header = file.header();
-  const auto chat = header.find("chat");
-  const nlohmann::json* special_tokens = nullptr;
-  if (chat != header.end() && chat->is_object() && chat->contains("special_tokens")) {
-    special_tokens = &chat->at("special_tokens");
-  }
+  const auto spellings = header.find("special_tokens");
+  const nlohmann::json* special_tokens = spellings == header.end() ? nullptr : &*spellings;
   if (!asked.empty()) {
     const std::vector<std::string> names = ChatTemplate::names();
     if (std::find(names.begin(), names.end(), asked) != names.end()) {

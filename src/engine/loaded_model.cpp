@@ -8,7 +8,6 @@
 #include "engine/device.h"
 #include "engine/memory_plan.h"
 #include "support/error.h"
-#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -24,9 +23,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_v
   if (model == nullptr || model->dtype != DType::u8) {
     throw Error(file.name() + ": the tokenizer is missing; convert the checkpoint again");
   }
-  const auto make =
-      config.kind == "compiled" ? make_compiled_tokenizer : make_sentencepiece_tokenizer;
-  auto tokenizer = make(file.bytes(*model), config, file.name());
+  auto tokenizer = faststream::make_tokenizer(file.bytes(*model), config, file.name());
   if (tokenizer->vocab_size() > model_vocab) {
     throw Error(file.name() + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
                 " tokens, but the model only " + std::to_string(model_vocab) +

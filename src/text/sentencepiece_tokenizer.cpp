@@ -111,8 +111,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   /// A token where a text starts: what is seen of token_bytes(id), and whether the text has yet to
-  /// start after it (control tokens, for one). The space of the dummy prefix is dropped from ordinary
-  /// pieces, not from the unknown piece or a byte.
+  /// start after it (control tokens, for one). The space of the dummy prefix is dropped from
+  /// ordinary pieces, not from the unknown piece or a byte.
   struct Start {
     std::string bytes;
     bool still_at_start = false;

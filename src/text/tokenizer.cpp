@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/json.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -40,6 +41,13 @@ json tokenizer_config_to_json(const TokenizerConfig& config) {
 bool Tokenizer::is_eos(int32_t id) const {
   const std::vector<int32_t>& eos = config().eos;
   return std::find(eos.begin(), eos.end(), id) != eos.end();
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
+                                          const TokenizerConfig& config, std::string_view where) {
+  const auto make =
+      config.kind == kCompiledTokenizer ? make_compiled_tokenizer : make_sentencepiece_tokenizer;
+  return make(bytes, config, where);
 }
 
 }  // namespace faststream

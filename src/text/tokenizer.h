@@ -67,13 +67,13 @@ class Tokenizer {
   /// Token ids of any bytes (each that is no part of a UTF-8 character counts as U+FFFD; no NUL
   /// rule), between the configuration's prefix and suffix unless `special` is false. Spellings of
   /// special tokens in the text ("<s>") are plain text. Needs some bytes of memory for each token,
-  /// and about 20 for each byte of the longest word; throws Error for a word of a gigabyte, where the
-  /// tokenizer's patterns take too long, and where it has no token for a character.
+  /// and about 20 for each byte of the longest word; throws Error for a word of a gigabyte, where
+  /// the tokenizer's patterns take too long, and where it has no token for a character.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
-  /// Token ids of a text that continues another: no prefix or suffix, no dummy prefix before it, and
-  /// its spaces as they are written, also where encode() removes extra ones.
+  /// Token ids of a text that continues another: no prefix or suffix, no dummy prefix before it,
+  /// and its spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
 
   /// Token ids of all stretches as one text, without BOS and EOS of its own. A special token is
@@ -94,8 +94,8 @@ class Tokenizer {
   /// empty.
   [[nodiscard]] virtual std::string token_bytes(int32_t id) const = 0;
 
-  /// Decodes token by token. `at_start`: the stream begins a text, so that a dummy prefix's space is
-  /// dropped (unless the configuration keeps it). False when it continues a prompt.
+  /// Decodes token by token. `at_start`: the stream begins a text, so that a dummy prefix's space
+  /// is dropped (unless the configuration keeps it). False when it continues a prompt.
   [[nodiscard]] virtual std::unique_ptr<TextStream> stream(bool at_start) const = 0;
 
   /// Whether `id` is one of config().eos.
@@ -111,6 +111,13 @@ class Tokenizer {
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byte> model,
                                                         const TokenizerConfig& config,
                                                         std::string_view where);
+
+/// The kind of make_compiled_tokenizer() (tokenizer/compiled_tokenizer.h).
+inline constexpr const char* kCompiledTokenizer = "compiled";
+
+/// The tokenizer of config.kind; `bytes`, as that takes them, must outlive it. Throws as it does.
+std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
+                                          const TokenizerConfig& config, std::string_view where);
 
 /// Turns a stream of tokens into a stream of whole UTF-8 characters: all output together is the
 /// tokens' text as decode() has it.

@@ -89,7 +89,7 @@ TEST(GgufTokenizer, IsADescriptionForBytePairs) {
   const GgufTokenizer tokenizer = read(bpe());
   EXPECT_EQ(tokenizer.config.bos, 7);
   EXPECT_EQ(tokenizer.config.eos, (Ids{7, 5})) << "the metadata's first";
-  EXPECT_TRUE(tokenizer.config.add_bos) << "as Llama 3";
+  EXPECT_TRUE(tokenizer.config.adds_bos()) << "as Llama 3";
   ASSERT_TRUE(tokenizer.description);
   const TokenizerDescription& description = *tokenizer.description;
   EXPECT_EQ(description.vocabulary[4], "Ġab");
@@ -135,7 +135,7 @@ TEST(GgufTokenizer, IsADescriptionForBert) {
   const GgufTokenizer tokenizer = read(gguf);
   EXPECT_EQ(tokenizer.config.bos, 2);
   EXPECT_EQ(tokenizer.config.eos.front(), 3);
-  EXPECT_TRUE(tokenizer.config.add_eos);
+  EXPECT_EQ(tokenizer.config.suffix.size(), 1U);
   EXPECT_EQ(tokenizer.description->vocabulary[4], "play");
   EXPECT_EQ(tokenizer.description->vocabulary[5], "##ing");
   EXPECT_EQ(tokenizer.description->pipeline["model"]["unk_token"], "[UNK]");
