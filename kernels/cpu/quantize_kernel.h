@@ -31,13 +31,18 @@ inline float quantize_i8(const float* x, int64_t in, int8_t* quantized) {
   constexpr float kRounder = 0x1.8p23F;
   const float largest = largest_magnitude(x, in);
   const float inverse = largest > 0 ? kLimit / largest : 0;
+  const auto round = [&](Vec v, int8_t* to) {
+    const Vec rounded = (v * inverse + kRounder) - kRounder;
+    store_integers(to, __builtin_convertvector(rounded, IntVec));
+  };
   int64_t i = 0;
   for (; i + kLanes <= in; i += kLanes) {
-    const Vec rounded = (load(x + i) * inverse + kRounder) - kRounder;
-    store_integers(quantized + i, __builtin_convertvector(rounded, IntVec));
+    round(load(x + i), quantized + i);
   }
-  for (; i < in; ++i) {
-    quantized[i] = static_cast<int8_t>((x[i] * inverse + kRounder) - kRounder);
+  if (i < in) {
+    int8_t rest[kLanes];
+    round(widen_some(x + i, in - i), rest);
+    __builtin_memcpy(quantized + i, rest, static_cast<size_t>(in - i));
   }
   return largest / kLimit;
 }
