@@ -223,15 +223,26 @@ TEST_F(HfFolder, TakesTheTypeOfTheTensors) {
 
 TEST_F(HfFolder, ReadsTheChatTemplate) {
   write(tiny_config(), tiny_tensors(DType::f32));
-  EXPECT_FALSE(open().chat_template.has_value());
+  EXPECT_TRUE(open().chat_template.is_null());
   write_bytes(folder_ / "tokenizer_config.json", R"({"chat_template": "A"})");
   EXPECT_EQ(open().chat_template, "A");
   write_bytes(folder_ / "tokenizer_config.json",
               R"({"chat_template": [{"name": "tool_use", "template": "T"},
                                     {"name": "default", "template": "D"}]})");
-  EXPECT_EQ(open().chat_template, "D");
+  EXPECT_EQ(open().chat_template, (json{{"default", "D"}, {"tool_use", "T"}}));
   write_bytes(folder_ / "chat_template.jinja", "J");
   EXPECT_EQ(open().chat_template, "J");
+}
+
+TEST_F(HfFolder, ReadsTheSpellingsOfSpecialTokens) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  EXPECT_TRUE(open().special_tokens.is_null());
+  write_bytes(folder_ / "tokenizer_config.json",
+              R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null,
+                  "add_bos_token": true, "additional_special_tokens": ["<a>", {"content": "<b>"}]})");
+  EXPECT_EQ(open().special_tokens, (json{{"bos_token", "<s>"},
+                                         {"eos_token", "</s>"},
+                                         {"additional_special_tokens", {"<a>", "<b>"}}}));
 }
 
 TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
