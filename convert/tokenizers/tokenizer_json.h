@@ -21,8 +21,8 @@ struct HfTokenizer {
 };
 
 /// Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json in `folder`; nothing
-/// where there is no tokenizer.json. Throws Error, naming the file, when one is not as it should be.
-/// What is in the description may still be unknown to compile_tokenizer().
+/// where there is no tokenizer.json. Throws Error, naming the file, when one is not as it should
+/// be. What is in the description may still be unknown to compile_tokenizer().
 std::optional<HfTokenizer> read_tokenizer_json(const std::filesystem::path& folder,
                                                SourceFiles& files);
 

@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                       reinterpret_cast<const std::byte*>(data) + size);
   try {
     const auto tokenizer = faststream::make_compiled_tokenizer(tables, {}, "fuzz");
-    const faststream::Stretch text{.text = "<s> Hello hello\xC3\xA9  [CLS] 12 \xFF\xE2\x96\x81the</s>",
-                                   .from_template = true};
+    const faststream::Stretch text{
+        .text = "<s> Hello hello\xC3\xA9  [CLS] 12 \xFF\xE2\x96\x81the</s>", .from_template = true};
     std::vector<int32_t> ids = tokenizer->encode_stretches(std::span(&text, 1));
     for (int32_t id = -1; id < 40; ++id) ids.push_back(id);
     static_cast<void>(tokenizer->encode(text.text));

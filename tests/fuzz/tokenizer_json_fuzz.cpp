@@ -19,8 +19,9 @@
 namespace {
 
 void check(const faststream::Tokenizer& tokenizer, std::string_view text) {
-  const faststream::Stretch parts[] = {{.text = text.substr(0, text.size() / 2), .from_template = true},
-                                       {.text = text.substr(text.size() / 2)}};
+  const faststream::Stretch parts[] = {
+      {.text = text.substr(0, text.size() / 2), .from_template = true},
+      {.text = text.substr(text.size() / 2)}};
   const std::vector<int32_t> ids = tokenizer.encode_stretches(parts);
   faststream::Detokenizer detokenizer(tokenizer, true);
   std::string streamed;
@@ -36,14 +37,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(bytes.rfind('\n'), bytes.size());  // of the JSON; then comes the text
   try {
-    const faststream::HfTokenizer read = faststream::tokenizer_from_json(
-        faststream::parse_json_object(bytes.substr(0, end), "fuzz"), nlohmann::json::object(),
-        nlohmann::json::object(), "fuzz");
+    const faststream::HfTokenizer read =
+        faststream::tokenizer_from_json(faststream::parse_json_object(bytes.substr(0, end), "fuzz"),
+                                        nlohmann::json::object(), nlohmann::json::object(), "fuzz");
     // A token of 2^24 makes a vocabulary of that size: right, but slow.
     if (read.description.vocabulary.size() > 10'000) return 0;
     const std::string tables = faststream::compile_tokenizer(read.description, "fuzz");
-    const auto tokenizer = faststream::make_compiled_tokenizer(std::as_bytes(std::span(tables)),
-                                                               read.config, "fuzz");
+    const auto tokenizer =
+        faststream::make_compiled_tokenizer(std::as_bytes(std::span(tables)), read.config, "fuzz");
     check(*tokenizer, bytes.substr(std::min(end + 1, bytes.size())));
   } catch (const faststream::Error&) {  // the only way to say no
   }

@@ -110,8 +110,7 @@ TEST(CompiledTokenizer, FindsNormalizedSpecialTokensAsTheyAreWrittenInMixedTexts
 }
 
 TEST(CompiledTokenizer, PutsPrefixAndSuffixAroundATextOnly) {
-  const TokenizerConfig config{
-      .bos = 260, .eos = {261}, .prefix = {260, 5}, .suffix = {261}};
+  const TokenizerConfig config{.bos = 260, .eos = {261}, .prefix = {260, 5}, .suffix = {261}};
   const Compiled compiled(byte_level(), config);
   EXPECT_EQ(compiled->encode("hello"), (Ids{260, 5, 259, 261}));
   EXPECT_EQ(compiled->encode("hello", false), (Ids{259}));
@@ -179,8 +178,10 @@ TEST(CompiledTokenizer, GivesTheSameTokensToALongWordAsToItsParts) {
 }
 
 TEST(CompiledTokenizer, NamesThePartThatIsNotSupported) {
-  const std::vector<std::pair<const char*, const char*>> parts = {
-      {"normalizer", "Rot13"}, {"pre_tokenizer", "Wormhole"}, {"decoder", "Rot13"}, {"model", "GPT"}};
+  const std::vector<std::pair<const char*, const char*>> parts = {{"normalizer", "Rot13"},
+                                                                  {"pre_tokenizer", "Wormhole"},
+                                                                  {"decoder", "Rot13"},
+                                                                  {"model", "GPT"}};
   for (const auto& [part, type] : parts) {
     TokenizerDescription description = byte_level();
     description.pipeline[part] = {{"type", type}};

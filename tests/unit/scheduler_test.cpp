@@ -64,8 +64,9 @@ class FailingScheduler : public testing::Test {
   FailingScheduler()
       : image_(make_random_model(engine_shape(DType::f32), 11)),
         file_(ModelFile::from_bytes(image_.bytes(), "random")),
-        tokenizer_(make_sentencepiece_tokenizer(as_bytes(text_of_tokenizer_),
-                                                TokenizerConfig{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}}, "small")) {}
+        tokenizer_(make_sentencepiece_tokenizer(
+            as_bytes(text_of_tokenizer_),
+            TokenizerConfig{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}}, "small")) {}
 
   // Runs all requests with a device that fails where `fails(call number, operation)`.
   Trial run(const std::function<bool(int64_t, const std::string&)>& fails) {

@@ -83,7 +83,8 @@ TEST(TokenizerConfig, RefusesIdsOutOfRange) {
 TEST(TokenizerConfig, RefusesAnUnknownKind) {
   nlohmann::json json = valid();
   json["kind"] = "wordpiece";
-  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\" or \"compiled\""), std::string::npos);
+  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\" or \"compiled\""),
+            std::string::npos);
 }
 
 }  // namespace

@@ -22,10 +22,9 @@ AddedTokenFinder::AddedTokenFinder(const TokenizerTables& tables, Which which) {
     const AddedTokenRecord record = records[i];
     const bool is_normalized = (record.flags & kAddedNormalized) != 0;
     const bool is_special = (record.flags & kAddedSpecial) != 0;
-    const bool wanted = which == Which::normalized ? is_normalized
-                        : which == Which::as_written
-                            ? !is_normalized
-                            : !is_normalized || is_special;
+    const bool wanted = which == Which::normalized   ? is_normalized
+                        : which == Which::as_written ? !is_normalized
+                                                     : !is_normalized || is_special;
     if (!wanted || !tables.is_token(record.id)) continue;
     const bool as_normalized = which == Which::normalized;
     const size_t begin = as_normalized ? record.normalized_begin : record.text_begin;

@@ -15,8 +15,8 @@ namespace faststream {
 class AddedTokenFinder {
  public:
   enum class Which {
-    as_written,      ///< those that are looked for before the text is normalized
-    normalized,      ///< those that are looked for in the normalized text, as they are there
+    as_written,          ///< those that are looked for before the text is normalized
+    normalized,          ///< those that are looked for in the normalized text, as they are there
     special_as_written,  ///< as_written, and the special ones of `normalized` as they are written
   };
   /// `tables` must outlive it.
@@ -47,9 +47,9 @@ class AddedTokenFinder {
 
   [[nodiscard]] const Token* longest_at(std::string_view text) const;
 
-  std::vector<Token> tokens_;            // by text
-  std::array<uint32_t, 257> first_{};    // of those that begin with a byte
-  std::array<bool, 256> begins_{};       // whether any does
+  std::vector<Token> tokens_;          // by text
+  std::array<uint32_t, 257> first_{};  // of those that begin with a byte
+  std::array<bool, 256> begins_{};     // whether any does
 };
 
 }  // namespace faststream

@@ -60,9 +60,9 @@ class BpeMerger {
       pairs_.push_back(look_up(symbols[i], symbols[i + 1]));
     }
     while (!pairs_.empty()) {
-      const auto best = std::min_element(
-          pairs_.begin(), pairs_.end(),
-          [](const BpeMerge& a, const BpeMerge& b) { return a.rank < b.rank; });
+      const auto best =
+          std::min_element(pairs_.begin(), pairs_.end(),
+                           [](const BpeMerge& a, const BpeMerge& b) { return a.rank < b.rank; });
       if (best->rank == kNever) return;
       const auto i = static_cast<size_t>(best - pairs_.begin());
       symbols[i] = best->id;
@@ -226,7 +226,9 @@ class BpeEncoder final : public WordEncoder {
 
   bool add_fallback(std::string_view text) {
     if (settings_.fallback.empty()) return false;
-    const auto token = [&](char byte) { return settings_.fallback[static_cast<unsigned char>(byte)]; };
+    const auto token = [&](char byte) {
+      return settings_.fallback[static_cast<unsigned char>(byte)];
+    };
     if (std::any_of(text.begin(), text.end(), [&](char b) { return token(b) == kNoToken; })) {
       return false;
     }
@@ -250,7 +252,8 @@ class BpeEncoder final : public WordEncoder {
     if (pending_unknown_) symbols_.push_back(settings_.unknown);
     pending_unknown_ = false;
     const std::string_view part = word_.substr(begin_, end - begin_);
-    const bool is_part = part.size() < word_.size() && !fused_ && part.size() <= tables_.longest_token();
+    const bool is_part =
+        part.size() < word_.size() && !fused_ && part.size() <= tables_.longest_token();
     const int32_t id = is_part ? alone(part) : kNoToken;
     if (id != kNoToken) {
       ids_->push_back(id);

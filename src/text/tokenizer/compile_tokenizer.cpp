@@ -66,8 +66,8 @@ class SlotTable {
     slots_.assign(n == 0 ? 0 : std::bit_ceil(2 * n), free);
   }
 
-  /// Puts `slot` at the first place from `hash` on that `fits` says yes to: one that is free, or one
-  /// to be overwritten.
+  /// Puts `slot` at the first place from `hash` on that `fits` says yes to: one that is free, or
+  /// one to be overwritten.
   template <typename Fits>
   void insert(uint64_t hash, const Slot& slot, Fits&& fits) {
     const size_t mask = slots_.size() - 1;
@@ -282,22 +282,22 @@ class TokenizerCompiler {
       const auto [left, right] = in_.merges[rank];
       if (!is_id(left) || !is_id(right)) fail("a merge is of a token that does not exist");
       const std::string_view second = texts_[static_cast<size_t>(right)];
-      const std::string merged = texts_[static_cast<size_t>(left)] +
-                                 std::string(second.substr(std::min(prefix_.size(), second.size())));
+      const std::string merged =
+          texts_[static_cast<size_t>(left)] +
+          std::string(second.substr(std::min(prefix_.size(), second.size())));
       const int32_t id = find(merged);
       if (id == TokenizerTables::kNone) {
         fail("the merge of " + in_quotes(text_of(left)) + " and " + in_quotes(text_of(right)) +
              " makes a token that does not exist");
       }
-      merges.insert(
-          hash_of_pair(left, right),
-          {.left = left, .right = right, .rank = static_cast<int32_t>(rank), .id = id},
-          [&, a = left, b = right](const MergeSlot& slot) {
-            return slot.left < 0 || (slot.left == a && slot.right == b);
-          });
+      merges.insert(hash_of_pair(left, right),
+                    {.left = left, .right = right, .rank = static_cast<int32_t>(rank), .id = id},
+                    [&, a = left, b = right](const MergeSlot& slot) {
+                      return slot.left < 0 || (slot.left == a && slot.right == b);
+                    });
       const JoinSlot join = {.left = edge(left, true), .right = edge(right, false)};
-      const uint64_t pair = uint64_t{static_cast<uint32_t>(join.left)} << 32 |
-                            static_cast<uint32_t>(join.right);
+      const uint64_t pair =
+          uint64_t{static_cast<uint32_t>(join.left)} << 32 | static_cast<uint32_t>(join.right);
       if (join.left >= 0 && join.right >= 0 && seen.insert(pair).second) joins.push_back(join);
     }
     keep(TableSection::merges, merges);
@@ -392,7 +392,8 @@ class TokenizerCompiler {
   }
 
   std::string assemble() {
-    section(TableSection::pipeline) = pipeline_.dump(-1, ' ', false, json::error_handler_t::replace);
+    section(TableSection::pipeline) =
+        pipeline_.dump(-1, ' ', false, json::error_handler_t::replace);
     section(TableSection::token_flags) = array_bytes(flags_);
     TablesHead head{};
     std::copy(kTablesMagic.begin(), kTablesMagic.end(), head.magic.begin());
@@ -403,7 +404,9 @@ class TokenizerCompiler {
     std::string bytes;
     append_value(bytes, head);
     constexpr size_t kAlignment = 8;
-    const auto padded = [](size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
+    const auto padded = [](size_t size) {
+      return (size + kAlignment - 1) / kAlignment * kAlignment;
+    };
     size_t offset = bytes.size() + kTableSections * sizeof(TablesEntry);
     for (const std::string& content : sections_) {
       append_value(bytes, TablesEntry{.offset = offset, .bytes = content.size()});

@@ -99,11 +99,13 @@ class TextEncoding {
     // Where a special token is looked for in the normalized text, it cannot be told there which
     // stretch it came from: so it is looked for as it is written.
     const bool mixed = specials && !all_special;
-    const AddedTokenFinder& finder =
-        mixed ? pipeline_.special_as_written : pipeline_.as_written;
+    const AddedTokenFinder& finder = mixed ? pipeline_.special_as_written : pipeline_.as_written;
     const AddedTokenFinder::Allowed never = [](size_t, size_t) { return false; };
     const AddedTokenFinder::Allowed always = [](size_t, size_t) { return true; };
-    finder.split(text, all_special ? always : specials ? specials : never,
+    finder.split(text,
+                 all_special ? always
+                 : specials  ? specials
+                             : never,
                  [&](const AddedTokenFinder::Part& part) {
                    if (part.id != TokenizerTables::kNone) {
                      ids_.push_back(part.id);
@@ -318,7 +320,8 @@ class CompiledTokenizer final : public Tokenizer {
   nlohmann::json json_;
   Pipeline pipeline_;
   std::unordered_map<std::string_view, int32_t> added_;
-  std::unordered_map<int32_t, std::string_view> normalized_;  // added tokens that are not as written
+  std::unordered_map<int32_t, std::string_view>
+      normalized_;  // added tokens that are not as written
   size_t bytes_of_a_token_ = std::numeric_limits<size_t>::max();
 };
 

@@ -332,8 +332,7 @@ void Decoder::Stream::pass(size_t step, const DecodingStep::Part& part, std::str
     bytes += part.text;
     return;
   }
-  steps_[step]->push(part,
-                     [&](const DecodingStep::Part& next) { pass(step + 1, next, bytes); });
+  steps_[step]->push(part, [&](const DecodingStep::Part& next) { pass(step + 1, next, bytes); });
 }
 
 void Decoder::Stream::push(std::string_view token, std::string& bytes) {

@@ -137,7 +137,8 @@ class NmtNormalizer final : public Normalizer {
 class ReplaceNormalizer final : public Normalizer {
  public:
   explicit ReplaceNormalizer(const JsonView& description)
-      : pattern_(description.member("pattern")), content_(description.get<std::string>("content")) {}
+      : pattern_(description.member("pattern")),
+        content_(description.get<std::string>("content")) {}
   void normalize(NormalizedText& text, PatternBudget& budget) const override {
     if (content_.empty() && text.at_start) {
       pattern_.find_all(text.text, budget, [&](size_t begin, size_t end) {

@@ -41,7 +41,8 @@ Normalizers make_normalizers(const JsonView& normalizer, std::string_view charsm
 class TextOrPattern {
  public:
   explicit TextOrPattern(const JsonView& description);
-  void find_all(std::string_view text, PatternBudget& budget, const Pattern::OnMatch& on_match) const;
+  void find_all(std::string_view text, PatternBudget& budget,
+                const Pattern::OnMatch& on_match) const;
   /// Bytes of the longest match.
   [[nodiscard]] size_t longest() const {
     return pattern_ ? std::numeric_limits<size_t>::max() : text_.size();

@@ -18,10 +18,10 @@
 namespace faststream {
 namespace {
 
-constexpr uint32_t kMatchLimit = 1'000'000;          // backtracking steps, some 10 ms
-constexpr size_t kStepsPerByte = 16;                 // more of them for a match that needs them
-constexpr uint32_t kHeapLimit = 64 << 10;            // KiB, where there is no JIT
-constexpr size_t kJitStack = size_t{16} << 20;       // bytes
+constexpr uint32_t kMatchLimit = 1'000'000;            // backtracking steps, some 10 ms
+constexpr size_t kStepsPerByte = 16;                   // more of them for a match that needs them
+constexpr uint32_t kHeapLimit = 64 << 10;              // KiB, where there is no JIT
+constexpr size_t kJitStack = size_t{16} << 20;         // bytes
 constexpr size_t kLongestPattern = size_t{256} << 10;  // bytes
 
 int64_t thread_time() {
@@ -85,10 +85,10 @@ Pattern::Pattern(std::string_view oniguruma, std::string_view where) {
   if (!context) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context.get(), 100);
-  CodePointer compiled(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK |
-                                         PCRE2_NEVER_BACKSLASH_C,
-                                     &error, &at, context.get()));
+  CodePointer compiled(pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
+      &error, &at, context.get()));
   if (!compiled) {
     throw Error(std::string(where) + ": the pattern " + in_quotes(oniguruma) +
                 " cannot be used: " + message_of(error));
@@ -273,9 +273,7 @@ class Translator {
     return true;
   }
 
-  static std::string in_class(std::string_view members) {
-    return "[" + std::string(members) + "]";
-  }
+  static std::string in_class(std::string_view members) { return "[" + std::string(members) + "]"; }
   static std::string not_in_class(std::string_view members) {
     return "[^" + std::string(members) + "]";
   }
@@ -304,8 +302,9 @@ class Translator {
       case 'b':
       case 'B': {
         const std::string word = in_class(kWord);
-        out_ += c == 'b' ? "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))"
-                         : "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))";
+        out_ += c == 'b'
+                    ? "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))"
+                    : "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))";
         return;
       }
       case 'A':
@@ -383,9 +382,9 @@ class Translator {
     if (depth > kDeepest) refuse("classes nested deep");
     const bool negated = looking_at("^");
     if (negated) ++at_;
-    std::string all;        // the parts between && so far
-    std::string members;    // of this part
-    std::string nested;     // classes in this part, as alternatives
+    std::string all;      // the parts between && so far
+    std::string members;  // of this part
+    std::string nested;   // classes in this part, as alternatives
     bool first = true;
     const auto part = [&] {
       std::string set = members.empty() ? "" : in_class(members);

@@ -1,7 +1,6 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -157,9 +156,9 @@ class ByteLevelPreTokenizer final : public PreTokenizer {
     };
     const OnPiece& put = keep_bytes_ ? on_piece : on_characters;
     if (!pattern_) return put(piece);
-    split_matches(
-        piece, Behavior::isolated, false, put,
-        [&](const Pattern::OnMatch& on_match) { pattern_->find_all(piece.text, budget, on_match); });
+    split_matches(piece, Behavior::isolated, false, put, [&](const Pattern::OnMatch& on_match) {
+      pattern_->find_all(piece.text, budget, on_match);
+    });
   }
 
  private:
@@ -193,7 +192,8 @@ class MetaspacePreTokenizer final : public PreTokenizer {
     first_ = prepends && scheme == "first";
   }
 
-  void split(const Piece& given, PatternBudget& /*budget*/, const OnPiece& on_piece) const override {
+  void split(const Piece& given, PatternBudget& /*budget*/,
+             const OnPiece& on_piece) const override {
     std::string text;
     text.reserve(given.text.size() + symbol_.size());
     const bool has_symbol = given.text.starts_with(symbol_) || given.text.starts_with(' ');
@@ -225,7 +225,8 @@ class CharacterPreTokenizer final : public PreTokenizer {
   using IsMatch = std::function<bool(uint32_t)>;
   CharacterPreTokenizer(IsMatch is_match, Behavior behavior)
       : is_match_(std::move(is_match)), behavior_(behavior) {}
-  void split(const Piece& piece, PatternBudget& /*budget*/, const OnPiece& on_piece) const override {
+  void split(const Piece& piece, PatternBudget& /*budget*/,
+             const OnPiece& on_piece) const override {
     split_characters(piece, behavior_, on_piece, is_match_);
   }
   [[nodiscard]] bool keeps_all_bytes() const override { return behavior_ != Behavior::removed; }
@@ -238,7 +239,8 @@ class CharacterPreTokenizer final : public PreTokenizer {
 /// \w+|[^\w\s]+
 class WhitespacePreTokenizer final : public PreTokenizer {
  public:
-  void split(const Piece& piece, PatternBudget& /*budget*/, const OnPiece& on_piece) const override {
+  void split(const Piece& piece, PatternBudget& /*budget*/,
+             const OnPiece& on_piece) const override {
     enum class Kind { space, word, other };
     const auto kind_of = [](uint32_t code) {
       return is_word(code) ? Kind::word : is_whitespace(code) ? Kind::space : Kind::other;
@@ -266,7 +268,8 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
   explicit FixedLengthPreTokenizer(const JsonView& description)
       : length_(description.find("length") ? description.member("length").as<int64_t>(1, 1 << 30)
                                            : 5) {}
-  void split(const Piece& piece, PatternBudget& /*budget*/, const OnPiece& on_piece) const override {
+  void split(const Piece& piece, PatternBudget& /*budget*/,
+             const OnPiece& on_piece) const override {
     Splitter splitter(piece, Behavior::isolated, on_piece);
     for (size_t begin = 0; begin < piece.text.size();) {
       size_t end = begin;
@@ -289,9 +292,9 @@ class UnicodeScriptsPreTokenizer final : public PreTokenizer {
  public:
   UnicodeScriptsPreTokenizer() : pattern_(all_scripts(), "tokenizer") {}
   void split(const Piece& piece, PatternBudget& budget, const OnPiece& on_piece) const override {
-    split_matches(
-        piece, Behavior::removed, true, on_piece,
-        [&](const Pattern::OnMatch& on_match) { pattern_.find_all(piece.text, budget, on_match); });
+    split_matches(piece, Behavior::removed, true, on_piece, [&](const Pattern::OnMatch& on_match) {
+      pattern_.find_all(piece.text, budget, on_match);
+    });
   }
   [[nodiscard]] bool keeps_all_bytes() const override { return false; }
 
@@ -302,46 +305,55 @@ class UnicodeScriptsPreTokenizer final : public PreTokenizer {
 };
 
 // The scripts of SentencePiece's table (Unicode 9).
-constexpr std::array kScripts = {
-    "Adlam", "Ahom", "Anatolian_Hieroglyphs", "Arabic", "Armenian", "Avestan", "Balinese", "Bamum",
-    "Bassa_Vah", "Batak", "Bengali", "Bhaiksuki", "Bopomofo", "Brahmi", "Braille", "Buginese",
-    "Buhid", "Canadian_Aboriginal", "Carian", "Caucasian_Albanian", "Chakma", "Cham", "Cherokee",
-    "Common", "Coptic", "Cuneiform", "Cypriot", "Cyrillic", "Deseret", "Devanagari", "Duployan",
-    "Egyptian_Hieroglyphs", "Elbasan", "Ethiopic", "Georgian", "Glagolitic", "Gothic", "Grantha",
-    "Greek", "Gujarati", "Gurmukhi", "Hangul", "Hanunoo", "Hatran", "Hebrew", "Imperial_Aramaic",
-    "Inherited", "Inscriptional_Pahlavi", "Inscriptional_Parthian", "Javanese", "Kaithi", "Kannada",
-    "Kayah_Li", "Kharoshthi", "Khmer", "Khojki", "Khudawadi", "Lao", "Latin", "Lepcha", "Limbu",
-    "Linear_A", "Linear_B", "Lisu", "Lycian", "Lydian", "Mahajani", "Malayalam", "Mandaic",
-    "Manichaean", "Marchen", "Meetei_Mayek", "Mende_Kikakui", "Meroitic_Cursive",
-    "Meroitic_Hieroglyphs", "Miao", "Modi", "Mongolian", "Mro", "Multani", "Myanmar", "Nabataean",
-    "New_Tai_Lue", "Newa", "Nko", "Ogham", "Ol_Chiki", "Old_Hungarian", "Old_Italic",
-    "Old_North_Arabian", "Old_Permic", "Old_Persian", "Old_South_Arabian", "Old_Turkic", "Oriya",
-    "Osage", "Osmanya", "Pahawh_Hmong", "Palmyrene", "Pau_Cin_Hau", "Phags_Pa", "Phoenician",
-    "Psalter_Pahlavi", "Rejang", "Runic", "Samaritan", "Saurashtra", "Sharada", "Shavian",
-    "Siddham", "SignWriting", "Sinhala", "Sora_Sompeng", "Sundanese", "Syloti_Nagri", "Syriac",
-    "Tagalog", "Tagbanwa", "Tai_Le", "Tai_Tham", "Tai_Viet", "Takri", "Tamil", "Tangut", "Telugu",
-    "Thaana", "Thai", "Tibetan", "Tifinagh", "Tirhuta", "Ugaritic", "Vai", "Warang_Citi", "Yi"};
+constexpr std::string_view kScripts =
+    "Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak "
+    "Bengali Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian "
+    "Caucasian_Albanian Chakma Cham Cherokee Common Coptic Cuneiform Cypriot Cyrillic Deseret "
+    "Devanagari Duployan Egyptian_Hieroglyphs Elbasan Ethiopic Georgian Glagolitic Gothic "
+    "Grantha Greek Gujarati Gurmukhi Hangul Hanunoo Hatran Hebrew Imperial_Aramaic Inherited "
+    "Inscriptional_Pahlavi Inscriptional_Parthian Javanese Kaithi Kannada Kayah_Li Kharoshthi "
+    "Khmer Khojki Khudawadi Lao Latin Lepcha Limbu Linear_A Linear_B Lisu Lycian Lydian "
+    "Mahajani Malayalam Mandaic Manichaean Marchen Meetei_Mayek Mende_Kikakui Meroitic_Cursive "
+    "Meroitic_Hieroglyphs Miao Modi Mongolian Mro Multani Myanmar Nabataean New_Tai_Lue Newa "
+    "Nko Ogham Ol_Chiki Old_Hungarian Old_Italic Old_North_Arabian Old_Permic Old_Persian "
+    "Old_South_Arabian Old_Turkic Oriya Osage Osmanya Pahawh_Hmong Palmyrene Pau_Cin_Hau "
+    "Phags_Pa Phoenician Psalter_Pahlavi Rejang Runic Samaritan Saurashtra Sharada Shavian "
+    "Siddham SignWriting Sinhala Sora_Sompeng Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa "
+    "Tai_Le Tai_Tham Tai_Viet Takri Tamil Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta "
+    "Ugaritic Vai Warang_Citi Yi";
 
 // Later ones, which have none there.
-constexpr std::array kLaterScripts = {
-    "Chorasmian", "Cypro_Minoan", "Dives_Akuru", "Dogra", "Elymaic", "Gunjala_Gondi",
-    "Hanifi_Rohingya", "Khitan_Small_Script", "Makasar", "Masaram_Gondi", "Medefaidrin",
-    "Nandinagari", "Nushu", "Nyiakeng_Puachue_Hmong", "Old_Sogdian", "Old_Uyghur", "Sogdian",
-    "Soyombo", "Tangsa", "Toto", "Unknown", "Vithkuqi", "Wancho", "Yezidi", "Zanabazar_Square"};
+constexpr std::string_view kLaterScripts =
+    "Chorasmian Cypro_Minoan Dives_Akuru Dogra Elymaic Gunjala_Gondi Hanifi_Rohingya "
+    "Khitan_Small_Script Makasar Masaram_Gondi Medefaidrin Nandinagari Nushu "
+    "Nyiakeng_Puachue_Hmong Old_Sogdian Old_Uyghur Sogdian Soyombo Tangsa Toto Unknown Vithkuqi "
+    "Wancho Yezidi Zanabazar_Square";
+
+template <typename Use>
+void for_each_name(std::string_view names, Use&& use) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(' '), names.size());
+    use(names.substr(0, end));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
 
 std::string UnicodeScriptsPreTokenizer::all_scripts() {
-  const auto script = [](const char* name) { return std::string(R"(\p{Script:)") + name + "}"; };
+  const auto script = [](std::string_view name) {
+    return R"(\p{Script:)" + std::string(name) + "}";
+  };
   std::string any = " ";
-  for (const char* name : kLaterScripts) any += script(name);
+  for_each_name(kLaterScripts, [&](std::string_view name) { any += script(name); });
   const std::string han = script("Han") + script("Hiragana") + script("Katakana") + R"(\x{30FC})";
   std::string pattern = "[" + han + "][" + any + han + "]*";
-  for (const char* name : kScripts) {
+  for_each_name(kScripts, [&](std::string_view name) {
     // The long vowel mark counts as Han and the space as any, though both are Common.
-    const bool common = std::string_view(name) == "Common";
+    const bool common = name == "Common";
     const std::string one = "[" + script(name) + (common ? R"(&&[^ \x{30FC}]])" : "]");
-    const std::string more = common ? "(?:" + one + "|[" + any + "])*" : "[" + any + script(name) + "]*";
+    const std::string more =
+        common ? "(?:" + one + "|[" + any + "])*" : "[" + any + script(name) + "]*";
     pattern += "|" + one + more;
-  }
+  });
   return pattern;
 }
 

@@ -48,8 +48,7 @@ TokenizerTables::TokenizerTables(std::span<const std::byte> bytes, std::string_v
   n_tokens_ = static_cast<int32_t>(head.n_tokens);
   longest_probe_ = head.longest_probe;
   longest_token_ = std::max<size_t>(head.longest_token, 1);
-  const TableArray<TablesEntry> entries(
-      all.substr(kEntries, kTableSections * sizeof(TablesEntry)));
+  const TableArray<TablesEntry> entries(all.substr(kEntries, kTableSections * sizeof(TablesEntry)));
   for (size_t i = 0; i < kTableSections; ++i) {
     const TablesEntry entry = entries[i];
     require(entry.offset <= all.size() && entry.bytes <= all.size() - entry.offset);

@@ -36,19 +36,19 @@ class TableArray {
 
 /// Parts of the tables; the numbers are the format's.
 enum class TableSection : uint32_t {
-  pipeline = 1,      ///< JSON
-  token_ends = 2,    ///< u32 a token: where its text ends in token_texts
-  token_texts = 3,   ///< bytes
-  token_flags = 4,   ///< u8 a token
-  text_index = 5,    ///< hash table: TextSlot
-  merges = 6,        ///< hash table: MergeSlot
-  joins = 7,         ///< hash table: JoinSlot
-  trie = 8,          ///< texts of the model's tokens
-  continuations = 9, ///< WordPiece: texts of those that begin with the prefix, without it
-  scores = 10,       ///< f64 a token
-  added_tokens = 11, ///< AddedTokenRecord each, by text
-  added_texts = 12,  ///< bytes that they point into
-  charsmap = 13,     ///< SentencePiece's normalization rules
+  pipeline = 1,       ///< JSON
+  token_ends = 2,     ///< u32 a token: where its text ends in token_texts
+  token_texts = 3,    ///< bytes
+  token_flags = 4,    ///< u8 a token
+  text_index = 5,     ///< hash table: TextSlot
+  merges = 6,         ///< hash table: MergeSlot
+  joins = 7,          ///< hash table: JoinSlot
+  trie = 8,           ///< texts of the model's tokens
+  continuations = 9,  ///< WordPiece: texts of those that begin with the prefix, without it
+  scores = 10,        ///< f64 a token
+  added_tokens = 11,  ///< AddedTokenRecord each, by text
+  added_texts = 12,   ///< bytes that they point into
+  charsmap = 13,      ///< SentencePiece's normalization rules
 };
 constexpr uint32_t kTableSections = 13;
 
@@ -56,7 +56,7 @@ constexpr uint32_t kTableSections = 13;
 constexpr uint8_t kTokenSpecial = 1;  ///< an added token for templates, not printed
 constexpr uint8_t kTokenAlone = 2;    ///< BPE: what the model makes of the token's own text
 constexpr uint8_t kTokenForeign = 4;  ///< the model never makes it of a text
-constexpr uint8_t kTokenPlain = 8;    ///< its text is as in the vocabulary although others' are bytes
+constexpr uint8_t kTokenPlain = 8;  ///< its text is as in the vocabulary although others' are bytes
 
 struct TextSlot {
   uint32_t hash;  ///< the upper half of the text's

@@ -18,8 +18,8 @@ class WordEncoder {
   /// The longest word that can be encoded, in bytes.
   static constexpr size_t kLongestWord = (size_t{1} << 30) - 1;
 
-  /// Appends the ids of `word`, not empty and at most kLongestWord long. Throws Error for a word that
-  /// the model cannot express because it has no unknown token.
+  /// Appends the ids of `word`, not empty and at most kLongestWord long. Throws Error for a word
+  /// that the model cannot express because it has no unknown token.
   virtual void encode(std::string_view word, std::vector<int32_t>& ids) = 0;
 };
 

@@ -65,9 +65,9 @@ void append_character(std::string& text, uint32_t code) {
     text += {static_cast<char>(0xE0U | code >> 12), static_cast<char>(0x80U | (code >> 6 & 0x3FU)),
              static_cast<char>(0x80U | (code & 0x3FU))};
   } else {
-    text += {static_cast<char>(0xF0U | code >> 18), static_cast<char>(0x80U | (code >> 12 & 0x3FU)),
-             static_cast<char>(0x80U | (code >> 6 & 0x3FU)),
-             static_cast<char>(0x80U | (code & 0x3FU))};
+    text +=
+        {static_cast<char>(0xF0U | code >> 18), static_cast<char>(0x80U | (code >> 12 & 0x3FU)),
+         static_cast<char>(0x80U | (code >> 6 & 0x3FU)), static_cast<char>(0x80U | (code & 0x3FU))};
   }
 }
 
@@ -136,8 +136,8 @@ void append_lower_case(std::string& text, uint32_t code) {
 std::string normal_form(std::string_view text, NormalForm form) {
   const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
   const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
-  const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compatible ? UTF8PROC_COMPAT : 0));
   std::string result;
   result.reserve(text.size());
   std::vector<utf8proc_int32_t> codes;
@@ -158,8 +158,8 @@ std::string normal_form(std::string_view text, NormalForm form) {
     order_marks(codes);
     auto n = static_cast<utf8proc_ssize_t>(codes.size());
     if (compose) {
-      n = utf8proc_normalize_utf32(codes.data(), n,
-                                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+      n = utf8proc_normalize_utf32(
+          codes.data(), n, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
       if (n < 0) throw std::bad_alloc();
     }
     for (utf8proc_ssize_t i = 0; i < n; ++i) {

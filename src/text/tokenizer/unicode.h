@@ -23,8 +23,9 @@ inline Character character_at(std::string_view text, size_t at) {
   if (lead < 0xF0) {
     return {(lead & 0xFU) << 12 | (byte(1) & 0x3FU) << 6 | (byte(2) & 0x3FU), 3};
   }
-  return {(lead & 0x7U) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 | (byte(3) & 0x3FU),
-          4};
+  return {
+      (lead & 0x7U) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 | (byte(3) & 0x3FU),
+      4};
 }
 
 void append_character(std::string& text, uint32_t code);

@@ -31,7 +31,8 @@ class UnigramEncoder final : public WordEncoder {
     for (size_t begin = 0; begin < word.size();) {
       size_t end = links_[begin] & kPlace;
       // A run of unknown ones is one token.
-      while ((links_[begin] & kUnknown) != 0 && end < word.size() && (links_[end] & kUnknown) != 0) {
+      while ((links_[begin] & kUnknown) != 0 && end < word.size() &&
+             (links_[end] & kUnknown) != 0) {
         end = links_[end] & kPlace;
       }
       add(word.substr(begin, end - begin), ids);
@@ -90,7 +91,9 @@ class UnigramEncoder final : public WordEncoder {
       ids.push_back(id);
       return;
     }
-    const auto token = [&](char byte) { return settings_.fallback[static_cast<unsigned char>(byte)]; };
+    const auto token = [&](char byte) {
+      return settings_.fallback[static_cast<unsigned char>(byte)];
+    };
     const bool falls_back =
         !settings_.fallback.empty() && std::none_of(text.begin(), text.end(), [&](char byte) {
           return token(byte) == TokenizerTables::kNone;
