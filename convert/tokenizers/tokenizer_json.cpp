@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int32_t kMaxId = (1 << 24) - 1;
+constexpr int32_t kMaxId = (1 << 22) - 1;
 
 // The special tokens that tokenizer_config.json names.
 constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",

@@ -14,6 +14,7 @@
 #include "support/utf8.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/compiled_tokenizer.h"
+#include "text/tokenizer/decoder.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "text/tokenizer/tables.h"
@@ -25,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxTokens = size_t{1} << 22;
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 template <typename T>
@@ -135,6 +136,7 @@ class TokenizerCompiler {
     if (model_type_ == "Unigram" || model_type_ == "WordPiece") add_tries();
     add_added_tokens();
     std::string bytes = assemble();
+    check_steps(bytes);
     if (model_type_ == "BPE") {
       mark_alone(bytes);
       bytes = assemble();
@@ -158,7 +160,7 @@ class TokenizerCompiler {
   void check() const {
     if (in_.vocabulary.empty()) fail("the tokenizer has no tokens");
     if (n_tokens() > kMaxTokens) {
-      fail("the tokenizer has " + std::to_string(n_tokens()) + " tokens, more than 2^24");
+      fail("the tokenizer has " + std::to_string(n_tokens()) + " tokens, more than 2^22");
     }
     size_t bytes = 0;
     for (size_t id = 0; id < n_tokens(); ++id) {
@@ -375,6 +377,17 @@ class TokenizerCompiler {
     }
   }
 
+  // What cannot be used is refused now.
+  void check_steps(std::string_view bytes) {
+    const TokenizerTables tables(std::as_bytes(std::span(bytes.data(), bytes.size())), where_);
+    const JsonView view(pipeline_, where_);
+    if (const auto pre_tokenizer = view.find("pre_tokenizer")) {
+      make_pre_tokenizers(*pre_tokenizer, byte_level_);
+    }
+    const Decoder decoder(view.find("decoder"));
+    make_token_model(view.member("model"), tables, byte_level_);
+  }
+
   // Which tokens' texts become those tokens, found by splitting them.
   void mark_alone(std::string_view bytes) {
     const TokenizerTables tables(std::as_bytes(std::span(bytes.data(), bytes.size())), where_);
@@ -437,10 +450,7 @@ class TokenizerCompiler {
 }  // namespace
 
 std::string compile_tokenizer(const TokenizerDescription& description, std::string_view where) {
-  std::string tables = TokenizerCompiler(description, where).compile();
-  // What cannot be used is refused now.
-  make_compiled_tokenizer(std::as_bytes(std::span(tables)), {}, where);
-  return tables;
+  return TokenizerCompiler(description, where).compile();
 }
 
 }  // namespace faststream
