@@ -29,8 +29,7 @@ constexpr std::array<float, 16> kIq4Levels = {-127, -104, -83, -65, -49, -35, -2
 constexpr std::array<float, 16> kFp4Levels = {0, 1,  2,  3,  4,  6,  8,  12,
                                               0, -1, -2, -3, -4, -6, -8, -12};
 
-// --- Blocks of 32: the low four bits of bytes are elements 0 to 15, the high ones 16 to 31.
-// -------
+// --- Blocks of 32: low four bits of bytes are elements 0 to 15, high ones 16 to 31 ---------------
 
 struct Q40 {
   static constexpr int kElements = 32;
@@ -124,8 +123,7 @@ struct Mxfp4 {
   }
 };
 
-// --- Blocks of 256: groups of 16 or 32 elements, whose scales are integers times the block's.
-// -----
+// --- Blocks of 256: groups of 16 or 32, whose scales are integers times the block's --------------
 
 struct Q2K {
   static constexpr int kElements = 256;

@@ -26,6 +26,7 @@ struct Vocabulary {
   std::vector<float> scores;                          // as many, or none
   std::vector<PieceType> types;                       // as many
   std::unordered_map<std::string_view, int32_t> ids;  // by text
+  std::vector<bool> merged;                           // as many, or none: those that a merge makes
 
   [[nodiscard]] std::optional<int32_t> find(std::string_view text) const {
     const auto found = ids.find(text);
@@ -142,7 +143,11 @@ std::vector<int32_t> end_tokens(const GgufMetadata& metadata, Vocabulary& vocabu
   for (const std::string_view text : kEnds) {
     const auto id = vocabulary.find(text);
     add(id);
-    if (id) vocabulary.type(*id) = PieceType::control;
+    if (!id) continue;
+    // Qwen's "</s>", for one, is an ordinary token.
+    const bool is_ordinary =
+        !vocabulary.merged.empty() && vocabulary.merged[static_cast<size_t>(*id)];
+    if (!is_ordinary) vocabulary.type(*id) = PieceType::control;
   }
   // In some vocabularies one of these is something else.
   const auto ends_here = [&](std::string_view text) {
@@ -244,6 +249,25 @@ std::array<int32_t, 2> read_merge(const GgufMetadata& metadata, const Vocabulary
   metadata.fail(kMerges, "has the merge " + in_quotes(merge) + ", which is not of two tokens");
 }
 
+// Sets vocabulary.merged.
+std::vector<std::array<int32_t, 2>> read_merges(const GgufMetadata& metadata,
+                                                Vocabulary& vocabulary) {
+  const std::vector<std::string>* texts = metadata.find_strings(kMerges);
+  if (texts == nullptr) metadata.fail(kMerges, "is missing from the metadata");
+  std::vector<std::array<int32_t, 2>> merges;
+  merges.reserve(texts->size());
+  vocabulary.merged.resize(vocabulary.texts.size());
+  for (const std::string& text : *texts) {
+    const auto [left, right] = merges.emplace_back(read_merge(metadata, vocabulary, text));
+    const auto whole = vocabulary.find(vocabulary.texts[static_cast<size_t>(left)] +
+                                       vocabulary.texts[static_cast<size_t>(right)]);
+    if (!whole)
+      metadata.fail(kMerges, "has the merge " + in_quotes(text) + ", which makes no token");
+    vocabulary.merged[static_cast<size_t>(*whole)] = true;
+  }
+  return merges;
+}
+
 const Pretokenizer& read_pretokenizer(const GgufMetadata& metadata, const std::string& model) {
   constexpr const char* kKey = "tokenizer.ggml.pre";
   const std::string otherwise = model == "gemma4" ? "gemma4" : "default";
@@ -257,6 +281,7 @@ const Pretokenizer& read_pretokenizer(const GgufMetadata& metadata, const std::s
 GgufTokenizer read_bpe(const GgufMetadata& metadata, Vocabulary vocabulary,
                        const std::string& model) {
   const Pretokenizer& pretokenizer = read_pretokenizer(metadata, model);
+  std::vector<std::array<int32_t, 2>> merges = read_merges(metadata, vocabulary);
   GgufTokenizer tokenizer;
   const auto eos = special_token(metadata, vocabulary, "eos");
   tokenizer.config.bos = special_token(metadata, vocabulary, "bos");
@@ -270,12 +295,7 @@ GgufTokenizer read_bpe(const GgufMetadata& metadata, Vocabulary vocabulary,
 
   TokenizerDescription& description = tokenizer.description.emplace();
   description.pipeline = bpe_pipeline(pretokenizer);
-  const std::vector<std::string>* merges = metadata.find_strings(kMerges);
-  if (merges == nullptr) metadata.fail(kMerges, "is missing from the metadata");
-  description.merges.reserve(merges->size());
-  for (const std::string& merge : *merges) {
-    description.merges.push_back(read_merge(metadata, vocabulary, merge));
-  }
+  description.merges = std::move(merges);
   description.vocabulary = vocabulary.texts;
   add_special_tokens(vocabulary, description);
   return tokenizer;

@@ -124,6 +124,16 @@ TEST(GgufTokenizer, EndsATextWhereLlamaCppDoes) {
                                                   {"<|channel|>", false}}));
 }
 
+TEST(GgufTokenizer, LeavesATokenThatMergesMakeAnOrdinaryOne) {
+  GgufBuilder gguf = bpe();
+  gguf.add("tokenizer.ggml.tokens", std::vector<std::string>{"</s", ">", "</s>"});
+  gguf.add_array<int32_t>("tokenizer.ggml.token_type", GgufType::i32, {1, 1, 1});
+  gguf.add("tokenizer.ggml.merges", std::vector<std::string>{"</s >"});
+  const GgufTokenizer tokenizer = read(gguf);
+  EXPECT_EQ(tokenizer.config.eos, Ids{2});
+  EXPECT_TRUE(tokenizer.description->added_tokens.empty());
+}
+
 TEST(GgufTokenizer, IsADescriptionForBert) {
   GgufBuilder gguf;
   gguf.add("tokenizer.ggml.model", "bert");
@@ -152,6 +162,7 @@ TEST(GgufTokenizer, SaysWhatIsWrongWithTheMetadata) {
   EXPECT_TRUE(says(error_with("tokenizer.ggml.pre", "new"), "tokenizer.ggml.pre", "\"new\""));
   EXPECT_TRUE(says(error_with("tokenizer.ggml.merges", Texts{"ab"}), "\"ab\"", "two tokens"));
   EXPECT_TRUE(says(error_with("tokenizer.ggml.merges", Texts{"a z"}), "\"a z\""));
+  EXPECT_TRUE(says(error_with("tokenizer.ggml.merges", Texts{"b a"}), "\"b a\"", "no token"));
   EXPECT_TRUE(says(error_with("tokenizer.ggml.tokens", Texts{}), "tokens", "missing"));
   EXPECT_TRUE(says(error_with("tokenizer.ggml.tokens", Texts{"a", "a"}), "token 1", "token 0"));
   EXPECT_TRUE(says(error_with("tokenizer.ggml.tokens", Texts{"\xff"}), "token 0", "UTF-8"));
