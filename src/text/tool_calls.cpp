@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 using Calls = std::vector<ToolCall>;
 
-std::string_view strip(std::string_view text) { return strip_left(strip_right(text)); }
+std::string_view trimmed(std::string_view text) { return strip_left(strip_right(text)); }
 
 std::optional<ordered_json> parse(std::string_view text) {
   try {
@@ -87,13 +87,13 @@ std::optional<ParsedAnswer> parse_hermes(std::string_view text) {
     content += text.substr(0, begin);
     text.remove_prefix(begin + kBegin.size());
     const size_t end = std::min(text.find(kEnd), text.size());  // the last one may have none
-    auto calls = to_calls(strip(text.substr(0, end)));
+    auto calls = to_calls(trimmed(text.substr(0, end)));
     if (!calls) return std::nullopt;
     parsed.tool_calls.insert(parsed.tool_calls.end(), calls->begin(), calls->end());
     text.remove_prefix(std::min(end + kEnd.size(), text.size()));
   }
   if (parsed.tool_calls.empty()) return std::nullopt;
-  parsed.content = strip(content += text);
+  parsed.content = trimmed(content += text);
   return parsed;
 }
 
@@ -101,27 +101,27 @@ std::optional<ParsedAnswer> parse_mistral(std::string_view text) {
   constexpr std::string_view kMark = "[TOOL_CALLS]";
   const size_t mark = text.find(kMark);
   const bool marked = mark != std::string_view::npos;
-  const std::string_view list = strip(marked ? text.substr(mark + kMark.size()) : text);
+  const std::string_view list = trimmed(marked ? text.substr(mark + kMark.size()) : text);
   if (!list.starts_with('[')) return std::nullopt;
   auto calls = to_calls(list);
   if (!calls) return std::nullopt;
-  return ParsedAnswer{.content = std::string(strip(text.substr(0, marked ? mark : 0))),
+  return ParsedAnswer{.content = std::string(trimmed(text.substr(0, marked ? mark : 0))),
                       .tool_calls = *std::move(calls)};
 }
 
 std::optional<ParsedAnswer> parse_llama(std::string_view text) {
   constexpr std::string_view kMark = "<|python_tag|>";
-  text = strip(text);
-  if (text.starts_with(kMark)) text = strip(text.substr(kMark.size()));
+  text = trimmed(text);
+  if (text.starts_with(kMark)) text = trimmed(text.substr(kMark.size()));
   ParsedAnswer parsed;
   while (text.starts_with('{')) {
     const size_t end = object_end(text);
     const auto calls = to_calls(text.substr(0, end));
     if (!calls) return std::nullopt;
     parsed.tool_calls.push_back(calls->front());
-    text = strip(text.substr(end));
+    text = trimmed(text.substr(end));
     if (!text.starts_with(';')) break;
-    text = strip(text.substr(1));
+    text = trimmed(text.substr(1));
   }
   if (parsed.tool_calls.empty() || !text.empty()) return std::nullopt;
   return parsed;
@@ -138,7 +138,7 @@ ParsedAnswer parse_tool_calls(std::string_view answer) {
     if (auto parsed = format(text)) {
       if (begin > 0) {
         const std::string rest = parsed->content;
-        parsed->content = strip(answer.substr(0, begin));
+        parsed->content = trimmed(answer.substr(0, begin));
         if (!rest.empty()) parsed->content += "\n\n" + rest;
       }
       return *std::move(parsed);

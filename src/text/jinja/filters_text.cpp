@@ -24,7 +24,7 @@ Value changed(Runtime& runtime, const Value& input, Arguments arguments) {
 }
 
 // Words begin after white space and "-({[<".
-Text title(const Text& text) {
+Text title_words(const Text& text) {
   Text out;
   bool at_start = true;
   for (size_t at = 0; at < text.size();) {
@@ -395,7 +395,7 @@ Filter find_text_filter(std::string_view name) {
       {"round", &round_filter},
       {"safe", &safe},
       {"string", &string_filter},
-      {"title", &changed<&title>},
+      {"title", &changed<&title_words>},
       {"tojson", &tojson},
       {"trim", &trim},
       {"truncate", &truncate},

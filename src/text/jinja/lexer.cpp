@@ -16,7 +16,7 @@ namespace {
 
 using Type = Token::Type;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Line ends as "\n", and the last one dropped.
 std::string normalize(std::string_view source) {
@@ -232,7 +232,7 @@ class Lexer {
 
   void read_token(std::string& open) {
     const char first = rest().front();
-    if (is_digit(first)) return read_number();
+    if (is_ascii_digit(first)) return read_number();
     if (first == '\'' || first == '"') return read_string(first);
     if (const size_t size = name_size(); size > 0) {
       add(Type::name, rest().substr(0, size));
@@ -288,7 +288,7 @@ class Lexer {
   }
 
   /// Digits with single underscores between them, from `from` on.
-  [[nodiscard]] size_t digits_end(size_t from, bool (*takes)(char) = &is_digit) const {
+  [[nodiscard]] size_t digits_end(size_t from, bool (*takes)(char) = &is_ascii_digit) const {
     const std::string_view text = rest();
     size_t end = from;
     while (end < text.size() &&
@@ -322,10 +322,10 @@ class Lexer {
     size_t end = whole;
     // "a.0.5" takes elements; it has no number 0.5.
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
-    if (!after_dot && at(end) == '.' && is_digit(at(end + 1))) end = digits_end(end + 1);
+    if (!after_dot && at(end) == '.' && is_ascii_digit(at(end + 1))) end = digits_end(end + 1);
     if (!after_dot && (at(end) == 'e' || at(end) == 'E')) {
       const size_t sign = at(end + 1) == '+' || at(end + 1) == '-' ? 1 : 0;
-      if (is_digit(at(end + 1 + sign))) end = digits_end(end + 1 + sign);
+      if (is_ascii_digit(at(end + 1 + sign))) end = digits_end(end + 1 + sign);
     }
     if (end == whole) return add_integer(whole, 0, 10);
     const std::string digits = without_underscores(end);

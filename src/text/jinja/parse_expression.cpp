@@ -13,7 +13,7 @@ namespace {
 using Type = Token::Type;
 
 // A tree is walked, and taken down, by functions that call themselves.
-constexpr int kMaxDepth = 200;
+constexpr int kDeepestExpression = 200;
 
 int deepest(const ExpressionPtr& node) { return node == nullptr ? 0 : node->depth; }
 
@@ -72,8 +72,8 @@ int deepest(const BinaryNode& node) { return deepest(node.left, node.right); }
 template <typename Node>
 ExpressionPtr make(Node node, int line) {
   const int depth = deepest(node) + 1;
-  if (depth > kMaxDepth) {
-    throw Failure("an expression has more than " + std::to_string(kMaxDepth) +
+  if (depth > kDeepestExpression) {
+    throw Failure("an expression has more than " + std::to_string(kDeepestExpression) +
                   " operators in one another; use {% set %} for parts of it");
   }
   return std::make_unique<Expression>(

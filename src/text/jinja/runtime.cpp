@@ -12,7 +12,7 @@ constexpr size_t kMaxSteps = 5'000'000;
 // Made in all, so in memory at once at most.
 constexpr size_t kMaxBytes = size_t{64} << 20U;
 constexpr size_t kMaxCopies = 32;  // of the input
-constexpr int kMaxDepth = 600;  // some 600 KB of stack
+constexpr int kDeepestCall = 600;  // some 600 KB of stack
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void Runtime::spend_bytes(size_t n) {
 }
 
 Runtime::Depth::Depth(Runtime& runtime) : runtime_(runtime) {
-  if (runtime_.depth_ == kMaxDepth) {
+  if (runtime_.depth_ == kDeepestCall) {
     throw Failure("its macros, loops or expressions are in one another too deep");
   }
   ++runtime_.depth_;

@@ -72,11 +72,11 @@ bool is_sequence(const Value& value) {
 }
 bool is_markup(const Value& value) { return value.is_text() && value.text()->is_markup(); }
 
-bool is_lower(Runtime& runtime, const Value& input, Arguments arguments) {
+bool in_lower_case(Runtime& runtime, const Value& input, Arguments arguments) {
   no_arguments(std::move(arguments));
   return is_lower_text(to_text(runtime, input).view());
 }
-bool is_upper(Runtime& runtime, const Value& input, Arguments arguments) {
+bool in_upper_case(Runtime& runtime, const Value& input, Arguments arguments) {
   no_arguments(std::move(arguments));
   return is_upper_text(to_text(runtime, input).view());
 }
@@ -126,7 +126,7 @@ Test find_test(std::string_view name) {
       {"iterable", &plain<&is_iterable>},
       {"le", &compared<CompareOp::less_equal>},
       {"lessthan", &compared<CompareOp::less>},
-      {"lower", &is_lower},
+      {"lower", &in_lower_case},
       {"lt", &compared<CompareOp::less>},
       {"mapping", &plain<&is_mapping>},
       {"ne", &compared<CompareOp::not_equal>},
@@ -139,7 +139,7 @@ Test find_test(std::string_view name) {
       {"test", &names_test},
       {"true", &plain<&is_true>},
       {"undefined", &plain<&is_undefined>},
-      {"upper", &is_upper}};
+      {"upper", &in_upper_case}};
   const auto found = kTests.find(name);
   return found == kTests.end() ? nullptr : found->second;
 }

@@ -11,11 +11,11 @@ namespace faststream::jinja {
 namespace {
 
 // Objects that hold each other could be compared without end.
-constexpr int kMaxDepth = 100;
+constexpr int kDeepestValue = 100;
 
 int depth_above(const Value& inner, int depth) {
   depth = std::max(depth, inner.depth() + 1);
-  if (depth > kMaxDepth) throw Failure("lists and dictionaries are nested too deep");
+  if (depth > kDeepestValue) throw Failure("lists and dictionaries are nested too deep");
   return depth;
 }
 
