@@ -78,6 +78,7 @@ std::string valid_utf8(std::string text) {
 std::string_view strip_left(std::string_view text) {
   const auto starts = [&](std::string_view space) { return text.starts_with(space); };
   for (;;) {
+    while (text.starts_with(' ') || text.starts_with('\n')) text.remove_prefix(1);  // most are
     const auto* const found = std::find_if(kWhitespace.begin(), kWhitespace.end(), starts);
     if (found == kWhitespace.end()) return text;
     text.remove_prefix(found->size());
@@ -87,6 +88,7 @@ std::string_view strip_left(std::string_view text) {
 std::string_view strip_right(std::string_view text) {
   const auto ends = [&](std::string_view space) { return text.ends_with(space); };
   for (;;) {
+    while (text.ends_with(' ') || text.ends_with('\n')) text.remove_suffix(1);
     const auto* const found = std::find_if(kWhitespace.begin(), kWhitespace.end(), ends);
     if (found == kWhitespace.end()) return text;
     text.remove_suffix(found->size());

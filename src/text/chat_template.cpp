@@ -234,7 +234,9 @@ void ChatTemplate::find_answers(const ChatPrompt& prompt, const jinja::LocalTime
     const std::string_view text = written.text_.view();
     if (strip(text.substr(begin, end - begin)) != strip(message.content)) return;
     const std::string_view before = text.substr(0, begin);
-    const size_t least = std::max(strip_right(before).size(), first);
+    constexpr size_t kMostSpace = 64;
+    const size_t least =
+        std::max({strip_right(before).size(), first, begin - std::min(begin, kMostSpace)});
     for (size_t from = least; generation_prompt && from < begin; ++from) {
       if (!before.substr(0, from).ends_with(*generation_prompt)) continue;
       begin = from;

@@ -30,6 +30,12 @@ std::string repeat(std::string_view text, size_t n) {
   return all;
 }
 
+std::string numbered(std::string_view before, std::string_view after, int n) {
+  std::string all;
+  for (int i = 0; i < n; ++i) all.append(before).append(std::to_string(i)).append(after);
+  return all;
+}
+
 TEST(Jinja, SaysInWhichLineWhatIsWrong) {
   EXPECT_EQ(rendered("a\n\n{{ foo.bar }}"), "error: t, line 3: \"foo\" is undefined");
   EXPECT_EQ(rendered("{% if x %}\n\n"),
@@ -79,6 +85,11 @@ TEST(Jinja, EndsWhatDoesNotEndByItself) {
       "%}",
       "{% set s = range(100000) | list %}{% for i in range(100000) %}{{ -1 in s }}{% endfor %}",
       "{{ 'a' | replace('a', 'b', 10**30) }}",
+      "{% set s = 'a' * 10**7 %}{% set t = s[1:] + 'b' %}{% set s = s[1:] + 'a' %}"
+      "{% for i in range(100000) %}{{ s == t }}{{ s in [t] }}{% endfor %}",
+      "{% set s = 'a' * 10**7 %}{% for i in range(100000) %}{{ {'a': 1}.get(s) }}{% endfor %}",
+      "{% set s = 'a' * 10**7 %}{% for i in range(100000) %}{{ '%.0s' % s }}{% endfor %}",
+      "{% set s = ' ' * 10**7 %}{% for i in range(100000) %}{{ s | trim }}{% endfor %}",
       "{{ range(0, 10**18, 1) }}",
       repeat("{% if 1 %}", 5000),
       "{{ " + repeat("(", 5000),
@@ -90,7 +101,10 @@ TEST(Jinja, EndsWhatDoesNotEndByItself) {
       "{{ a" + repeat("|upper", 10000) + " }}",
       "{{ " + repeat("1 if 1 else ", 10000) + "1 }}",
       "{% set " + repeat("(", 10000),
-      std::string((1 << 20) + 1, ' ')};
+      std::string((1 << 20) + 1, ' '),
+      "{{ {" + numbered("", ": 1,", 70000) + "} }}",
+      numbered("{% set a", " = 1 %}", 50000),
+      "{% macro f(" + numbered("a", "=1, ", 60000) + "b=1) %}{% endmacro %}{{ f() }}"};
   for (const std::string& source : sources) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string text = rendered(source);

@@ -52,33 +52,22 @@ Value Object::call(Runtime& /*runtime*/, Arguments /*arguments*/) {
 
 Text Namespace::repr(Runtime& runtime) const {
   const Runtime::Depth depth(runtime);
-  Text text("<Namespace {");
-  for (const auto& [name, value] : members_) {
-    if (&name != &members_.front().first) text.append(", ");
-    text.append("'" + name + "': ");
-    text.append(to_repr(runtime, value));
-  }
-  text.append("}>");
+  Text text("<Namespace ");
+  text.append(to_repr(runtime, Value(members_)));
+  text.append(">");
   return text;
 }
 
 std::optional<Value> Namespace::attribute(Runtime& /*runtime*/, std::string_view name) {
-  for (const auto& [member, value] : members_) {
-    if (member == name) return value;
-  }
-  return std::nullopt;
+  const Value* found = members_.find(name);
+  return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
 void Namespace::set(std::string_view name, Value value) {
   if (name.starts_with('_')) {
     throw Failure("a namespace's attribute cannot begin with an underscore: " + in_quotes(name));
   }
-  for (auto& [member, old] : members_) {
-    if (member != name) continue;
-    old = std::move(value);
-    return;
-  }
-  members_.emplace_back(name, std::move(value));
+  members_.set(Value(name), std::move(value));
 }
 
 Value get_attribute(Runtime& runtime, const Value& object, std::string_view name) {
@@ -97,7 +86,7 @@ Value get_attribute(Runtime& runtime, const Value& object, std::string_view name
 Value get_item(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_undefined()) throw Failure(object.reason());
   if (const Dict* dict = object.dict()) {
-    if (!key.is_text()) runtime.spend_steps(dict->weight());
+    runtime.spend_steps(key.is_text() ? key.weight() : dict->weight());
     if (const Value* found = dict->find(key)) return *found;
   }
   if (key.is_integer()) {

@@ -116,6 +116,7 @@ Value Interpreter::evaluate(const DictNode& node) {
   Dict dict;
   for (const auto& [key, value] : node.entries) {
     Value name = evaluate(*key);
+    runtime_.spend_steps(name.weight() * (name.is_text() ? 1 : dict.size() + 1));
     dict.set(std::move(name), evaluate(*value));
   }
   runtime_.spend_bytes((node.entries.size() + 1) * 2 * sizeof(Dict::Entry));

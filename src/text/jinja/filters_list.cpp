@@ -125,7 +125,7 @@ Value unique(Runtime& runtime, const Value& input, Arguments arguments) {
   for (const Value& item : elements(runtime, input)) {
     const Value key = sort_key(runtime, item, given.get(1), given.flag(0, false));
     check_hashable(key);
-    if (!key.is_text()) runtime.spend_steps(seen.size() + key.weight());
+    runtime.spend_steps(key.weight() * (key.is_text() ? 1 : seen.size() + 1));
     if (seen.find(key) != nullptr) continue;
     seen.set(key, Value(true));
     items.push_back(item);
@@ -266,6 +266,7 @@ Value slice_filter(Runtime& runtime, const Value& input, Arguments arguments) {
 Value attr(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader given("attr", std::move(arguments), {"name"});
   const std::string& name = given.text(0).bytes();
+  runtime.spend_steps(given.at(0).weight());
   if (input.dict() != nullptr) {
     if (auto method = find_method(runtime, input, name)) return *std::move(method);
     return Value::undefined("a dict has no attribute \"" + name + "\"");

@@ -312,7 +312,8 @@ std::optional<int64_t> truncated(double number) {
   return static_cast<int64_t>(number);
 }
 
-Value int_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+Value int_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  runtime.spend_steps(input.weight());
   const ArgumentReader given("int", std::move(arguments), {"default", "base"});
   if (input.is_undefined()) throw Failure(input.reason());
   std::optional<int64_t> number;
@@ -329,7 +330,8 @@ Value int_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) 
   return number ? Value(*number) : given.get(0, Value(int64_t{0}));
 }
 
-Value float_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+Value float_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  runtime.spend_steps(input.weight());
   const ArgumentReader given("float", std::move(arguments), {"default"});
   if (input.is_undefined()) throw Failure(input.reason());
   if (input.is_number()) return Value(input.real());

@@ -383,6 +383,7 @@ Text format_braces(Runtime& runtime, const Text& format, const Arguments& argume
     field = field.substr(0, colon);
     const size_t mark = std::min(field.find('!'), field.size());
     const std::string_view conversion = field.substr(mark);
+    runtime.spend_steps(1 + arguments.named.size() / 16);
     Value value = find_field(runtime, field.substr(0, mark), arguments, next);
     if (conversion == "!r") {
       value = runtime.text(to_repr(runtime, value));

@@ -53,6 +53,7 @@ Dict make_dict(Runtime& runtime, const char* function, Arguments arguments) {
     for (const Value& pair : elements(runtime, source)) {
       const std::vector<Value> parts = elements(runtime, pair);
       if (parts.size() != 2) throw Failure(std::string(function) + " needs pairs");
+      runtime.spend_steps(parts[0].weight() * (parts[0].is_text() ? 1 : dict.size() + 1));
       dict.set(parts[0], parts[1]);
     }
   }

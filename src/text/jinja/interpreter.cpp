@@ -163,6 +163,7 @@ void Interpreter::close_scope() {
 }
 
 void Interpreter::assign(Symbol symbol, Value value) {
+  runtime_.spend_steps(scope_->variables.size() / 16);
   for (auto& [known, old] : scope_->variables) {
     if (known != symbol) continue;
     old = std::move(value);
@@ -193,8 +194,9 @@ void Interpreter::assign(const Target& target, Value value) {
   space->set(target.attribute, std::move(value));
 }
 
-Value Interpreter::look_up(Symbol symbol) const {
+Value Interpreter::look_up(Symbol symbol) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    runtime_.spend_steps(scope->variables.size() / 16);
     for (const auto& [known, value] : scope->variables) {
       if (known == symbol) return value;
     }
@@ -359,6 +361,7 @@ Text Interpreter::run_macro(const MacroNode& macro, Scope* closure, Arguments ar
   scope_ = open_scope(closure);
   Scope* const own = scope_;
   const auto take_named = [&](const std::string& name) -> std::optional<Value> {
+    runtime_.spend_steps(arguments.named.size() / 16);
     const auto found = std::find_if(arguments.named.begin(), arguments.named.end(),
                                     [&](const auto& named) { return named.first == name; });
     if (found == arguments.named.end()) return std::nullopt;

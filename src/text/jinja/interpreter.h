@@ -59,7 +59,7 @@ class Interpreter {
   void close_scope();
   void assign(const Target& target, Value value);
   void assign(Symbol symbol, Value value);
-  [[nodiscard]] Value look_up(Symbol symbol) const;
+  [[nodiscard]] Value look_up(Symbol symbol);
   Value make_macro(const std::shared_ptr<const MacroNode>& macro);
 
   // Expressions; evaluate.cpp.

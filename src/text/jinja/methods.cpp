@@ -31,7 +31,7 @@ Value dict_view(Runtime& runtime, const Value& self, Arguments arguments) {
 Value dict_get(Runtime& runtime, const Value& self, Arguments arguments) {
   const ArgumentReader given("get", std::move(arguments), {"key", "default"});
   check_hashable(given.at(0));
-  if (!given.at(0).is_text()) runtime.spend_steps(self.weight());
+  runtime.spend_steps(given.at(0).is_text() ? given.at(0).weight() : self.weight());
   const Value* found = self.dict()->find(given.at(0));
   return found == nullptr ? given.get(1) : *found;
 }

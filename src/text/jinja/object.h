@@ -45,7 +45,7 @@ class Namespace final : public Object {
   void set(std::string_view name, Value value);
 
  private:
-  std::vector<std::pair<std::string, Value>> members_;
+  Dict members_;
 };
 
 /// A function of the host's, or a method with the value that it belongs to.

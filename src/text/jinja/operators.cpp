@@ -194,7 +194,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& value) {
   }
   if (const Dict* dict = container.dict()) {
     check_hashable(value);
-    if (!value.is_text()) runtime.spend_steps(dict->weight());
+    runtime.spend_steps(value.is_text() ? value.weight() : dict->weight());
     return dict->find(value) != nullptr;
   }
   const std::vector<Value> items = elements(runtime, container);

@@ -291,7 +291,10 @@ Text to_repr(Runtime& runtime, const Value& value) {
 }
 
 Text to_text(Runtime& runtime, const Value& value) {
-  if (const Text* text = value.text()) return *text;
+  if (const Text* text = value.text()) {
+    runtime.spend_steps(text->size() / 64);
+    return *text;
+  }
   if (value.is_undefined()) return {};
   return to_repr(runtime, value);
 }

@@ -74,21 +74,26 @@ bool is_markup(const Value& value) { return value.is_text() && value.text()->is_
 
 bool in_lower_case(Runtime& runtime, const Value& input, Arguments arguments) {
   no_arguments(std::move(arguments));
+  runtime.spend_steps(8 * input.weight());
   return is_lower_text(to_text(runtime, input).view());
 }
 bool in_upper_case(Runtime& runtime, const Value& input, Arguments arguments) {
   no_arguments(std::move(arguments));
+  runtime.spend_steps(8 * input.weight());
   return is_upper_text(to_text(runtime, input).view());
 }
-bool is_same(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+bool is_same(Runtime& runtime, const Value& input, Arguments arguments) {
+  runtime.spend_steps(input.weight());
   const ArgumentReader given("sameas", std::move(arguments), {"other"});
   return input.same_as(given.at(0));
 }
-bool names_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+bool names_filter(Runtime& runtime, const Value& input, Arguments arguments) {
+  runtime.spend_steps(input.weight());
   no_arguments(std::move(arguments));
   return input.is_text() && find_filter(input.text()->view()) != nullptr;
 }
-bool names_test(Runtime& /*runtime*/, const Value& input, Arguments arguments) {
+bool names_test(Runtime& runtime, const Value& input, Arguments arguments) {
+  runtime.spend_steps(input.weight());
   no_arguments(std::move(arguments));
   return input.is_text() && find_test(input.text()->view()) != nullptr;
 }

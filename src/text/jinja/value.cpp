@@ -92,6 +92,7 @@ int Value::depth() const {
 }
 
 size_t Value::weight() const {
+  if (text() != nullptr) return 1 + text()->size() / 64;
   if (list() != nullptr) return list()->weight;
   return dict() != nullptr ? dict()->weight() : 1;
 }

@@ -76,7 +76,7 @@ class Value {
 
   /// How deep lists and dictionaries are nested: 0 for what is neither.
   [[nodiscard]] int depth() const;
-  /// How many values a walk through it meets: 1 for what is neither.
+  /// What a walk through it costs: 1 for a value, more for a long text, all that is in a list.
   [[nodiscard]] size_t weight() const;
 
   /// "str", "dict", "NoneType" ...: as messages name it.
