@@ -46,8 +46,9 @@ std::optional<Calls> to_calls(std::string_view text) {
   Calls calls;
   const auto add = [&](const ordered_json& one) {
     auto call = to_call(one);
-    if (call) calls.push_back(*std::move(call));
-    return call.has_value();
+    if (!call) return false;
+    calls.push_back(*std::move(call));
+    return true;
   };
   if (!json->is_array()) return add(*json) ? std::optional(std::move(calls)) : std::nullopt;
   for (const ordered_json& one : *json) {
