@@ -342,6 +342,7 @@ GgufTokenizer read_wordpiece(const GgufMetadata& metadata, Vocabulary vocabulary
                             {"continuing_subword_prefix", "##"},
                             {"max_input_chars_per_word", 100}}}};
   add_special_tokens(vocabulary, description);
+  for (AddedTokenRule& token : description.added_tokens) token.in_model = true;
   return tokenizer;
 }
 

@@ -148,6 +148,7 @@ TEST(GgufTokenizer, IsADescriptionForBert) {
   EXPECT_EQ(tokenizer.config.suffix.size(), 1U);
   EXPECT_EQ(tokenizer.description->vocabulary[4], "play");
   EXPECT_EQ(tokenizer.description->vocabulary[5], "##ing");
+  EXPECT_TRUE(tokenizer.description->added_tokens[1].in_model) << "[UNK]";
   EXPECT_EQ(tokenizer.description->pipeline["model"]["unk_token"], "[UNK]");
 }
 
