@@ -52,6 +52,17 @@ Request prototype_for(const RunOptions& options, const EngineInfo& model) {
   return prototype;
 }
 
+// What --chat asks once: of -p or -f, and what comes in a pipe.
+std::optional<std::string> read_question(const RunOptions& options) {
+  if (!options.prompt && !options.prompt_file) return std::nullopt;
+  std::string question = read_prompt(options);
+  if (options.prompt_file == "-" || isatty(STDIN_FILENO) != 0) return question;
+  std::string input = read_standard_input();
+  if (input.ends_with('\n')) input.pop_back();
+  if (!question.empty() && !input.empty()) question += "\n\n";
+  return question + input;
+}
+
 LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
@@ -133,6 +144,7 @@ void run_command(const RunOptions& options) {
     chat_command(options.chat,
                  {.model = options.model,
                   .chat_template = options.engine.chat_template,
+                  .question = read_question(options),
                   .stats = options.stats},
                  [&] { return load(options); });
     return;

@@ -38,8 +38,8 @@ struct OptionUse {
 
 constexpr OptionUse kOptionUses[] = {
     {"--model", kComputing | kTokenize},
-    {"--prompt", kPrompt | kTokenize},
-    {"--file", kPrompt | kTokenize},
+    {"--prompt", kPrompt | kTokenize | kChat},
+    {"--file", kPrompt | kTokenize | kChat},
     {"--tokenize", kTokenize},
     {"--perplexity", kPerplexity},
     {"--against", kPerplexity},
@@ -72,6 +72,11 @@ constexpr OptionUse kOptionUses[] = {
     {"--chat", kChat},
     {"--system", kChat},
     {"--session", kChat},
+    {"--messages", kChat},
+    {"--tools", kChat},
+    {"--documents", kChat},
+    {"--template-arg", kChat},
+    {"--show-prompt", kChat},
     {"--chat-template", kBatch | kChat},
 };
 

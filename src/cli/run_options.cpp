@@ -158,8 +158,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Output");
   add_batch_options(app, options.batch, options.request);
   add_chat_options(app, options.chat, options.engine);
-  for (const char* option : {"--model", "--file", "--perplexity", "--against", "--batch",
-                             "--output", "--session", "--chat-template"}) {
+  for (const char* option :
+       {"--model", "--file", "--perplexity", "--against", "--batch", "--output", "--session",
+        "--chat-template", "--messages", "--tools", "--documents"}) {
     app.get_option(option)->check(named_file());
   }
   app.parse_complete_callback([&app, &options] {
@@ -181,6 +182,7 @@ Examples:
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
   faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json
+  git diff | faststream-run -m llama.bin --chat -p "Write a commit message for this:"
   faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }
 

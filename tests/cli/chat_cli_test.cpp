@@ -217,8 +217,8 @@ TEST(ChatScript, RefusesAMessageThatIsTooLong) {
 }
 
 TEST(ChatScript, RefusesWhatAChatDoesNotGoWith) {
-  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {"-p", "x"}, {"-f", "x"}, {"--tokenize"}, {"--echo"}, {"--slots", "4"}}) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{"--tokenize"}, {"--echo"}, {"--slots", "4"}}) {
     EXPECT_EQ(script("", more).exit_code, 2) << more.front();
   }
   EXPECT_EQ(run_program({"faststream-run", "-m", demo_model(), "--system", "x"}).exit_code, 2);
@@ -232,6 +232,89 @@ TEST(ChatScript, NamesTheTemplatesWhenTheModelHasNone) {
   const ProgramResult result = run_program({"faststream-run", "-m", stories_model(), "--chat"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_TRUE(contains(result.err, "--chat-template NAME|FILE")) << result.err;
+}
+
+// Asking once. -----------------------------------------------------------------------------------
+
+TEST(ChatOnce, AnswersAQuestionAndLeaves) {
+  const ProgramResult result = run_program(chat_args({"-p", "What is 7 plus 5?"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "12\n");
+}
+
+TEST(ChatOnce, JoinsTheQuestionWithWhatComesInAPipe) {
+  const auto shown = [](const std::vector<std::string>& more, const std::string& input) {
+    std::vector<std::string> args = chat_args(more);
+    args.emplace_back("--show-prompt");
+    return run_program(args, input).out;
+  };
+  const std::string joined = shown({"-p", "Summarise:"}, "one\ntwo\n");
+  EXPECT_NE(joined.find("User: Summarise:\n\none\ntwo\nAssistant:"), std::string::npos) << joined;
+  EXPECT_EQ(shown({"-p", "Summarise:\n\none\ntwo"}, ""), joined);
+  EXPECT_EQ(shown({"-f", "-"}, "Summarise:\n\none\ntwo\n"), joined);
+  EXPECT_NE(shown({"-p", "Hi", "--system", "Be brief."}, "").find("System: Be brief.\n"),
+            std::string::npos);
+}
+
+TEST(ChatOnce, GoesOnWithASession) {
+  const std::string file = (scratch_folder() / "once.json").string();
+  std::filesystem::remove(file);
+  EXPECT_EQ(run_program(chat_args({"-p", "What is 7 plus 5?", "--session", file})).exit_code, 0);
+  EXPECT_EQ(run_program(chat_args({"-p", "And 3 plus 4?", "--session", file})).exit_code, 0);
+  std::ifstream stream(file);
+  EXPECT_EQ(nlohmann::json::parse(stream).at("messages").size(), 4U);
+}
+
+TEST(ChatOnce, AnswersAConversationOfAFile) {
+  const auto file_of = [](const std::string& text) {
+    const std::string file = (scratch_folder() / "messages.json").string();
+    std::ofstream(file) << text;
+    return file;
+  };
+  const std::string question =
+      R"({"messages": [{"role": "user", "content": "What is 7 plus 5?"}]})";
+  EXPECT_EQ(run_program(chat_args({"--messages", file_of(question)})).out, "12\n");
+  EXPECT_EQ(run_program(chat_args({"--messages", "-"}), question).out, "12\n");
+  for (const auto& [text, mentions] :
+       {std::pair("[]", "not a JSON object"),
+        {R"({"messages": []})", "\"messages\" is empty"},
+        {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+        {R"({"messages": [{"content": "x"}]})", "messages[0].role"},
+        {R"({"messages": 3, "tool": 1})", "unknown member \"tool\""},
+        {R"({"messages": [{"role": "user", "content": 3}]})", "messages[0].content"}}) {
+    const ProgramResult result = run_program(chat_args({"--messages", file_of(text)}));
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+  }
+}
+
+TEST(ChatOnce, GivesTheTemplateToolsDocumentsAndVariables) {
+  const auto file_with_text = [](const char* name, const char* text) {
+    const std::string file = (scratch_folder() / name).string();
+    std::ofstream(file) << text;
+    return file;
+  };
+  const std::string jinja = file_with_text("all.jinja",
+                                           "{{ tools | tojson }} {{ documents | tojson }} {{ "
+                                           "thinking }} {{ name }} {{ messages[0].content }}");
+  const std::string tools = file_with_text("tools.json", R"([{"z": 1, "a": 2}])");
+  const std::string documents = file_with_text("documents.json", R"([{"title": "T"}])");
+  const ProgramResult result = run_program(chat_args(
+      {"-p", "Hi", "--chat-template", jinja, "--tools", tools, "--documents", documents,
+       "--template-arg", "thinking=false", "--template-arg", "name=Ada", "--show-prompt"}));
+  EXPECT_EQ(result.out, R"([{"z": 1, "a": 2}] [{"title": "T"}] False Ada Hi)") << result.err;
+}
+
+TEST(ChatOnce, RefusesWhatDoesNotGoTogether) {
+  const auto refused = [](const std::vector<std::string>& more, const char* mentions) {
+    const ProgramResult result = run_program(chat_args(more));
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+  };
+  refused({"--messages", "x", "-p", "y"}, "--messages and -p");
+  refused({"--messages", "x", "--system", "y"}, "--system");
+  refused({"--show-prompt"}, "--show-prompt needs");
+  refused({"-p", "x", "--template-arg", "y"}, "NAME=VALUE");
 }
 
 // Terminals. -------------------------------------------------------------------------------------

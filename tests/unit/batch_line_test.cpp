@@ -233,9 +233,25 @@ TEST(BatchLine, RefusesMessagesThatAreNot) {
   EXPECT_TRUE(says(error("[1]"), "\"messages[0]\"", "object"));
   EXPECT_TRUE(says(error(R"([{"content":"x"}])"), "\"messages[0].role\"", "missing"));
   EXPECT_TRUE(says(error(R"([{"role":"user"}])"), "\"messages[0].content\"", "missing"));
-  EXPECT_TRUE(says(error(R"([{"role":"user","content":"x","name":"y"}])"), "\"name\""));
   EXPECT_TRUE(says(error(R"([{"role":"user","content":[{"type":"image_url","image_url":""}]}])"),
                    "messages[0].content[0]", "is not text"));
+}
+
+TEST(BatchLine, HasToolsDocumentsAndVariablesInTheirOwnOrder) {
+  const auto prompt =
+      std::get<ChatPrompt>(request_of(R"({"messages":[{"role":"user","content":"x","name":"y"},
+                                 {"role":"assistant","content":null,"tool_calls":[{"z":1,"a":2}]}],
+                     "tools":[{"z":1,"a":2}],"documents":[{"title":"t"}],
+                     "chat_template_kwargs":{"q":1,"b":false}})"));
+  ASSERT_EQ(prompt.messages.size(), 2U);
+  EXPECT_EQ(prompt.messages[0].more, R"({"name":"y"})");
+  EXPECT_EQ(prompt.messages[1].more, R"({"content":null,"tool_calls":[{"z":1,"a":2}]})");
+  EXPECT_EQ(prompt.tools, R"([{"z":1,"a":2}])");
+  EXPECT_EQ(prompt.documents, R"([{"title":"t"}])");
+  EXPECT_EQ(prompt.variables, R"({"q":1,"b":false})");
+  EXPECT_TRUE(says(parse(R"({"prompt":"x","tools":[]})").error, "\"tools\"", "\"messages\""));
+  EXPECT_TRUE(says(parse(R"({"messages":[{"role":"user","content":"x"}],"tools":{}})").error,
+                   "\"tools\"", "not a list"));
 }
 
 TEST(BatchLine, OfOpenAiHasItsKeys) {
@@ -250,7 +266,7 @@ TEST(BatchLine, OfOpenAiHasItsKeys) {
 }
 
 TEST(BatchLine, OfOpenAiMayNameWhatThereIsNotWithoutAskingForIt) {
-  EXPECT_EQ(parse(openai(R"("stream":false,"echo":false,"suffix":null,"tools":[],
+  EXPECT_EQ(parse(openai(R"("stream":false,"echo":false,"suffix":null,
                             "response_format":{"type":"text"},"tool_choice":"none")"))
                 .error,
             "");

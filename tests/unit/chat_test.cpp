@@ -29,10 +29,10 @@ class FakeAnswerer : public Answerer {
  public:
   [[nodiscard]] int64_t context() const override { return context_tokens; }
 
-  [[nodiscard]] int64_t count_tokens(std::span<const Message> messages) const override {
+  [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override {
     ++n_counts;
     int64_t tokens = 0;
-    for (const Message& message : messages) {
+    for (const Message& message : prompt.messages) {
       if (message.role == "system" && !knows_system) {
         throw UsageError("this chat template has no system prompts");
       }

@@ -46,6 +46,11 @@ WindowLimits window_limits(int32_t slots) {
           .busy_samples = 2 * n};
 }
 
+bool has_tools(const Request& request) {
+  const auto* conversation = std::get_if<ChatPrompt>(&request.prompt);
+  return conversation != nullptr && !conversation->tools.empty();
+}
+
 // The input, open.
 class Input {
  public:
@@ -212,7 +217,8 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
                               .line = line.number,
                               .line_hash = std::move(hash),
                               .n = request.n,
-                              .logprobs = request.logprobs >= 0},
+                              .logprobs = request.logprobs >= 0,
+                              .has_tools = has_tools(request)},
                      .bytes = bytes,
                      .samples = samples_of(request),
                      .memory = bytes_in_work(request, engine_.info().context)})) {

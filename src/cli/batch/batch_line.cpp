@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/conversation.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -19,6 +20,7 @@ namespace faststream {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -77,30 +79,6 @@ std::vector<LogitBias> logit_biases(const JsonView& value) {
   return biases;
 }
 
-// A text, or OpenAI's list of parts: {"type": "text", "text": "..."}.
-std::string message_content(const JsonView& content) {
-  if (content.value().is_string()) return content.as<std::string>();
-  if (!content.value().is_array()) content.fail("is not a text");
-  std::string text;
-  for (const JsonView& part : content.elements()) {
-    if (part.get<std::string>("type") != "text")
-      part.fail("is not text, which is all there can be");
-    part.allow_only({"type", "text"});
-    text += part.get<std::string>("text");
-  }
-  return text;
-}
-
-std::vector<Message> messages(const JsonView& value) {
-  std::vector<Message> all;
-  for (const JsonView& message : value.elements()) {
-    message.allow_only({"role", "content"});
-    all.push_back({message.get<std::string>("role"), message_content(message.member("content"))});
-  }
-  if (all.empty()) value.fail("is empty, but must be a list of messages");
-  return all;
-}
-
 // Keys. -------------------------------------------------------------------------------------------
 
 struct Key {
@@ -111,7 +89,6 @@ struct Key {
 // Of both formats.
 constexpr Key kKeys[] = {
     {"prompt", [](const JsonView& v, Request& r) { r.prompt = prompt(v); }},
-    {"messages", [](const JsonView& v, Request& r) { r.prompt = messages(v); }},
     {"max_tokens", [](const JsonView& v, Request& r) { r.max_tokens = whole_number<int64_t>(v); }},
     {"temperature", [](const JsonView& v, Request& r) { r.sampling.temperature = v.as<float>(); }},
     {"top_k", [](const JsonView& v, Request& r) { r.sampling.top_k = whole_number<int32_t>(v); }},
@@ -166,7 +143,6 @@ const std::vector<UnsupportedKey>& unsupported_keys() {
       {"response_format", {json::object({{"type", "text"}})}},
       {"modalities", {json::array({"text"})}},
       {"audio", {}},
-      {"tools", {json::array()}},
       {"tool_choice", {"none", "auto"}},
       {"parallel_tool_calls", {true, false}},
       {"functions", {json::array()}},
@@ -198,6 +174,11 @@ void check_prompt(const json& object) {
   const bool none = !given(object, "prompt") && !given(object, "messages");
   if (both) throw Error("both \"prompt\" and \"messages\" are given; leave one out");
   if (none) throw Error("neither \"prompt\" nor \"messages\" is given; give one");
+  for (const char* name : {"tools", "documents", "chat_template_kwargs"}) {
+    if (given(object, name) && !given(object, "messages")) {
+      throw Error(in_quotes(name) + " has no effect without \"messages\"; leave it out");
+    }
+  }
 }
 
 json read_id(const JsonView& value) {
@@ -206,11 +187,12 @@ json read_id(const JsonView& value) {
 }
 
 // Ours. A value of null is none, here and below.
-void parse_own(const JsonView& object, BatchLine& line) {
+void parse_own(const JsonView& object, const ordered_json& ordered, BatchLine& line) {
   if (const auto id = object.find("id")) line.id = read_id(*id);
   check_prompt(object.value());
+  if (given(object.value(), "messages")) line.request.prompt = read_conversation(ordered);
   for (const auto& [name, ignored] : object.value().items()) {
-    if (name == "id") continue;
+    if (name == "id" || is_conversation_member(name)) continue;
     const Key* key = find_key(kKeys, name);
     if (key == nullptr) refuse_key(name);
     if (const auto value = object.find(name)) key->set(*value, line.request);
@@ -232,9 +214,10 @@ bool has_no_effect(std::string_view name, const json& value) {
   throw Error(in_quotes(name) + " is not supported; leave it out");
 }
 
-void parse_openai_body(const JsonView& view, Request& request) {
+void parse_openai_body(const JsonView& view, const ordered_json& ordered, Request& request) {
   const json& body = view.value();
   check_prompt(body);
+  if (given(body, "messages")) request.prompt = read_conversation(ordered);
   if (given(body, "max_tokens") && given(body, "max_completion_tokens")) {
     throw Error("both \"max_tokens\" and \"max_completion_tokens\" are given; leave one out");
   }
@@ -242,7 +225,7 @@ void parse_openai_body(const JsonView& view, Request& request) {
     throw Error("\"top_logprobs\" needs \"logprobs\": true");
   }
   for (const auto& [name, value] : body.items()) {  // by name: logprobs comes before top_logprobs
-    if (has_no_effect(name, value)) continue;
+    if (is_conversation_member(name) || has_no_effect(name, value)) continue;
     const Key* key = find_key(kOpenAiKeys, name);
     if (key == nullptr) key = find_key(kKeys, name);
     if (key == nullptr) refuse_key(name);
@@ -250,7 +233,7 @@ void parse_openai_body(const JsonView& view, Request& request) {
   }
 }
 
-void parse_openai(const JsonView& object, BatchLine& line) {
+void parse_openai(const JsonView& object, const ordered_json& ordered, BatchLine& line) {
   if (const auto id = object.find("custom_id")) line.id = read_id(*id);
   for (const auto& [name, ignored] : object.value().items()) {
     if (name != "custom_id" && name != "body" && name != "method" && name != "url") {
@@ -260,7 +243,7 @@ void parse_openai(const JsonView& object, BatchLine& line) {
   if (!object.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
   const JsonView body = object.member("body");
   if (!body.value().is_object()) body.fail("is not an object");
-  parse_openai_body(body, line.request);
+  parse_openai_body(body, ordered.at("body"), line.request);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -316,11 +299,15 @@ BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat f
       return;
     }
     json object = parse_json_object(text, "the line", "give one JSON object a line");
-    const auto free_at_end = [](json* value) { dismantle(*value); };
+    const auto free_at_end = [](auto* value) { dismantle(*value); };
     const std::unique_ptr<json, decltype(free_at_end)> guard(&object, free_at_end);
     const JsonView view(object, "");
     const bool openai = view.has("custom_id") || view.has("body");
-    openai ? parse_openai(view, line) : parse_own(view, line);
+    // Chat templates see members in the order in which they are written.
+    ordered_json ordered;
+    if (openai || view.has("messages")) ordered = parse_ordered_json(text, "the line");
+    const std::unique_ptr<ordered_json, decltype(free_at_end)> second(&ordered, free_at_end);
+    openai ? parse_openai(view, ordered, line) : parse_own(view, ordered, line);
   });
   return line;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/hash.h"
+#include "text/tool_calls.h"
 
 namespace faststream {
 namespace {
@@ -57,8 +58,26 @@ void append_list(std::string& object, const std::string& key, const std::vector<
   object += '}';
 }
 
-void add_text(Record& record, const Output& output) {
+// In OpenAI's form.
+Record tool_calls_entry(const std::vector<ToolCall>& calls) {
+  Record list = Record::array();
+  for (const ToolCall& call : calls) {
+    list.push_back({{"id", "call_" + std::to_string(list.size())},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return list;
+}
+
+void add_text(Record& record, const Output& output, bool has_tools) {
   record["text"] = output.text;
+  if (has_tools) {
+    ParsedAnswer answer = parse_tool_calls(output.text);
+    if (!answer.tool_calls.empty()) {
+      record["text"] = std::move(answer.content);
+      record["tool_calls"] = tool_calls_entry(answer.tool_calls);
+    }
+  }
   record["finish_reason"] = finish_reason_name(output.finish_reason);
 }
 
@@ -79,7 +98,7 @@ std::string result_record(const RecordHead& head, const Result& result,
     });
   };
   Record record = start(head);
-  if (head.n == 1) add_text(record, result.outputs.at(0));
+  if (head.n == 1) add_text(record, result.outputs.at(0), head.has_tools);
   size_t n_tokens = 0;
   for (const Output& output : result.outputs) n_tokens += output.tokens.size();
   record["prompt_tokens"] = result.prompt_tokens;
@@ -92,7 +111,7 @@ std::string result_record(const RecordHead& head, const Result& result,
   }
   append_list(text, "choices", result.outputs, [&](const Output& output) {
     Record choice = Record::object();
-    add_text(choice, output);
+    add_text(choice, output, head.has_tools);
     choice["completion_tokens"] = output.tokens.size();
     std::string choice_text = finish(choice);
     append_logprobs(choice_text, output);

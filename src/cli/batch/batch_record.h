@@ -18,6 +18,7 @@ struct RecordHead {
   std::string line_hash = {};  ///< line_hash() of its text
   int32_t n = 1;               ///< samples asked for
   bool logprobs = false;       ///< asked for
+  bool has_tools = false;      ///< the conversation: answers may call them
 };
 
 /// XXH3-64 of a line's text in 16 hexadecimal digits, by which a resumed run sees that a line is
@@ -28,6 +29,7 @@ std::string line_hash(std::string_view text);
 /// "seed"}, with "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of
 /// "text" and "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of
 /// {"token", "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each;
+/// Calls of tools (text/tool_calls.h) are in "tool_calls" beside the text, not in it.
 /// `token_text` gives the text of a token. UTF-8, with U+FFFD for what is not; no newline, inside
 /// or at the end.
 std::string result_record(const RecordHead& head, const Result& result,

@@ -69,6 +69,7 @@ Chat::Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput ou
       session_{.model = std::move(model),
                .conversation = {},
                .settings = {.max_tokens = prototype_.max_tokens, .sampling = prototype_.sampling}} {
+  if (auto* frame = std::get_if<ChatPrompt>(&prototype_.prompt)) frame_ = std::move(*frame);
 }
 
 bool Chat::take(const ChatInput& input) {
@@ -113,7 +114,7 @@ void Chat::set_system(const std::string& text) {
 // Throws UsageError when there is `system` and the template has no system prompts.
 void Chat::check_template(const std::optional<std::string>& system) const {
   (void)answerer_->count_tokens(
-      prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}, 0));
+      prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}, 0, frame_));
 }
 
 void Chat::set(std::string_view name, std::string_view value) {
@@ -141,7 +142,9 @@ void Chat::load(const std::string& path, const std::string& command) {
 void Chat::print_stats() const {
   const size_t seen = n_exchanges() - first_in_context_;
   const int64_t tokens =
-      seen == 0 ? 0 : answerer_->count_tokens(prompt_of(session_.conversation, first_in_context_));
+      seen == 0
+          ? 0
+          : answerer_->count_tokens(prompt_of(session_.conversation, first_in_context_, frame_));
   notice("turns:       " + std::to_string(n_exchanges()) +
          (first_in_context_ == 0 ? "" : ", the last " + std::to_string(seen) + " in the context"));
   notice("context:     " + std::to_string(tokens) + " of " + std::to_string(answerer_->context()) +
@@ -272,12 +275,12 @@ bool Chat::exchange(Conversation before, const std::string& message) {
   Conversation after = std::move(before);
   after.messages.push_back({.role = "user", .content = message});
   const size_t first =
-      fit_context(*answerer_, after, first_in_context_, session_.settings.max_tokens);
+      fit_context(*answerer_, after, first_in_context_, session_.settings.max_tokens, frame_);
   if (first != first_in_context_) {
     notice("the context is full: the model no longer sees the oldest " + std::to_string(first) +
            " of " + exchanges(n_before));
   }
-  const Result result = generate(prompt_of(after, first));
+  const Result result = generate(prompt_of(after, first, frame_));
   const Output& output = result.outputs.at(0);
   if (output.finish_reason == FinishReason::cancelled && output.tokens.empty()) {
     notice("stopped before the answer began; the conversation is as before");
@@ -296,7 +299,7 @@ bool Chat::exchange(Conversation before, const std::string& message) {
   return true;
 }
 
-Result Chat::generate(std::vector<Message> prompt) {
+Result Chat::generate(ChatPrompt prompt) {
   Request request = prototype_;
   request.prompt = std::move(prompt);
   request.max_tokens = session_.settings.max_tokens;

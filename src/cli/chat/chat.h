@@ -25,7 +25,8 @@ struct ChatOutput {
 
 class Chat {
  public:
-  /// `prototype`: what all requests share; its prompt is not used. `answerer` must outlive this.
+  /// `prototype`: what all requests share; of its prompt, if that is a ChatPrompt, all but the
+  /// messages. `answerer` must outlive this.
   Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput output);
 
   /// Answers a message or carries out a command; false when it was /quit. Throws Error when that
@@ -74,13 +75,14 @@ class Chat {
   // Ctrl-C came before the answer began: the conversation is as it was.
   bool exchange(Conversation before, const std::string& message);
   void check_template(const std::optional<std::string>& system) const;
-  Result generate(std::vector<Message> prompt);
+  Result generate(ChatPrompt prompt);
   void tell_end(FinishReason reason) const;
   [[nodiscard]] size_t n_exchanges() const { return session_.conversation.messages.size() / 2; }
   void notice(const std::string& line) const { output_.notice(line + "\n"); }
 
   Answerer* answerer_;
   Request prototype_;
+  ChatPrompt frame_;  // tools, documents and variables
   ChatOutput output_;
   Session session_;
   size_t first_in_context_ = 0;  // exchanges before this one the model no longer sees

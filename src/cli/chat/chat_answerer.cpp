@@ -8,8 +8,8 @@ namespace faststream {
 
 int64_t EngineAnswerer::context() const { return engine_->info().context; }
 
-int64_t EngineAnswerer::count_tokens(std::span<const Message> messages) const {
-  return static_cast<int64_t>(engine_->tokenize(ChatPrompt({messages.begin(), messages.end()})).size());
+int64_t EngineAnswerer::count_tokens(const ChatPrompt& prompt) const {
+  return static_cast<int64_t>(engine_->tokenize(prompt).size());
 }
 
 Result EngineAnswerer::answer(Request request,

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string_view>
 
 #include "engine/engine.h"
@@ -18,7 +17,7 @@ class Answerer {
   /// Tokens that a prompt and its answer can have together.
   [[nodiscard]] virtual int64_t context() const = 0;
   /// Tokens of a conversation's prompt. Throws UsageError when the chat template cannot express it.
-  [[nodiscard]] virtual int64_t count_tokens(std::span<const Message> messages) const = 0;
+  [[nodiscard]] virtual int64_t count_tokens(const ChatPrompt& prompt) const = 0;
   /// Answers, with the text as it comes. Ctrl-C, or false from `on_text`, ends the answer with
   /// FinishReason::cancelled. Throws as Engine::generate() does.
   virtual Result answer(Request request, const std::function<bool(std::string_view)>& on_text) = 0;
@@ -30,7 +29,7 @@ class EngineAnswerer : public Answerer {
   explicit EngineAnswerer(Engine& engine) : engine_(&engine) {}
 
   [[nodiscard]] int64_t context() const override;
-  [[nodiscard]] int64_t count_tokens(std::span<const Message> messages) const override;
+  [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override;
   Result answer(Request request, const std::function<bool(std::string_view)>& on_text) override;
 
  private:

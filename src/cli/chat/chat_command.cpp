@@ -3,16 +3,21 @@
 #include <unistd.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/chat/chat_context.h"
 #include "cli/chat/chat_terminal.h"
+#include "cli/conversation.h"
+#include "cli/input.h"
 #include "cli/terminal_text.h"
 #include "engine/find_chat_template.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
 #include "support/file_lock.h"
+#include "support/json.h"
 
 namespace faststream {
 namespace {
@@ -38,6 +43,52 @@ void prepare(Chat& chat, const ChatOptions& options, const ChatSettings& setting
   }
   if (options.system) chat.set_system(*options.system);
   chat.save();  // a file that cannot be written is better known now
+}
+
+// A file of JSON, as text; empty for none.
+std::string read_list(const std::string& path, const std::string& option) {
+  if (path.empty()) return "";
+  const nlohmann::ordered_json list =
+      parse_ordered_json(read_text_file(path, option), option + " " + path, "give a JSON list");
+  if (!list.is_array()) throw Error(option + " " + path + ": is not a JSON list");
+  return list.empty() ? "" : list.dump();
+}
+
+// What the command line gives the chat template besides messages.
+void add_frame(const ChatOptions& options, ChatPrompt& prompt) {
+  if (!options.tools.empty()) prompt.tools = read_list(options.tools, "--tools");
+  if (!options.documents.empty()) prompt.documents = read_list(options.documents, "--documents");
+  for (const std::string& definition : options.template_args) {
+    add_template_variable(prompt.variables, definition);
+  }
+}
+
+void check_combination(const ChatOptions& options, bool has_question) {
+  const bool has_messages = !options.messages.empty();
+  if (has_messages && has_question) {
+    throw UsageError("--messages and -p or -f do not go together; leave one of them out");
+  }
+  if (has_messages && (!options.session.empty() || options.system)) {
+    throw UsageError("--messages does not go with --session or --system; put all into its file");
+  }
+  if (options.show_prompt && !has_messages && !has_question) {
+    throw UsageError("--show-prompt needs -p, -f or --messages");
+  }
+  if (options.show_prompt && !options.session.empty()) {
+    throw UsageError("--show-prompt has no effect with --session; leave one of them out");
+  }
+}
+
+// A conversation from a file.
+void answer_once(LoadedEngine& model, ChatPrompt prompt, const ChatOutput& output) {
+  Request request = model.prototype;
+  request.prompt = std::move(prompt);
+  (void)generate(model.engine, std::move(request), [&](std::string_view text) {
+    output.answer(text);
+    return true;
+  });
+  output.answer("\n");
+  check_interrupted();
 }
 
 }  // namespace
@@ -82,34 +133,50 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 
 void chat_command(const ChatOptions& options, const ChatRun& run,
                   const std::function<LoadedEngine()>& load) {
-  const bool on_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  check_combination(options, run.question.has_value());
+  ChatPrompt prompt;  // what is known of it: all, or the frame of a chat
+  if (!options.messages.empty()) prompt = read_conversation_file(options.messages);
+  add_frame(options, prompt);
   std::optional<ChatModel> model;
   {
     const ModelFile file = ModelFile::open(run.model);
-    if (!find_chat_template(run.chat_template, file)) {
-      throw UsageError(unknown_chat_template(file));
+    const std::optional<ChatTemplate> chat_template = find_chat_template(run.chat_template, file);
+    if (!chat_template) throw UsageError(unknown_chat_template(file));
+    if (options.show_prompt) {
+      if (run.question) {
+        const Conversation conversation{.system = options.system,
+                                        .messages = {{.role = "user", .content = *run.question}}};
+        prompt = prompt_of(conversation, 0, prompt);
+      }
+      return print(chat_template->write(prompt).text());
     }
     model = chat_model(file);
   }
   std::optional<FileLock> lock;  // for as long as the chat lasts
   if (!options.session.empty()) lock.emplace(lock_session(options.session, "--session"));
   LoadedEngine loaded = load();
-  EngineAnswerer answerer(loaded.engine);
   const ChatOutput output = standard_output();
+  if (!options.messages.empty()) return answer_once(loaded, std::move(prompt), output);
+
+  loaded.prototype.prompt = std::move(prompt);
+  EngineAnswerer answerer(loaded.engine);
   Chat chat(answerer, *model, loaded.prototype, output);
   prepare(chat, options,
           {.max_tokens = loaded.prototype.max_tokens, .sampling = loaded.prototype.sampling});
 
   size_t n_refused = 0;
-  if (on_terminal) {
+  if (run.question) {
+    (void)chat.take({.command = {}, .text = *run.question});
+    check_interrupted();
+  } else if (isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
     survive_interrupts();
     output.notice(model->name + ", context of " + std::to_string(answerer.context()) +
                   " tokens; /help lists the commands, Ctrl-D leaves\n");
     TerminalLines lines(chat_history_path());
-    (void)converse(chat, lines, output, on_terminal);
+    (void)converse(chat, lines, output, true);
   } else {
     ScriptLines lines(STDIN_FILENO);
-    n_refused = converse(chat, lines, output, on_terminal);
+    n_refused = converse(chat, lines, output, false);
   }
   chat.save();
   if (run.stats) chat.print_stats();

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "cli/chat/chat.h"
 #include "cli/chat/chat_lines.h"
@@ -18,11 +20,13 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 
 struct ChatRun {
   std::filesystem::path model;
-  std::string chat_template;  ///< as EngineOptions has it
-  bool stats = false;         ///< print statistics at the end
+  std::string chat_template;            ///< as EngineOptions has it
+  std::optional<std::string> question;  ///< to be asked once, instead of talking
+  bool stats = false;                   ///< print statistics at the end
 };
 
-/// Talks on standard input and output; `load` makes the engine once all is checked. Throws Error
+/// Talks on standard input and output, or asks once; `load` makes the engine once all is checked.
+/// Throws Error
 /// (also when a line of a script was refused), UsageError or Interrupted.
 void chat_command(const ChatOptions& options, const ChatRun& run,
                   const std::function<LoadedEngine()>& load);

@@ -7,19 +7,20 @@
 
 namespace faststream {
 
-std::vector<Message> prompt_of(const Conversation& conversation, size_t first) {
-  std::vector<Message> messages;
+ChatPrompt prompt_of(const Conversation& conversation, size_t first, const ChatPrompt& frame) {
+  ChatPrompt prompt = frame;
+  std::vector<Message>& messages = prompt.messages;
   if (conversation.system) messages.push_back({.role = "system", .content = *conversation.system});
   messages.insert(messages.end(),
                   conversation.messages.begin() + static_cast<std::ptrdiff_t>(2 * first),
                   conversation.messages.end());
-  return messages;
+  return prompt;
 }
 
 size_t fit_context(const Answerer& answerer, const Conversation& conversation, size_t first,
-                   int64_t max_tokens) {
+                   int64_t max_tokens, const ChatPrompt& frame) {
   const auto count = [&](size_t from) {
-    return answerer.count_tokens(prompt_of(conversation, from));
+    return answerer.count_tokens(prompt_of(conversation, from, frame));
   };
   // The answer has room for its max_tokens, or for a quarter of the context.
   const int64_t context = answerer.context();

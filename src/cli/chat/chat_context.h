@@ -10,8 +10,9 @@
 
 namespace faststream {
 
-/// What a chat template is given: the system prompt, then the messages from exchange `first` on.
-std::vector<Message> prompt_of(const Conversation& conversation, size_t first);
+/// What a chat template is given: `frame`, with the system prompt, then the messages from exchange
+/// `first` on.
+ChatPrompt prompt_of(const Conversation& conversation, size_t first, const ChatPrompt& frame);
 
 /// The exchange that the context shall begin with, for a conversation that ends with a message to
 /// answer in at most `max_tokens` (-1: no limit) and whose context began with exchange `first`.
@@ -19,6 +20,6 @@ std::vector<Message> prompt_of(const Conversation& conversation, size_t first);
 /// is freed: a prompt that lost its beginning has to be computed again, and shall then grow for
 /// many messages before that comes again. Throws Error when the last message alone is too long.
 size_t fit_context(const Answerer& answerer, const Conversation& conversation, size_t first,
-                   int64_t max_tokens);
+                   int64_t max_tokens, const ChatPrompt& frame);
 
 }  // namespace faststream

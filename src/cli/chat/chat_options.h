@@ -16,8 +16,13 @@ namespace faststream {
 struct ChatOptions {
   bool enabled = false;
   std::optional<std::string> system;
-  std::string session;             ///< a file, or empty
-  std::vector<std::string> given;  ///< settings that have an option on the command line
+  std::string session;   ///< a file, or empty
+  std::string messages;  ///< a file with a conversation to answer, or empty
+  std::string tools;     ///< files with JSON lists, or empty
+  std::string documents;
+  std::vector<std::string> template_args;  ///< NAME=VALUE
+  bool show_prompt = false;                ///< print what the model would read, and leave
+  std::vector<std::string> given;          ///< settings that have an option on the command line
 };
 
 /// Adds the options to `app`, bound to `options` and `engine`.

@@ -1,0 +1,139 @@
+#include "cli/conversation.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/input.h"
+#include "support/error.h"
+#include "support/json.h"
+#include "support/printable.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 4> kMembers = {"messages", "tools", "documents",
+                                                      "chat_template_kwargs"};
+
+[[noreturn]] void fail(const std::string& name, const char* what) {
+  throw Error(in_quotes(name) + " " + what);
+}
+
+const ordered_json* find(const ordered_json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+// Of a message's parts, which are all text.
+std::string joined_text(const ordered_json& parts, const std::string& name) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_name = name + "[" + std::to_string(i) + "]";
+    if (!parts[i].is_object()) fail(part_name, "is not an object");
+    const ordered_json* type = find(parts[i], "type");
+    const ordered_json* part = find(parts[i], "text");
+    if (type == nullptr || *type != "text") {
+      fail(part_name, "is not text, which is all there can be");
+    }
+    if (part == nullptr || !part->is_string()) fail(part_name + ".text", "is not a text");
+    text += part->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+Message read_message(const ordered_json& object, const std::string& name) {
+  if (!object.is_object()) fail(name, "is not an object");
+  Message message;
+  ordered_json more = ordered_json::object();
+  bool has_role = false;
+  for (const auto& [key, value] : object.items()) {
+    if (key == "role") {
+      if (!value.is_string()) fail(name + ".role", "is not a text");
+      message.role = value.get<std::string>();
+      has_role = true;
+    } else if (key == "content" && value.is_string()) {
+      message.content = value.get<std::string>();
+    } else if (key == "content" && value.is_array()) {
+      message.content = joined_text(value, name + ".content");
+    } else if (key == "content" && !value.is_null()) {
+      fail(name + ".content", "is not a text");
+    } else {
+      more[key] = value;
+    }
+  }
+  if (!has_role) fail(name + ".role", "is missing");
+  if (!object.contains("content") && more.empty()) fail(name + ".content", "is missing");
+  if (!more.empty()) message.more = more.dump();
+  return message;
+}
+
+// As text in JSON; empty where there is none.
+std::string member(const ordered_json& object, const char* key, ordered_json::value_t type,
+                   const char* what) {
+  const ordered_json* found = find(object, key);
+  if (found == nullptr) return "";
+  if (found->type() != type) fail(key, what);
+  return found->empty() ? "" : found->dump();
+}
+
+}  // namespace
+
+bool is_conversation_member(std::string_view name) {
+  return std::find(kMembers.begin(), kMembers.end(), name) != kMembers.end();
+}
+
+ChatPrompt read_conversation(const ordered_json& object) {
+  const ordered_json* messages = find(object, "messages");
+  if (messages == nullptr) fail("messages", "is missing");
+  if (!messages->is_array()) fail("messages", "is not a list");
+  if (messages->empty()) fail("messages", "is empty, but must be a list of messages");
+  ChatPrompt prompt;
+  for (size_t i = 0; i < messages->size(); ++i) {
+    prompt.messages.push_back(read_message((*messages)[i], "messages[" + std::to_string(i) + "]"));
+  }
+  using Type = ordered_json::value_t;
+  prompt.tools = member(object, "tools", Type::array, "is not a list");
+  prompt.documents = member(object, "documents", Type::array, "is not a list");
+  prompt.variables = member(object, "chat_template_kwargs", Type::object, "is not an object");
+  return prompt;
+}
+
+ChatPrompt read_conversation_file(const std::string& path) {
+  const std::string text = read_text_file(path, "--messages");
+  const std::string where = path == "-" ? "standard input" : path;
+  const ordered_json object =
+      parse_ordered_json(text, where, R"(give {"messages": [{"role": ..., "content": ...}, ...]})");
+  if (!object.is_object()) {
+    throw Error(where + ": is not a JSON object; give {\"messages\": [...]}");
+  }
+  for (const auto& [name, value] : object.items()) {
+    if (!is_conversation_member(name)) {
+      throw Error(where + ": has the unknown member " + in_quotes(name) +
+                  "; a conversation has messages, tools, documents and chat_template_kwargs");
+    }
+  }
+  try {
+    return read_conversation(object);
+  } catch (const Error& error) {
+    throw Error(where + ": " + error.what());
+  }
+}
+
+void add_template_variable(std::string& variables, const std::string& definition) {
+  const size_t equals = definition.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    throw UsageError("--template-arg " + definition +
+                     " is not NAME=VALUE, such as enable_thinking=false");
+  }
+  ordered_json object = variables.empty() ? ordered_json::object() : ordered_json::parse(variables);
+  const std::string value = definition.substr(equals + 1);
+  object[definition.substr(0, equals)] = ordered_json::accept(value)
+                                             ? parse_ordered_json(value, "--template-arg")
+                                             : ordered_json(value);
+  variables = object.dump();
+}
+
+}  // namespace faststream
