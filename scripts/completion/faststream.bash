@@ -24,7 +24,8 @@ _faststream_options() {
         --device -t --threads -c --context --slots --kv-tokens --chunk
         --echo --stats
         --batch -o --output --resume --unordered --strict --logprobs
-        --chat --system --session --chat-template"
+        --chat --system --session --messages --tools --documents --template-arg --show-prompt
+        --chat-template"
       ;;
     faststream-convert)
       echo "-h --help --version -o --output --dtype --keep-output --tokenizer --force -q --quiet
@@ -52,12 +53,12 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --tokenizer | --check | --show | --verify)
+      --messages | --tools | --documents | --tokenizer | --check | --show | --verify)
       _faststream_files
       ;;
     -p | --prompt | -n | --tokens | --temp | --top-k | --top-p | --min-p | --repetition-penalty | \
       --presence-penalty | --frequency-penalty | --logit-bias | --stop | --seed | -t | --threads | \
-      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --sequences | \
+      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --template-arg | --sequences | \
       --generate | --repeat) ;; # a number or a text
     *) return 1 ;;
   esac

@@ -93,7 +93,7 @@ TEST_F(ConvertProgram, ChecksACheckpointWithoutWriting) {
     EXPECT_NE(sound.out.find(words), std::string::npos) << words << " in\n" << sound.out;
   }
   std::filesystem::remove(folder_ / "model" / "tokenizer.model");
-  expect_failure({"--check", model_}, 1, "tokenizer.model: is missing");
+  expect_failure({"--check", model_}, 1, "neither tokenizer.json nor tokenizer.model");
   expect_failure({"--check", model_, "-o", out_}, 2, "--output");
   expect_failure({"--check", model_, "--show", out_}, 2, "--show");
   EXPECT_EQ(folder_.entries(), 1U) << "nothing but the checkpoint";

@@ -242,7 +242,8 @@ TEST(BatchLine, HasToolsDocumentsAndVariablesInTheirOwnOrder) {
       std::get<ChatPrompt>(request_of(R"({"messages":[{"role":"user","content":"x","name":"y"},
                                  {"role":"assistant","content":null,"tool_calls":[{"z":1,"a":2}]}],
                      "tools":[{"z":1,"a":2}],"documents":[{"title":"t"}],
-                     "chat_template_kwargs":{"q":1,"b":false}})"));
+                     "chat_template_kwargs":{"q":1,"b":false}})")
+                               .prompt);
   ASSERT_EQ(prompt.messages.size(), 2U);
   EXPECT_EQ(prompt.messages[0].more, R"({"name":"y"})");
   EXPECT_EQ(prompt.messages[1].more, R"({"content":null,"tool_calls":[{"z":1,"a":2}]})");
