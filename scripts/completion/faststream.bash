@@ -58,8 +58,8 @@ _faststream_value() {
       ;;
     -p | --prompt | -n | --tokens | --temp | --top-k | --top-p | --min-p | --repetition-penalty | \
       --presence-penalty | --frequency-penalty | --logit-bias | --stop | --seed | -t | --threads | \
-      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --template-arg | --sequences | \
-      --generate | --repeat) ;; # a number or a text
+      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --template-arg | \
+      --sequences | --generate | --repeat) ;; # a number or a text
     *) return 1 ;;
   esac
 }

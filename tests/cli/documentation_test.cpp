@@ -90,7 +90,8 @@ Words help_names(const std::string& program) {
 // Options that have a default there: "--temp FLOAT=0.8", "--prompt INT=[256] ...", or, since CLI11
 // 2.4, "--temp FLOAT [0.8]", "--prompt INT [[256]] ...".
 std::vector<HelpOption> help_defaults(const std::string& program) {
-  const std::regex pattern(R"(^(?:-\w,)?(--[a-z0-9-]+) [^ =]+(?:=| \[)\[?([a-z0-9.]+)\]{0,2}( |$))");
+  const std::regex pattern(
+      R"(^(?:-\w,)?(--[a-z0-9-]+) [^ =]+(?:=| \[)\[?([a-z0-9.]+)\]{0,2}( |$))");
   std::vector<HelpOption> options;
   for (const std::string& heading : help_headings(program)) {
     std::smatch match;
@@ -279,7 +280,8 @@ TEST(Documentation, CompletionOffersTheOptionsOfTheHelp) {
 TEST(Documentation, CompletionOffersOptionsThatBeginAsTyped) {
   EXPECT_EQ(completions({"faststream-run", "--ch"}),
             (Words{"--chat", "--chat-template", "--chunk"}));
-  EXPECT_EQ(completions({"faststream-run", "-m", "a.bin", "--temp"}), (Words{"--temp"}));
+  EXPECT_EQ(completions({"faststream-run", "-m", "a.bin", "--temp"}),
+            (Words{"--temp", "--template-arg"}));
   EXPECT_EQ(completions({"faststream-bench", "--se"}), (Words{"--sequences"}));
   EXPECT_EQ(completions({"faststream-convert", "--keep"}), (Words{"--keep-output"}));
   EXPECT_EQ(completions({"faststream-run", "--nothing"}), Words{});
