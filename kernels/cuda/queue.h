@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
 #include <cstddef>
 #include <string_view>
 #include <utility>
@@ -12,13 +11,11 @@
 
 namespace faststream {
 
-/// How many blocks of how many threads, each block with how many bytes of dynamic shared memory;
-/// `cluster` neighbours along x run together (Hopper) and number of blocks is a multiple of it.
+/// How many blocks of how many threads, each block with how many bytes of dynamic shared memory.
 struct Grid {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;
-  unsigned cluster = 1;
 };
 
 /// Where kernels are launched. From one kernel's end to the next one's first instruction a GPU
@@ -35,25 +32,16 @@ struct Queue {
   template <typename... Parameters, typename... Arguments>
   void launch(std::string_view doing, void (*kernel)(Parameters...), const Grid& grid,
               Arguments&&... arguments) const {
-    std::array<cudaLaunchAttribute, 2> attributes{};
-    unsigned n_attributes = 0;
-    if (overlaps) {
-      cudaLaunchAttribute& early = attributes[n_attributes++];
-      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      early.val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (grid.cluster > 1) {
-      cudaLaunchAttribute& together = attributes[n_attributes++];
-      together.id = cudaLaunchAttributeClusterDimension;
-      together.val.clusterDim = {grid.cluster, 1, 1};
-    }
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = grid.blocks;
     config.blockDim = grid.threads;
     config.dynamicSmemBytes = grid.shared_bytes;
     config.stream = stream;
-    config.attrs = attributes.data();
-    config.numAttrs = n_attributes;
+    config.attrs = &early;
+    config.numAttrs = overlaps ? 1 : 0;
     cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), doing);
   }
 };

@@ -73,41 +73,6 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, in
       : "memory");
 }
 
-// Clusters: blocks on neighbouring multiprocessors.
-// --------------------------------------------------
-
-__device__ inline uint32_t rank_in_cluster() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-/// All threads of all blocks of the cluster.
-__device__ inline void synchronize_cluster() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-/// arrive() at the same barrier of the block of that rank.
-__device__ inline void arrive_at(uint64_t& barrier, uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(
-          shared_address(&barrier)),
-      "r"(rank)
-      : "memory");
-}
-/// copy_box() into the same places of the blocks whose bits are in `ranks`, each with its barrier.
-__device__ inline void copy_box_to_all(void* to, const CUtensorMap& map, int column, int row,
-                                       uint64_t& barrier, uint16_t ranks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier)), "h"(ranks)
-      : "memory");
-}
-
 // Registers of a warpgroup.
 // ---------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@
 // and go from tile to tile, so that the copies for the next run while the results of one are
 // written.
 //
-// What bounds it is the L2 cache: a tile of 128 x 256 reads 48 KB for 8.4 million operations, and
-// at 5.7 TB/s that is 1,000 TOP/s. So two blocks that need the same weights read half of them each,
-// for both: 32 KB.
+// What bounds it is the L2 cache: a tile of 128 x 256 reads 48 KB for 8.4 million operations.
+// Clusters of two blocks that read half of the weights each, for both, were slower (Llama-3-8B,
+// 2,048 tokens: 42,800 instead of 55,200 tokens/s).
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/quantize.h"
@@ -49,12 +49,11 @@ struct Int8Product {
   Epilogue epilogue;
 };
 
-/// A cluster's blocks have tiles one below the other.
 struct Arguments {
   Int8Product product;
-  int64_t clusters_down = 0;  // of x's rows
-  int64_t tiles_across = 0;   // of outputs
-  int32_t steps = 0;          // of kDepth
+  int64_t tiles_down = 0;    // of x's rows
+  int64_t tiles_across = 0;  // of outputs
+  int32_t steps = 0;         // of kDepth
 };
 
 /// Where a pipeline of kStages is at its n-th step.
@@ -69,67 +68,36 @@ struct Tile {
   int64_t first_output = 0;  // of the result
 };
 
-/// The tiles of a block, one after the other.
-template <int kCluster, bool kGated>
-class Tiles {
- public:
-  explicit __device__ Tiles(const Arguments& a)
-      : a_(a), cluster_(blockIdx.x / kCluster), rank_(kCluster > 1 ? rank_in_cluster() : 0) {}
+template <bool kGated>
+__device__ Tile tile_at(const Arguments& a, int64_t n) {
+  constexpr int64_t kBand = kBandRows / kTileRows;
+  const int64_t band = n / (kBand * a.tiles_across);
+  const int64_t in_band = n % (kBand * a.tiles_across);
+  const int64_t height = min(kBand, a.tiles_down - band * kBand);
+  return {(band * kBand + in_band % height) * kTileRows,
+          in_band / height * (kGated ? kTileWeights / 2 : kTileWeights)};
+}
 
-  [[nodiscard]] __device__ bool at_end() const {
-    return cluster_ >= a_.clusters_down * a_.tiles_across;
-  }
-  __device__ void next() { cluster_ += gridDim.x / kCluster; }
-  [[nodiscard]] __device__ uint32_t rank() const { return rank_; }
-
-  [[nodiscard]] __device__ Tile tile() const {
-    constexpr int64_t kBand = kBandRows / (kTileRows * kCluster);
-    const int64_t band = cluster_ / (kBand * a_.tiles_across);
-    const int64_t in_band = cluster_ % (kBand * a_.tiles_across);
-    const int64_t height = min(kBand, a_.clusters_down - band * kBand);
-    return {((band * kBand + in_band % height) * kCluster + rank_) * kTileRows,
-            in_band / height * (kGated ? kTileWeights / 2 : kTileWeights)};
-  }
-
- private:
-  const Arguments& a_;
-  int64_t cluster_;
-  uint32_t rank_;
-};
-
-template <int kCluster, bool kGated>
+template <bool kGated>
 __device__ void copy_tiles(const Arguments& a, const CUtensorMap& x_map,
                            const CUtensorMap& weight_map, Shared& shared) {
-  constexpr auto kAll = static_cast<uint16_t>((1U << kCluster) - 1);
   const auto second_box =
       static_cast<int>(kGated ? a.product.outputs : int64_t{kBoxRows});  // after the first
   uint32_t n = 0;
-  for (Tiles<kCluster, kGated> tiles(a); !tiles.at_end(); tiles.next()) {
-    const Tile tile = tiles.tile();
+  for (int64_t t = blockIdx.x; t < a.tiles_down * a.tiles_across; t += gridDim.x) {
+    const Tile tile = tile_at<kGated>(a, t);
     const auto row = static_cast<int>(tile.first_row);
     const auto output = static_cast<int>(tile.first_output);
     for (int step = 0; step < a.steps; ++step, ++n) {
       const Place at(n);
       Stage& stage = shared.stages[at.stage];
       uint64_t& there = shared.there[at.stage];
-      const auto copy_weights = [&](int box) {
-        std::byte* to = stage.weights + box * kBoxRows * kBlockRowBytes;
-        const int from = output + box * second_box;
-        if constexpr (kCluster == 1) {
-          copy_box(to, weight_map, step * kDepth, from, there);
-        } else {
-          copy_box_to_all(to, weight_map, step * kDepth, from, there, kAll);
-        }
-      };
       wait_for_phase(shared.done[at.stage], at.parity ^ 1U);
       arrive_and_expect(there, sizeof(Stage));
       copy_box(stage.x, x_map, step * kDepth, row, there);
-      if constexpr (kCluster == 1) {
-        copy_weights(0);
-        copy_weights(1);
-      } else {
-        copy_weights(static_cast<int>(tiles.rank()));
-      }
+      copy_box(stage.weights, weight_map, step * kDepth, output, there);
+      copy_box(stage.weights + kBoxRows * kBlockRowBytes, weight_map, step * kDepth,
+               output + second_box, there);
     }
   }
 }
@@ -190,20 +158,14 @@ __device__ void write(const Int8Product& p, const Tile& tile, int group,
   }
 }
 
-template <int kCluster, typename T, bool kGated>
+template <typename T, bool kGated>
 __device__ void multiply_tiles(const Arguments& a, Shared& shared) {
   const int group = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  // Tells all blocks that copy into this one's memory.
   const auto release = [&](uint32_t step) {
-    uint64_t& done = shared.done[Place(step).stage];
-    if constexpr (kCluster == 1) {
-      if (threadIdx.x % kWarp == 0) arrive(done);
-    } else {
-      if (threadIdx.x % kWarp < kCluster) arrive_at(done, threadIdx.x % kWarp);
-    }
+    if (threadIdx.x % kWarp == 0) arrive(shared.done[Place(step).stage]);
   };
   uint32_t n = 0;
-  for (Tiles<kCluster, kGated> tiles(a); !tiles.at_end(); tiles.next()) {
+  for (int64_t t = blockIdx.x; t < a.tiles_down * a.tiles_across; t += gridDim.x) {
     int32_t sums[kTileWeights / 2];
     for (int step = 0; step < a.steps; ++step, ++n) {
       const Place at(n);
@@ -226,11 +188,11 @@ __device__ void multiply_tiles(const Arguments& a, Shared& shared) {
     wait_for_groups<0>();
     pin(sums);
     release(n - 1);
-    write<T, kGated>(a.product, tiles.tile(), group, sums);
+    write<T, kGated>(a.product, tile_at<kGated>(a, t), group, sums);
   }
 }
 
-template <int kCluster, typename T, bool kGated>
+template <typename T, bool kGated>
 __global__ __launch_bounds__(kThreads, 1) void int8_product_kernel(
     const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map,
     const __grid_constant__ Arguments a) {
@@ -240,27 +202,18 @@ __global__ __launch_bounds__(kThreads, 1) void int8_product_kernel(
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(shared.there[stage], 1);
-      init_barrier(shared.done[stage], kCluster * kConsumers * kWarpgroup / kWarp);
+      init_barrier(shared.done[stage], kConsumers * kWarpgroup / kWarp);
     }
     publish_barriers();
   }
-  const auto synchronize = [] {
-    if constexpr (kCluster == 1) {
-      __syncthreads();
-    } else {
-      synchronize_cluster();
-    }
-  };
-  synchronize();
+  __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if (threadIdx.x == 0) copy_tiles<kCluster, kGated>(a, x_map, weight_map, shared);
-    __syncwarp();
+    if (threadIdx.x == 0) copy_tiles<kGated>(a, x_map, weight_map, shared);
   } else {
     take_registers<232>();
-    multiply_tiles<kCluster, T, kGated>(a, shared);
+    multiply_tiles<T, kGated>(a, shared);
   }
-  synchronize();  // a block's memory must be there while another writes to it
 }
 
 int multiprocessors() {
@@ -275,10 +228,10 @@ int multiprocessors() {
   return count;
 }
 
-template <int kCluster, typename T, bool kGated>
+template <typename T, bool kGated>
 void launch(const Int8Product& product, const Queue& queue) {
   constexpr size_t kSharedBytes = sizeof(Shared) + 1024;  // room to align it
-  const auto kernel = int8_product_kernel<kCluster, T, kGated>;
+  const auto kernel = int8_product_kernel<T, kGated>;
   static const bool allowed = [&] {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(kSharedBytes)),
@@ -286,14 +239,13 @@ void launch(const Int8Product& product, const Queue& queue) {
     return true;
   }();
   static_cast<void>(allowed);
-  const Arguments arguments{product, ceil_div(product.rows, kTileRows * kCluster),
+  const Arguments arguments{product, ceil_div(product.rows, kTileRows),
                             ceil_div(product.outputs, kGated ? kTileWeights / 2 : kTileWeights),
                             ceil_div(product.inputs, kDepth)};
-  const int64_t clusters = std::min<int64_t>(arguments.clusters_down * arguments.tiles_across,
-                                             multiprocessors() / kCluster);
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(arguments.tiles_down * arguments.tiles_across, multiprocessors()));
   const int64_t width = kGated ? 2 * product.outputs : product.outputs;
-  queue.launch("multiplying int8 matrices", kernel,
-               {static_cast<unsigned>(clusters * kCluster), kThreads, kSharedBytes, kCluster},
+  queue.launch("multiplying int8 matrices", kernel, {blocks, kThreads, kSharedBytes},
                describe({product.x, DType::i8, product.rows, product.inputs, kTileRows}),
                describe({product.weight, DType::i8, width, product.inputs, kBoxRows}), arguments);
 }
@@ -330,12 +282,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& we
         quantized, row_scales, rows, weight.data, x.cols, outputs, epilogue.from_row(first)};
     with_float_type(epilogue.dtype, [&](auto zero) {
       using T = decltype(zero);
-      const auto with_cluster = [&]<int kCluster>() {
-        gated ? launch<kCluster, T, true>(product, queue)
-              : launch<kCluster, T, false>(product, queue);
-      };
-      rows > kTileRows ? with_cluster.template operator()<2>()
-                       : with_cluster.template operator()<1>();
+      gated ? launch<T, true>(product, queue) : launch<T, false>(product, queue);
     });
   }
   return true;
