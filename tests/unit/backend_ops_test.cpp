@@ -269,6 +269,44 @@ TEST_P(BackendOps, ARowOfAProductDoesNotDependOnTheOthers) {
   }
 }
 
+// Bit for bit, where a GPU takes another kernel for many rows and outputs.
+TEST_P(BackendOps, ManyRowsOfAnInt8ProductAreThoseOfFew) {
+  constexpr int64_t kRows = 390;
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kFew = 10;
+  const DType act = backend_->activation_dtype(DType::i8);
+  const HostTensor x = random_tensor(random_, act, kRows, kInputs);
+  for (const bool gated : {false, true}) {
+    const int64_t outputs = gated ? 3312 : 6432;
+    const WeightCase weight = random_weight(DType::i8, gated ? 2 * outputs : outputs, kInputs);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+    for (const DType out_type : {DType::f32, act}) {
+      const HostTensor before = random_tensor(random_, out_type, kRows, outputs);
+      const auto rows_of = [](const HostTensor& all, int64_t first) {
+        HostTensor some(all.dtype, kFew, all.cols);
+        for (int64_t r = 0; r < kFew; ++r) {
+          for (int64_t c = 0; c < all.cols; ++c) some.set(r, c, all.at(first + r, c));
+        }
+        return some;
+      };
+      const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
+        return gated ? gated_product(*backend_, some, weight, some_before)
+                     : product(*backend_, some, weight, &bias, LinearOutput::add, some_before);
+      };
+      const HostTensor all = multiply(x, before);
+      for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
+        const HostTensor few = multiply(rows_of(x, first), rows_of(before, first));
+        for (int64_t r = 0; r < kFew; ++r) {
+          for (int64_t c = 0; c < outputs; ++c) {
+            ASSERT_EQ(all.at(first + r, c), few.at(r, c))
+                << backend_->description() << ", row " << first + r << ", output " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Bit for bit: integers are exact in every order.
 TEST_P(BackendOps, InstructionSetsThatAddIntegersAgreeInEveryBit) {
   for (const int64_t rows : {1, 2, 3, 4, 7, 16, 17, 40, 200}) {

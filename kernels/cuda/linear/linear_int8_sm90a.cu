@@ -250,12 +250,12 @@ void launch(const Int8Product& product, const Queue& queue) {
                describe({product.weight, DType::i8, width, product.inputs, kBoxRows}), arguments);
 }
 
-// Whether there are tiles for most multiprocessors. Where there are not, cuBLASLt, which can divide
-// the inputs, too, is faster.
+// Whether there are tiles for most multiprocessors, and several share weights. Where not, cuBLASLt,
+// which can divide the inputs, too, is faster.
 bool pays(int64_t rows, int64_t outputs, bool gated) {
   const int64_t tiles = int64_t{ceil_div(rows, kTileRows)} *
                         ceil_div(outputs, gated ? kTileWeights / 2 : kTileWeights);
-  return 4 * tiles >= 3 * multiprocessors();
+  return rows > kTileRows && 4 * tiles >= 3 * multiprocessors();
 }
 
 }  // namespace
