@@ -179,9 +179,26 @@ def measure(build, model, text, *arguments):
     return {line[:22].strip(): line[22:] for line in lines}
 
 
+def compare_text(build, models, peer, tokenizer, as_converted, argument, folder):
+    text = pathlib.Path(argument).read_bytes()[:TEXT_BYTES].decode(errors="ignore").strip()
+    path = folder / "text"
+    path.write_text(text)
+    ids = json.loads(faststream(build, models["f32"], "--tokenize", "-f", path))
+    expected = encode(tokenizer, text)
+    equal = ids == expected
+    print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'} "
+          f"({len(encode(as_converted, text))} tokens where digits are not split)")
+    value, n_predicted = peer_perplexity(peer, expected)
+    measured = measure(build, models["f32"], path)["perplexity"]
+    print(f"f32 perplexity        {measured}, Transformers {value:.6g} ({n_predicted} tokens)")
+    for dtype in ["bf16", "int8"]:
+        for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
+            print(f"{dtype + ' ' + what:27} {values}")
+    return equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
+
+
 def main():
     source, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-    texts = [pathlib.Path(argument).read_bytes()[:TEXT_BYTES].decode(errors="ignore").strip() for argument in sys.argv[3:]]
     transformers.utils.logging.disable_progress_bar()
     place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     peer = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32).eval()
@@ -198,21 +215,8 @@ def main():
         print(f"conversations         {len(CONVERSATIONS)}, {differ} with other tokens where digits are not split")
         good = compare_answers(answer(build, models["f32"], folder), peer, tokenizer)
 
-        for argument, text in zip(sys.argv[3:], texts):
-            path = folder / "text"
-            path.write_text(text)
-            ids = json.loads(faststream(build, models["f32"], "--tokenize", "-f", path))
-            expected = encode(tokenizer, text)
-            equal = ids == expected
-            print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'} "
-                  f"({len(encode(as_converted, text))} tokens where digits are not split)")
-            value, n_predicted = peer_perplexity(peer, expected)
-            measured = measure(build, models["f32"], path)["perplexity"]
-            print(f"f32 perplexity        {measured}, Transformers {value:.6g} ({n_predicted} tokens)")
-            good &= equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
-            for dtype in ["bf16", "int8"]:
-                for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
-                    print(f"{dtype + ' ' + what:27} {values}")
+        for argument in sys.argv[3:]:
+            good &= compare_text(build, models, peer, tokenizer, as_converted, argument, folder)
     sys.exit(0 if good else "not equal")
 
 
