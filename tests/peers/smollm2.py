@@ -172,10 +172,10 @@ def peer_perplexity(model, ids):
     return math.exp(loss / n_predicted), n_predicted
 
 
-def measure(build, model, text, *arguments):
-    """What --perplexity prints: {what: the values after it}."""
+def measure(build, model, text, reference):
+    """What --perplexity prints: {what: the values after it}; "reference perplexity" is that of `reference`."""
     lines = faststream(build, model, "--perplexity", text, "--context", str(CONTEXT), "--device", "cpu",
-                       *arguments).splitlines()
+                       "--against", reference).splitlines()
     return {line[:22].strip(): line[22:] for line in lines}
 
 
@@ -189,12 +189,13 @@ def compare_text(build, models, peer, tokenizer, as_converted, argument, folder)
     print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'} "
           f"({len(encode(as_converted, text))} tokens where digits are not split)")
     value, n_predicted = peer_perplexity(peer, expected)
-    measured = measure(build, models["f32"], path)["perplexity"]
-    print(f"f32 perplexity        {measured}, Transformers {value:.6g} ({n_predicted} tokens)")
+    print(f"Transformers          {value:.6g} perplexity ({n_predicted} tokens)")
     for dtype in ["bf16", "int8"]:
-        for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
+        measured = measure(build, models[dtype], path, models["f32"])
+        for what, values in measured.items():
             print(f"{dtype + ' ' + what:27} {values}")
-    return equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
+    ours = float(measured["reference perplexity"].split()[0])  # of the f32 weights
+    return equal and abs(ours / value - 1) < 5e-5
 
 
 def main():
