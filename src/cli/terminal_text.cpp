@@ -1,10 +1,13 @@
 #include "cli/terminal_text.h"
 
+#include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <clocale>
 #include <cstdlib>
+#include <cstring>
 #include <cwchar>
 #include <memory>
 
@@ -88,6 +91,13 @@ bool obeys_sequences() {
   return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
 }
 
+void use_utf8() {
+  const char* set = std::setlocale(LC_CTYPE, "");
+  if (set == nullptr || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+    (void)std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
+}
+
 int terminal_columns() {
   winsize size = {};
   if (!obeys_sequences() || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
@@ -96,8 +106,12 @@ int terminal_columns() {
 
 std::function<void(std::string_view)> text_output(bool wraps) {
   if (isatty(STDOUT_FILENO) == 0) return &print;
-  const auto text = std::make_shared<TerminalText>(wraps ? terminal_columns() : 0);
-  return [text](std::string_view piece) { print(text->push(piece)); };
+  use_utf8();
+  const auto text = std::make_shared<TerminalText>(0);
+  return [text, wraps](std::string_view piece) {
+    text->set_columns(wraps ? terminal_columns() : 0);
+    print(text->push(piece));
+  };
 }
 
 }  // namespace faststream

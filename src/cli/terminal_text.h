@@ -16,6 +16,11 @@ class TerminalText {
   /// those of the locale.
   explicit TerminalText(int columns) : columns_(columns) {}
 
+  /// The terminal may have changed its size; lines that are begun end as they would have.
+  void set_columns(int columns) {
+    if (column_ == 0) columns_ = columns;
+  }
+
   /// What to write for the next piece, which is UTF-8 of whole characters.
   std::string push(std::string_view text);
 
@@ -32,6 +37,9 @@ class TerminalText {
 /// Whether the terminal obeys sequences that move its cursor, as all do but those that TERM calls
 /// dumb.
 bool obeys_sequences();
+
+/// Makes the program's characters UTF-8, and their widths known, whatever the environment says.
+void use_utf8();
 
 /// Columns of the terminal that standard output is; 0 where it is none, or does not obey sequences.
 int terminal_columns();

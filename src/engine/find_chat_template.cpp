@@ -7,9 +7,12 @@
 #include "support/json.h"
 #include "support/mapped_file.h"
 #include "support/printable.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string known_names() {
   std::string list;
@@ -33,9 +36,14 @@ std::optional<ChatTemplate> find_chat_template(const std::string& asked, const M
                        " is neither a file nor one of the built-in templates, " + known_names());
     }
     const MappedFile source(asked);
-    const auto bytes = source.bytes();
-    return ChatTemplate({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                        printable(asked), {}, special_tokens);
+    std::string_view text(reinterpret_cast<const char*>(source.bytes().data()),
+                          source.bytes().size());
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    if (!is_valid_utf8(text)) {
+      throw Error("--chat-template " + asked +
+                  " is not UTF-8 text; convert it, with iconv for example");
+    }
+    return ChatTemplate(text, printable(asked), {}, special_tokens);
   }
   const auto own = header.find("chat_template");
   if (own == header.end()) return std::nullopt;

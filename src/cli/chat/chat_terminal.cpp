@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <histedit.h>
-#include <langinfo.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -10,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <clocale>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -44,14 +42,6 @@ constexpr const char* kColour = "\1\x1b[36m\1";
 constexpr std::string_view kNoColour = "\x1b[0m";
 
 volatile std::sig_atomic_t continued = 0;  // after Ctrl-Z and fg
-
-// The editor needs to know that bytes are UTF-8, and how wide characters are.
-void use_utf8() {
-  const char* set = std::setlocale(LC_CTYPE, "");
-  if (set == nullptr || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
-    (void)std::setlocale(LC_CTYPE, "C.UTF-8");
-  }
-}
 
 void tell_terminal(std::string_view sequence) {
   std::fwrite(sequence.data(), 1, sequence.size(), stdout);
@@ -118,7 +108,7 @@ struct TerminalLines::Impl {
 };
 
 TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(history_file)) {
-  use_utf8();
+  use_utf8();  // the editor needs to know how wide characters are
   editor.reset(el_init("faststream-run", stdin, stdout, stderr));
   if (!editor || !history) throw Error("the terminal cannot be set up for editing lines");
   EditLine* el = editor.get();

@@ -26,7 +26,7 @@ Value element(const std::vector<Value>& items, const Value& object, int64_t inde
 
 Value character(Runtime& runtime, const Value& object, int64_t index) {
   const Text& text = *object.text();
-  runtime.spend_steps(text.size() / 64);
+  runtime.spend_steps(text.size() / 16);
   const int64_t place =
       index < 0 ? index + static_cast<int64_t>(count_characters(text.view())) : index;
   if (place >= 0) {

@@ -164,7 +164,7 @@ Value last(Runtime& runtime, const Value& input, Arguments arguments) {
 
 Value length_filter(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader none("length", std::move(arguments), {});
-  if (const Text* text = input.text()) runtime.spend_steps(text->size() / 64);
+  if (const Text* text = input.text()) runtime.spend_steps(text->size() / 16);
   return Value(length(input));
 }
 

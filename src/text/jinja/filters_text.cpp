@@ -44,7 +44,7 @@ Value trim(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader given("trim", std::move(arguments), {"chars"});
   const Text* chars = given.get(0).is_none() ? nullptr : &given.text(0);
   const Text text = to_text(runtime, input);
-  runtime.spend_steps(text.size() / 64);
+  runtime.spend_steps(text.size() / 16);
   return runtime.text(strip(text, chars, true, true));
 }
 

@@ -189,7 +189,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& value) {
     if (!value.is_text()) {
       throw Failure("\"in\" looks for a str in a str, not for a " + std::string(value.type_name()));
     }
-    runtime.spend_steps(text->size() / 16);
+    runtime.spend_search(text->size(), value.text()->size());
     return text->view().find(value.text()->view()) != std::string_view::npos;
   }
   if (const Dict* dict = container.dict()) {

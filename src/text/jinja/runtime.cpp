@@ -1,5 +1,6 @@
 #include "text/jinja/runtime.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "text/jinja/failure.h"
@@ -44,6 +45,13 @@ void Runtime::spend_bytes(size_t n) {
   if (n > bytes_left_) throw Failure("it makes too much text or too many values");
   bytes_left_ -= n;
   spend_steps(n / 64);
+}
+
+void Runtime::spend_search(size_t text, size_t wanted) {
+  constexpr size_t kBytesAStep = 4096;  // as memcmp() compares them
+  const size_t places = text > wanted ? text - wanted : 0;
+  spend_steps(text / 16);
+  spend_steps(std::min(places, kMaxSteps * 64) / 64 * std::min(wanted, text) / (kBytesAStep / 64));
 }
 
 Runtime::Depth::Depth(Runtime& runtime) : runtime_(runtime) {

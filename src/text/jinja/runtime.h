@@ -36,6 +36,8 @@ class Runtime {
   /// than any honest one.
   void spend_steps(size_t n);
   void spend_bytes(size_t n);
+  /// The steps of a search for `wanted` bytes in a text, which may compare them at every place.
+  void spend_search(size_t text, size_t wanted);
 
   /// Counts how deep functions call each other; throws Failure where a stack could end.
   class Depth {

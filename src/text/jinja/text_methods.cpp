@@ -109,7 +109,7 @@ std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t mo
 std::vector<Text> split_at(Runtime& runtime, const Text& text, std::string_view separator,
                            int64_t most, bool from_right) {
   if (separator.empty()) throw Failure("a text cannot be split at an empty separator");
-  runtime.spend_steps(text.size() / 16);
+  runtime.spend_search(text.size(), separator.size());
   std::vector<Text> parts;
   std::string_view rest = text.view();
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
@@ -142,7 +142,7 @@ Value partition(Runtime& runtime, const Text& text, Arguments arguments, bool fr
   const ArgumentReader given("partition", std::move(arguments), {"sep"});
   const std::string& separator = given.text(0).bytes();
   if (separator.empty()) throw Failure("a text cannot be split at an empty separator");
-  runtime.spend_steps(text.size() / 16);
+  runtime.spend_search(text.size(), separator.size());
   const size_t at = from_right ? text.view().rfind(separator) : text.view().find(separator);
   if (at == std::string::npos) {
     const Value none = runtime.text("");
@@ -188,6 +188,7 @@ Value find_text(Runtime& runtime, const Text& text, Arguments arguments, bool fr
   const ArgumentReader given("find", std::move(arguments), {"sub", "start", "end"});
   const std::string_view part = bounded(runtime, text, given, 1);
   const std::string_view wanted = given.text(0).view();
+  runtime.spend_search(part.size(), wanted.size());
   const size_t at = from_right ? part.rfind(wanted) : part.find(wanted);
   if (at != std::string_view::npos) {
     const auto offset = static_cast<size_t>(part.data() - text.view().data()) + at;
@@ -202,6 +203,7 @@ Value count_text(Runtime& runtime, const Text& text, Arguments arguments) {
   std::string_view part = bounded(runtime, text, given, 1);
   const std::string_view wanted = given.text(0).view();
   if (wanted.empty()) return Value(static_cast<int64_t>(count_characters(part)) + 1);
+  runtime.spend_search(part.size(), wanted.size());
   int64_t n = 0;
   for (size_t at = part.find(wanted); at != std::string_view::npos; at = part.find(wanted)) {
     part.remove_prefix(at + wanted.size());
@@ -257,7 +259,7 @@ Value expand_tabs(Runtime& runtime, const Text& text, Arguments arguments) {
 Value strip_method(Runtime& runtime, const Text& text, Arguments arguments, bool left, bool right) {
   const ArgumentReader given("strip", std::move(arguments), {"chars"});
   const Text* chars = given.get(0).is_none() ? nullptr : &given.text(0);
-  runtime.spend_steps(text.size() / 64);
+  runtime.spend_steps(text.size() / 16);
   return runtime.text(strip(text, chars, left, right));
 }
 
@@ -451,7 +453,7 @@ bool is_lower_text(std::string_view text) { return has_case(text, &is_lower, &is
 Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Text& with,
                    int64_t most) {
   // Each replacement makes the text longer by as much at most.
-  runtime.spend_steps(text.size() / 16);
+  runtime.spend_search(text.size(), old.size());
   size_t n = old.empty() ? text.size() + 1 : 0;
   for (size_t at = 0; !old.empty() && (at = text.view().find(old.view(), at)) != std::string::npos;
        at += old.size()) {
