@@ -65,6 +65,15 @@ TEST(TerminalText, CountsColumnsNotBytes) {
             "\u00e4\u00f6\u00fc \u4e16\r\x1b[4C\x1b[K\n\u4e16\u754c");
 }
 
+TEST(TerminalText, TakesAnotherWidthFromTheNextLineOn) {
+  TerminalText terminal(6);
+  EXPECT_EQ(terminal.push("aaa"), "aaa");
+  terminal.set_columns(20);
+  EXPECT_EQ(terminal.push(" bbb\n"), " bb\r\x1b[4C\x1b[K\nbbb\n");
+  terminal.set_columns(20);
+  EXPECT_EQ(terminal.push("aaa bbb"), "aaa bbb");
+}
+
 TEST(TerminalText, ShowsControlCharactersAsTheyAreWritten) {
   TerminalText terminal(0);
   EXPECT_EQ(terminal.push("a\tb\x1b[31m\a\r\n\u009b1A\x7f"),
