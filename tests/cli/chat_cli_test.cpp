@@ -267,7 +267,7 @@ TEST(ChatOnce, GoesOnWithASession) {
 
 TEST(ChatOnce, AnswersAConversationOfAFile) {
   const auto file_of = [](const std::string& text) {
-    const std::string file = (scratch_folder() / "messages.json").string();
+    std::string file = (scratch_folder() / "messages.json").string();
     std::ofstream(file) << text;
     return file;
   };
@@ -290,7 +290,7 @@ TEST(ChatOnce, AnswersAConversationOfAFile) {
 
 TEST(ChatOnce, GivesTheTemplateToolsDocumentsAndVariables) {
   const auto file_with_text = [](const char* name, const char* text) {
-    const std::string file = (scratch_folder() / name).string();
+    std::string file = (scratch_folder() / name).string();
     std::ofstream(file) << text;
     return file;
   };
