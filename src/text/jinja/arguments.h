@@ -21,8 +21,8 @@ class ArgumentReader {
   [[nodiscard]] bool has(size_t index) const { return index < given_.size() && given_[index]; }
   /// Throws Failure when it is missing.
   [[nodiscard]] const Value& at(size_t index) const;
-  [[nodiscard]] Value get(size_t index, Value otherwise = Value()) const {
-    return has(index) ? values_[index] : std::move(otherwise);
+  [[nodiscard]] Value get(size_t index, const Value& otherwise = Value()) const {
+    return has(index) ? values_[index] : otherwise;
   }
   /// Throw Failure when it is of another type.
   [[nodiscard]] const Text& text(size_t index) const;

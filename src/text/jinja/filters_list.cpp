@@ -365,7 +365,7 @@ Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case
 }
 
 Filter find_list_filter(std::string_view name) {
-  static const std::unordered_map<std::string_view, Filter> kFilters = {
+  static const std::unordered_map<std::string_view, Filter> known_filters = {
       {"attr", &attr},
       {"batch", &batch},
       {"count", &length_filter},
@@ -393,8 +393,8 @@ Filter find_list_filter(std::string_view name) {
       {"sort", &sort},
       {"sum", &sum},
       {"unique", &unique}};
-  const auto found = kFilters.find(name);
-  return found == kFilters.end() ? nullptr : found->second;
+  const auto found = known_filters.find(name);
+  return found == known_filters.end() ? nullptr : found->second;
 }
 
 Failure no_filter(std::string_view name) {

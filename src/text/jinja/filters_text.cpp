@@ -380,7 +380,7 @@ Value round_filter(Runtime& /*runtime*/, const Value& input, Arguments arguments
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  static const std::unordered_map<std::string_view, Filter> kFilters = {
+  static const std::unordered_map<std::string_view, Filter> known_filters = {
       {"abs", &abs_filter},
       {"capitalize", &changed<&capitalize>},
       {"center", &center_filter},
@@ -404,8 +404,8 @@ Filter find_text_filter(std::string_view name) {
       {"upper", &changed<&upper>},
       {"urlencode", &urlencode},
       {"wordcount", &wordcount}};
-  const auto found = kFilters.find(name);
-  return found == kFilters.end() ? nullptr : found->second;
+  const auto found = known_filters.find(name);
+  return found == known_filters.end() ? nullptr : found->second;
 }
 
 }  // namespace faststream::jinja

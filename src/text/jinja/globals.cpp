@@ -40,7 +40,7 @@ Value range(Runtime& runtime, Arguments arguments) {
 }
 
 // dict(mapping or pairs, name=value, ...), and what namespace() takes.
-Dict make_dict(Runtime& runtime, const char* function, Arguments arguments) {
+Dict make_dict(Runtime& runtime, const char* function, const Arguments& arguments) {
   if (arguments.positional.size() > 1) {
     throw Failure(std::string(function) + " takes one dict and named values");
   }
@@ -57,7 +57,7 @@ Dict make_dict(Runtime& runtime, const char* function, Arguments arguments) {
       dict.set(parts[0], parts[1]);
     }
   }
-  for (auto& [name, value] : arguments.named) dict.set(Value(name), std::move(value));
+  for (const auto& [name, value] : arguments.named) dict.set(Value(name), value);
   runtime.spend_bytes(dict.size() * sizeof(Dict::Entry));
   return dict;
 }
@@ -148,7 +148,7 @@ Value strftime_now(Runtime& runtime, Arguments arguments) {
 
 std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
   using GlobalBody = Value (*)(Runtime&, Arguments);
-  static const std::unordered_map<std::string_view, GlobalBody> kGlobals = {
+  static const std::unordered_map<std::string_view, GlobalBody> known_globals = {
       {"cycler", &cycler},
       {"dict", &dict},
       {"joiner", &joiner},
@@ -156,8 +156,8 @@ std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
       {"raise_exception", &raise_exception},
       {"range", &range},
       {"strftime_now", &strftime_now}};
-  const auto found = kGlobals.find(name);
-  if (found == kGlobals.end()) return std::nullopt;
+  const auto found = known_globals.find(name);
+  if (found == known_globals.end()) return std::nullopt;
   return Value(runtime.make<Function>("function", found->second));
 }
 

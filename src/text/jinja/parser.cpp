@@ -146,7 +146,7 @@ Body Parser::parse_body(std::initializer_list<std::string_view> ends) {
 
 void Parser::parse_tag(Body& body) {
   using Parse = Statement (Parser::*)();
-  static const std::unordered_map<std::string_view, Parse> kTags = {
+  static const std::unordered_map<std::string_view, Parse> known_tags = {
       {"set", &Parser::parse_set},
       {"for", &Parser::parse_for},
       {"if", &Parser::parse_if},
@@ -161,8 +161,8 @@ void Parser::parse_tag(Body& body) {
       {"continue", &Parser::parse_loop_control}};
   const Token& tag = current();
   if (tag.type != Type::name) throw Failure("a tag's name is expected before " + describe(tag));
-  const auto found = kTags.find(tag.text);
-  if (found != kTags.end()) {
+  const auto found = known_tags.find(tag.text);
+  if (found != known_tags.end()) {
     const int line = line_;
     Statement statement = (this->*found->second)();
     statement.line = line;

@@ -105,7 +105,7 @@ Failure no_test(std::string_view name) {
 }
 
 Test find_test(std::string_view name) {
-  static const std::unordered_map<std::string_view, Test> kTests = {
+  static const std::unordered_map<std::string_view, Test> known_tests = {
       {"!=", &compared<CompareOp::not_equal>},
       {"<", &compared<CompareOp::less>},
       {"<=", &compared<CompareOp::less_equal>},
@@ -145,8 +145,8 @@ Test find_test(std::string_view name) {
       {"true", &plain<&is_true>},
       {"undefined", &plain<&is_undefined>},
       {"upper", &in_upper_case}};
-  const auto found = kTests.find(name);
-  return found == kTests.end() ? nullptr : found->second;
+  const auto found = known_tests.find(name);
+  return found == known_tests.end() ? nullptr : found->second;
 }
 
 }  // namespace faststream::jinja

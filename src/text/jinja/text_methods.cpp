@@ -465,7 +465,7 @@ Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Te
 }
 
 TextMethod find_text_method(std::string_view name) {
-  static const std::unordered_map<std::string_view, TextMethod> kMethods = {
+  static const std::unordered_map<std::string_view, TextMethod> known_methods = {
       {"capitalize", &changed<&capitalize>},
       {"casefold", &changed<&lower>},
       {"center", [](Runtime& r, const Text& t,
@@ -477,7 +477,9 @@ TextMethod find_text_method(std::string_view name) {
       {"find", [](Runtime& r, const Text& t,
                   Arguments a) { return find_text(r, t, std::move(a), false, false); }},
       {"format",
-       [](Runtime& r, const Text& t, Arguments a) { return r.text(format_braces(r, t, a)); }},
+       [](Runtime& r, const Text& t, Arguments a) {  // NOLINT(performance-unnecessary-value-param)
+         return r.text(format_braces(r, t, a));
+       }},
       {"index", [](Runtime& r, const Text& t,
                    Arguments a) { return find_text(r, t, std::move(a), false, true); }},
       {"isalnum", &every<&is_alphanumeric>},
@@ -528,8 +530,8 @@ TextMethod find_text_method(std::string_view name) {
       {"title", &changed<&title>},
       {"upper", &changed<&upper>},
       {"zfill", &zero_fill}};
-  const auto found = kMethods.find(name);
-  return found == kMethods.end() ? nullptr : found->second;
+  const auto found = known_methods.find(name);
+  return found == known_methods.end() ? nullptr : found->second;
 }
 
 }  // namespace faststream::jinja
