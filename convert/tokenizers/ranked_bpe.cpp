@@ -7,6 +7,7 @@
 
 #include "support/error.h"
 #include "support/printable.h"
+#include "text/tokenizer/byte_level.h"
 
 namespace faststream {
 namespace {
@@ -18,24 +19,6 @@ using Ranks = std::unordered_map<std::string_view, int32_t>;
 
 [[noreturn]] void fail(std::string_view where, const std::string& what) {
   throw Error(std::string(where) + ": " + what);
-}
-
-// UTF-8 of a code point below U+0800.
-std::string character(unsigned code_point) {
-  if (code_point < 0x80) return {static_cast<char>(code_point)};
-  return {static_cast<char>(0xC0U | code_point >> 6),
-          static_cast<char>(0x80U | (code_point & 0x3FU))};
-}
-
-// Bytes that are printable in Latin-1 stand for themselves, the others count up from U+0100.
-std::array<std::string, 256> make_spellings() {
-  std::array<std::string, 256> spellings;
-  unsigned next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
-    spellings[byte] = character(printable ? byte : next++);
-  }
-  return spellings;
 }
 
 Ranks rank_tokens(const std::vector<std::string>& tokens, std::string_view where) {
@@ -74,20 +57,13 @@ void add_merges(const std::string& token, const Ranks& ranks,
 
 }  // namespace
 
-std::string spell_bytes(std::string_view bytes) {
-  static const std::array<std::string, 256> spellings = make_spellings();
-  std::string text;
-  for (const char byte : bytes) text += spellings[static_cast<unsigned char>(byte)];
-  return text;
-}
-
 TokenizerDescription describe_ranked_bpe(const std::vector<std::string>& tokens, int32_t first_id,
                                          const std::vector<SpecialToken>& special_tokens,
                                          const Pretokenizer& pretokenizer, std::string_view where) {
   TokenizerDescription description;
   description.pipeline = bpe_pipeline(pretokenizer);
   description.vocabulary.resize(static_cast<size_t>(first_id));
-  for (const std::string& token : tokens) description.vocabulary.push_back(spell_bytes(token));
+  for (const std::string& token : tokens) description.vocabulary.push_back(to_byte_level(token));
   const Ranks ranks = rank_tokens(tokens, where);
   for (const std::string& token : tokens) {
     add_merges(token, ranks, description.merges);

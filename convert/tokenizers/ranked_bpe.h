@@ -17,10 +17,6 @@ struct SpecialToken {
   std::string text;
 };
 
-/// The inverse of what a byte-level vocabulary spells: GPT-2's table, in which each byte is a
-/// printable character ("Ġ" is a space).
-std::string spell_bytes(std::string_view bytes);
-
 /// The description of a tokenizer that joins, of all neighbours that are a token together, those
 /// whose token has the lowest rank; a word that is a token is that token. `tokens`: the bytes of
 /// each rank, all different, not empty, 1,024 bytes at most; rank r has the id first_id + r. Every

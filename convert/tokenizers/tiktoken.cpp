@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/tokenizers/base64.h"
 #include "convert/tokenizers/ranked_bpe.h"
+#include "support/base64.h"
 #include "support/error.h"
 
 namespace faststream {

@@ -39,11 +39,10 @@ std::string read_all(int fd, const std::string& name) {
 }  // namespace
 
 std::string without_byte_order_mark(std::string text, const std::string& name) {
-  constexpr std::string_view kUtf8 = "\xEF\xBB\xBF";
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
     throw Error(name + " is UTF-16 text; convert it to UTF-8, with iconv for example");
   }
-  if (text.starts_with(kUtf8)) text.erase(0, kUtf8.size());
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 

@@ -12,8 +12,6 @@
 namespace faststream {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
 std::string known_names() {
   std::string list;
   for (const std::string& name : ChatTemplate::names()) list += (list.empty() ? "" : ", ") + name;

@@ -42,6 +42,21 @@ char32_t code_point(std::string_view character) {
   return code;
 }
 
+void append_utf8(std::string& text, char32_t code) {
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+  } else if (code < 0x800) {
+    text += {static_cast<char>(0xC0U | code >> 6), static_cast<char>(0x80U | (code & 0x3FU))};
+  } else if (code < 0x10000) {
+    text += {static_cast<char>(0xE0U | code >> 12), static_cast<char>(0x80U | (code >> 6 & 0x3FU)),
+             static_cast<char>(0x80U | (code & 0x3FU))};
+  } else {
+    text +=
+        {static_cast<char>(0xF0U | code >> 18), static_cast<char>(0x80U | (code >> 12 & 0x3FU)),
+         static_cast<char>(0x80U | (code >> 6 & 0x3FU)), static_cast<char>(0x80U | (code & 0x3FU))};
+  }
+}
+
 bool is_valid_utf8(std::string_view text) {
   while (!text.empty()) {
     const int length = utf8_character(text);

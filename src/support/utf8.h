@@ -7,6 +7,7 @@
 namespace faststream {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  ///< U+FFFD
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";         ///< U+FEFF, as files begin with
 
 /// What the first bytes of `bytes` (not empty) are: the length, 1 to 4, of a valid character; 0
 /// where none can begin like this; -1 where the end comes before it is decided. Overlong forms,
@@ -15,6 +16,9 @@ int utf8_character(std::string_view bytes);
 
 /// The code point of a character that utf8_character() calls valid.
 char32_t code_point(std::string_view character);
+
+/// Appends the character of a code point up to U+10FFFF.
+void append_utf8(std::string& text, char32_t code);
 
 bool is_valid_utf8(std::string_view text);
 

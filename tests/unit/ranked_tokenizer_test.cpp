@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "convert/tokenizers/base64.h"
 #include "convert/tokenizers/ranked_bpe.h"
 #include "convert/tokenizers/tekken.h"
 #include "convert/tokenizers/tiktoken.h"
 #include "file_helpers.h"
+#include "support/base64.h"
+#include "text/tokenizer/byte_level.h"
 
 namespace faststream {
 namespace {
@@ -49,7 +50,7 @@ TEST(Base64, DecodesAndRefuses) {
 }
 
 TEST(RankedBpe, SpellsBytesAsGpt2Does) {
-  EXPECT_EQ(spell_bytes(" a\n\x7f\xad\xff"), "ĠaĊ\u0121\u0143ÿ");
+  EXPECT_EQ(to_byte_level(" a\n\x7f\xad\xff"), "ĠaĊ\u0121\u0143ÿ");
 }
 
 TEST(RankedBpe, MergesEveryPairThatIsAToken) {

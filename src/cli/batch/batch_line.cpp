@@ -23,7 +23,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 constexpr std::string_view kUtf16LittleEndian = "\xFF\xFE";
 constexpr std::string_view kUtf16BigEndian = "\xFE\xFF";

@@ -2,9 +2,6 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
-#include <array>
-
 #include "support/utf8.h"
 
 namespace faststream::jinja {
@@ -22,18 +19,15 @@ size_t character_size(std::string_view text) {
 }
 
 char32_t code_point(std::string_view character) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  constexpr std::array<unsigned, 5> kLeadBits = {0, 0xFF, 0x1F, 0x0F, 0x07};
-  const size_t size = character_size(character);
-  char32_t code = byte(0) & kLeadBits[size];
-  for (size_t i = 1; i < size; ++i) code = code << 6U | (byte(i) & 0x3FU);
-  return code;
+  const int size = utf8_character(character);
+  if (size <= 0) return static_cast<unsigned char>(character.front());
+  return faststream::code_point(character.substr(0, static_cast<size_t>(size)));
 }
 
 std::string encode_utf8(char32_t code) {
-  std::array<utf8proc_uint8_t, 4> bytes{};
-  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes.data());
-  return {bytes.begin(), bytes.begin() + size};
+  std::string character;
+  append_utf8(character, code);
+  return character;
 }
 
 size_t count_characters(std::string_view text) {

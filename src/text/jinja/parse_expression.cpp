@@ -173,17 +173,22 @@ ExpressionPtr Parser::parse_compare() {
   return make(std::move(compare), line);
 }
 
-ExpressionPtr Parser::parse_sum() {
-  constexpr std::array<std::pair<std::string_view, BinaryOp>, 2> kOps = {
-      {{"+", BinaryOp::add}, {"-", BinaryOp::subtract}}};
-  ExpressionPtr node = parse_concat();
-  while (const auto op = find_op(current(), kOps)) {
+template <typename Operators, typename ParseOperand>
+ExpressionPtr Parser::parse_chain(const Operators& operators, ParseOperand&& parse_operand) {
+  ExpressionPtr node = parse_operand();
+  while (const auto op = find_op(current(), operators)) {
     const int line = line_;
     skip();
-    ExpressionPtr right = parse_concat();
+    ExpressionPtr right = parse_operand();
     node = make(BinaryNode{.op = *op, .left = std::move(node), .right = std::move(right)}, line);
   }
   return node;
+}
+
+ExpressionPtr Parser::parse_sum() {
+  constexpr std::array<std::pair<std::string_view, BinaryOp>, 2> kOps = {
+      {{"+", BinaryOp::add}, {"-", BinaryOp::subtract}}};
+  return parse_chain(kOps, [this] { return parse_concat(); });
 }
 
 ExpressionPtr Parser::parse_concat() {
@@ -201,27 +206,12 @@ ExpressionPtr Parser::parse_product() {
        {"/", BinaryOp::divide},
        {"//", BinaryOp::floor_divide},
        {"%", BinaryOp::modulo}}};
-  ExpressionPtr node = parse_power();
-  while (const auto op = find_op(current(), kOps)) {
-    const int line = line_;
-    skip();
-    ExpressionPtr right = parse_power();
-    node = make(BinaryNode{.op = *op, .left = std::move(node), .right = std::move(right)}, line);
-  }
-  return node;
+  return parse_chain(kOps, [this] { return parse_power(); });
 }
 
 ExpressionPtr Parser::parse_power() {
-  ExpressionPtr node = parse_unary(true);
-  while (current().is_op("**")) {
-    const int line = line_;
-    skip();
-    ExpressionPtr right = parse_unary(true);
-    node =
-        make(BinaryNode{.op = BinaryOp::power, .left = std::move(node), .right = std::move(right)},
-             line);
-  }
-  return node;
+  constexpr std::array<std::pair<std::string_view, BinaryOp>, 1> kOps = {{{"**", BinaryOp::power}}};
+  return parse_chain(kOps, [this] { return parse_unary(true); });
 }
 
 ExpressionPtr Parser::parse_unary(bool with_filters) {

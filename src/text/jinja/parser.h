@@ -66,6 +66,9 @@ class Parser {
   ExpressionPtr parse_or() { return parse_logic(false); }
   ExpressionPtr parse_not();
   ExpressionPtr parse_compare();
+  /// Operands with operators of one rank between them, taken together from left to right.
+  template <typename Operators, typename ParseOperand>
+  ExpressionPtr parse_chain(const Operators& operators, ParseOperand&& parse_operand);
   ExpressionPtr parse_sum();
   ExpressionPtr parse_concat();
   ExpressionPtr parse_product();

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "support/utf8.h"
 #include "text/tokenizer/unicode.h"
 
 namespace faststream {
@@ -37,7 +38,7 @@ std::string to_byte_level(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size() * 2);
   for (const char byte : bytes) {
-    append_character(text, kCharacters[static_cast<unsigned char>(byte)]);
+    append_utf8(text, kCharacters[static_cast<unsigned char>(byte)]);
   }
   return text;
 }

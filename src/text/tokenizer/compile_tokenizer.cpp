@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/base64.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -37,26 +38,6 @@ void append_value(std::string& bytes, const T& value) {
 template <typename T>
 std::string array_bytes(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-std::optional<std::string> from_base64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
-  uint32_t bits = 0;
-  int n_bits = 0;
-  while (text.ends_with('=')) text.remove_suffix(1);
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = (bits << 6 | static_cast<uint32_t>(digit)) & 0xFFFFU;
-    n_bits += 6;
-    if (n_bits < 8) continue;
-    n_bits -= 8;
-    bytes += static_cast<char>(bits >> n_bits & 0xFFU);
-  }
-  return bytes;
 }
 
 /// A hash table of slots with linear probing, at most half full.
@@ -211,7 +192,7 @@ class TokenizerCompiler {
     }
     if (!step.is_object() || !step.contains("precompiled_charsmap")) return;
     const JsonView view(step, where_ + ": normalizer");
-    auto charsmap = from_base64(view.get<std::string>("precompiled_charsmap"));
+    auto charsmap = decode_base64(view.get<std::string>("precompiled_charsmap"));
     if (!charsmap) view.member("precompiled_charsmap").fail("is not Base64");
     std::string& stored = section(TableSection::charsmap);
     if (!stored.empty() && stored != *charsmap) view.fail("is the second one with rules");

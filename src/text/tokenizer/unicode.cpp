@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "support/utf8.h"
+
 namespace faststream {
 namespace {
 
@@ -55,21 +57,6 @@ void order_marks(std::vector<utf8proc_int32_t>& codes) {
 }
 
 }  // namespace
-
-void append_character(std::string& text, uint32_t code) {
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += {static_cast<char>(0xC0U | code >> 6), static_cast<char>(0x80U | (code & 0x3FU))};
-  } else if (code < 0x10000) {
-    text += {static_cast<char>(0xE0U | code >> 12), static_cast<char>(0x80U | (code >> 6 & 0x3FU)),
-             static_cast<char>(0x80U | (code & 0x3FU))};
-  } else {
-    text +=
-        {static_cast<char>(0xF0U | code >> 18), static_cast<char>(0x80U | (code >> 12 & 0x3FU)),
-         static_cast<char>(0x80U | (code >> 6 & 0x3FU)), static_cast<char>(0x80U | (code & 0x3FU))};
-  }
-}
 
 bool is_ascii(std::string_view text) {
   unsigned char all = 0;
@@ -129,8 +116,7 @@ void append_lower_case(std::string& text, uint32_t code) {
     text += "i\xCC\x87";
     return;
   }
-  append_character(text,
-                   static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+  append_utf8(text, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
 }
 
 std::string normal_form(std::string_view text, NormalForm form) {
@@ -163,7 +149,7 @@ std::string normal_form(std::string_view text, NormalForm form) {
       if (n < 0) throw std::bad_alloc();
     }
     for (utf8proc_ssize_t i = 0; i < n; ++i) {
-      append_character(result, static_cast<uint32_t>(codes[static_cast<size_t>(i)]));
+      append_utf8(result, static_cast<uint32_t>(codes[static_cast<size_t>(i)]));
     }
   }
   return result;

@@ -28,8 +28,6 @@ inline Character character_at(std::string_view text, size_t at) {
       4};
 }
 
-void append_character(std::string& text, uint32_t code);
-
 bool is_ascii(std::string_view text);
 
 bool is_whitespace(uint32_t code);       ///< the property White_Space

@@ -1,4 +1,4 @@
-#include "convert/tokenizers/base64.h"
+#include "support/base64.h"
 
 #include <array>
 #include <cstdint>
