@@ -46,6 +46,15 @@ struct Queue {
   }
 };
 
+/// Lets launches of `kernel` on the current GPU ask for so much shared memory, more than the 48 KB
+/// that any kernel may have.
+template <typename... Parameters>
+void allow_shared_memory(void (*kernel)(Parameters...), size_t bytes) {
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)),
+             "reserving shared memory");
+}
+
 /// Whether kernels of this program can overlap on the current GPU. Code for older GPUs has no
 /// instruction to wait with, whatever GPU it is compiled for at last.
 bool kernels_overlap();

@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -63,6 +64,14 @@ __device__ inline void synchronize_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// Where a pipeline of kStages buffers, each filled and emptied in turn, is at its n-th filling.
+template <int kStages>
+struct PipelinePlace {
+  explicit __device__ PipelinePlace(uint32_t n) : stage(n % kStages), parity(n / kStages % 2) {}
+  uint32_t stage;
+  uint32_t parity;  ///< of the phase in which the buffer becomes full
+};
+
 /// Copies the box of `map` at (column, row) to shared memory; the bytes count for `barrier`.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row,
                                 uint64_t& barrier) {
@@ -90,8 +99,16 @@ __device__ void take_registers() {
 /// Matrices in shared memory are made of blocks of 64 columns: rows of 128 bytes, one after the
 /// other, in which 16-byte piece p of row r is at place p ^ (r % 8) ("128-byte swizzle"). A block
 /// begins at a multiple of 1,024 bytes.
+inline constexpr size_t kBlockAlignment = 1024;
 inline constexpr int kBlockColumns = 64;
 inline constexpr int kBlockRowBytes = 128;
+
+/// A block's dynamic shared memory as a T, kBlockAlignment bytes of it being there for alignment.
+template <typename T>
+__device__ T& aligned(std::byte* memory) {
+  const auto past = shared_address(memory) % static_cast<uint32_t>(kBlockAlignment);
+  return *reinterpret_cast<T*>(memory + (kBlockAlignment - past) % kBlockAlignment);
+}
 
 /// Bytes from a block's start to 16-bit element (row, column) of it.
 __device__ inline int swizzled(int row, int column) {

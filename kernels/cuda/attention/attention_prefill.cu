@@ -112,14 +112,14 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 }  // namespace
 
 void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
-  const int bytes = (kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
-                    static_cast<int>(sizeof(float));
+  const size_t bytes =
+      static_cast<size_t>(kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
+      sizeof(float);
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_float_type(a.kv.dtype, [&](auto zero) {
     const auto kernel = attention_prefill_kernel<decltype(zero)>;
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-               "preparing attention");
-    queue.launch("computing attention", kernel, {grid, kThreads, static_cast<size_t>(bytes)}, a);
+    allow_shared_memory(kernel, bytes);
+    queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);
   });
 }
 

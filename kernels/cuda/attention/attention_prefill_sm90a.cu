@@ -48,12 +48,7 @@ struct Shared {
   Barriers barriers;
 };
 
-/// Where a pipeline of kStages is at its n-th tile.
-struct Place {
-  explicit __device__ Place(int n) : stage(n % kStages), parity(n / kStages % 2) {}
-  int stage;
-  uint32_t parity;
-};
+using Place = PipelinePlace<kStages>;
 
 __device__ inline float power_of_two(float exponent) {
   float power;
@@ -318,8 +313,7 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
   begin_kernel();
   const QueryTile tile = query_tile(a, kTileRows);
   if (tile.empty()) return;
-  auto& shared =
-      *reinterpret_cast<Shared<kDim>*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
+  auto& shared = aligned<Shared<kDim>>(memory);
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(shared.barriers.keys_there[stage], 1);
@@ -347,15 +341,9 @@ CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
 
 template <typename T, int kDim>
 void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
-  constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + 1024;  // room to align it
+  constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + kBlockAlignment;
   const auto kernel = attention_wgmma_kernel<T, kDim>;
-  static const bool allowed = [&] {
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(kSharedBytes)),
-               "preparing attention");
-    return true;
-  }();
-  static_cast<void>(allowed);
+  allow_shared_memory(kernel, kSharedBytes);
   const dim3 grid(ceil_div(batch.max_query_len, kTileRows), a.n_heads, batch.n_sequences);
   queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
                describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v), a);

@@ -250,10 +250,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
 
 template <typename T, int kRows, bool kGated>
 void allow_memory() {
-  cuda_check(cudaFuncSetAttribute(in_order_kernel<T, kRows, kGated>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  Ring<kRows, kGated>::kBlockBytes),
-             "reserving shared memory");
+  allow_shared_memory(in_order_kernel<T, kRows, kGated>, Ring<kRows, kGated>::kBlockBytes);
 }
 
 template <typename T>

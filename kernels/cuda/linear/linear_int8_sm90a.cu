@@ -56,12 +56,7 @@ struct Arguments {
   int32_t steps = 0;         // of kDepth
 };
 
-/// Where a pipeline of kStages is at its n-th step.
-struct Place {
-  explicit __device__ Place(uint32_t n) : stage(n % kStages), parity(n / kStages % 2) {}
-  uint32_t stage;
-  uint32_t parity;
-};
+using Place = PipelinePlace<kStages>;
 
 struct Tile {
   int64_t first_row = 0;     // of x
@@ -198,7 +193,7 @@ __global__ __launch_bounds__(kThreads, 1) void int8_product_kernel(
     const __grid_constant__ Arguments a) {
   extern __shared__ std::byte memory[];
   begin_kernel();
-  auto& shared = *reinterpret_cast<Shared*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
+  auto& shared = aligned<Shared>(memory);
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(shared.there[stage], 1);
@@ -217,28 +212,19 @@ __global__ __launch_bounds__(kThreads, 1) void int8_product_kernel(
 }
 
 int multiprocessors() {
-  static const int count = [] {
-    int device = 0;
-    int value = 0;
-    cuda_check(cudaGetDevice(&device), "reading the current GPU");
-    cuda_check(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device),
-               "reading the GPU's properties");
-    return value;
-  }();
+  int device = 0;
+  int count = 0;
+  cuda_check(cudaGetDevice(&device), "reading the current GPU");
+  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+             "reading the GPU's properties");
   return count;
 }
 
 template <typename T, bool kGated>
 void launch(const Int8Product& product, const Queue& queue) {
-  constexpr size_t kSharedBytes = sizeof(Shared) + 1024;  // room to align it
+  constexpr size_t kSharedBytes = sizeof(Shared) + kBlockAlignment;
   const auto kernel = int8_product_kernel<T, kGated>;
-  static const bool allowed = [&] {
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(kSharedBytes)),
-               "preparing a product");
-    return true;
-  }();
-  static_cast<void>(allowed);
+  allow_shared_memory(kernel, kSharedBytes);
   const Arguments arguments{product, ceil_div(product.rows, kTileRows),
                             ceil_div(product.outputs, kGated ? kTileWeights / 2 : kTileWeights),
                             ceil_div(product.inputs, kDepth)};
