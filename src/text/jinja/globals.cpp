@@ -62,13 +62,13 @@ Dict make_dict(Runtime& runtime, const char* function, const Arguments& argument
   return dict;
 }
 
-Value dict(Runtime& runtime, Arguments arguments) {
-  return Value(make_dict(runtime, "dict", std::move(arguments)));
+Value dict(Runtime& runtime, const Arguments& arguments) {
+  return Value(make_dict(runtime, "dict", arguments));
 }
 
-Value make_namespace(Runtime& runtime, Arguments arguments) {
+Value make_namespace(Runtime& runtime, const Arguments& arguments) {
   auto* space = runtime.make<Namespace>();
-  const Dict members = make_dict(runtime, "namespace", std::move(arguments));
+  const Dict members = make_dict(runtime, "namespace", arguments);
   for (const auto& [name, value] : members.entries()) {
     if (!name.is_text()) throw Failure("a namespace's attribute is not named by a text");
     space->set(name.text()->view(), value);
@@ -147,8 +147,7 @@ Value strftime_now(Runtime& runtime, Arguments arguments) {
 }  // namespace
 
 std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
-  using GlobalBody = Value (*)(Runtime&, Arguments);
-  static const std::unordered_map<std::string_view, GlobalBody> known_globals = {
+  static const std::unordered_map<std::string_view, Function::Body> known_globals = {
       {"cycler", &cycler},
       {"dict", &dict},
       {"joiner", &joiner},
