@@ -1,30 +1,156 @@
-// Hyperparameters of a model, as the model file's header keeps them under "model".
+// What a model computes, as data: the header's "model" of a model file. A description is validated
+// whole before anything is allocated; models/decoder runs any that is valid.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/backend.h"
 #include "support/dtype.h"
 
 namespace faststream {
 
-/// How positions become rotation angles.
-struct RopeConfig {
-  double theta = 10000.0;
-  std::string scaling = "none";         ///< "none", "linear" or "llama3"
-  double factor = 1.0;                  ///< linear, llama3
-  double low_freq_factor = 1.0;         ///< llama3
-  double high_freq_factor = 4.0;        ///< llama3
-  int64_t original_max_context = 8192;  ///< llama3
+struct NormConfig {
+  NormKind kind = NormKind::none;
+  float eps = 0;
+  bool bias = false;  ///< layer only
+
+  [[nodiscard]] explicit operator bool() const { return kind != NormKind::none; }
 };
 
-/// A transformer decoder's shape. Validated: every count is at least 1 and small enough that
-/// products of any three fit in 63 bits; n_heads is a multiple of n_kv_heads; head_dim is even.
+/// How positions become rotations. Scaling rules are arithmetic of the converter, but for those
+/// that depend on the length of the text: these take the largest length that the run allows.
+struct RopeConfig {
+  std::string name;
+  std::vector<float> frequencies;  ///< radians a position, of each pair of elements; at least one
+  float attention_factor = 1;      ///< of cosines and sines (YaRN, arXiv:2309.00071)
+  /// Where texts may be longer than this: long_frequencies, if there are any (LongRoPE,
+  /// arXiv:2402.13753), or NTK-aware frequencies for this length (`dynamic`). 0: no such rule.
+  int64_t original_max_context = 0;
+  std::vector<float> long_frequencies;
+  double dynamic_factor = 0;
+
+  [[nodiscard]] int64_t dims() const { return 2 * static_cast<int64_t>(frequencies.size()); }
+};
+
+/// Frequencies of a run with texts of at most `context` tokens.
+std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context);
+
+/// theta^(-2i / dims) for each pair i, in float32 as Transformers computes it.
+std::vector<float> plain_frequencies(double theta, int64_t dims);
+
+enum class QkNorm {
+  none,
+  head,   ///< each head of queries and keys by itself, with weights of its own
+  whole,  ///< all query heads together and all key heads together
+};
+
+struct AttentionConfig {
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  float scale = 0;        ///< of scores
+  bool qkv_bias = false;  ///< of queries, keys and values
+  bool out_bias = false;
+  QkNorm qk_norm = QkNorm::none;
+  NormConfig qk_norm_as;       ///< without bias
+  std::optional<size_t> rope;  ///< index in ModelConfig::ropes; none: no rotation
+  float query_scaling = 0;     ///< see HeadTransform
+  int64_t query_scaling_from = 0;
+  int64_t window = 0;  ///< see AttentionRule; 0: all positions
+  float soft_cap = 0;  ///< 0: none
+  bool sinks = false;
+  std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
+
+  [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
+  [[nodiscard]] int64_t kv_dim() const { return n_kv_heads * head_dim; }
+  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+};
+
+/// A feed-forward of one gate and up, or up alone, and down.
+struct FeedForwardConfig {
+  int64_t size = 0;  ///< width of its middle
+  bool gated = true;
+  Activation activation = Activation::silu;
+  bool bias = false;  ///< of all its products
+
+  /// Rows of the first product.
+  [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
+};
+
+/// Feed-forwards of which each token uses a few (see Router), and one that all use.
+struct ExpertsConfig {
+  int64_t count = 0;
+  FeedForwardConfig each;
+  Router router;  ///< its `correction` aside
+  bool router_bias = false;
+  bool correction = false;   ///< there is a tensor of Router::correction
+  FeedForwardConfig shared;  ///< size 0: none
+  bool shared_gate = false;  ///< a gate for the shared one, its sigmoid a factor
+};
+
+/// Normalizations around attention or feed-forward f: x += after(f(before(x))), x = stream(x).
+struct BranchNorms {
+  NormConfig before;
+  NormConfig after;
+  NormConfig stream;
+};
+
+/// One kind of layer: attention, then the feed-forward or experts.
+struct LayerConfig {
+  std::string name;
+  /// Both branches read the layer's input: x += attention(..) + feed_forward(..). Without a norm
+  /// before the feed-forward it takes attention's.
+  bool parallel = false;
+  BranchNorms attention_norms;
+  AttentionConfig attention;
+  BranchNorms ffn_norms;
+  FeedForwardConfig ffn;  ///< size 0 where there are experts
+  std::optional<ExpertsConfig> experts;
+};
+
+struct EmbeddingConfig {
+  float multiplier = 1;
+  int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
+  int64_t offset = 0;     ///< position p has row p + offset
+  NormConfig norm;
+};
+
+struct OutputConfig {
+  NormConfig norm;
+  bool tied = false;  ///< the output matrix is the embedding table
+  bool bias = false;
+  float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
+};
+
+/// A decoder. Validated: every count is at least 1 and small enough that products of any three fit
+/// in 63 bits; indices exist; head_dim is even.
 struct ModelConfig {
-  std::string architecture = "llama";
+  int64_t hidden = 0;
+  int64_t vocab = 0;
+  int64_t max_context = 0;  ///< positions the model was trained for
+  EmbeddingConfig embedding;
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layer_kinds;
+  std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
+  OutputConfig output;
+  DType weights = DType::f32;          ///< of the layers' matrices, but for routers
+  DType embedding_dtype = DType::f32;  ///< of the embedding table and positions (never i8)
+  DType output_dtype = DType::f32;     ///< of the output matrix; embedding_dtype when tied
+
+  [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
+  [[nodiscard]] const LayerConfig& layer(int64_t n) const {
+    return layer_kinds[layers[static_cast<size_t>(n)]];
+  }
+};
+
+/// What most models since Llama are (arXiv:2302.13971): layers of one kind, each with an RMS norm
+/// before attention and one before a gated feed-forward with SiLU; one rope over all of a head.
+struct PlainShape {
   int64_t n_layers = 0;
   int64_t hidden = 0;
   int64_t n_heads = 0;
@@ -32,55 +158,69 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_hidden = 0;
   int64_t vocab = 0;
-  int64_t max_context = 0;  ///< positions the model was trained for
+  int64_t max_context = 0;
   float norm_eps = 1e-5F;
-  RopeConfig rope;
-  bool tied_output = false;      ///< the output matrix is the embedding table
-  bool attention_bias = false;   ///< q, k, v and output projections have biases
-  DType weights = DType::f32;    ///< of the layers' matrices
-  DType embedding = DType::f32;  ///< of the embedding table (never i8)
-  DType output = DType::f32;     ///< of the output matrix; embedding's when tied
-
-  [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
-  [[nodiscard]] int64_t kv_dim() const { return n_kv_heads * head_dim; }
-  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  double rope_theta = 10000.0;
 };
+ModelConfig plain_decoder(const PlainShape& shape);
 
-/// Throws Error with one sentence that starts with `where` when a member is missing, of the wrong
-/// type, or out of range, or the architecture is unknown.
+/// Throws Error with one sentence that starts with `where` when a member is missing, unknown, of
+/// the wrong type, or out of range.
 ModelConfig config_from_json(const nlohmann::json& json, std::string_view where);
 nlohmann::json config_to_json(const ModelConfig& config);
 
 /// Throws Error, starting with `where`, unless the documented invariants hold.
 void validate(const ModelConfig& config, std::string_view where);
 
-/// Rotation frequencies [head_dim / 2] with the scaling applied; float32 arithmetic as Transformers
-/// does it. "llama3": Transformers' modeling_rope_utils, _compute_llama3_parameters.
-std::vector<float> rope_inv_freq(const RopeConfig& rope, int64_t head_dim);
+/// What a tensor is for.
+enum class TensorRole {
+  table,   ///< rows that are looked up: embedding, positions
+  matrix,  ///< of a product, [out, in]
+  norm,    ///< weights of a normalization
+  bias,    ///< what is added: biases, corrections, sinks
+  scales,  ///< of the matrix before it
+};
 
-/// A tensor that a model file must hold for a configuration.
+/// A tensor that a model file must hold.
 struct TensorPlan {
   std::string name;
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
+  TensorRole role = TensorRole::matrix;
+  int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
 };
 
-/// All tensors of a configuration in file order, the scales of an i8 matrix right after it:
+/// All tensors of a description in file order, the scales of an i8 matrix right after it:
 ///
-///   embedding                       [vocab, hidden]
-///   layers.N.attention_norm         [hidden] f32
-///   layers.N.attention_qkv          [qkv_dim, hidden]          Q rows, then K, then V
-///   layers.N.attention_qkv_bias     [qkv_dim] f32              if attention_bias
-///   layers.N.attention_out          [hidden, q_dim]
-///   layers.N.attention_out_bias     [hidden] f32               if attention_bias
-///   layers.N.ffn_norm               [hidden] f32
-///   layers.N.ffn_gate_up            [2 ffn_hidden, hidden]     gate rows, then up rows
-///   layers.N.ffn_down               [hidden, ffn_hidden]
-///   output_norm                     [hidden] f32
-///   output                          [vocab, hidden]            unless tied_output
+///   embedding                         [vocab, hidden]
+///   positions                         [embedding.positions, hidden]
+///   embedding_norm                    [hidden]
+///   layers.N.attention_norm           [hidden]              before
+///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
+///   layers.N.attention_q_norm         [q_dim]
+///   layers.N.attention_k_norm         [kv_dim]
+///   layers.N.attention_sinks          [n_heads]
+///   layers.N.attention_out            [hidden, q_dim]
+///   layers.N.attention_after_norm     [hidden]
+///   layers.N.attention_stream_norm    [hidden]
+///   layers.N.ffn_norm                 [hidden]              before
+///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
+///   layers.N.ffn_up                   [size, hidden]
+///   layers.N.ffn_down                 [hidden, size]
+///   layers.N.router                   [experts, hidden]     f32
+///   layers.N.router_correction        [experts]
+///   layers.N.experts_gate_up          [experts · 2 size, hidden], or experts_up
+///   layers.N.experts_down             [experts · hidden, size]
+///   layers.N.shared_gate_up, shared_up, shared_down         as ffn_
+///   layers.N.shared_gate              [1, hidden]           f32
+///   layers.N.ffn_after_norm           [hidden]
+///   layers.N.ffn_stream_norm          [hidden]
+///   output_norm                       [hidden]
+///   output                            [vocab, hidden]       unless tied
 ///
-/// X.scales is [rows of X] f32.
-/// Rows of Q and K are in Transformers' order (halves of a head are the pairs' members).
+/// each only where the description asks for it. X_bias, f32 with as many elements as X has rows,
+/// follows X where that has a bias; X.scales is [rows of X] f32. Rows of Q and K are in
+/// Transformers' order (halves of what is rotated are the pairs' members).
 std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
 
 }  // namespace faststream

@@ -83,14 +83,102 @@ struct SampledToken {
   std::vector<LogProbability> top;  ///< n_logprobs likeliest tokens (or the vocabulary), descending
 };
 
-/// What linear() does with its result.
-enum class LinearOutput {
-  store,  ///< out = x Wᵀ + bias
-  add,    ///< out += x Wᵀ + bias
+/// What an operation does with its result.
+enum class Output {
+  store,  ///< out = result
+  add,    ///< out += result
 };
 
-/// What a feed-forward gate goes through.
-enum class Activation { silu };
+/// What an element goes through between the two products of a feed-forward.
+enum class Activation {
+  none,
+  silu,          ///< x / (1 + exp(-x))
+  gelu,          ///< x / 2 · (1 + erf(x / √2)), arXiv:1606.08415
+  gelu_tanh,     ///< x / 2 · (1 + tanh(√(2 / π) (x + 0.044715 x³))), its approximation there
+  relu,          ///< max(x, 0)
+  relu_squared,  ///< max(x, 0)², arXiv:2109.08668
+  /// Of gates alone: g / (1 + exp(-1.702 g)) with g = min(gate, 7), times 1 + the up projection's
+  /// value within -7 to 7 (gpt-oss).
+  swiglu_clamped,
+};
+
+/// What linear() does besides multiplying.
+struct Epilogue {
+  const float* bias = nullptr;  ///< [weight.rows]; null: none
+  Output output = Output::store;
+  Activation activation = Activation::none;  ///< applied after the bias; only where stored
+};
+
+enum class NormKind {
+  none,   ///< x itself
+  rms,    ///< x / sqrt(mean(x²) + eps) · weight, arXiv:1910.07467
+  layer,  ///< (x - mean(x)) / sqrt(var(x) + eps) · weight + bias, arXiv:1607.06450
+};
+
+/// A normalization of rows.
+struct Norm {
+  NormKind kind = NormKind::none;
+  const float* weight = nullptr;  ///< [n]
+  const float* bias = nullptr;    ///< [n], of layer alone; null: none
+  float eps = 0;
+};
+
+/// How a token becomes the first row of the residual stream.
+struct Embedding {
+  Weight table;          ///< [vocab, hidden] f32, f16 or bf16
+  float multiplier = 1;  ///< of the table's rows
+  Weight positions;      ///< [positions, hidden] f32, f16 or bf16, learned; without data: none
+  int32_t offset = 0;    ///< position p has row p + offset
+};
+
+/// What happens to queries and keys before keys are stored, besides rotation.
+struct HeadTransform {
+  NormKind norm = NormKind::none;   ///< of each head by itself, before rotation, without biases
+  const float* q_weight = nullptr;  ///< [n_heads, head_dim]
+  const float* k_weight = nullptr;  ///< [n_kv_heads, head_dim]
+  float eps = 0;
+  /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊p / query_scaling_from⌋)
+  /// after rotation (Llama 4, Ministral 3); 0: not.
+  float query_scaling = 0;
+  int32_t query_scaling_from = 1;
+};
+
+/// Which cached positions a query sees, and how scores become weights. In this order: the score
+/// q · k is multiplied by scale; soft_cap; slopes; what is not seen is left out; softmax.
+struct AttentionRule {
+  float scale = 1;
+  int32_t window = 0;            ///< the last so many positions, its own included; 0: all
+  float soft_cap = 0;            ///< score = cap · tanh(score / cap); 0: none
+  const float* sinks = nullptr;  ///< [n_heads] a score more in each softmax, of no value; or null
+  const float* slopes =
+      nullptr;  ///< [n_heads] score += slope · (key's position - query's), or null
+};
+
+/// How experts are chosen and weighed from the router's logits.
+struct Router {
+  enum class Score { softmax, sigmoid };
+  int32_t used = 1;                   ///< experts of each token
+  Score score = Score::softmax;       ///< of all experts, or each by itself
+  const float* correction = nullptr;  ///< [n_experts] added to scores to choose, not to weigh
+  /// Experts are in so many groups of equal size; those of the groups_used groups whose two best
+  /// scores have the largest sums can be chosen (arXiv:2412.19437).
+  int32_t groups = 1;
+  int32_t groups_used = 1;
+  bool normalized = false;  ///< weights are divided by their sum
+  float scale = 1;          ///< of the weights
+};
+
+/// Feed-forwards of which each token uses a few. Expert e has the e-th of n_experts equal parts of
+/// each tensor's rows.
+struct Experts {
+  int32_t n_experts = 0;
+  Weight up;                       ///< [n_experts · n, in]; gated: [n_experts · 2n, in], G then U
+  const float* up_bias = nullptr;  ///< [up.rows]
+  Weight down;                     ///< [n_experts · hidden, n]
+  const float* down_bias = nullptr;  ///< [down.rows]
+  bool gated = true;
+  Activation activation = Activation::silu;
+};
 
 /// How much a step should hold to use a device well.
 struct StepSizes {
@@ -107,6 +195,7 @@ struct ProductBound {
   DType dtype = DType::f32;  ///< of the weight
   bool gated = false;
   bool bias = false;
+  int64_t experts = 0;  ///< of experts(): how many; `rows` counts a token once for each it uses
 };
 
 /// The largest steps of a model, for backends to say what memory their operations will need.
@@ -168,46 +257,59 @@ class Backend {
 
   // The forward pass. "act" is activation_dtype(), or f32. ----------------------------------------
 
-  /// out [tokens, hidden] f32 = rows of table [vocab, hidden] (f32, f16 or bf16) at batch.tokens.
-  virtual void embed(const BatchView& batch, const Weight& table, const Matrix& out) = 0;
+  /// out [tokens, hidden] f32 = multiplier · table[tokens] + positions[positions + offset].
+  virtual void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) = 0;
 
-  /// out [rows, n] act = x / sqrt(mean(x²) + eps) · weight, for each row of x [rows, n] f32; weight
-  /// [n]. Root mean square layer normalization, arXiv:1910.07467.
-  virtual void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) = 0;
+  /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.
+  virtual void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) = 0;
 
-  /// out [rows, weight.rows] (act or f32) = or += x [rows, weight.cols] act · weightᵀ + bias.
-  /// bias [weight.rows] may be null. With i8 weights the fast backends quantize each row of x to
-  /// eight bits (symmetric, scale max|x| / 127), whatever the number of rows, so that a sequence's
-  /// text does not depend on how many others share its step.
-  virtual void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+  /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] act · weightᵀ +
+  /// bias). With i8 weights the fast backends quantize each row of x to eight bits (symmetric,
+  /// scale max|x| / 127), whatever the number of rows, so that a sequence's text does not depend on
+  /// how many others share its step.
+  virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                       const Matrix& out) = 0;
 
-  /// out [rows, n] act = activation(x Gᵀ) ⊙ (x Uᵀ), where gate_up [2n, in] is G's n rows, then U's.
-  /// The gated feed-forward of arXiv:2002.05202.
-  virtual void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                            const Matrix& out) = 0;
+  /// out [rows, n] act = activation(x Gᵀ + bias) ⊙ (x Uᵀ + bias), where gate_up [2n, in] is G's n
+  /// rows, then U's, and so is bias [2n], which may be null. The gated feed-forward of
+  /// arXiv:2002.05202.
+  virtual void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                            Activation activation, const Matrix& out) = 0;
 
-  /// The rotations of each token: for pair i of head_dim / 2, cos_sin[t, 2i] = cos(a) and
-  /// [t, 2i + 1] = sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, head_dim]
-  /// f32.
-  virtual void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) = 0;
+  /// out [tokens, hidden] f32 = or += for each row of x [tokens, in] act the sum of its experts'
+  /// feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits. Of equal
+  /// scores the expert with the smaller number is chosen. arXiv:1701.06538.
+  virtual void experts(const Matrix& x, const Matrix& scores, const Router& router,
+                       const Experts& experts, Output output, const Matrix& out) = 0;
 
-  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: rotates the query heads in place, and
-  /// writes rotated keys and plain values to the sequences' pages at the tokens' positions.
-  /// Elements i and i + head_dim / 2 of a head are a pair (arXiv:2104.09864, in the order of
-  /// Transformers).
+  /// m [rows, n] act: row r is multiplied by 1 / (1 + exp(-gate[r])); gate [rows, 1] f32.
+  virtual void scale_rows(const Matrix& gate, const Matrix& m) = 0;
+
+  /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
+  /// factor · sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, 2 pairs] f32.
+  virtual void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                          const Matrix& cos_sin) = 0;
+
+  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: transforms and rotates the query heads in
+  /// place, and writes keys, transformed and rotated likewise, and plain values to the sequences'
+  /// pages at the tokens' positions. cos_sin [tokens, d] f32 rotates the first d elements of a
+  /// head, of which i and i + d / 2 are a pair (arXiv:2104.09864, in the order of Transformers); d
+  /// = 0: none.
   virtual void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                           const KvLayer& kv) = 0;
+                           const HeadTransform& transform, const KvLayer& kv) = 0;
 
-  /// out [tokens, n_heads head_dim] act = softmax(q kᵀ · scale) v over all cached positions up to
-  /// the token's own. q [tokens, n_heads head_dim] act, usually columns of qkv; n_heads is a
-  /// multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads)
-  /// (arXiv:2305.13245).
-  virtual void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                         const Matrix& out) = 0;
+  /// out [tokens, n_heads head_dim] act = softmax(scores of q and k) v over the cached positions up
+  /// to the token's own that `rule` lets it see. q [tokens, n_heads head_dim] act, usually columns
+  /// of qkv; n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head
+  /// h / (n_heads / n_kv_heads) (arXiv:2305.13245).
+  virtual void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                         const AttentionRule& rule, const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;
+
+  /// logits = cap · tanh(logits / cap), f32, in place.
+  virtual void soft_cap(float cap, const Matrix& logits) = 0;
 
   /// Draws a token from each row of logits [rows, vocab] f32 under rules[r] and waits for the
   /// results. Apply the edits; order by logit, then by id; keep top_k; p = softmax(logit /
