@@ -1,212 +1,348 @@
 #include "models/config.h"
 
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <numbers>
+#include <limits>
 
 #include "support/error.h"
-#include "support/json.h"
 #include "support/printable.h"
 
 namespace faststream {
+
+std::vector<float> plain_frequencies(double theta, int64_t dims) {
+  std::vector<float> frequencies(static_cast<size_t>(dims / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
+    frequencies[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);
+  }
+  return frequencies;
+}
+
+std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context) {
+  if (rope.original_max_context == 0 || context <= rope.original_max_context) {
+    return rope.frequencies;
+  }
+  if (!rope.long_frequencies.empty()) return rope.long_frequencies;
+  // theta · s^(d / (d - 2)) in place of theta (Transformers: _compute_dynamic_ntk_parameters).
+  const double s = rope.dynamic_factor * static_cast<double>(context) /
+                       static_cast<double>(rope.original_max_context) -
+                   (rope.dynamic_factor - 1);
+  std::vector<float> frequencies = rope.frequencies;
+  const auto dims = static_cast<double>(rope.dims());
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double exponent = 2 * static_cast<double>(i) / (dims - 2);
+    frequencies[i] = static_cast<float>(frequencies[i] * std::pow(s, -exponent));
+  }
+  return frequencies;
+}
+
+ModelConfig plain_decoder(const PlainShape& shape) {
+  const NormConfig norm{.kind = NormKind::rms, .eps = shape.norm_eps};
+  ModelConfig config;
+  config.hidden = shape.hidden;
+  config.vocab = shape.vocab;
+  config.max_context = shape.max_context;
+  config.output.norm = norm;
+  RopeConfig& rope = config.ropes.emplace_back();
+  rope.name = "rope";
+  rope.frequencies = plain_frequencies(shape.rope_theta, shape.head_dim);
+  LayerConfig layer;
+  layer.name = "layer";
+  layer.attention_norms.before = norm;
+  layer.ffn_norms.before = norm;
+  layer.attention.n_heads = shape.n_heads;
+  layer.attention.n_kv_heads = shape.n_kv_heads;
+  layer.attention.head_dim = shape.head_dim;
+  layer.attention.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+  layer.attention.rope = 0;
+  layer.ffn.size = shape.ffn_hidden;
+  config.layer_kinds = {std::move(layer)};
+  config.layers.assign(static_cast<size_t>(shape.n_layers), 0);
+  return config;
+}
+
 namespace {
 
-constexpr int64_t kMaxCount = int64_t{1} << 20;  // products of three stay far below 2^63
+// Limits that keep products of three counts far below 2^63.
+constexpr int64_t kMaxCount = int64_t{1} << 20;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxContext = 1 << 28;
 
-[[noreturn]] void fail(std::string_view where, const std::string& what) {
-  throw Error(std::string(where) + ": " + what);
-}
+// Checks members of one part of a description, which sentences name.
+class Checker {
+ public:
+  Checker(std::string_view where, std::string part) : where_(where), part_(std::move(part)) {}
 
-DType read_dtype(const JsonView& type) {
-  const auto name = type.as<std::string>();
-  const auto dtype = dtype_from_name(name);
-  if (!dtype) type.fail("is the unknown type " + in_quotes(name));
-  return *dtype;
-}
-
-void validate_rope(const RopeConfig& rope, int64_t max_context, std::string_view where) {
-  const auto positive = [&](double value, const char* name) {
-    if (!(value > 0 && std::isfinite(value))) {
-      fail(where, std::string("the rotary embedding's ") + name + " must be a positive number");
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(std::string(where_) + ": " + part_ + what);
+  }
+  void count(const char* name, int64_t value, int64_t max, int64_t min = 1) const {
+    if (value < min || value > max) {
+      fail(std::string(name) + " is " + std::to_string(value) + ", outside " + std::to_string(min) +
+           " to " + std::to_string(max));
     }
-  };
-  positive(rope.theta, "theta");
-  if (rope.scaling == "none") return;
-  if (rope.scaling != "linear" && rope.scaling != "llama3") {
-    fail(where, "the rotary embedding's scaling \"" + rope.scaling +
-                    "\" is unknown; this version knows none, linear and llama3");
   }
-  positive(rope.factor, "factor");
-  if (rope.scaling == "linear") return;
-  positive(rope.low_freq_factor, "low_freq_factor");
-  positive(rope.high_freq_factor, "high_freq_factor");
-  if (rope.high_freq_factor <= rope.low_freq_factor) {
-    fail(where, "the rotary embedding's high_freq_factor must exceed its low_freq_factor");
+  void number(const char* name, double value, double min, double max) const {
+    if (!(value >= min && value <= max)) fail(std::string(name) + " is out of range");
   }
-  if (rope.original_max_context < 1 ||
-      rope.original_max_context > std::max(max_context, kMaxCount)) {
-    fail(where, "the rotary embedding's original_max_context is out of range");
+  void norm(const char* name, const NormConfig& norm) const {
+    number((std::string(name) + "'s eps").c_str(), norm.eps, 0, 1);
+    if (norm.bias && norm.kind != NormKind::layer) {
+      fail(std::string(name) + " has a bias, which only layer normalization has");
+    }
+  }
+
+ private:
+  std::string_view where_;
+  std::string part_;
+};
+
+constexpr double kLargest = std::numeric_limits<float>::max();
+
+void check_rope(const RopeConfig& rope, std::string_view where) {
+  const Checker check(where, "rope " + in_quotes(rope.name) + ": ");
+  check.count("the number of frequencies", static_cast<int64_t>(rope.frequencies.size()),
+              kMaxHeadDim / 2);
+  for (const auto* frequencies : {&rope.frequencies, &rope.long_frequencies}) {
+    for (const float f : *frequencies) check.number("a frequency", f, 0, kLargest);
+  }
+  check.number("attention_factor", rope.attention_factor, -kLargest, kLargest);
+  check.count("original_max_context", rope.original_max_context, kMaxContext, 0);
+  check.number("dynamic_factor", rope.dynamic_factor, 0, kLargest);
+  const bool is_long = !rope.long_frequencies.empty();
+  if (is_long && rope.long_frequencies.size() != rope.frequencies.size()) {
+    check.fail("there must be as many long_frequencies as frequencies");
+  }
+  const int rules = static_cast<int>(is_long) + static_cast<int>(rope.dynamic_factor > 0);
+  if (rules != static_cast<int>(rope.original_max_context > 0)) {
+    check.fail("original_max_context belongs to either long_frequencies or dynamic_factor");
+  }
+  if (rope.dynamic_factor > 0 && rope.frequencies.size() < 2) {
+    check.fail("dynamic_factor needs two frequencies or more");
+  }
+}
+
+void check_attention(const AttentionConfig& attention, const ModelConfig& config,
+                     const Checker& check) {
+  check.count("n_heads", attention.n_heads, kMaxHeads);
+  check.count("n_kv_heads", attention.n_kv_heads, kMaxHeads);
+  check.count("head_dim", attention.head_dim, kMaxHeadDim);
+  if (attention.n_heads % attention.n_kv_heads != 0) {
+    check.fail("n_heads (" + std::to_string(attention.n_heads) +
+               ") is not a multiple of n_kv_heads (" + std::to_string(attention.n_kv_heads) + ")");
+  }
+  if (attention.head_dim % 2 != 0) check.fail("head_dim is odd; rotary embeddings need pairs");
+  check.number("scale", attention.scale, -kLargest, kLargest);
+  check.number("soft_cap", attention.soft_cap, 0, kLargest);
+  check.number("query_scaling", attention.query_scaling, 0, kLargest);
+  check.count("query_scaling_from", attention.query_scaling_from, kMaxContext,
+              attention.query_scaling != 0 ? 1 : 0);
+  check.count("window", attention.window, kMaxContext, 0);
+  check.norm("qk_norm", attention.qk_norm_as);
+  if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as) ||
+      attention.qk_norm_as.bias) {
+    check.fail("qk_norm needs a normalization without bias");
+  }
+  if (attention.rope) {
+    if (*attention.rope >= config.ropes.size()) check.fail("its rope does not exist");
+    if (config.ropes[*attention.rope].dims() > attention.head_dim) {
+      check.fail("its rope rotates more than head_dim elements");
+    }
+  }
+  if (!attention.slopes.empty() &&
+      static_cast<int64_t>(attention.slopes.size()) != attention.n_heads) {
+    check.fail("there must be as many slopes as heads");
+  }
+  for (const float slope : attention.slopes) check.number("a slope", slope, -kLargest, kLargest);
+}
+
+void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Checker& check) {
+  check.count(size, ffn.size, kMaxCount);
+  if (ffn.activation == Activation::swiglu_clamped && !ffn.gated) {
+    check.fail("swiglu_clamped is an activation of gated feed-forwards only");
+  }
+}
+
+void check_experts(const ExpertsConfig& experts, const Checker& check) {
+  check.count("the number of experts", experts.count, kMaxExperts);
+  check.count("the number of experts used", experts.router.used, experts.count);
+  check_feed_forward("the size of experts", experts.each, check);
+  check.count("groups", experts.router.groups, experts.count);
+  check.count("groups_used", experts.router.groups_used, experts.router.groups);
+  if (experts.count % experts.router.groups != 0 ||
+      experts.router.used > experts.count / experts.router.groups * experts.router.groups_used) {
+    check.fail("the experts' groups are not equal, or too small for the experts used");
+  }
+  check.number("the experts' scale", experts.router.scale, -kLargest, kLargest);
+  if (experts.shared.size != 0) {
+    check_feed_forward("the size of the shared expert", experts.shared, check);
+    if (experts.shared_gate && experts.shared.bias) {
+      check.fail("a shared expert with a gate cannot have biases");
+    }
+  } else if (experts.shared_gate) {
+    check.fail("there is a gate, but no shared expert");
+  }
+}
+
+void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
+  const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
+  check_attention(layer.attention, config, check);
+  for (const BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+    check.norm("the norm before", norms->before);
+    check.norm("the norm after", norms->after);
+    check.norm("the norm of the stream", norms->stream);
+  }
+  if (layer.parallel && layer.attention_norms.stream) {
+    check.fail("parallel branches have no normalization of the stream between them");
+  }
+  if (layer.experts) {
+    if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
+    check_experts(*layer.experts, check);
+  } else {
+    check_feed_forward("the size of the feed-forward", layer.ffn, check);
   }
 }
 
 }  // namespace
 
 void validate(const ModelConfig& config, std::string_view where) {
-  if (config.architecture != "llama") {
-    fail(where, "the architecture \"" + config.architecture +
-                    "\" is unknown; this version of FastStream runs llama");
+  const Checker check(where, "");
+  check.count("hidden", config.hidden, kMaxCount);
+  check.count("vocab", config.vocab, kMaxVocab);
+  check.count("max_context", config.max_context, kMaxContext);
+  check.count("the number of layers", config.n_layers(), kMaxLayers);
+  check.count("the number of layer kinds", static_cast<int64_t>(config.layer_kinds.size()),
+              config.n_layers());
+  check.count("the number of ropes", static_cast<int64_t>(config.ropes.size()), kMaxLayers, 0);
+  check.number("the embedding's multiplier", config.embedding.multiplier, -kLargest, kLargest);
+  check.count("the number of learned positions", config.embedding.positions, kMaxContext, 0);
+  check.count("the offset of positions", config.embedding.offset, kMaxContext, 0);
+  if (config.embedding.positions != 0 &&
+      config.embedding.positions - config.embedding.offset < config.max_context) {
+    check.fail("there are fewer learned positions than max_context");
   }
-  struct Count {
-    const char* name;
-    int64_t value;
-    int64_t max;
-  };
-  for (const auto& [name, value, max] : {
-           Count{"n_layers", config.n_layers, 4096},
-           Count{"hidden", config.hidden, kMaxCount},
-           Count{"n_heads", config.n_heads, 4096},
-           Count{"n_kv_heads", config.n_kv_heads, 4096},
-           Count{"head_dim", config.head_dim, 1024},
-           Count{"ffn_hidden", config.ffn_hidden, kMaxCount},
-           Count{"vocab", config.vocab, 1 << 24},
-           Count{"max_context", config.max_context, 1 << 28},
-       }) {
-    if (value < 1 || value > max) {
-      fail(where, std::string(name) + " is " + std::to_string(value) + ", outside 1 to " +
-                      std::to_string(max));
+  check.norm("the embedding's norm", config.embedding.norm);
+  check.norm("the output's norm", config.output.norm);
+  check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);
+  for (const RopeConfig& rope : config.ropes) check_rope(rope, where);
+  for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
+  for (const size_t kind : config.layers) {
+    if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
+  }
+  if (config.weights == DType::u8 || config.output_dtype == DType::u8) {
+    check.fail("u8 is no type of weights");
+  }
+  if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
+    check.fail("the embedding table must be f32, f16 or bf16");
+  }
+  if (config.output.tied && config.output_dtype != config.embedding_dtype) {
+    check.fail("the output matrix is tied to the embedding table but has another type");
+  }
+}
+
+namespace {
+
+// Collects the tensors of a description in file order.
+class Planner {
+ public:
+  explicit Planner(const ModelConfig& config) : config_(config) {}
+
+  std::vector<TensorPlan> plan() {
+    const EmbeddingConfig& embedding = config_.embedding;
+    matrix("embedding", config_.embedding_dtype, config_.vocab, config_.hidden, false,
+           TensorRole::table);
+    if (embedding.positions != 0) {
+      matrix("positions", config_.embedding_dtype, embedding.positions, config_.hidden, false,
+             TensorRole::table);
+    }
+    norm("embedding_norm", embedding.norm);
+    for (int64_t n = 0; n < config_.n_layers(); ++n) {
+      prefix_ = "layers." + std::to_string(n) + ".";
+      layer(config_.layer(n));
+    }
+    prefix_.clear();
+    norm("output_norm", config_.output.norm);
+    if (!config_.output.tied) {
+      matrix("output", config_.output_dtype, config_.vocab, config_.hidden, config_.output.bias);
+    } else if (config_.output.bias) {
+      vector("output_bias", config_.vocab, TensorRole::bias);
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  void layer(const LayerConfig& layer) {
+    const AttentionConfig& attention = layer.attention;
+    norm("attention_norm", layer.attention_norms.before);
+    matrix("attention_qkv", config_.weights, attention.qkv_dim(), config_.hidden,
+           attention.qkv_bias);
+    if (attention.qk_norm != QkNorm::none) {
+      vector("attention_q_norm", attention.q_dim(), TensorRole::norm);
+      vector("attention_k_norm", attention.kv_dim(), TensorRole::norm);
+    }
+    if (attention.sinks) vector("attention_sinks", attention.n_heads, TensorRole::bias);
+    matrix("attention_out", config_.weights, config_.hidden, attention.q_dim(), attention.out_bias);
+    norm("attention_after_norm", layer.attention_norms.after);
+    norm("attention_stream_norm", layer.attention_norms.stream);
+    norm("ffn_norm", layer.ffn_norms.before);
+    if (layer.experts) {
+      experts(*layer.experts);
+    } else {
+      feed_forward("ffn_", layer.ffn);
+    }
+    norm("ffn_after_norm", layer.ffn_norms.after);
+    norm("ffn_stream_norm", layer.ffn_norms.stream);
+  }
+
+  void experts(const ExpertsConfig& experts) {
+    matrix("router", DType::f32, experts.count, config_.hidden, experts.router.bias);
+    if (experts.router.correction) vector("router_correction", experts.count, TensorRole::bias);
+    feed_forward("experts_", experts.each, experts.count);
+    if (experts.shared.size != 0) feed_forward("shared_", experts.shared);
+    if (experts.shared_gate) matrix("shared_gate", DType::f32, 1, config_.hidden, false);
+  }
+
+  void feed_forward(const std::string& name, const FeedForwardConfig& ffn, int64_t experts = 0) {
+    const int64_t copies = std::max<int64_t>(experts, 1);
+    matrix(name + (ffn.gated ? "gate_up" : "up"), config_.weights, copies * ffn.up_dim(),
+           config_.hidden, ffn.bias, TensorRole::matrix, experts);
+    matrix(name + "down", config_.weights, copies * config_.hidden, ffn.size, ffn.bias,
+           TensorRole::matrix, experts);
+  }
+
+  void matrix(const std::string& name, DType dtype, int64_t rows, int64_t cols, bool bias,
+              TensorRole role = TensorRole::matrix, int64_t experts = 0) {
+    tensors_.push_back({prefix_ + name, dtype, {rows, cols}, role, experts});
+    if (dtype == DType::i8) {
+      tensors_.push_back(
+          {prefix_ + name + ".scales", DType::f32, {rows}, TensorRole::scales, experts});
+    }
+    if (bias) {
+      tensors_.push_back({prefix_ + name + "_bias", DType::f32, {rows}, TensorRole::bias, experts});
     }
   }
-  if (config.n_heads % config.n_kv_heads != 0) {
-    fail(where, "n_heads (" + std::to_string(config.n_heads) +
-                    ") is not a multiple of n_kv_heads (" + std::to_string(config.n_kv_heads) +
-                    ")");
-  }
-  if (config.head_dim % 2 != 0) fail(where, "head_dim is odd; rotary embeddings need pairs");
-  if (!(config.norm_eps >= 0 && config.norm_eps < 1)) fail(where, "norm_eps is outside 0 to 1");
-  validate_rope(config.rope, config.max_context, where);
-  if (config.weights == DType::u8 || config.output == DType::u8) {
-    fail(where, "u8 is no type of weights");
-  }
-  if (config.embedding == DType::i8 || config.embedding == DType::u8) {
-    fail(where, "the embedding table must be f32, f16 or bf16");
-  }
-  if (config.tied_output && config.output != config.embedding) {
-    fail(where, "the output matrix is tied to the embedding table but has another type");
-  }
-}
 
-ModelConfig config_from_json(const nlohmann::json& json, std::string_view where) {
-  const JsonView model(json, where, "convert the checkpoint again");
-  ModelConfig config;
-  config.architecture = model.get<std::string>("architecture");
-  config.n_layers = model.get<int64_t>("n_layers");
-  config.hidden = model.get<int64_t>("hidden");
-  config.n_heads = model.get<int64_t>("n_heads");
-  config.n_kv_heads = model.get<int64_t>("n_kv_heads");
-  config.head_dim = model.get<int64_t>("head_dim");
-  config.ffn_hidden = model.get<int64_t>("ffn_hidden");
-  config.vocab = model.get<int64_t>("vocab");
-  config.max_context = model.get<int64_t>("max_context");
-  config.norm_eps = model.get<float>("norm_eps");
-  config.tied_output = model.get<bool>("tied_output");
-  config.attention_bias = model.get<bool>("attention_bias");
-  config.weights = read_dtype(model.member("weights"));
-  config.embedding = read_dtype(model.member("embedding"));
-  config.output = read_dtype(model.member("output"));
-
-  const JsonView rope = model.member("rope");
-  config.rope.theta = rope.get<double>("theta");
-  config.rope.scaling = rope.get<std::string>("scaling");
-  if (config.rope.scaling != "none") config.rope.factor = rope.get<double>("factor");
-  if (config.rope.scaling == "llama3") {
-    config.rope.low_freq_factor = rope.get<double>("low_freq_factor");
-    config.rope.high_freq_factor = rope.get<double>("high_freq_factor");
-    config.rope.original_max_context = rope.get<int64_t>("original_max_context");
+  void norm(const std::string& name, const NormConfig& norm) {
+    if (!norm) return;
+    vector(name, config_.hidden, TensorRole::norm);
+    if (norm.bias) vector(name + "_bias", config_.hidden, TensorRole::bias);
   }
-  validate(config, where);
-  return config;
-}
 
-nlohmann::json config_to_json(const ModelConfig& config) {
-  nlohmann::json rope = {{"theta", config.rope.theta}, {"scaling", config.rope.scaling}};
-  if (config.rope.scaling != "none") rope["factor"] = config.rope.factor;
-  if (config.rope.scaling == "llama3") {
-    rope["low_freq_factor"] = config.rope.low_freq_factor;
-    rope["high_freq_factor"] = config.rope.high_freq_factor;
-    rope["original_max_context"] = config.rope.original_max_context;
+  void vector(const std::string& name, int64_t size, TensorRole role) {
+    tensors_.push_back({prefix_ + name, DType::f32, {size}, role, 0});
   }
-  return {
-      {"architecture", config.architecture},
-      {"n_layers", config.n_layers},
-      {"hidden", config.hidden},
-      {"n_heads", config.n_heads},
-      {"n_kv_heads", config.n_kv_heads},
-      {"head_dim", config.head_dim},
-      {"ffn_hidden", config.ffn_hidden},
-      {"vocab", config.vocab},
-      {"max_context", config.max_context},
-      {"norm_eps", config.norm_eps},
-      {"rope", rope},
-      {"tied_output", config.tied_output},
-      {"attention_bias", config.attention_bias},
-      {"weights", dtype_name(config.weights)},
-      {"embedding", dtype_name(config.embedding)},
-      {"output", dtype_name(config.output)},
-  };
-}
 
-std::vector<float> rope_inv_freq(const RopeConfig& rope, int64_t head_dim) {
-  std::vector<float> inv_freq(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < inv_freq.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    inv_freq[i] = 1.0F / std::pow(static_cast<float>(rope.theta), exponent);
-  }
-  const auto factor = static_cast<float>(rope.factor);
-  if (rope.scaling == "linear") {
-    for (float& f : inv_freq) f /= factor;
-  } else if (rope.scaling == "llama3") {
-    // Long wavelengths are interpolated, short ones kept, and those between blended.
-    const auto context = static_cast<float>(rope.original_max_context);
-    const auto low = static_cast<float>(rope.low_freq_factor);
-    const auto high = static_cast<float>(rope.high_freq_factor);
-    for (float& f : inv_freq) {
-      const float wavelength = 2 * std::numbers::pi_v<float> / f;
-      if (wavelength > context / low) {
-        f /= factor;
-      } else if (wavelength >= context / high) {
-        const float smooth = (context / wavelength - low) / (high - low);
-        f = (1 - smooth) * f / factor + smooth * f;
-      }
-    }
-  }
-  return inv_freq;
-}
+  const ModelConfig& config_;
+  std::string prefix_;
+  std::vector<TensorPlan> tensors_;
+};
 
-std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
-  std::vector<TensorPlan> plan;
-  const auto matrix = [&](const std::string& name, DType dtype, int64_t rows, int64_t cols) {
-    plan.push_back({name, dtype, {rows, cols}});
-    if (dtype == DType::i8) plan.push_back({name + ".scales", DType::f32, {rows}});
-  };
-  const auto vector = [&](const std::string& name, int64_t size) {
-    plan.push_back({name, DType::f32, {size}});
-  };
+}  // namespace
 
-  matrix("embedding", config.embedding, config.vocab, config.hidden);
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
-    const std::string prefix = "layers." + std::to_string(layer) + ".";
-    vector(prefix + "attention_norm", config.hidden);
-    matrix(prefix + "attention_qkv", config.weights, config.qkv_dim(), config.hidden);
-    if (config.attention_bias) vector(prefix + "attention_qkv_bias", config.qkv_dim());
-    matrix(prefix + "attention_out", config.weights, config.hidden, config.q_dim());
-    if (config.attention_bias) vector(prefix + "attention_out_bias", config.hidden);
-    vector(prefix + "ffn_norm", config.hidden);
-    matrix(prefix + "ffn_gate_up", config.weights, 2 * config.ffn_hidden, config.hidden);
-    matrix(prefix + "ffn_down", config.weights, config.hidden, config.ffn_hidden);
-  }
-  vector("output_norm", config.hidden);
-  if (!config.tied_output) matrix("output", config.output, config.vocab, config.hidden);
-  return plan;
-}
+std::vector<TensorPlan> tensor_plan(const ModelConfig& config) { return Planner(config).plan(); }
 
 }  // namespace faststream

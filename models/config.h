@@ -20,6 +20,7 @@ struct NormConfig {
   bool bias = false;  ///< layer only
 
   [[nodiscard]] explicit operator bool() const { return kind != NormKind::none; }
+  bool operator==(const NormConfig&) const = default;
 };
 
 /// How positions become rotations. Scaling rules are arithmetic of the converter, but for those
@@ -35,6 +36,7 @@ struct RopeConfig {
   double dynamic_factor = 0;
 
   [[nodiscard]] int64_t dims() const { return 2 * static_cast<int64_t>(frequencies.size()); }
+  bool operator==(const RopeConfig&) const = default;
 };
 
 /// Frequencies of a run with texts of at most `context` tokens.
@@ -69,6 +71,7 @@ struct AttentionConfig {
   [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
   [[nodiscard]] int64_t kv_dim() const { return n_kv_heads * head_dim; }
   [[nodiscard]] int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  bool operator==(const AttentionConfig&) const = default;
 };
 
 /// A feed-forward of one gate and up, or up alone, and down.
@@ -80,17 +83,31 @@ struct FeedForwardConfig {
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
+  bool operator==(const FeedForwardConfig&) const = default;
 };
 
-/// Feed-forwards of which each token uses a few (see Router), and one that all use.
+/// See Router.
+struct RouterConfig {
+  int32_t used = 1;
+  Router::Score score = Router::Score::softmax;
+  bool bias = false;  ///< of the product that makes the scores
+  bool correction = false;
+  int32_t groups = 1;
+  int32_t groups_used = 1;
+  bool normalized = false;
+  float scale = 1;
+
+  bool operator==(const RouterConfig&) const = default;
+};
+
+/// Feed-forwards of which each token uses a few, and one that all use.
 struct ExpertsConfig {
   int64_t count = 0;
+  RouterConfig router;
   FeedForwardConfig each;
-  Router router;  ///< its `correction` aside
-  bool router_bias = false;
-  bool correction = false;   ///< there is a tensor of Router::correction
   FeedForwardConfig shared;  ///< size 0: none
   bool shared_gate = false;  ///< a gate for the shared one, its sigmoid a factor
+  bool operator==(const ExpertsConfig&) const = default;
 };
 
 /// Normalizations around attention or feed-forward f: x += after(f(before(x))), x = stream(x).
@@ -98,6 +115,7 @@ struct BranchNorms {
   NormConfig before;
   NormConfig after;
   NormConfig stream;
+  bool operator==(const BranchNorms&) const = default;
 };
 
 /// One kind of layer: attention, then the feed-forward or experts.
@@ -111,6 +129,7 @@ struct LayerConfig {
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts
   std::optional<ExpertsConfig> experts;
+  bool operator==(const LayerConfig&) const = default;
 };
 
 struct EmbeddingConfig {
@@ -118,6 +137,7 @@ struct EmbeddingConfig {
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
   NormConfig norm;
+  bool operator==(const EmbeddingConfig&) const = default;
 };
 
 struct OutputConfig {
@@ -125,6 +145,7 @@ struct OutputConfig {
   bool tied = false;  ///< the output matrix is the embedding table
   bool bias = false;
   float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
+  bool operator==(const OutputConfig&) const = default;
 };
 
 /// A decoder. Validated: every count is at least 1 and small enough that products of any three fit

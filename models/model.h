@@ -6,16 +6,15 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 
 #include "backend/backend.h"
 #include "models/config.h"
 
 namespace faststream {
 
-/// Gives the place of a tensor's first byte in the backend's memory. Throws Error when the model
-/// file has no such tensor with this type and shape.
-using WeightLookup = std::function<const std::byte*(const TensorPlan&)>;
+/// Gives the place of a tensor of tensor_plan() in the backend's memory, by its name.
+using WeightLookup = std::function<const std::byte*(std::string_view)>;
 
 class Model {
  public:
@@ -34,6 +33,7 @@ class Model {
 struct BatchLimits {
   int32_t max_tokens = 0;
   int32_t max_logits = 0;
+  int64_t context = 0;  ///< tokens of the longest text, for ropes that depend on it; 0: any
 };
 
 /// Bytes of activations that make_model() will allocate.
@@ -43,7 +43,7 @@ size_t activation_bytes(const ModelConfig& config, DType activations, const Batc
 StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
                        int64_t context);
 
-/// The model of config.architecture. `backend` must outlive it.
+/// The model that `config` describes. `backend` must outlive it.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
                                   Backend& backend, const BatchLimits& limits);
 

@@ -84,7 +84,7 @@ struct SampledToken {
 };
 
 /// What an operation does with its result.
-enum class Output {
+enum class OutputMode {
   store,  ///< out = result
   add,    ///< out += result
 };
@@ -105,7 +105,7 @@ enum class Activation {
 /// What linear() does besides multiplying.
 struct Epilogue {
   const float* bias = nullptr;  ///< [weight.rows]; null: none
-  Output output = Output::store;
+  OutputMode output = OutputMode::store;
   Activation activation = Activation::none;  ///< applied after the bias; only where stored
 };
 
@@ -261,7 +261,7 @@ class Backend {
   virtual void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) = 0;
 
   /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.
-  virtual void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) = 0;
+  virtual void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) = 0;
 
   /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] act · weightᵀ +
   /// bias). With i8 weights the fast backends quantize each row of x to eight bits (symmetric,
@@ -280,7 +280,7 @@ class Backend {
   /// feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits. Of equal
   /// scores the expert with the smaller number is chosen. arXiv:1701.06538.
   virtual void experts(const Matrix& x, const Matrix& scores, const Router& router,
-                       const Experts& experts, Output output, const Matrix& out) = 0;
+                       const Experts& experts, OutputMode output, const Matrix& out) = 0;
 
   /// m [rows, n] act: row r is multiplied by 1 / (1 + exp(-gate[r])); gate [rows, 1] f32.
   virtual void scale_rows(const Matrix& gate, const Matrix& m) = 0;

@@ -48,9 +48,10 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.load_progress) {
     progress = [&](size_t done) { options.load_progress(done, weight_bytes); };
   }
-  const RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
-                            .n_modest_pages = pages_for(plan.kept_tokens),
-                            .batch = plan.limits};
+  RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
+                      .n_modest_pages = pages_for(plan.kept_tokens),
+                      .batch = plan.limits};
+  limits.batch.context = plan.context;
   runner = std::make_unique<Runner>(file, *backend, limits, progress);
   backend->synchronize();
   info = {.device = backend->description(),

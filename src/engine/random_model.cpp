@@ -16,18 +16,56 @@ namespace {
 
 struct Shape {
   std::string_view name;
-  int64_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn_hidden, vocab, max_context;
-  double rope_theta;
+  PlainShape sizes;
+  void (*adjust)(ModelConfig&) = nullptr;  // what is not plain
 };
 
+// Qwen3-30B-A3B: each head of queries and keys normalized, 8 of 128 experts.
+void make_qwen3_moe(ModelConfig& config) {
+  LayerConfig& layer = config.layer_kinds[0];
+  layer.attention.qk_norm = QkNorm::head;
+  layer.attention.qk_norm_as = layer.attention_norms.before;
+  layer.experts = {.count = 128,
+                   .router = {.used = 8, .normalized = true},
+                   .each = layer.ffn,
+                   .shared = {},
+                   .shared_gate = false};
+  layer.ffn = {};
+}
+
+// gpt-oss-20b: every other layer sees 128 positions; sinks, biases; 4 of 32 experts.
+void make_gpt_oss(ModelConfig& config) {
+  LayerConfig& windowed = config.layer_kinds[0];
+  windowed.attention.qkv_bias = true;
+  windowed.attention.out_bias = true;
+  windowed.attention.sinks = true;
+  windowed.experts = {.count = 32,
+                      .router = {.used = 4, .bias = true, .normalized = true},
+                      .each = {.size = windowed.ffn.size,
+                               .gated = true,
+                               .activation = Activation::swiglu_clamped,
+                               .bias = true},
+                      .shared = {},
+                      .shared_gate = false};
+  windowed.ffn = {};
+  config.layer_kinds.push_back(windowed);
+  config.layer_kinds[0].name = "windowed";
+  config.layer_kinds[0].attention.window = 128;
+  config.layer_kinds[1].name = "full";
+  for (size_t n = 1; n < config.layers.size(); n += 2) config.layers[n] = 1;
+}
+
 constexpr std::array kShapes{
-    Shape{"llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4},
-    Shape{"llama-2-13b", 40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e4},
-    Shape{"llama-3-8b", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 5e5},
-    Shape{"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, 8192, 5e5},
-    Shape{"llama-3.2-3b", 28, 3072, 24, 8, 128, 8192, 128256, 8192, 5e5},
-    Shape{"llama-1.1b", 16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e4},
-    Shape{"llama-tiny", 2, 64, 4, 2, 16, 128, 256, 512, 1e4},
+    Shape{"llama-2-7b", {32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"llama-2-13b", {40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"llama-3-8b", {32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3.2-1b", {16, 2048, 32, 8, 64, 8192, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-1.1b", {16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"qwen3-30b-a3b", {48, 2048, 32, 4, 128, 768, 151936, 40960, 1e-6F, 1e6}, make_qwen3_moe},
+    Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
+    Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
+    Shape{"moe-tiny", {2, 64, 4, 2, 16, 32, 256, 512, 1e-6F, 1e4}, make_qwen3_moe},
 };
 
 // Independent streams from any two seeds.
@@ -65,6 +103,23 @@ void fill_floats(std::span<std::byte> out, DType dtype, float center, float spre
   }
 }
 
+// `span`: of the elements of the last matrix, to both sides of 0.
+void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Random& random) {
+  switch (plan.role) {
+    case TensorRole::table:
+      return fill_floats(out, plan.dtype, 0, 1, random);
+    case TensorRole::matrix:
+      if (plan.dtype == DType::i8) return fill_bytes(out, random);
+      return fill_floats(out, plan.dtype, 0, span, random);
+    case TensorRole::scales:
+      return fill_floats(out, plan.dtype, span / 127, span / 1270, random);
+    case TensorRole::norm:
+      return fill_floats(out, plan.dtype, 1, 0.2F, random);
+    case TensorRole::bias:
+      return fill_floats(out, plan.dtype, 0, 0.1F, random);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string_view> shape_names() {
@@ -78,38 +133,28 @@ ModelConfig named_shape(std::string_view name, DType dtype) {
   for (const Shape& shape : kShapes) {
     known += (known.empty() ? "" : ", ") + std::string(shape.name);
     if (shape.name != name) continue;
-    ModelConfig config;
-    config.n_layers = shape.n_layers;
-    config.hidden = shape.hidden;
-    config.n_heads = shape.n_heads;
-    config.n_kv_heads = shape.n_kv_heads;
-    config.head_dim = shape.head_dim;
-    config.ffn_hidden = shape.ffn_hidden;
-    config.vocab = shape.vocab;
-    config.max_context = shape.max_context;
-    config.rope.theta = shape.rope_theta;
+    ModelConfig config = plain_decoder(shape.sizes);
+    if (shape.adjust != nullptr) shape.adjust(config);
     config.weights = dtype;
-    config.output = dtype;
-    config.embedding = dtype == DType::i8 ? DType::bf16 : dtype;
+    config.output_dtype = dtype;
+    config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
     return config;
   }
   throw UsageError("the shape \"" + std::string(name) + "\" is unknown; known are " + known);
 }
 
 ModelImage make_random_model(const ModelConfig& config, uint64_t seed) {
+  const std::vector<TensorPlan> plans = tensor_plan(config);
   std::vector<TensorSpec> specs;
-  for (TensorPlan& plan : tensor_plan(config)) {
-    specs.push_back({std::move(plan.name), plan.dtype, std::move(plan.shape)});
-  }
+  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
   ModelImage image({{"model", config_to_json(config)}}, specs);
 
   ThreadPool pool(available_threads());
   int64_t in_of_last_matrix = 1;
-  for (size_t t = 0; t < specs.size(); ++t) {
-    const TensorSpec& spec = specs[t];
-    const std::span<std::byte> bytes = image.tensor(spec.name);
-    const bool is_scale = spec.name.ends_with(".scales");
-    if (spec.shape.size() == 2) in_of_last_matrix = spec.shape[1];
+  for (size_t t = 0; t < plans.size(); ++t) {
+    const TensorPlan& plan = plans[t];
+    const std::span<std::byte> bytes = image.tensor(plan.name);
+    if (plan.role == TensorRole::matrix) in_of_last_matrix = plan.shape[1];
     // A uniform distribution of variance 1 / in spans sqrt(3 / in) to both sides.
     const float span = std::sqrt(3.0F / static_cast<float>(in_of_last_matrix));
     constexpr int64_t kPiece = 1 << 20;  // bytes, each from a stream of its own
@@ -119,17 +164,7 @@ ModelImage make_random_model(const ModelConfig& config, uint64_t seed) {
             const auto begin = static_cast<size_t>(piece * kPiece);
             const auto part = bytes.subspan(begin, std::min<size_t>(kPiece, bytes.size() - begin));
             const Random random(seed ^ (uint64_t{t} << 40) ^ (static_cast<uint64_t>(piece) << 20));
-            if (spec.dtype == DType::i8) {
-              fill_bytes(part, random);
-            } else if (is_scale) {
-              fill_floats(part, spec.dtype, span / 127, span / 1270, random);
-            } else if (spec.name.ends_with("_bias")) {
-              fill_floats(part, spec.dtype, 0, 0.1F, random);
-            } else if (spec.shape.size() == 1) {
-              fill_floats(part, spec.dtype, 1, 0.2F, random);
-            } else {
-              fill_floats(part, spec.dtype, 0, spec.name == "embedding" ? 1 : span, random);
-            }
+            fill(plan, span, part, random);
           }
         });
   }

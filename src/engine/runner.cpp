@@ -11,16 +11,24 @@ namespace {
 
 // Finds tensors of `file` in the copy at `base`, where the range file.weights() is.
 WeightLookup lookup_in(const ModelFile& file, const std::byte* base) {
-  return [&file, base](const TensorPlan& plan) {
-    const TensorInfo& tensor = file.require(plan.name, plan.dtype, plan.shape);
-    return base + (tensor.offset - file.weights().offset);
+  return [&file, base](std::string_view name) {
+    return base + (file.find(name)->offset - file.weights().offset);
   };
+}
+
+// Bytes of the keys, or the values, of one token in a layer.
+size_t half_layer_bytes(const LayerConfig& layer, DType dtype) {
+  return static_cast<size_t>(layer.attention.kv_dim()) * dtype_size(dtype);
 }
 
 }  // namespace
 
 size_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
-  return static_cast<size_t>(2 * config.n_layers * config.kv_dim()) * dtype_size(dtype);
+  size_t bytes = 0;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    bytes += 2 * half_layer_bytes(config.layer(n), dtype);
+  }
+  return bytes;
 }
 
 SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t stream) {
@@ -50,18 +58,20 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
   model_ = make_model(config_, lookup_in(file, base), backend, limits.batch);
 
   const DType dtype = backend.kv_dtype(config_.weights);
-  const size_t half_layer = static_cast<size_t>(limits.n_pages) * kPageTokens *
-                            static_cast<size_t>(config_.kv_dim()) * dtype_size(dtype);
-  kv_bytes_ = half_layer * 2 * static_cast<size_t>(config_.n_layers);
+  const size_t tokens = static_cast<size_t>(limits.n_pages) * kPageTokens;
+  kv_bytes_ = tokens * kv_bytes_per_token(config_, dtype);
   kv_memory_ = backend.allocate(kv_bytes_);
-  for (int64_t n = 0; n < config_.n_layers; ++n) {
-    std::byte* layer = kv_memory_.get() + static_cast<size_t>(2 * n) * half_layer;
-    kv_.push_back({.k = layer,
-                   .v = layer + half_layer,
+  std::byte* memory = kv_memory_.get();
+  for (int64_t n = 0; n < config_.n_layers(); ++n) {
+    const AttentionConfig& attention = config_.layer(n).attention;
+    const size_t half = tokens * half_layer_bytes(config_.layer(n), dtype);
+    kv_.push_back({.k = memory,
+                   .v = memory + half,
                    .dtype = dtype,
                    .n_pages = limits.n_pages,
-                   .n_kv_heads = static_cast<int32_t>(config_.n_kv_heads),
-                   .head_dim = static_cast<int32_t>(config_.head_dim)});
+                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+                   .head_dim = static_cast<int32_t>(attention.head_dim)});
+    memory += 2 * half;
   }
   logits_memory_ = backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
                                     static_cast<size_t>(config_.vocab) * sizeof(float));

@@ -222,7 +222,7 @@ JsonView JsonView::member(std::string_view key) const {
   return *std::move(found);
 }
 
-void JsonView::allow_only(std::initializer_list<std::string_view> keys) const {
+void JsonView::allow_only(std::span<const std::string_view> keys) const {
   if (!value_->is_object()) fail("is not a JSON object");
   for (const auto& [key, value] : value_->items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {

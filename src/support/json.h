@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,7 +67,10 @@ class JsonView {
   /// The member `key`, which must be there.
   [[nodiscard]] JsonView member(std::string_view key) const;
   /// Throws unless each member is one of `keys`.
-  void allow_only(std::initializer_list<std::string_view> keys) const;
+  void allow_only(std::span<const std::string_view> keys) const;
+  void allow_only(std::initializer_list<std::string_view> keys) const {
+    allow_only(std::span(keys.begin(), keys.size()));
+  }
 
   /// The value of a member that must be there, and of one that need not. T: as as() has it.
   template <typename T>

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -31,16 +32,25 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Bytes of weights that every step reads: all but the embedding table, which is only looked up.
-size_t bytes_per_step(const ModelConfig& config) {
-  size_t total = 0;
-  for (const TensorPlan& tensor : tensor_plan(config)) {
-    if (tensor.name == "embedding" && !config.tied_output) continue;
-    size_t elements = 1;
-    for (const int64_t n : tensor.shape) elements *= static_cast<size_t>(n);
-    total += elements * dtype_size(tensor.dtype);
+// Bytes of weights that a step of so many tokens reads: all but tables, which are only looked up;
+// of experts as many as tokens that choose at random use.
+size_t bytes_per_step(const ModelConfig& config, int64_t tokens) {
+  double unused = 1;  // share of experts that no token uses
+  for (const LayerConfig& layer : config.layer_kinds) {
+    if (!layer.experts) continue;
+    const double share =
+        static_cast<double>(layer.experts->router.used) / static_cast<double>(layer.experts->count);
+    unused = std::pow(1 - share, static_cast<double>(tokens));
   }
-  return total;
+  double total = 0;
+  for (const TensorPlan& tensor : tensor_plan(config)) {
+    const bool is_output = tensor.name == "embedding" && config.output.tied;
+    if (tensor.role == TensorRole::table && !is_output) continue;
+    auto bytes = static_cast<double>(dtype_size(tensor.dtype));
+    for (const int64_t n : tensor.shape) bytes *= static_cast<double>(n);
+    total += tensor.experts > 0 ? bytes * (1 - unused) : bytes;
+  }
+  return static_cast<size_t>(total);
 }
 
 // Token ids without meaning, the same in every run.
@@ -61,7 +71,7 @@ class Bench {
         runner_(file, *backend_, limits(options), nullptr) {}
 
   void print_header(const std::string& name) const {
-    const size_t bytes = bytes_per_step(config_);
+    const size_t bytes = bytes_per_step(config_, 1);
     std::printf("%s, %s, %s, %s of weights a step\n", printable(name).c_str(),
                 std::string(dtype_name(config_.weights)).c_str(), backend_->description().c_str(),
                 format_bytes(bytes).c_str());
@@ -99,7 +109,8 @@ class Bench {
     std::printf(
         "decode    %6d tokens × %3d sequences %8.1f tokens/s  %9.3f ms a step, weights at %s/s\n",
         options_.generate, count, count / step, step * 1e3,
-        format_bytes(static_cast<uint64_t>(static_cast<double>(bytes_per_step(config_)) / step))
+        format_bytes(
+            static_cast<uint64_t>(static_cast<double>(bytes_per_step(config_, count)) / step))
             .c_str());
     flush_output();
   }

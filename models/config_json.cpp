@@ -1,0 +1,261 @@
+// The description as JSON. Members that have their default are left out, so that a person reads
+// what is special; members that this version does not know are errors.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "models/config.h"
+#include "support/json.h"
+#include "support/printable.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+// Names of an enumeration's values, in their order.
+template <typename Enum>
+struct Names;
+template <>
+struct Names<NormKind> {
+  static constexpr std::array kAll = {"none", "rms", "layer"};
+};
+template <>
+struct Names<QkNorm> {
+  static constexpr std::array kAll = {"none", "head", "whole"};
+};
+template <>
+struct Names<Router::Score> {
+  static constexpr std::array kAll = {"softmax", "sigmoid"};
+};
+template <>
+struct Names<Activation> {
+  static constexpr std::array kAll = {"none", "silu",         "gelu",          "gelu_tanh",
+                                      "relu", "relu_squared", "swiglu_clamped"};
+};
+
+// Each struct of the description lists its members once, as visit(name, pointer to member).
+template <typename Visit>
+void members(Visit visit, const NormConfig* /*of*/) {
+  visit("kind", &NormConfig::kind);
+  visit("eps", &NormConfig::eps);
+  visit("bias", &NormConfig::bias);
+}
+
+template <typename Visit>
+void members(Visit visit, const RopeConfig* /*of*/) {
+  visit("name", &RopeConfig::name);
+  visit("frequencies", &RopeConfig::frequencies);
+  visit("attention_factor", &RopeConfig::attention_factor);
+  visit("original_max_context", &RopeConfig::original_max_context);
+  visit("long_frequencies", &RopeConfig::long_frequencies);
+  visit("dynamic_factor", &RopeConfig::dynamic_factor);
+}
+
+// Its rope is told by name, see config_to_json().
+template <typename Visit>
+void members(Visit visit, const AttentionConfig* /*of*/) {
+  visit("n_heads", &AttentionConfig::n_heads);
+  visit("n_kv_heads", &AttentionConfig::n_kv_heads);
+  visit("head_dim", &AttentionConfig::head_dim);
+  visit("scale", &AttentionConfig::scale);
+  visit("qkv_bias", &AttentionConfig::qkv_bias);
+  visit("out_bias", &AttentionConfig::out_bias);
+  visit("qk_norm", &AttentionConfig::qk_norm);
+  visit("qk_norm_as", &AttentionConfig::qk_norm_as);
+  visit("query_scaling", &AttentionConfig::query_scaling);
+  visit("query_scaling_from", &AttentionConfig::query_scaling_from);
+  visit("window", &AttentionConfig::window);
+  visit("soft_cap", &AttentionConfig::soft_cap);
+  visit("sinks", &AttentionConfig::sinks);
+  visit("slopes", &AttentionConfig::slopes);
+}
+
+template <typename Visit>
+void members(Visit visit, const FeedForwardConfig* /*of*/) {
+  visit("size", &FeedForwardConfig::size);
+  visit("gated", &FeedForwardConfig::gated);
+  visit("activation", &FeedForwardConfig::activation);
+  visit("bias", &FeedForwardConfig::bias);
+}
+
+template <typename Visit>
+void members(Visit visit, const RouterConfig* /*of*/) {
+  visit("used", &RouterConfig::used);
+  visit("score", &RouterConfig::score);
+  visit("bias", &RouterConfig::bias);
+  visit("correction", &RouterConfig::correction);
+  visit("groups", &RouterConfig::groups);
+  visit("groups_used", &RouterConfig::groups_used);
+  visit("normalized", &RouterConfig::normalized);
+  visit("scale", &RouterConfig::scale);
+}
+
+template <typename Visit>
+void members(Visit visit, const ExpertsConfig* /*of*/) {
+  visit("count", &ExpertsConfig::count);
+  visit("router", &ExpertsConfig::router);
+  visit("each", &ExpertsConfig::each);
+  visit("shared", &ExpertsConfig::shared);
+  visit("shared_gate", &ExpertsConfig::shared_gate);
+}
+
+template <typename Visit>
+void members(Visit visit, const BranchNorms* /*of*/) {
+  visit("before", &BranchNorms::before);
+  visit("after", &BranchNorms::after);
+  visit("stream", &BranchNorms::stream);
+}
+
+template <typename Visit>
+void members(Visit visit, const LayerConfig* /*of*/) {
+  visit("name", &LayerConfig::name);
+  visit("parallel", &LayerConfig::parallel);
+  visit("attention_norms", &LayerConfig::attention_norms);
+  visit("attention", &LayerConfig::attention);
+  visit("ffn_norms", &LayerConfig::ffn_norms);
+  visit("ffn", &LayerConfig::ffn);
+  visit("experts", &LayerConfig::experts);
+}
+
+template <typename Visit>
+void members(Visit visit, const EmbeddingConfig* /*of*/) {
+  visit("multiplier", &EmbeddingConfig::multiplier);
+  visit("positions", &EmbeddingConfig::positions);
+  visit("offset", &EmbeddingConfig::offset);
+  visit("norm", &EmbeddingConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const OutputConfig* /*of*/) {
+  visit("norm", &OutputConfig::norm);
+  visit("tied", &OutputConfig::tied);
+  visit("bias", &OutputConfig::bias);
+  visit("soft_cap", &OutputConfig::soft_cap);
+}
+
+// Its layers are told by the names of their kinds, see config_to_json().
+template <typename Visit>
+void members(Visit visit, const ModelConfig* /*of*/) {
+  visit("hidden", &ModelConfig::hidden);
+  visit("vocab", &ModelConfig::vocab);
+  visit("max_context", &ModelConfig::max_context);
+  visit("embedding", &ModelConfig::embedding);
+  visit("ropes", &ModelConfig::ropes);
+  visit("layer_kinds", &ModelConfig::layer_kinds);
+  visit("output", &ModelConfig::output);
+  visit("weights", &ModelConfig::weights);
+  visit("embedding_type", &ModelConfig::embedding_dtype);
+  visit("output_type", &ModelConfig::output_dtype);
+}
+
+template <typename T>
+inline constexpr bool kIsVector = false;
+template <typename T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+template <typename T>
+inline constexpr bool kIsOptional = false;
+template <typename T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <typename T>
+inline constexpr bool kIsValue =
+    std::is_arithmetic_v<T> || std::is_same_v<T, std::string> || std::is_same_v<T, DType>;
+
+template <typename T>
+json write(const T& value) {
+  if constexpr (std::is_same_v<T, DType>) {
+    return dtype_name(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return Names<T>::kAll[static_cast<size_t>(value)];
+  } else if constexpr (kIsValue<T>) {
+    return value;
+  } else if constexpr (kIsOptional<T>) {
+    return value ? write(*value) : json();
+  } else if constexpr (kIsVector<T>) {
+    json list = json::array();
+    for (const auto& element : value) list.push_back(write(element));
+    return list;
+  } else {
+    json object = json::object();
+    const T untouched;
+    members(
+        [&](const char* name, auto member) {
+          if (value.*member != untouched.*member) object[name] = write(value.*member);
+        },
+        &value);
+    return object;
+  }
+}
+
+template <typename T>
+void read(const JsonView& view, T& value, std::initializer_list<std::string_view> more = {}) {
+  if constexpr (std::is_same_v<T, DType>) {
+    const auto type = dtype_from_name(view.as<std::string>());
+    if (!type) view.fail("is the unknown type " + in_quotes(view.as<std::string>()));
+    value = *type;
+  } else if constexpr (std::is_enum_v<T>) {
+    const auto& names = Names<T>::kAll;
+    const auto name = view.as<std::string>();
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) view.fail("is " + in_quotes(name) + ", which is unknown");
+    value = static_cast<T>(found - names.begin());
+  } else if constexpr (kIsValue<T>) {
+    value = view.as<T>();
+  } else if constexpr (kIsOptional<T>) {
+    read(view, value.emplace());
+  } else if constexpr (kIsVector<T>) {
+    for (const JsonView& element : view.elements()) read(element, value.emplace_back());
+  } else {
+    std::vector<std::string_view> known(more);
+    members(
+        [&](const char* name, auto member) {
+          known.emplace_back(name);
+          if (const auto found = view.find(name)) read(*found, value.*member);
+        },
+        &value);
+    view.allow_only(known);
+  }
+}
+
+// The place of the entry with this name.
+template <typename Named>
+size_t index_of(const std::vector<Named>& list, const JsonView& name) {
+  const auto text = name.as<std::string>();
+  const auto found = std::find_if(list.begin(), list.end(),
+                                  [&](const Named& entry) { return entry.name == text; });
+  if (found == list.end()) name.fail("is " + in_quotes(text) + ", which the model does not have");
+  return static_cast<size_t>(found - list.begin());
+}
+
+}  // namespace
+
+json config_to_json(const ModelConfig& config) {
+  json model = write(config);
+  for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
+    const auto& rope = config.layer_kinds[n].attention.rope;
+    if (rope) model["layer_kinds"][n]["attention"]["rope"] = config.ropes[*rope].name;
+  }
+  for (const size_t kind : config.layers) {
+    model["layers"].push_back(config.layer_kinds[kind].name);
+  }
+  return model;
+}
+
+ModelConfig config_from_json(const json& json, std::string_view where) {
+  const JsonView model(json, where, "convert the checkpoint again");
+  ModelConfig config;
+  read(model, config, {"layers"});
+  const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
+  for (size_t n = 0; n < kinds.size(); ++n) {
+    const auto rope = kinds[n].member("attention").find("rope");
+    if (rope) config.layer_kinds[n].attention.rope = index_of(config.ropes, *rope);
+  }
+  for (const JsonView& kind : model.member("layers").elements()) {
+    config.layers.push_back(index_of(config.layer_kinds, kind));
+  }
+  validate(config, where);
+  return config;
+}
+
+}  // namespace faststream

@@ -1,0 +1,325 @@
+// The decoder that a description asks for: one forward pass for every family.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "models/decoder_weights.h"
+#include "models/model.h"
+
+namespace faststream {
+namespace {
+
+// What the output matrix is multiplied by: rows of its own type where both have 16 bits, which is
+// what the tensor cores take.
+DType last_type(DType act, DType output) {
+  const bool both_16_bit = dtype_size(act) == 2 && dtype_size(output) == 2;
+  return both_16_bit ? output : act;
+}
+
+// The largest value of a figure of the layers' kinds.
+template <typename Figure>
+int64_t largest(const ModelConfig& config, Figure figure) {
+  int64_t value = 0;
+  for (const LayerConfig& layer : config.layer_kinds) value = std::max(value, figure(layer));
+  return value;
+}
+
+bool has_own_input(const LayerConfig& layer) {
+  return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
+}
+
+// The matrices between operations, one buffer each, allocated once for the largest batch.
+struct Activations {
+  Matrix residual;              // [tokens, hidden] f32: the residual stream
+  Matrix normed;                // [tokens, hidden]: what a branch reads
+  Matrix normed_for_ffn;        // [tokens, hidden]: of parallel branches with two norms
+  Matrix branch;                // [tokens, hidden] f32: what a branch gives, if it is normalized
+  std::vector<Matrix> cos_sin;  // a rope: [tokens, dims] f32
+  Matrix qkv;                   // [tokens, qkv_dim]
+  Matrix attended;              // [tokens, q_dim]
+  Matrix middle;                // [tokens, size of the feed-forward]
+  Matrix scores;                // [tokens, experts] f32
+  Matrix gate;                  // [tokens, 1] f32: of the shared expert
+  Matrix last;                  // [logits, hidden] f32: rows of the stream whose logits are wanted
+  Matrix last_normed;           // [logits, hidden]
+
+  // Calls visit(matrix) for each member once its shape is set.
+  template <typename Visit>
+  void layout(const ModelConfig& config, DType act, const BatchLimits& limits, Visit visit) {
+    const auto shape = [&](Matrix& matrix, DType dtype, int64_t rows, int64_t cols) {
+      matrix = Matrix(nullptr, dtype, rows, cols);
+      if (cols > 0) visit(matrix);
+    };
+    const int64_t tokens = limits.max_tokens;
+    const int64_t hidden = config.hidden;
+    const auto hidden_if = [&](auto condition) {
+      return largest(config, [&](const auto& layer) { return condition(layer) ? hidden : 0; });
+    };
+    shape(residual, DType::f32, tokens, hidden);
+    shape(normed, act, tokens, hidden);
+    shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
+    shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
+            return layer.attention_norms.after || layer.ffn_norms.after;
+          }));
+    cos_sin.resize(config.ropes.size());
+    for (size_t n = 0; n < cos_sin.size(); ++n) {
+      shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
+    }
+    shape(qkv, act, tokens, largest(config, [](const auto& l) { return l.attention.qkv_dim(); }));
+    shape(attended, act, tokens,
+          largest(config, [](const auto& l) { return l.attention.q_dim(); }));
+    shape(middle, act, tokens, largest(config, [](const auto& l) {
+            return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
+          }));
+    shape(scores, DType::f32, tokens,
+          largest(config, [](const auto& l) { return l.experts ? l.experts->count : 0; }));
+    shape(gate, DType::f32, tokens, largest(config, [](const auto& l) {
+            return static_cast<int64_t>(l.experts && l.experts->shared_gate);
+          }));
+    shape(last, DType::f32, limits.max_logits, hidden);
+    shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, hidden);
+  }
+};
+
+size_t matrix_bytes(const Matrix& matrix) {
+  return static_cast<size_t>(matrix.rows * matrix.cols) * dtype_size(matrix.dtype);
+}
+
+class Decoder : public Model {
+ public:
+  Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
+          const BatchLimits& limits)
+      : config_(config), backend_(backend), weights_(find_weights(config, lookup)) {
+    const DType act = backend.activation_dtype(config.weights);
+    activations_.layout(config, act, limits, [&](Matrix& matrix) {
+      buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
+      matrix.data = buffers_.back().get();
+    });
+    const int64_t context = limits.context > 0 ? limits.context : config.max_context;
+    for (const RopeConfig& rope : config.ropes) {
+      inv_freq_.push_back(to_device(rope_frequencies(rope, context)));
+    }
+    for (int64_t n = 0; n < config.n_layers(); ++n) {
+      const std::vector<float>& slopes = config.layer(n).attention.slopes;
+      if (!slopes.empty()) weights_.layers[static_cast<size_t>(n)].rule.slopes = to_device(slopes);
+    }
+  }
+
+  void forward(const BatchView& batch, std::span<const KvLayer> kv, const Matrix& logits) override {
+    const Matrix residual = activations_.residual.first_rows(batch.n_tokens);
+
+    backend_.embed(batch, weights_.embedding, residual);
+    renormalize(weights_.embedding_norm, residual);
+    for (size_t n = 0; n < inv_freq_.size(); ++n) {
+      backend_.rope_table(batch, inv_freq_[n], config_.ropes[n].attention_factor,
+                          activations_.cos_sin[n].first_rows(batch.n_tokens));
+    }
+    for (size_t n = 0; n < weights_.layers.size(); ++n) {
+      const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
+      const LayerWeights& weights = weights_.layers[n];
+
+      const Matrix input = before(weights.attention_norms, activations_.normed, residual);
+      const Matrix own_input =
+          has_own_input(layer) ? before(weights.ffn_norms, activations_.normed_for_ffn, residual)
+                               : input;
+      attention(batch, layer.attention, weights, kv[n], input, residual);
+      feed_forward(
+          layer, weights,
+          layer.parallel ? own_input : before(weights.ffn_norms, activations_.normed, residual),
+          residual);
+    }
+    if (batch.n_logits == 0) return;
+
+    const Matrix last = activations_.last.first_rows(batch.n_logits);
+    const Matrix last_normed = activations_.last_normed.first_rows(batch.n_logits);
+    backend_.gather_rows(batch, residual, last);
+    backend_.norm(last, weights_.output_norm, OutputMode::store, last_normed);
+    backend_.linear(last_normed, weights_.output.weight, {.bias = weights_.output.bias}, logits);
+    if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
+  }
+
+ private:
+  void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,
+                 const KvLayer& kv, const Matrix& input, const Matrix& residual) {
+    const Matrix qkv = rows_of(activations_.qkv, input).columns(0, config.qkv_dim());
+    const Matrix queries = qkv.columns(0, config.q_dim());
+    const Matrix attended = rows_of(activations_.attended, input).columns(0, config.q_dim());
+
+    backend_.linear(input, weights.qkv.weight, {.bias = weights.qkv.bias}, qkv);
+    renormalize(weights.q_norm, queries);
+    renormalize(weights.k_norm, qkv.columns(config.q_dim(), config.kv_dim()));
+    backend_.rope_append(batch, rotations(config, input), qkv, weights.heads, kv);
+    backend_.attention(batch, queries, kv, weights.rule, attended);
+    add_branch(weights.attention_norms, residual, [&](OutputMode output, const Matrix& out) {
+      backend_.linear(attended, weights.attention_out.weight,
+                      {.bias = weights.attention_out.bias, .output = output}, out);
+    });
+  }
+
+  void feed_forward(const LayerConfig& layer, const LayerWeights& weights, const Matrix& input,
+                    const Matrix& residual) {
+    add_branch(weights.ffn_norms, residual, [&](OutputMode output, const Matrix& out) {
+      if (!layer.experts) {
+        const Matrix middle = widened(layer.ffn, weights.ffn, input);
+        narrow(weights.ffn, middle, output, out);
+        return;
+      }
+      const Matrix scores = rows_of(activations_.scores, input).columns(0, layer.experts->count);
+      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias}, scores);
+      backend_.experts(input, scores, weights.routing, weights.experts, output, out);
+      if (!weights.shared.up) return;
+      const Matrix middle = widened(layer.experts->shared, weights.shared, input);
+      if (weights.shared_gate) {
+        const Matrix gate = rows_of(activations_.gate, input);
+        backend_.linear(input, weights.shared_gate.weight, {}, gate);
+        backend_.scale_rows(gate, middle);
+      }
+      narrow(weights.shared, middle, OutputMode::add, out);
+    });
+  }
+
+  // The first product of a feed-forward, through its activation.
+  Matrix widened(const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
+                 const Matrix& input) {
+    const Matrix middle = rows_of(activations_.middle, input).columns(0, ffn.size);
+    if (ffn.gated) {
+      backend_.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
+    } else {
+      backend_.linear(input, weights.up.weight,
+                      {.bias = weights.up.bias, .activation = ffn.activation}, middle);
+    }
+    return middle;
+  }
+
+  void narrow(const FeedForwardWeights& weights, const Matrix& middle, OutputMode output,
+              const Matrix& out) {
+    backend_.linear(middle, weights.down.weight, {.bias = weights.down.bias, .output = output},
+                    out);
+  }
+
+  // What a branch reads.
+  Matrix before(const BranchNormWeights& norms, const Matrix& memory, const Matrix& residual) {
+    const Matrix input = rows_of(memory, residual);
+    backend_.norm(residual, norms.before, OutputMode::store, input);
+    return input;
+  }
+
+  // Adds to the residual stream what last_product(output, out) of a branch gives.
+  template <typename LastProduct>
+  void add_branch(const BranchNormWeights& norms, const Matrix& residual,
+                  LastProduct last_product) {
+    if (norms.after.kind == NormKind::none) {
+      last_product(OutputMode::add, residual);
+    } else {
+      const Matrix branch = rows_of(activations_.branch, residual);
+      last_product(OutputMode::store, branch);
+      backend_.norm(branch, norms.after, OutputMode::add, residual);
+    }
+    renormalize(norms.stream, residual);
+  }
+
+  void renormalize(const Norm& norm, const Matrix& x) {
+    if (norm.kind != NormKind::none) backend_.norm(x, norm, OutputMode::store, x);
+  }
+
+  // Without columns where nothing rotates.
+  [[nodiscard]] Matrix rotations(const AttentionConfig& config, const Matrix& input) const {
+    if (config.rope) return rows_of(activations_.cos_sin[*config.rope], input);
+    return {nullptr, DType::f32, input.rows, 0};
+  }
+
+  static Matrix rows_of(const Matrix& memory, const Matrix& like) {
+    return memory.first_rows(like.rows);
+  }
+
+  const float* to_device(const std::vector<float>& values) {
+    const size_t bytes = values.size() * sizeof(float);
+    buffers_.push_back(backend_.allocate(bytes));
+    backend_.copy_to_device(buffers_.back().get(), values.data(), bytes);
+    return reinterpret_cast<const float*>(buffers_.back().get());
+  }
+
+  ModelConfig config_;
+  Backend& backend_;
+  DecoderWeights weights_;
+  Activations activations_;
+  std::vector<Buffer> buffers_;
+  std::vector<const float*> inv_freq_;  // of each rope
+};
+
+// Every product of a forward pass: each matrix of each kind of layer.
+std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
+  const int64_t tokens = limits.max_tokens;
+  const int64_t hidden = config.hidden;
+  std::vector<ProductBound> bounds = {{.rows = limits.max_logits,
+                                       .in = hidden,
+                                       .out = config.vocab,
+                                       .dtype = config.output_dtype,
+                                       .bias = config.output.bias}};
+  const auto feed_forward = [&](const FeedForwardConfig& ffn, int64_t rows, int64_t experts) {
+    bounds.push_back({.rows = rows,
+                      .in = hidden,
+                      .out = ffn.up_dim(),
+                      .dtype = config.weights,
+                      .gated = ffn.gated,
+                      .bias = ffn.bias,
+                      .experts = experts});
+    bounds.push_back({.rows = rows,
+                      .in = ffn.size,
+                      .out = hidden,
+                      .dtype = config.weights,
+                      .bias = ffn.bias,
+                      .experts = experts});
+  };
+  for (const LayerConfig& layer : config.layer_kinds) {
+    const AttentionConfig& attention = layer.attention;
+    bounds.push_back({.rows = tokens,
+                      .in = hidden,
+                      .out = attention.qkv_dim(),
+                      .dtype = config.weights,
+                      .bias = attention.qkv_bias});
+    bounds.push_back({.rows = tokens,
+                      .in = attention.q_dim(),
+                      .out = hidden,
+                      .dtype = config.weights,
+                      .bias = attention.out_bias});
+    if (!layer.experts) {
+      feed_forward(layer.ffn, tokens, 0);
+      continue;
+    }
+    bounds.push_back({.rows = tokens, .in = hidden, .out = layer.experts->count});
+    feed_forward(layer.experts->each, tokens * layer.experts->router.used, layer.experts->count);
+    if (layer.experts->shared.size != 0) feed_forward(layer.experts->shared, tokens, 0);
+  }
+  return bounds;
+}
+
+}  // namespace
+
+size_t activation_bytes(const ModelConfig& config, DType activations, const BatchLimits& limits) {
+  size_t total = 0;
+  Activations{}.layout(config, activations, limits,
+                       [&](const Matrix& matrix) { total += matrix_bytes(matrix); });
+  return total;
+}
+
+StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
+                       int64_t context) {
+  return {.tokens = limits.max_tokens,
+          .sequences = sequences,
+          .logits = limits.max_logits,
+          .context = context,
+          .vocab = config.vocab,
+          .n_heads = largest(config, [](const auto& l) { return l.attention.n_heads; }),
+          .n_kv_heads = largest(config, [](const auto& l) { return l.attention.n_kv_heads; }),
+          .head_dim = largest(config, [](const auto& l) { return l.attention.head_dim; }),
+          .weights = config.weights,
+          .products = products(config, limits)};
+}
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
+                                  Backend& backend, const BatchLimits& limits) {
+  return std::make_unique<Decoder>(config, weights, backend, limits);
+}
+
+}  // namespace faststream

@@ -1,0 +1,60 @@
+// A decoder's tensors in a backend's memory, as its operations take them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "models/config.h"
+#include "models/model.h"
+
+namespace faststream {
+
+/// A matrix with what its product is followed by; without data: absent.
+struct Linear {
+  Weight weight;
+  const float* bias = nullptr;
+
+  [[nodiscard]] explicit operator bool() const { return weight.data != nullptr; }
+};
+
+struct FeedForwardWeights {
+  Linear up;  ///< or gate and up
+  Linear down;
+};
+
+struct BranchNormWeights {
+  Norm before;
+  Norm after;
+  Norm stream;
+};
+
+struct LayerWeights {
+  BranchNormWeights attention_norms;
+  Linear qkv;
+  Norm q_norm;  ///< of QkNorm::whole
+  Norm k_norm;
+  HeadTransform heads;
+  AttentionRule rule;
+  Linear attention_out;
+  BranchNormWeights ffn_norms;
+  FeedForwardWeights ffn;
+  Linear router;
+  Router routing;
+  Experts experts;
+  FeedForwardWeights shared;
+  Linear shared_gate;
+};
+
+struct DecoderWeights {
+  Embedding embedding;
+  Norm embedding_norm;
+  std::vector<LayerWeights> layers;
+  Norm output_norm;
+  Linear output;
+};
+
+/// Finds the tensors of tensor_plan(config). Slopes of ALiBi, which are no tensors, stay null.
+DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup);
+
+}  // namespace faststream
