@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "support/error.h"
 #include "support/printable.h"
@@ -101,7 +100,7 @@ class Checker {
   std::string part_;
 };
 
-constexpr double kLargest = std::numeric_limits<float>::max();
+constexpr double kLargest = 1e12;  // of factors and frequencies
 
 void check_rope(const RopeConfig& rope, std::string_view where) {
   const Checker check(where, "rope " + in_quotes(rope.name) + ": ");

@@ -53,7 +53,6 @@ void members(Visit visit, const RopeConfig* /*of*/) {
   visit("dynamic_factor", &RopeConfig::dynamic_factor);
 }
 
-// Its rope is told by name, see config_to_json().
 template <typename Visit>
 void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("n_heads", &AttentionConfig::n_heads);
@@ -135,7 +134,6 @@ void members(Visit visit, const OutputConfig* /*of*/) {
   visit("soft_cap", &OutputConfig::soft_cap);
 }
 
-// Its layers are told by the names of their kinds, see config_to_json().
 template <typename Visit>
 void members(Visit visit, const ModelConfig* /*of*/) {
   visit("hidden", &ModelConfig::hidden);
@@ -149,6 +147,14 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);
 }
+
+// The member that tells entries of another list by name, see config_to_json().
+template <typename T>
+inline constexpr const char* kReference = nullptr;
+template <>
+inline constexpr const char* kReference<AttentionConfig> = "rope";
+template <>
+inline constexpr const char* kReference<ModelConfig> = "layers";
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -189,7 +195,7 @@ json write(const T& value) {
 }
 
 template <typename T>
-void read(const JsonView& view, T& value, std::initializer_list<std::string_view> more = {}) {
+void read(const JsonView& view, T& value) {
   if constexpr (std::is_same_v<T, DType>) {
     const auto type = dtype_from_name(view.as<std::string>());
     if (!type) view.fail("is the unknown type " + in_quotes(view.as<std::string>()));
@@ -207,7 +213,8 @@ void read(const JsonView& view, T& value, std::initializer_list<std::string_view
   } else if constexpr (kIsVector<T>) {
     for (const JsonView& element : view.elements()) read(element, value.emplace_back());
   } else {
-    std::vector<std::string_view> known(more);
+    std::vector<std::string_view> known;
+    if (kReference<T> != nullptr) known.emplace_back(kReference<T>);
     members(
         [&](const char* name, auto member) {
           known.emplace_back(name);
@@ -245,7 +252,7 @@ json config_to_json(const ModelConfig& config) {
 ModelConfig config_from_json(const json& json, std::string_view where) {
   const JsonView model(json, where, "convert the checkpoint again");
   ModelConfig config;
-  read(model, config, {"layers"});
+  read(model, config);
   const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
   for (size_t n = 0; n < kinds.size(); ++n) {
     const auto rope = kinds[n].member("attention").find("rope");

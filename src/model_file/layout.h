@@ -1,4 +1,4 @@
-// The bytes of format version 1, shared by reader and writer. Documented in docs/model-file.md.
+// The bytes of format version 2, shared by reader and writer. Documented in docs/model-file.md.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace faststream::layout {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 inline constexpr std::array<unsigned char, 8> kMagic = {0x89, 'F', 'S', 'T', 'R', 'E', 'A', 'M'};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kMaxNameBytes = 95;
 inline constexpr size_t kMaxRank = 2;
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{64} << 20;

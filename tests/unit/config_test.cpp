@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <functional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "support/error.h"
 
@@ -11,15 +15,67 @@ namespace faststream {
 namespace {
 
 ModelConfig small() {
-  ModelConfig config;
-  config.n_layers = 2;
-  config.hidden = 64;
-  config.n_heads = 4;
-  config.n_kv_heads = 2;
-  config.head_dim = 16;
-  config.ffn_hidden = 128;
-  config.vocab = 100;
-  config.max_context = 512;
+  return plain_decoder({.n_layers = 2,
+                        .hidden = 64,
+                        .n_heads = 4,
+                        .n_kv_heads = 2,
+                        .head_dim = 16,
+                        .ffn_hidden = 128,
+                        .vocab = 100,
+                        .max_context = 512});
+}
+
+// Every member differs from its default.
+ModelConfig rich() {
+  ModelConfig config = small();
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
+  config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .norm = norm};
+  config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
+  config.weights = DType::i8;
+  config.embedding_dtype = config.output_dtype = DType::bf16;
+  config.ropes = {{.name = "long",
+                   .frequencies = {1, 0.1F, 1e-7F},
+                   .attention_factor = 1.19F,
+                   .original_max_context = 128,
+                   .long_frequencies = {1, 0.01F, 1e-9F},
+                   .dynamic_factor = 0},
+                  {.name = "dynamic",
+                   .frequencies = {1, 0.1F},
+                   .attention_factor = 1,
+                   .original_max_context = 128,
+                   .long_frequencies = {},
+                   .dynamic_factor = 4}};
+  LayerConfig& first = config.layer_kinds[0];
+  first.attention.qkv_bias = first.attention.out_bias = first.attention.sinks = true;
+  first.attention.qk_norm = QkNorm::head;
+  first.attention.qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
+  first.attention.query_scaling = 0.1F;
+  first.attention.query_scaling_from = 8192;
+  first.attention.window = 128;
+  first.attention.soft_cap = 50;
+  first.attention.slopes = {1, 0.5F, 0.25F, 0.125F};
+  first.attention_norms = {.before = norm, .after = norm, .stream = norm};
+  first.ffn = {.size = 80, .gated = false, .activation = Activation::relu_squared, .bias = true};
+  LayerConfig second = first;
+  second.name = "experts";
+  second.parallel = true;
+  second.attention_norms.stream = {};
+  second.attention.rope = 1;
+  second.ffn = {};
+  second.experts = {.count = 8,
+                    .router = {.used = 2,
+                               .score = Router::Score::sigmoid,
+                               .bias = true,
+                               .correction = true,
+                               .groups = 4,
+                               .groups_used = 2,
+                               .normalized = true,
+                               .scale = 2.5F},
+                    .each = {.size = 32, .activation = Activation::swiglu_clamped},
+                    .shared = {.size = 64},
+                    .shared_gate = true};
+  config.layer_kinds.push_back(second);
+  config.layers = {0, 1, 1, 0};
   return config;
 }
 
@@ -33,74 +89,100 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  ModelConfig config = small();
-  config.rope = {5e5, "llama3", 8, 1, 4, 8192};
-  config.attention_bias = true;
-  config.weights = DType::i8;
-  config.output = DType::bf16;
-  config.embedding = DType::bf16;
-  config.norm_eps = 1e-6F;
-  const nlohmann::json json = config_to_json(config);
-  EXPECT_EQ(config_to_json(config_from_json(json, "test")), json);
-}
-
-TEST(ModelConfig, RefusesEveryMissingMember) {
-  ModelConfig config = small();
-  config.rope = {5e5, "llama3", 8, 1, 4, 8192};
-  const nlohmann::json json = config_to_json(config);
-  for (const auto& [key, value] : json.items()) {
-    nlohmann::json damaged = json;
-    damaged.erase(key);
-    EXPECT_NE(message_of([&] { config_from_json(damaged, "model.bin"); }).find(key),
-              std::string::npos)
-        << key;
-    damaged[key] = nullptr;
-    EXPECT_NE(message_of([&] { config_from_json(damaged, "model.bin"); }), "") << key;
-  }
-  for (const auto& [key, value] : json["rope"].items()) {
-    nlohmann::json damaged = json;
-    damaged["rope"].erase(key);
-    EXPECT_NE(message_of([&] { config_from_json(damaged, "model.bin"); }), "") << key;
+  for (const ModelConfig& config : {small(), rich()}) {
+    const nlohmann::json json = config_to_json(config);
+    const ModelConfig again = config_from_json(json, "test");
+    EXPECT_EQ(again.layer_kinds, config.layer_kinds);
+    EXPECT_EQ(again.ropes, config.ropes);
+    EXPECT_EQ(again.layers, config.layers);
+    EXPECT_EQ(config_to_json(again), json);
   }
 }
 
-TEST(ModelConfig, RefusesNumbersOutOfRange) {
+TEST(ModelConfig, LeavesOutWhatIsNotSpecial) {
   const nlohmann::json json = config_to_json(small());
-  for (const char* key : {"n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden",
-                          "vocab", "max_context"}) {
-    for (const nlohmann::json& value :
-         {nlohmann::json(0), nlohmann::json(-1), nlohmann::json(INT64_MAX),
-          nlohmann::json(UINT64_MAX), nlohmann::json(1.5), nlohmann::json("7")}) {
-      nlohmann::json damaged = json;
-      damaged[key] = value;
-      EXPECT_NE(message_of([&] { config_from_json(damaged, "model.bin"); }).find(key),
-                std::string::npos)
-          << key << " = " << value;
-    }
+  EXPECT_EQ(json["layer_kinds"][0]["attention"],
+            nlohmann::json::parse(R"({"head_dim": 16, "n_heads": 4, "n_kv_heads": 2,
+                                      "rope": "rope", "scale": 0.25})"));
+  EXPECT_EQ(json["layers"], nlohmann::json({"layer", "layer"}));
+  EXPECT_FALSE(json.contains("embedding"));
+}
+
+// Calls action(damaged, path) with `json` in which one member, somewhere, is `replacement`.
+void damage_each(nlohmann::json& whole, nlohmann::json& part, const std::string& path,
+                 const nlohmann::json& replacement,
+                 const std::function<void(const std::string&)>& action) {
+  for (auto& [key, value] : part.items()) {
+    const nlohmann::json sound = value;
+    value = replacement;
+    action(path + "." + key);
+    value = sound;
+    if (value.is_structured()) damage_each(whole, value, path + "." + key, replacement, action);
   }
+}
+
+TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
+  for (const nlohmann::json& wrong :
+       {nlohmann::json::parse("[[]]"), nlohmann::json(-1), nlohmann::json(1e300),
+        nlohmann::json(UINT64_MAX), nlohmann::json("seven")}) {
+    nlohmann::json json = config_to_json(rich());
+    damage_each(json, json, "", wrong, [&](const std::string& path) {
+      // Numbers may be negative where a factor is asked for, and names are free.
+      const bool may_be = path.ends_with("name") || path.ends_with("multiplier") ||
+                          path.ends_with("scale") || path.find("slopes") != std::string::npos ||
+                          path.ends_with("attention_factor");
+      if (may_be) return;
+      EXPECT_TRUE(message_of([&] { config_from_json(json, "model.bin"); }).starts_with("model.bin"))
+          << path << " = " << wrong;
+    });
+  }
+}
+
+TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
+  nlohmann::json json = config_to_json(rich());
+  json["layer_kinds"][1]["experts"]["router"]["noise"] = 1;
+  EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("noise"),
+            std::string::npos);
 }
 
 TEST(ModelConfig, RefusesContradictions) {
   const auto refused = [](const std::function<void(ModelConfig&)>& damage) {
-    ModelConfig config = small();
+    ModelConfig config = rich();
     damage(config);
     return message_of([&] { validate(config, "test"); }) != "";
   };
+  const auto attention = [&](const std::function<void(AttentionConfig&)>& damage) {
+    return refused([&](ModelConfig& c) { damage(c.layer_kinds[0].attention); });
+  };
+  const auto experts = [&](const std::function<void(ExpertsConfig&)>& damage) {
+    return refused([&](ModelConfig& c) { damage(*c.layer_kinds[1].experts); });
+  };
   EXPECT_FALSE(refused([](ModelConfig&) {}));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.n_kv_heads = 3; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.head_dim = 15; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.architecture = "mamba"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding = DType::i8; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.n_kv_heads = 3; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 15; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 4; })) << "the rope has 6";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.rope = 2; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.slopes.pop_back(); }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.qk_norm = QkNorm::none; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.used = 5; })) << "two groups have 4";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.groups = 3; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared = {}; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].experts.emplace(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.size = 0; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_dtype = DType::i8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.weights = DType::u8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.norm_eps = std::nanf(""); }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.rope.theta = 0; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.rope.scaling = "yarn"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.rope = {1e4, "linear", -1}; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.rope = {1e4, "llama3", 8, 4, 4, 512}; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
 }
 
 TEST(RopeFrequencies, FallGeometricallyFromOne) {
-  const std::vector<float> frequencies = rope_inv_freq({}, 8);
+  const std::vector<float> frequencies = plain_frequencies(10000, 8);
   ASSERT_EQ(frequencies.size(), 4U);
   EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
   EXPECT_FLOAT_EQ(frequencies[1], 0.1F);
@@ -108,27 +190,31 @@ TEST(RopeFrequencies, FallGeometricallyFromOne) {
   EXPECT_FLOAT_EQ(frequencies[3], 0.001F);
 }
 
-TEST(RopeFrequencies, OfLlama3KeepShortWavesAndStretchLongOnes) {
-  const RopeConfig plain{5e5};
-  const RopeConfig scaled{5e5, "llama3", 8, 1, 4, 8192};
-  const std::vector<float> before = rope_inv_freq(plain, 128);
-  const std::vector<float> after = rope_inv_freq(scaled, 128);
-  EXPECT_EQ(after.front(), before.front());
-  EXPECT_FLOAT_EQ(after.back(), before.back() / 8);
-  for (size_t i = 0; i < before.size(); ++i) {
-    EXPECT_LE(after[i], before[i]);
-    EXPECT_GE(after[i], before[i] / 8 * 0.999999F);
-  }
+TEST(RopeFrequencies, DependOnTheContextWhereTheRuleDoes) {
+  const ModelConfig config = rich();
+  EXPECT_EQ(rope_frequencies(config.ropes[0], 128), config.ropes[0].frequencies);
+  EXPECT_EQ(rope_frequencies(config.ropes[0], 129), config.ropes[0].long_frequencies);
+
+  RopeConfig dynamic;
+  dynamic.frequencies = plain_frequencies(10000, 8);
+  dynamic.original_max_context = 128;
+  dynamic.dynamic_factor = 4;
+  EXPECT_EQ(rope_frequencies(dynamic, 128), dynamic.frequencies);
+  const double theta = 10000 * std::pow(4 * 256 / 128.0 - 3, 8 / 6.0);
+  const std::vector<float> expected = plain_frequencies(theta, 8);
+  const std::vector<float> frequencies = rope_frequencies(dynamic, 256);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(frequencies[i], expected[i], 1e-6F * expected[i]);
 }
 
 TEST(TensorPlan, CountsTheParametersOfLlama2) {
-  ModelConfig config = small();
-  config.n_layers = 32;
-  config.hidden = 4096;
-  config.n_heads = config.n_kv_heads = 32;
-  config.head_dim = 128;
-  config.ffn_hidden = 11008;
-  config.vocab = 32000;
+  const ModelConfig config = plain_decoder({.n_layers = 32,
+                                            .hidden = 4096,
+                                            .n_heads = 32,
+                                            .n_kv_heads = 32,
+                                            .head_dim = 128,
+                                            .ffn_hidden = 11008,
+                                            .vocab = 32000,
+                                            .max_context = 4096});
   int64_t parameters = 0;
   for (const TensorPlan& tensor : tensor_plan(config)) {
     int64_t elements = 1;
@@ -136,6 +222,22 @@ TEST(TensorPlan, CountsTheParametersOfLlama2) {
     parameters += elements;
   }
   EXPECT_EQ(parameters, 6738415616);
+}
+
+TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
+  std::set<std::string> names;
+  for (const TensorPlan& tensor : tensor_plan(rich())) {
+    EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+  }
+  for (const char* name :
+       {"positions", "embedding_norm_bias", "layers.0.attention_sinks", "layers.0.ffn_up.scales",
+        "layers.0.ffn_up_bias", "layers.1.router_bias", "layers.1.router_correction",
+        "layers.2.experts_gate_up", "layers.2.shared_gate", "layers.3.attention_stream_norm",
+        "output_bias"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_FALSE(names.contains("output")) << "it is tied";
+  EXPECT_FALSE(names.contains("layers.1.ffn_up"));
 }
 
 }  // namespace

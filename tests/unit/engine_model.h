@@ -20,17 +20,16 @@ namespace faststream {
 
 /// GQA, a head_dim that is not hidden / heads, a context that ends inside a page.
 inline ModelConfig engine_shape(DType dtype) {
-  ModelConfig config;
-  config.n_layers = 2;
-  config.hidden = 64;
-  config.n_heads = 4;
-  config.n_kv_heads = 2;
-  config.head_dim = 24;
-  config.ffn_hidden = 96;
-  config.vocab = 280;
-  config.max_context = 1000;
-  config.weights = config.output = dtype;
-  config.embedding = dtype == DType::i8 ? DType::bf16 : dtype;
+  ModelConfig config = plain_decoder({.n_layers = 2,
+                                      .hidden = 64,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 24,
+                                      .ffn_hidden = 96,
+                                      .vocab = 280,
+                                      .max_context = 1000});
+  config.weights = config.output_dtype = dtype;
+  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
   return config;
 }
 

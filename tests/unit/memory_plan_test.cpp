@@ -81,10 +81,10 @@ TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
   EXPECT_EQ(asked.head_dim, 128);
   EXPECT_EQ(asked.weights, DType::i8);
   ASSERT_EQ(asked.products.size(), 5U);
-  EXPECT_EQ(asked.products[2].out, 2 * 14336);
-  EXPECT_TRUE(asked.products[2].gated);
-  EXPECT_EQ(asked.products[4].rows, 1024);
-  EXPECT_EQ(asked.products[4].out, 128256);
+  EXPECT_EQ(asked.products[0].rows, 1024);
+  EXPECT_EQ(asked.products[0].out, 128256);
+  EXPECT_EQ(asked.products[3].out, 2 * 14336);
+  EXPECT_TRUE(asked.products[3].gated);
 
   backend.scratch_bytes = [](const StepBounds&) { return 5 * kGiB; };
   const MemoryPlan five = plan(llama_8b(), backend, {.slots = 1024});
@@ -114,8 +114,8 @@ TEST(MemoryPlan, SharesAHostWithOtherPrograms) {
 TEST(MemoryPlan, FitsAContainer) {
   ModelConfig config = named_shape("llama-tiny", DType::f32);
   config.max_context = 1 << 20;
-  config.n_layers = 16;
-  config.n_kv_heads = 4;
+  config.layers.resize(16);
+  config.layer_kinds[0].attention.n_kv_heads = 4;
   const size_t free = 560 * kMiB;
   const MemoryPlan small = plan(config, cpu(free), {.slots = 1}, 10 * kMiB);
   const auto bytes = static_cast<int64_t>(kv_bytes_per_token(config, DType::bf16));

@@ -114,8 +114,8 @@ TEST(ModelFile, RefusesEveryFlippedBitInHeadHeaderAndTable) {
 }
 
 TEST(ModelFile, RefusesAnotherVersionAndSaysWhichItReads) {
-  const auto bytes = with_head([](layout::Head& head) { head.version = 2; });
-  EXPECT_TRUE(says(error_of_bytes(bytes), "version 2", "reads version 1", "convert"));
+  const auto bytes = with_head([](layout::Head& head) { head.version = 1; });
+  EXPECT_TRUE(says(error_of_bytes(bytes), "version 1", "reads version 2", "convert"));
 }
 
 TEST(ModelFile, RefusesSizesInTheHeadThatDoNotFit) {

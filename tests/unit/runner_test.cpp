@@ -19,18 +19,85 @@ constexpr RunnerLimits kLimits{.n_pages = 40, .batch = {.max_tokens = 600, .max_
 
 // Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
 ModelConfig odd_shape(DType dtype) {
-  ModelConfig config;
-  config.n_layers = 3;
-  config.hidden = 52;
-  config.n_heads = 6;
-  config.n_kv_heads = 2;
-  config.head_dim = 20;
-  config.ffn_hidden = 76;
-  config.vocab = 131;
-  config.max_context = 512;
-  config.attention_bias = true;
-  config.weights = config.output = dtype;
-  config.embedding = dtype == DType::i8 ? DType::bf16 : dtype;
+  ModelConfig config = plain_decoder({.n_layers = 3,
+                                      .hidden = 52,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 20,
+                                      .ffn_hidden = 76,
+                                      .vocab = 131,
+                                      .max_context = 512});
+  config.layer_kinds[0].attention.qkv_bias = true;
+  config.layer_kinds[0].attention.out_bias = true;
+  config.weights = config.output_dtype = dtype;
+  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  return config;
+}
+
+// Four kinds of layers, which have between them everything that a description can ask for.
+ModelConfig rich_shape(DType dtype) {
+  ModelConfig config = odd_shape(dtype);
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  const NormConfig layer_norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  config.embedding = {.multiplier = 1.5F, .positions = 514, .offset = 2, .norm = layer_norm};
+  config.output.bias = true;
+  config.output.soft_cap = 3;
+  RopeConfig& partial = config.ropes.emplace_back();
+  partial.name = "partial";
+  partial.frequencies = plain_frequencies(5000, 12);
+  partial.attention_factor = 1.1F;
+
+  LayerConfig windowed = config.layer_kinds[0];
+  windowed.name = "windowed";
+  windowed.attention.window = 37;
+  windowed.attention.sinks = true;
+  windowed.attention.qk_norm = QkNorm::head;
+  windowed.attention.qk_norm_as = rms;
+  windowed.attention_norms.after = rms;
+  windowed.ffn_norms.after = rms;
+  windowed.ffn.activation = Activation::gelu_tanh;
+  windowed.ffn.bias = true;
+
+  LayerConfig parallel = config.layer_kinds[0];
+  parallel.name = "parallel";
+  parallel.parallel = true;
+  parallel.attention_norms.before = layer_norm;
+  parallel.ffn_norms.before = layer_norm;
+  parallel.attention.rope.reset();
+  parallel.attention.slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
+  parallel.attention.soft_cap = 2;
+  parallel.ffn = {.size = 100, .gated = false, .activation = Activation::gelu, .bias = true};
+
+  LayerConfig experts = config.layer_kinds[0];
+  experts.name = "experts";
+  experts.attention.rope = 1;
+  experts.attention.query_scaling = 0.1F;
+  experts.attention.query_scaling_from = 16;
+  experts.attention.qk_norm = QkNorm::whole;
+  experts.attention.qk_norm_as = rms;
+  experts.experts = {.count = 6,
+                     .router = {.used = 2, .normalized = true, .scale = 1.2F},
+                     .each = {.size = 24, .gated = true, .activation = Activation::silu},
+                     .shared = {.size = 40, .gated = true, .activation = Activation::silu},
+                     .shared_gate = true};
+  experts.ffn = {};
+
+  LayerConfig grouped = experts;
+  grouped.name = "grouped";
+  grouped.attention_norms.stream = rms;
+  grouped.experts = {
+      .count = 8,
+      .router = {.used = 3,
+                 .score = Router::Score::sigmoid,
+                 .bias = true,
+                 .correction = true,
+                 .groups = 4,
+                 .groups_used = 2},
+      .each = {.size = 20, .gated = true, .activation = Activation::swiglu_clamped, .bias = true},
+      .shared = {},
+      .shared_gate = false};
+  config.layer_kinds = {windowed, parallel, experts, grouped};
+  config.layers = {0, 1, 2, 3, 0};
   return config;
 }
 
@@ -94,20 +161,21 @@ class RunnerTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
-  TestModel model(odd_shape(DType::f32), *backend_);
-  for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
-    const std::vector<int32_t> tokens = tokens_for(length, length);
-    const std::vector<float> whole = model.logits(tokens, {tokens.size()});
-    for (const std::vector<size_t>& pieces : std::vector<std::vector<size_t>>{
-             {1}, {31, 1, 1, 32}, {32}, {7, 26, 33, 1}, {64, 5}, {20, 1, 1, 1, 40}}) {
-      EXPECT_LT(distance(model.logits(tokens, pieces), whole), 1e-5)
-          << length << " tokens, first piece of " << pieces.front();
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel model(shape, *backend_);
+    for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
+      const std::vector<int32_t> tokens = tokens_for(length, length);
+      const std::vector<float> whole = model.logits(tokens, {tokens.size()});
+      for (const std::vector<size_t>& pieces : std::vector<std::vector<size_t>>{
+               {1}, {31, 1, 1, 32}, {32}, {7, 26, 33, 1}, {64, 5}, {20, 1, 1, 1, 40}}) {
+        EXPECT_LT(distance(model.logits(tokens, pieces), whole), 1e-5)
+            << length << " tokens, first piece of " << pieces.front();
+      }
     }
   }
 }
 
-TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
-  TestModel model(odd_shape(DType::f32), *backend_);
+void expect_same_logits_in_company(TestModel& model) {
   Runner& runner = model.runner();
   // Some in prefill, some in decode, some both in turn; lengths around page borders.
   const std::vector<std::vector<int32_t>> texts = {
@@ -149,12 +217,21 @@ TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
   }
 }
 
+TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel model(shape, *backend_);
+    expect_same_logits_in_company(model);
+  }
+}
+
 TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
   const auto reference = make_reference_backend();
-  TestModel expected(odd_shape(DType::f32), *reference);
-  TestModel model(odd_shape(DType::f32), *backend_);
-  const std::vector<int32_t> tokens = tokens_for(100, 9);
-  EXPECT_LT(distance(model.logits(tokens, {60, 1}), expected.logits(tokens, {100})), 1e-4);
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel expected(shape, *reference);
+    TestModel model(shape, *backend_);
+    const std::vector<int32_t> tokens = tokens_for(100, 9);
+    EXPECT_LT(distance(model.logits(tokens, {60, 1}), expected.logits(tokens, {100})), 1e-4);
+  }
 }
 
 // Bounds: bf16 has 8 significant bits, so a rounding is off by up to 2^-9; about 10 roundings lie
@@ -181,7 +258,7 @@ TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
 TEST_P(RunnerTest, AgreesWithTheReferenceWhenTheOutputMatrixIsNotQuantized) {
   for (const DType output : {DType::f16, DType::bf16}) {
     ModelConfig config = odd_shape(DType::i8);
-    config.output = config.embedding = output;
+    config.output_dtype = config.embedding_dtype = output;
     const auto reference = make_reference_backend();
     TestModel expected(config, *reference);
     TestModel model(config, *backend_);
