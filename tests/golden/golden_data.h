@@ -1,4 +1,4 @@
-// The golden checkpoints that make_golden.py made, for tests.
+// The golden checkpoints that make_golden.py and make_families.py made, for tests.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace faststream {
 /// One variant: a small checkpoint folder and what Transformers computes from it.
 struct GoldenData {
   std::string name;
-  std::filesystem::path folder;  ///< config.json, *.safetensors, tokenizer.model
+  std::filesystem::path folder;     ///< config.json, *.safetensors
+  std::filesystem::path tokenizer;  ///< tokenizer.model
   int64_t vocab = 0;
   std::vector<int32_t> tokens;  ///< the prompt
   std::vector<float> logits;    ///< [tokens, vocab]
@@ -45,14 +46,21 @@ std::vector<T> read_numbers(const std::filesystem::path& path) {
   return values;
 }
 
-/// Names of all variants, in the manifest's order.
-inline std::vector<std::string> golden_variants() {
-  std::ifstream file(golden_root() / "manifest.json");
+/// Names of the variants that a folder's manifest lists, in its order.
+inline std::vector<std::string> golden_variants(const std::string& folder = "") {
+  std::ifstream file(golden_root() / folder / "manifest.json");
   const nlohmann::json manifest = nlohmann::json::parse(file);
   std::vector<std::string> names;
   for (const auto& variant : manifest.at("variants")) {
-    names.push_back(variant.at("name"));
+    names.push_back(folder + variant.at("name").get<std::string>());
   }
+  return names;
+}
+
+/// Llamas and their tokenizers, then small models of all families, which share one tokenizer.
+inline std::vector<std::string> all_golden_variants() {
+  std::vector<std::string> names = golden_variants();
+  for (std::string& name : golden_variants("families/")) names.push_back(std::move(name));
   return names;
 }
 
@@ -61,13 +69,16 @@ inline GoldenData load_golden(const std::string& name) {
   GoldenData data;
   data.name = name;
   data.folder = golden_root() / name;
+  data.tokenizer = data.folder / "tokenizer.model";
+  if (!std::filesystem::exists(data.tokenizer)) {
+    data.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+  }
   data.tokens = read_numbers<int32_t>(data.folder / "tokens.i32");
   data.logits = read_numbers<float>(data.folder / "logits.f32");
   if (std::filesystem::exists(data.folder / "greedy.i32")) {
     data.greedy = read_numbers<int32_t>(data.folder / "greedy.i32");
   }
-  std::ifstream config(data.folder / "config.json");
-  data.vocab = nlohmann::json::parse(config).at("vocab_size");
+  data.vocab = static_cast<int64_t>(data.logits.size() / data.tokens.size());
   if (data.logits.size() != data.tokens.size() * static_cast<size_t>(data.vocab)) {
     throw Error(data.folder.string() + ": logits.f32 is not [tokens, vocab].");
   }

@@ -1,4 +1,5 @@
-// Logits of small checkpoints equal those of Transformers in float32 (see make_golden.py).
+// Logits of small checkpoints equal those of Transformers in float32 (see make_golden.py and
+// make_families.py).
 
 #include <gtest/gtest.h>
 
@@ -16,15 +17,23 @@
 namespace faststream {
 namespace {
 
+// Of letters, digits and underscores.
+std::string plain(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 // The variant as a model file with f32 weights, made once a process.
 const ModelFile& converted(const GoldenData& golden) {
   static std::map<std::string, ModelFile> files;
   const auto found = files.find(golden.name);
   if (found != files.end()) return found->second;
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("faststream-golden-" + golden.name + "-" + std::to_string(getpid()) + ".bin");
+  const auto path =
+      std::filesystem::temp_directory_path() /
+      ("faststream-golden-" + plain(golden.name) + "-" + std::to_string(getpid()) + ".bin");
   ConvertOptions options;
   options.checkpoint = golden.folder;
+  options.tokenizer = golden.tokenizer;
   options.output = path;
   options.dtype = DType::f32;
   convert_checkpoint(options);
@@ -42,7 +51,8 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     const auto n = static_cast<int32_t>(golden_.tokens.size());
     runner_ = std::make_unique<Runner>(
         converted(golden_), *backend_,
-        RunnerLimits{.n_pages = n / kPageTokens + 3, .batch = {.max_tokens = n, .max_logits = n}},
+        RunnerLimits{.n_pages = n / kPageTokens + 3,
+                     .batch = {.max_tokens = n, .max_logits = n, .context = n}},
         nullptr);
   }
 
@@ -97,20 +107,20 @@ TEST_P(GoldenTest, GreedyTextIsTransformersText) {
 }
 
 std::string test_name(const testing::TestParamInfo<GoldenTest::ParamType>& info) {
-  return std::get<1>(info.param);
+  return plain(std::get<1>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest,
                          testing::Combine(testing::Values("reference"),
-                                          testing::ValuesIn(golden_variants())),
+                                          testing::ValuesIn(all_golden_variants())),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest,
                          testing::Combine(testing::Values("cpu"),
-                                          testing::ValuesIn(golden_variants())),
+                                          testing::ValuesIn(all_golden_variants())),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTest,
                          testing::Combine(testing::Values("cuda"),
-                                          testing::ValuesIn(golden_variants())),
+                                          testing::ValuesIn(all_golden_variants())),
                          test_name);
 
 }  // namespace
