@@ -122,7 +122,8 @@ class Decoder : public Model {
       const Matrix own_input =
           has_own_input(layer) ? before(weights.ffn_norms, activations_.normed_for_ffn, residual)
                                : input;
-      attention(batch, layer.attention, weights, kv[n], input, residual);
+      attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input,
+                residual);
       feed_forward(
           layer, weights,
           layer.parallel ? own_input : before(weights.ffn_norms, activations_.normed, residual),

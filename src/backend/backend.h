@@ -37,6 +37,7 @@ struct KvLayer {
   int32_t n_pages = 0;
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
+  int32_t group = 0;  ///< of the batch's page table
 };
 
 /// Copy page `from` to page `to`, K and V, in every layer.

@@ -26,11 +26,13 @@ struct Batch {
   std::vector<int32_t> positions;    ///< [n_tokens] position of each token in its sequence
   std::vector<int32_t> sequence_of;  ///< [n_tokens] index of the sequence that owns the row
   std::vector<int32_t>
-      query_start;                  ///< [n_sequences + 1] first row of each sequence; then n_tokens
-  std::vector<int32_t> kv_len;      ///< [n_sequences] cached tokens after this pass
-  std::vector<int32_t> page_table;  ///< [n_sequences, max_pages] page numbers; unused entries 0
+      query_start;              ///< [n_sequences + 1] first row of each sequence; then n_tokens
+  std::vector<int32_t> kv_len;  ///< [n_sequences] cached tokens after this pass
+  /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
+  std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
   int32_t max_pages = 0;            ///< columns of page_table
+  int32_t n_groups = 1;             ///< of layers, whose pages have numbers of their own
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }
@@ -45,7 +47,7 @@ struct BatchView {
   const int32_t* sequence_of = nullptr;
   const int32_t* query_start = nullptr;
   const int32_t* kv_len = nullptr;
-  const int32_t* page_table = nullptr;
+  const int32_t* page_table = nullptr;  ///< of group 0; see view_of_group()
   const int32_t* logit_rows = nullptr;
   int32_t n_tokens = 0;
   int32_t n_sequences = 0;
@@ -54,6 +56,14 @@ struct BatchView {
   int32_t max_query_len = 0;  ///< rows of the sequence with the most rows
   int32_t max_kv_len = 0;     ///< the largest kv_len
 };
+
+/// The view whose page_table is that of a group.
+inline BatchView view_of_group(BatchView batch, int32_t group) {
+  if (batch.page_table != nullptr) {
+    batch.page_table += int64_t{group} * batch.n_sequences * batch.max_pages;
+  }
+  return batch;
+}
 
 /// A view without memory: a batch's counts and maxima. Backends add where their copy is.
 BatchView measure(const Batch& batch);

@@ -50,6 +50,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   }
   RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
                       .n_modest_pages = pages_for(plan.kept_tokens),
+                      .sequences = plan.slots,
                       .batch = plan.limits};
   limits.batch.context = plan.context;
   runner = std::make_unique<Runner>(file, *backend, limits, progress);

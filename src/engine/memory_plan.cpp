@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "backend/batch.h"
-#include "engine/runner.h"
+#include "engine/kv_groups.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -17,11 +18,35 @@ constexpr int64_t kKeptTokens = 16384;
 
 int64_t whole_pages(int64_t tokens) { return int64_t{pages_for(tokens)} * kPageTokens; }
 
-// What memory leaves for the KV cache, in tokens, a multiple of kPageTokens.
-int64_t tokens_that_fit(size_t free_bytes, size_t taken, size_t bytes_per_token) {
+// What memory leaves for the KV cache, in bytes.
+size_t cache_room(size_t free_bytes, size_t taken) {
   const size_t room = free_bytes > taken ? free_bytes - taken : 0;
-  const size_t cache = room - std::min(room / 8, kMostReserve);
-  return static_cast<int64_t>(cache / bytes_per_token / kPageTokens * kPageTokens);
+  return room - std::min(room / 8, kMostReserve);
+}
+
+// Bytes of layers with windows, for so many sequences.
+size_t window_bytes(const std::vector<KvGroup>& groups, const BatchLimits& limits,
+                    int32_t sequences) {
+  size_t bytes = 0;
+  for (const KvGroup& group : groups) {
+    if (group.window == 0) continue;
+    const auto frames = static_cast<size_t>(window_frames(group, sequences, limits.max_tokens));
+    bytes += frames * kPageTokens * group.token_bytes;
+  }
+  return bytes;
+}
+
+// Tokens, a multiple of kPageTokens, for which `room` bytes suffice: where layers with windows
+// would take more than half of them, these get memory for each token.
+int64_t tokens_that_fit(const std::vector<KvGroup>& groups, size_t windows, size_t room) {
+  constexpr size_t kMost = size_t{1} << 30;
+  size_t token_bytes = groups.front().token_bytes;
+  if (windows > room / 2) {
+    windows = 0;
+    for (size_t g = 1; g < groups.size(); ++g) token_bytes += groups[g].token_bytes;
+  }
+  const size_t tokens = token_bytes > 0 ? (room - windows) / token_bytes : kMost;
+  return static_cast<int64_t>(std::min(tokens, kMost) / kPageTokens * kPageTokens);
 }
 
 // Tokens of context: what was asked for, else the model's own, as far as memory reaches.
@@ -98,8 +123,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   const size_t taken =
       weight_bytes + logits_bytes + activation_bytes(config, backend.activations, plan.limits) +
       backend.scratch_bytes(step_bounds(config, plan.limits, plan.slots, config.max_context));
-  const int64_t fits =
-      tokens_that_fit(backend.free_bytes, taken, kv_bytes_per_token(config, backend.kv));
+  const std::vector<KvGroup> groups = kv_groups(config, backend.kv);
+  const int64_t fits = tokens_that_fit(groups, window_bytes(groups, plan.limits, plan.slots),
+                                       cache_room(backend.free_bytes, taken));
   plan.context = choose_context(config, options, fits);
   plan.kv_tokens = choose_kv_tokens(options, plan.context, plan.slots, fits, backend.takes_on_use);
   const bool modest = backend.takes_on_use && options.kv_tokens == 0;

@@ -1,13 +1,16 @@
 #include "engine/page_pool.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "support/error.h"
 
 namespace faststream {
 
-PagePool::PagePool(int32_t n_pages, int32_t n_modest)
-    : pages_(static_cast<size_t>(n_pages)), n_modest_(std::min(n_modest, n_pages)) {
+PagePool::PagePool(int32_t n_pages, int32_t n_modest, std::vector<WindowPages> windows)
+    : pages_(static_cast<size_t>(n_pages)),
+      windows_(std::move(windows)),
+      n_modest_(std::min(n_modest, n_pages)) {
   returned_.reserve(pages_.size());  // so that release() does not throw
 }
 
@@ -49,8 +52,13 @@ void PagePool::release(int32_t page) {
     throw std::logic_error("the prefix cache's hold on a KV page is released by somebody else");
   }
   --p.references;
-  if (p.references == 0) returned_.push_back(page);
+  if (p.references == 0) give_back(page);
   if (p.cached && p.references == 1) ++n_idle_;
+}
+
+void PagePool::give_back(int32_t page) {
+  for (WindowPages& window : windows_) window.forget(page);
+  returned_.push_back(page);
 }
 
 void PagePool::retain_cached(int32_t page) {
@@ -66,7 +74,7 @@ void PagePool::release_cached(int32_t page) {
   if (p.references == 1) --n_idle_;
   p.cached = false;
   --p.references;
-  if (p.references == 0) returned_.push_back(page);
+  if (p.references == 0) give_back(page);
 }
 
 }  // namespace faststream

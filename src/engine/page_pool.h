@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "engine/window_pages.h"
+
 namespace faststream {
 
 /// Page numbers with reference counts. A page that two sequences share (a common prefix) is held
@@ -16,7 +18,9 @@ namespace faststream {
 class PagePool {
  public:
   /// n_modest: of the pages, how many may be put to use without need (see n_ready()).
-  explicit PagePool(int32_t n_pages, int32_t n_modest = std::numeric_limits<int32_t>::max());
+  /// windows: of each group of layers with a window, over the same pages.
+  explicit PagePool(int32_t n_pages, int32_t n_modest = std::numeric_limits<int32_t>::max(),
+                    std::vector<WindowPages> windows = {});
 
   [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(pages_.size()); }
   [[nodiscard]] int32_t n_free() const { return n_pages() - n_used_ + n_ready_again(); }
@@ -30,6 +34,9 @@ class PagePool {
   /// Pages that only the prefix cache holds.
   [[nodiscard]] int32_t n_idle() const { return n_idle_; }
   [[nodiscard]] int32_t references(int32_t page) const;
+
+  [[nodiscard]] std::vector<WindowPages>& windows() { return windows_; }
+  [[nodiscard]] const std::vector<WindowPages>& windows() const { return windows_; }
 
   /// A free page, held once. Throws Error when there is none.
   int32_t take();
@@ -49,9 +56,11 @@ class PagePool {
   };
 
   Page& held(int32_t page);
+  void give_back(int32_t page);
   [[nodiscard]] int32_t n_ready_again() const { return static_cast<int32_t>(returned_.size()); }
 
   std::vector<Page> pages_;
+  std::vector<WindowPages> windows_;
   int32_t n_modest_;
   int32_t n_used_ = 0;             // pages [0, n_used_) have been taken before
   std::vector<int32_t> returned_;  // those of them that are free; the next one to take is last

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "engine/kv_groups.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -16,20 +18,24 @@ WeightLookup lookup_in(const ModelFile& file, const std::byte* base) {
   };
 }
 
-// Bytes of the keys, or the values, of one token in a layer.
-size_t half_layer_bytes(const LayerConfig& layer, DType dtype) {
-  return static_cast<size_t>(layer.attention.kv_dim()) * dtype_size(dtype);
+// The page in which the first position is that the token at `position` sees.
+size_t first_page(int64_t position, int64_t window) {
+  return static_cast<size_t>(std::max<int64_t>(position - window + 1, 0) / kPageTokens);
+}
+
+PagePool make_pool(const ModelConfig& config, const RunnerLimits& limits) {
+  std::vector<WindowPages> windows;
+  for (const KvGroup& group : kv_groups(config, DType::f32)) {
+    if (group.window == 0) continue;
+    const int32_t n_frames = limits.sequences == 0
+                                 ? limits.n_pages
+                                 : window_frames(group, limits.sequences, limits.batch.max_tokens);
+    windows.emplace_back(group.window, n_frames, limits.n_pages);
+  }
+  return PagePool(limits.n_pages, limits.n_modest_pages, std::move(windows));
 }
 
 }  // namespace
-
-size_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
-  size_t bytes = 0;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    bytes += 2 * half_layer_bytes(config.layer(n), dtype);
-  }
-  return bytes;
-}
 
 SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t stream) {
   return {.temperature = params.temperature,
@@ -50,7 +56,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
     : config_(read_config(file)),
       backend_(backend),
       limits_(limits),
-      pages_(limits.n_pages, limits.n_modest_pages) {
+      pages_(make_pool(config_, limits)) {
   for (const TensorPlan& plan : tensor_plan(config_)) {
     (void)file.require(plan.name, plan.dtype, plan.shape);  // before anything large is allocated
   }
@@ -58,20 +64,31 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
   model_ = make_model(config_, lookup_in(file, base), backend, limits.batch);
 
   const DType dtype = backend.kv_dtype(config_.weights);
-  const size_t tokens = static_cast<size_t>(limits.n_pages) * kPageTokens;
-  kv_bytes_ = tokens * kv_bytes_per_token(config_, dtype);
+  const std::vector<KvGroup> groups = kv_groups(config_, dtype);
+  std::vector<int32_t> n_pages = {limits.n_pages};
+  for (const WindowPages& window : pages_.windows()) n_pages.push_back(window.n_frames());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    kv_bytes_ += static_cast<size_t>(n_pages[g]) * kPageTokens * groups[g].token_bytes;
+  }
   kv_memory_ = backend.allocate(kv_bytes_);
   std::byte* memory = kv_memory_.get();
-  for (int64_t n = 0; n < config_.n_layers(); ++n) {
-    const AttentionConfig& attention = config_.layer(n).attention;
-    const size_t half = tokens * half_layer_bytes(config_.layer(n), dtype);
-    kv_.push_back({.k = memory,
-                   .v = memory + half,
-                   .dtype = dtype,
-                   .n_pages = limits.n_pages,
-                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
-                   .head_dim = static_cast<int32_t>(attention.head_dim)});
-    memory += 2 * half;
+  kv_.resize(config_.layers.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<KvLayer>& of_group = kv_groups_.emplace_back();
+    for (const int64_t n : groups[g].layers) {
+      const AttentionConfig& attention = config_.layer(n).attention;
+      const size_t half = static_cast<size_t>(n_pages[g]) * kPageTokens *
+                          static_cast<size_t>(attention.kv_dim()) * dtype_size(dtype);
+      of_group.push_back({.k = memory,
+                          .v = memory + half,
+                          .dtype = dtype,
+                          .n_pages = n_pages[g],
+                          .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+                          .head_dim = static_cast<int32_t>(attention.head_dim),
+                          .group = static_cast<int32_t>(g)});
+      kv_[static_cast<size_t>(n)] = of_group.back();
+      memory += 2 * half;
+    }
   }
   logits_memory_ = backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
                                     static_cast<size_t>(config_.vocab) * sizeof(float));
@@ -101,15 +118,57 @@ std::vector<SampledToken> Runner::sample(std::span<const SamplingRow> rules) {
   return sampled;
 }
 
+bool Runner::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {
+  const auto end = pages.begin() + pages_for(n_tokens);
+  return std::ranges::all_of(pages_.windows(), [&](const WindowPages& window) {
+    const auto first =
+        pages.begin() + static_cast<ptrdiff_t>(first_page(n_tokens, window.window()));
+    return std::all_of(std::min(first, end), end,
+                       [&](int32_t page) { return window.frame(page) >= 0; });
+  });
+}
+
 void Runner::copy_page(int32_t from, int32_t to) {
-  const PageCopy copy{.from = from, .to = to};
-  backend_.copy_pages(kv_, {&copy, 1});
+  PageCopy copy{.from = from, .to = to};
+  backend_.copy_pages(kv_groups_[0], {&copy, 1});
+  for (size_t g = 0; g < pages_.windows().size(); ++g) {
+    WindowPages& window = pages_.windows()[g];
+    window.hold(from);
+    window.hold(to);
+    copy = {.from = window.frame(from), .to = window.frame(to)};
+    backend_.copy_pages(kv_groups_[g + 1], {&copy, 1});
+    window.release(from);
+    window.release(to);
+  }
 }
 
 void Runner::release(Sequence& sequence) {
+  for (size_t g = 0; g < sequence.windows.size(); ++g) {
+    for (size_t i = sequence.windows[g].first; i < sequence.windows[g].end; ++i) {
+      pages_.windows()[g].release(sequence.pages[i]);
+    }
+  }
+  sequence.windows.clear();
   for (const int32_t page : sequence.pages) pages_.release(page);
   sequence.pages.clear();
   sequence.n_cached = 0;
+}
+
+// Holds the pages that the next n_new tokens see and are written to, and lets go of those before.
+void Runner::move_windows(Sequence& sequence, size_t n_new) {
+  sequence.windows.resize(pages_.windows().size());
+  const auto end = static_cast<size_t>(pages_for(sequence.n_cached + static_cast<int64_t>(n_new)));
+  for (size_t g = 0; g < sequence.windows.size(); ++g) {
+    WindowPages& window = pages_.windows()[g];
+    Sequence::HeldPages& held = sequence.windows[g];
+    const size_t first = first_page(sequence.n_cached, window.window());
+    for (; held.first < std::min(first, held.end); ++held.first) {
+      window.release(sequence.pages[held.first]);
+    }
+    held.first = std::max(held.first, first);
+    held.end = std::max(held.end, held.first);
+    for (; held.end < end; ++held.end) window.hold(sequence.pages[held.end]);
+  }
 }
 
 // Checks everything first, so that a refusal changes nothing.
@@ -151,6 +210,7 @@ void Runner::take_pages(std::span<const NewTokens> inputs) {
     for (int32_t n = missing_pages(input); n > 0; --n) {
       input.sequence->pages.push_back(pages_.take());
     }
+    move_windows(*input.sequence, input.tokens.size());
   }
 }
 
@@ -172,12 +232,29 @@ void Runner::pack(std::span<const NewTokens> inputs) {
     }
     batch_.query_start.push_back(batch_.n_tokens());
     batch_.kv_len.push_back(batch_.positions.back() + 1);
-    batch_.page_table.insert(batch_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
-    batch_.page_table.resize((s + 1) * static_cast<size_t>(batch_.max_pages), 0);
     if (input.logits == NewTokens::Logits::none) continue;
     const int32_t first =
         input.logits == NewTokens::Logits::all ? first_row : batch_.n_tokens() - 1;
     for (int32_t row = first; row < batch_.n_tokens(); ++row) batch_.logit_rows.push_back(row);
+  }
+  pack_pages(inputs);
+}
+
+void Runner::pack_pages(std::span<const NewTokens> inputs) {
+  const auto columns = static_cast<size_t>(batch_.max_pages);
+  batch_.n_groups = static_cast<int32_t>(kv_groups_.size());
+  batch_.page_table.resize(kv_groups_.size() * inputs.size() * columns);
+  auto row = batch_.page_table.begin();
+  const auto next_row = [&] { return std::exchange(row, row + batch_.max_pages); };
+  for (const NewTokens& input : inputs) std::ranges::copy(input.sequence->pages, next_row());
+  for (size_t g = 0; g < pages_.windows().size(); ++g) {
+    for (const NewTokens& input : inputs) {
+      const auto table = next_row();
+      const Sequence::HeldPages& held = input.sequence->windows[g];
+      for (size_t i = held.first; i < held.end; ++i) {
+        table[static_cast<ptrdiff_t>(i)] = pages_.windows()[g].frame(input.sequence->pages[i]);
+      }
+    }
   }
 }
 

@@ -23,8 +23,15 @@ namespace faststream {
 /// Runner::step() or by whoever plans steps, until it is given to Runner::release(), which must
 /// happen before it goes.
 struct Sequence {
-  int32_t n_cached = 0;        ///< tokens whose keys and values are in the pages
-  std::vector<int32_t> pages;  ///< one for each kPageTokens tokens
+  /// Of `pages`, those that it holds in a group of layers with a window.
+  struct HeldPages {
+    size_t first = 0;
+    size_t end = 0;
+  };
+
+  int32_t n_cached = 0;            ///< tokens whose keys and values are in the pages
+  std::vector<int32_t> pages;      ///< one for each kPageTokens tokens
+  std::vector<HeldPages> windows;  ///< of each of PagePool::windows(); the runner's
 
   /// Pages that it lacks to hold so many tokens.
   [[nodiscard]] int32_t missing_pages(int64_t tokens) const {
@@ -44,6 +51,8 @@ struct NewTokens {
 struct RunnerLimits {
   int32_t n_pages = 0;
   int32_t n_modest_pages = std::numeric_limits<int32_t>::max();  ///< see PagePool
+  /// Sequences that hold pages at a time: what memory layers with a window need follows. 0: any.
+  int32_t sequences = 0;
   BatchLimits batch;
 };
 
@@ -76,6 +85,12 @@ class Runner {
   /// Draws a token from each row of the last step's logits; once a step. rules: [n_logits].
   [[nodiscard]] std::vector<SampledToken> sample(std::span<const SamplingRow> rules);
 
+  /// Whether a sequence whose first n_tokens are in `pages` can go on from there: whether layers
+  /// with a window still have what it sees.
+  [[nodiscard]] bool can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const;
+  /// Holds what a sequence that was given pages of others sees in layers with a window, so that it
+  /// stays; can_go_on().
+  void hold_windows(Sequence& sequence) { move_windows(sequence, 0); }
   /// Copies a page of the KV cache, after all earlier steps and before all later ones.
   void copy_page(int32_t from, int32_t to);
   /// Gives the pages of a sequence back; it may then begin again.
@@ -83,7 +98,9 @@ class Runner {
 
  private:
   void take_pages(std::span<const NewTokens> inputs);
+  void move_windows(Sequence& sequence, size_t n_new);
   void pack(std::span<const NewTokens> inputs);
+  void pack_pages(std::span<const NewTokens> inputs);
 
   ModelConfig config_;
   Backend& backend_;
@@ -91,14 +108,12 @@ class Runner {
   PagePool pages_;
   Buffer kv_memory_;
   size_t kv_bytes_ = 0;
-  std::vector<KvLayer> kv_;
+  std::vector<KvLayer> kv_;                      // of each layer
+  std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
   Buffer logits_memory_;
   std::unique_ptr<Model> model_;
   Batch batch_;  // of the last step
 };
-
-/// Bytes of KV pages for one token in all layers.
-size_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
 
 /// The rule by which a sample draws the token at `position` from its own stream of random numbers;
 /// without penalties and biases, which need the sample's tokens.

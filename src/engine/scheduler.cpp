@@ -106,12 +106,27 @@ void Scheduler::admit() {
   }
 }
 
+// What the cache has of an entry, up to where it can go on from.
+PrefixCache::Match Scheduler::find_prefix(const Entry& entry) const {
+  if (!limits_.prefix_sharing) return {};
+  PrefixCache::Match match = cache_.find(cacheable(entry));
+  if (match.partial_page >= 0) {
+    std::vector<int32_t> pages = match.pages;
+    pages.push_back(match.partial_page);
+    if (runner_.can_go_on(pages, match.n_tokens())) return match;
+  }
+  match.partial_page = -1;
+  match.partial_tokens = 0;
+  while (!runner_.can_go_on(match.pages, match.n_tokens())) match.pages.pop_back();
+  return match;
+}
+
 // Whether a running sequence is computing so much more of the entry's prefix than the cache has
 // that it is worth waiting for.
 bool Scheduler::prefix_is_coming(const Entry& entry) const {
   if (!limits_.prefix_sharing) return false;
   const std::span<const int32_t> tokens = cacheable(entry);
-  const int32_t n_cached = cache_.find(tokens).n_tokens();
+  const int32_t n_cached = find_prefix(entry).n_tokens();
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
     if (pending(*other) <= 1) return false;
     const std::vector<int32_t>& theirs = other->generation->tokens();
@@ -123,8 +138,7 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
 // Gives a waiting sequence what the cache has of it, if there are pages for the rest.
 bool Scheduler::try_start(Entry& entry) {
   Sequence& sequence = entry.generation->sequence;
-  const PrefixCache::Match match =
-      limits_.prefix_sharing ? cache_.find(cacheable(entry)) : PrefixCache::Match{};
+  const PrefixCache::Match match = find_prefix(entry);
   PagePool& pool = runner_.pages();
   if (!running_.empty()) {
     // Each running sequence gets what it needs for its prompt and a page more, so that the new one
@@ -139,7 +153,11 @@ bool Scheduler::try_start(Entry& entry) {
   cache_.hold(match.pages);
   sequence.pages = match.pages;
   sequence.n_cached = static_cast<int32_t>(match.pages.size()) * kPageTokens;
-  if (match.partial_page >= 0) take_partial_page(sequence, match);
+  runner_.hold_windows(sequence);
+  if (match.partial_page >= 0) {
+    take_partial_page(sequence, match);
+    runner_.hold_windows(sequence);
+  }
   if (entry.cached_tokens < 0) {
     entry.cached_tokens = sequence.n_cached;
     counts_.cached_tokens += sequence.n_cached;

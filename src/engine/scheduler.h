@@ -87,6 +87,7 @@ class Scheduler {
   };
 
   void admit();
+  [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
   bool try_start(Entry& entry);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);

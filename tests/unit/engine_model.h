@@ -18,8 +18,9 @@
 
 namespace faststream {
 
-/// GQA, a head_dim that is not hidden / heads, a context that ends inside a page.
-inline ModelConfig engine_shape(DType dtype) {
+/// GQA, a head_dim that is not hidden / heads, a context that ends inside a page. A window, if any,
+/// is of the first of two layers.
+inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
   ModelConfig config = plain_decoder({.n_layers = 2,
                                       .hidden = 64,
                                       .n_heads = 4,
@@ -30,23 +31,31 @@ inline ModelConfig engine_shape(DType dtype) {
                                       .max_context = 1000});
   config.weights = config.output_dtype = dtype;
   config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  if (window > 0) {
+    LayerConfig windowed = config.layer_kinds[0];
+    windowed.name = "windowed";
+    windowed.attention.window = window;
+    config.layer_kinds.push_back(windowed);
+    config.layers[0] = 1;
+  }
   return config;
 }
 
 /// The file of a model of engine_shape() with small_model()'s tokenizer; made once a process and
 /// removed at its end.
-inline std::filesystem::path engine_model(DType dtype = DType::f32) {
+inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t window = 0) {
   struct Files {
-    std::map<DType, std::filesystem::path> paths;
+    std::map<std::string, std::filesystem::path> paths;
     ~Files() {
       std::error_code ignored;
-      for (const auto& [type, path] : paths) std::filesystem::remove(path, ignored);
+      for (const auto& [name, path] : paths) std::filesystem::remove(path, ignored);
     }
   };
   static Files files;
-  if (const auto found = files.paths.find(dtype); found != files.paths.end()) return found->second;
+  const std::string name = std::string(dtype_name(dtype)) + "-" + std::to_string(window);
+  if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
 
-  const ModelConfig config = engine_shape(dtype);
+  const ModelConfig config = engine_shape(dtype, window);
   const ModelImage weights = make_random_model(config, 11);
   const std::string tokenizer = serialize_sentencepiece_model(small_model(true));
   const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
@@ -54,9 +63,8 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32) {
   for (const TensorPlan& plan : tensor_plan(config)) {
     specs.push_back({plan.name, plan.dtype, plan.shape});
   }
-  const auto path =
-      std::filesystem::temp_directory_path() / ("faststream-engine-" + std::to_string(getpid()) +
-                                                "-" + std::string(dtype_name(dtype)) + ".bin");
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("faststream-engine-" + std::to_string(getpid()) + "-" + name + ".bin");
   ModelWriter writer(
       path, {{"model", config_to_json(config)}, {"tokenizer", tokenizer_config_to_json(ids)}},
       specs, true);
@@ -66,7 +74,7 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32) {
     writer.append(source.bytes(source.require(plan.name, plan.dtype, plan.shape)));
   }
   writer.finish();
-  return files.paths[dtype] = path;
+  return files.paths[name] = path;
 }
 
 }  // namespace faststream

@@ -116,6 +116,28 @@ TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
   EXPECT_EQ(run_together(in_chunks, requests), expected) << "prompts in chunks of 4";
 }
 
+TEST_P(EngineTest, ATextDoesNotDependOnItsCompanyWhereALayerHasMemoryForWindowsOnly) {
+  constexpr int64_t kWindow = 40;
+  const std::vector<Request> requests = mixed_requests(40, false);
+  EngineOptions plain = options(1);
+  plain.prefix_sharing = false;
+  Engine alone(engine_model(DType::f32, kWindow), plain);
+  const std::vector<Tokens> expected = run_alone(alone, requests);
+
+  Engine engine(engine_model(DType::f32, kWindow), options(8));
+  EXPECT_EQ(run_together(engine, requests), expected);
+  EXPECT_EQ(run_alone(engine, requests), expected) << "from the cache";
+  EXPECT_GT(engine.stats().cached_tokens, 70);
+  EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+  EXPECT_LT(engine.info().kv_bytes, Engine(engine_model(), options(8)).info().kv_bytes * 2 / 3);
+
+  EngineOptions tight = options(8, 320);
+  tight.context = 320;
+  Engine preempting(engine_model(DType::f32, kWindow), tight);
+  EXPECT_EQ(run_together(preempting, requests), expected);
+  EXPECT_GT(preempting.stats().preemptions, 0);
+}
+
 TEST_P(EngineTest, ATextDoesNotDependOnPreemption) {
   const std::vector<Request> requests = mixed_requests(100, false);
   EngineOptions plain = options(1);

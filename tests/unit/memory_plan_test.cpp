@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/kv_groups.h"
 #include "engine/random_model.h"
-#include "engine/runner.h"
 #include "file_helpers.h"
 
 namespace faststream {
@@ -118,10 +118,26 @@ TEST(MemoryPlan, FitsAContainer) {
   config.layer_kinds[0].attention.n_kv_heads = 4;
   const size_t free = 560 * kMiB;
   const MemoryPlan small = plan(config, cpu(free), {.slots = 1}, 10 * kMiB);
-  const auto bytes = static_cast<int64_t>(kv_bytes_per_token(config, DType::bf16));
+  const auto bytes = static_cast<int64_t>(kv_groups(config, DType::bf16)[0].token_bytes);
   EXPECT_LT(small.kv_tokens * bytes, static_cast<int64_t>(7 * free / 8));
   EXPECT_LE(small.context, small.kv_tokens);
   EXPECT_LE(small.kept_tokens * bytes, static_cast<int64_t>(free / 8));
+}
+
+TEST(MemoryPlan, GivesLayersWithWindowsWhatTheSequencesNeed) {
+  ModelConfig config = llama_8b();
+  config.layer_kinds.push_back(config.layer_kinds[0]);
+  config.layer_kinds[1].name = "windowed";
+  config.layer_kinds[1].attention.window = 512;
+  for (size_t n = 0; n < config.layers.size(); n += 2) config.layers[n] = 1;
+  const MemoryPlan all = plan(llama_8b(), gpu(24 * kGiB), {.slots = 16});
+  const MemoryPlan half = plan(config, gpu(24 * kGiB), {.slots = 16});
+  EXPECT_GT(half.kv_tokens, all.kv_tokens * 18 / 10);
+  EXPECT_LT(half.kv_tokens, all.kv_tokens * 2);
+
+  // Where memory is short, windows get a page for each page.
+  const MemoryPlan tight = plan(config, gpu(k8bBytes + kGiB), {.slots = 1024});
+  EXPECT_EQ(tight.context, plan(llama_8b(), gpu(k8bBytes + kGiB), {.slots = 1024}).context);
 }
 
 TEST(MemoryPlan, RefusesWhatDoesNotFit) {

@@ -1,0 +1,28 @@
+// Layers whose keys and values live equally long.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "models/config.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// Layers that see all positions, or the same window of them.
+struct KvGroup {
+  int64_t window = 0;  ///< see AttentionConfig
+  std::vector<int64_t> layers;
+  size_t token_bytes = 0;  ///< of keys and values of one token in all of them
+};
+
+/// The first group is of the layers that see all positions, if there are none an empty one.
+std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype);
+
+/// Frames (see WindowPages) that so many sequences need for steps of at most max_tokens tokens:
+/// each the pages of its window, of which the first and the last may be cut, one page to copy to,
+/// and the step's own.
+int32_t window_frames(const KvGroup& group, int32_t sequences, int32_t max_tokens);
+
+}  // namespace faststream

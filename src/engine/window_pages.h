@@ -1,0 +1,54 @@
+// Which KV pages have memory in the layers that see only a window of the last tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace faststream {
+
+/// Frames, the memory of pages in all layers with the same window. A page has one from when a
+/// sequence first holds it until nobody holds it, because they have passed it, and another page
+/// needs one: so a cached prefix can be used as long as its last pages kept theirs. Bookkeeping
+/// only: the memory is the runner's.
+class WindowPages {
+ public:
+  /// Pages [0, n_pages) share n_frames frames.
+  WindowPages(int64_t window, int32_t n_frames, int32_t n_pages);
+
+  /// Positions that a token sees, its own included.
+  [[nodiscard]] int64_t window() const { return window_; }
+  [[nodiscard]] int32_t n_frames() const { return n_frames_; }
+  /// The page's frame; -1: it has none.
+  [[nodiscard]] int32_t frame(int32_t page) const { return pages_.at(index(page)).frame; }
+
+  /// Holds a page, once for each caller. One without a frame gets a free one or, if there is none,
+  /// that of the page that was released the longest ago. Throws std::logic_error when all are held.
+  void hold(int32_t page);
+  void release(int32_t page);
+  /// The page is free, and what it held forgotten. Nobody holds it.
+  void forget(int32_t page);
+
+ private:
+  struct Page {
+    int32_t frame = -1;
+    int32_t holders = 0;
+    uint64_t released = 0;  // when
+  };
+
+  static size_t index(int32_t page) { return static_cast<size_t>(page); }
+  int32_t take_frame();
+
+  int64_t window_;
+  int32_t n_frames_;
+  int32_t n_used_ = 0;         // frames [0, n_used_) have been taken before
+  std::vector<int32_t> free_;  // those of them that no page has
+  std::vector<Page> pages_;
+  std::set<std::pair<uint64_t, int32_t>>
+      idle_;  // pages with a frame that nobody holds, oldest first
+  uint64_t clock_ = 0;
+};
+
+}  // namespace faststream
