@@ -40,8 +40,8 @@ std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_h
 
 }  // namespace
 
-void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                           const Matrix& out) {
+void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                           const AttentionRule& rule, const Matrix& out) {
   const int64_t dim = kv.head_dim;
   require_f32(q, batch.n_tokens, q.cols, "attention: q must be [tokens, n_heads head_dim] f32");
   require_f32(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
@@ -70,7 +70,11 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLaye
         task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
         task.page_stride = kv.n_kv_heads * kPageTokens * dim;
         task.page_tokens = kPageTokens;
-        task.scale = scale;
+        task.scale = rule.scale;
+        task.window = rule.window;
+        task.soft_cap = rule.soft_cap;
+        if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
+        if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;
         task.scratch =
             thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
         kernels_.attention(task);

@@ -110,19 +110,50 @@ inline void score_block(const float* queries, const float* keys_transposed, int6
   }
 }
 
+/// The keys of a page that a row sees: [begin, end), which may be none.
+struct VisibleKeys {
+  int64_t begin;
+  int64_t end;
+};
+
+/// Of the page from position `first` on, by token `token` of the task.
+inline VisibleKeys visible_keys(const AttentionTask& task, int64_t token, int64_t first) {
+  const int64_t end = task.visible + token - first;
+  const int64_t begin = task.window > 0 ? end - task.window : 0;
+  return {begin > 0 ? begin : 0, end < kMaxPageTokens ? end : kMaxPageTokens};
+}
+
+/// The changes of a rule to a row's scores of a page: the soft cap, then `slope` for each position
+/// from the key of column 0, which is `distance` (negative where later) before the query.
+inline void change_scores(float soft_cap, float slope, int64_t distance, float* scores) {
+  for (int64_t j = 0; j < kMaxPageTokens; j += kLanes) {
+    Vec score = load(scores + j);
+    if (soft_cap != 0) score = soft_cap * hyperbolic_tangent(score / soft_cap);
+    if (slope != 0) {
+      IntVec lanes;
+      for (int i = 0; i < kLanes; ++i) lanes[i] = i;
+      const Vec behind = __builtin_convertvector(lanes + static_cast<int32_t>(j - distance), Vec);
+      score += slope * behind;
+    }
+    store(scores + j, score);
+  }
+}
+
 /// Scores become weights relative to the row's new largest score; returns what earlier sums shrink
 /// by.
-inline float soften(float* weights, int64_t visible, float& largest, float& total) {
-  for (int64_t j = visible < 0 ? 0 : visible; j < kMaxPageTokens; ++j) {
-    weights[j] = -__builtin_inff();
+inline float soften(float* weights, VisibleKeys keys, float& largest, float& total) {
+  if (keys.begin >= keys.end) {
+    for (int64_t j = 0; j < kMaxPageTokens; ++j) weights[j] = 0;
+    return 1;
   }
+  for (int64_t j = 0; j < keys.begin; ++j) weights[j] = -__builtin_inff();
+  for (int64_t j = keys.end; j < kMaxPageTokens; ++j) weights[j] = -__builtin_inff();
   Vec top = load(weights);
   for (int v = 1; v < kKeyVectors; ++v) {
     top = larger(load(weights + v * kLanes), top);
   }
   const float page_largest = largest_lane(top);
-  const float new_largest = page_largest > largest ? page_largest : largest;
-  // A row's first page has a visible key, so new_largest is finite from then on.
+  const float new_largest = page_largest > largest ? page_largest : largest;  // finite
   const float shrink = exponential(splat(largest - new_largest))[0];
   Vec page_total = {};
   for (int v = 0; v < kKeyVectors; ++v) {
@@ -167,9 +198,10 @@ inline void add_values(const float* weights, const float* values, int64_t keys, 
 /// Row i of a task is token i / group, head i % group; rows up to the next kRowBlock are zero.
 inline void prepare_rows(const AttentionTask& task, int64_t padded, const AttentionScratch& s) {
   const int64_t dim = task.head_dim;
+  // A sink is a score that has been seen already.
   for (int64_t row = 0; row < kMaxAttentionRows; ++row) {
-    s.largest[row] = -__builtin_inff();
-    s.total[row] = 0;
+    s.largest[row] = task.sinks != nullptr ? task.sinks[row % task.group] : -__builtin_inff();
+    s.total[row] = task.sinks != nullptr ? 1 : 0;
   }
   const int64_t rows = int64_t{task.tokens} * task.group;
   const int64_t rounded = (rows + kRowBlock - 1) / kRowBlock * kRowBlock;
@@ -194,9 +226,12 @@ void attend(const AttentionTask& task) {
   const int64_t rows = int64_t{task.tokens} * task.group;
   const AttentionScratch s(task.scratch, padded);
   prepare_rows(task, padded, s);
+  const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
 
   const int64_t all_visible = task.visible + task.tokens - 1;
-  for (int64_t first = 0; first < all_visible; first += task.page_tokens) {
+  const int64_t unseen = task.window > 0 ? task.visible - task.window : 0;  // by all tokens
+  const int64_t begin = unseen > 0 ? unseen / task.page_tokens * task.page_tokens : 0;
+  for (int64_t first = begin; first < all_visible; first += task.page_tokens) {
     const int64_t left = all_visible - first;
     const int64_t keys = left < task.page_tokens ? left : task.page_tokens;
     const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
@@ -208,9 +243,15 @@ void attend(const AttentionTask& task) {
       score_block(s.queries + row * padded, s.keys_transposed, padded, dim, weights);
       float shrink[kRowBlock];
       for (int r = 0; r < kRowBlock; ++r) {
-        const int64_t token = (row + r < rows ? row + r : rows - 1) / task.group;
-        shrink[r] = soften(weights + r * kMaxPageTokens, task.visible + token - first,
-                           s.largest[row + r], s.total[row + r]);
+        const int64_t real = row + r < rows ? row + r : rows - 1;
+        const int64_t token = real / task.group;
+        float* scores = weights + r * kMaxPageTokens;
+        if (changes_scores) {
+          const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
+          change_scores(task.soft_cap, slope, task.visible + token - 1 - first, scores);
+        }
+        shrink[r] =
+            soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);
       }
       float* sums = s.sums + row * padded;
       int64_t i = 0;

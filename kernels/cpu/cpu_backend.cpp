@@ -79,20 +79,28 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // tiles.
   constexpr int64_t kTileRanges = int64_t{64} << 10;
   constexpr int64_t kOneDnn = int64_t{4} << 20;  // its own packing buffers
+  // Experts have rows of inputs, activations and results of their own.
   int64_t shared = 0;
+  int64_t expert_rows = 0;
   int64_t of_thread = attention_scratch(bounds.head_dim) * int64_t{sizeof(float)};
   for (const ProductBound& product : bounds.products) {
+    // A token uses an expert once.
+    const int64_t rows_of_one =
+        product.experts > 0 ? std::min(product.rows, bounds.tokens) : product.rows;
     const int64_t rows = (product.rows + 15) / 16 * 16;
     const int64_t in = (product.in + 63) / 64 * 64;
     const int64_t channels = std::max<int64_t>(gemm_channels(in), 128);
-    const int64_t sums = rows * channels * (product.gated ? 2 : 1);
+    const int64_t sums = (rows_of_one + 15) / 16 * 16 * channels * (product.gated ? 2 : 1);
     shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
+    if (product.experts > 0) {
+      expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
+    }
     of_thread = std::max(of_thread, (sums + channels * in) * int64_t{sizeof(float)} + kTileRanges);
   }
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
-  return static_cast<size_t>((shared + threads * (of_thread + sampling)) * 3 / 2 +
+  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2 +
                              threads * kOneDnn);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,18 +52,23 @@ class CpuBackend final : public HostBackend {
   }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
-  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
-  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
-  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+  void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
+  void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                    const Matrix& out) override;
-  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override;
+  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                    Activation activation, const Matrix& out) override;
+  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+               Output output, const Matrix& out) override;
+  void scale_rows(const Matrix& gate, const Matrix& m) override;
+  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                  const Matrix& cos_sin) override;
   void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const KvLayer& kv) override;
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                 const Matrix& out) override;
+                   const HeadTransform& transform, const KvLayer& kv) override;
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                 const AttentionRule& rule, const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
@@ -80,23 +86,40 @@ class CpuBackend final : public HostBackend {
     [[nodiscard]] int64_t channels() const { return weight.rows / halves; }
   };
 
+  /// Up to 16 rows of a product's x.
+  struct RowGroup {
+    const float* x = nullptr;
+    int64_t x_stride = 0;
+    int64_t rows = 0;
+    int64_t at = 0;  ///< rows of all products before it
+  };
+
   /// How few rows are multiplied by weights of a type.
   struct FewRows {
     Kernels::Dot kernel = nullptr;
-    int64_t grain = 4;  ///< channels that it takes at least
-    DotTask dot;        ///< the rows, as the kernel wants them
+    int64_t grain = 4;          ///< channels that it takes at least
+    std::vector<DotTask> rows;  ///< those of each product, as the kernel wants them
   };
 
-  void multiply(const Product& product);  // product.cpp
+  [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;  // norm.cpp
+  Product linear_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                         const Matrix& out) const;  // linear.cpp
+  Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,
+                        Activation activation, const Matrix& out) const;  // gated_linear.cpp
+  /// Products of one shape and type of weights, but of any numbers of rows.
+  void multiply(std::vector<Product> products);  // product.cpp
   /// Null where floats are multiplied.
-  [[nodiscard]] const TileKernels* tiles_of(DType weights) const;  // product.cpp
-  /// x rounded to eight bits by row, in f32; valid until the next call.
-  Matrix round_rows(const Matrix& x);  // product.cpp
+  [[nodiscard]] const TileKernels* tiles_of(DType weights) const;                   // product.cpp
+  [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp
+  /// Rounds each x to eight bits by row, in f32; valid until the next call.
+  void round_rows(std::span<Product> products);  // product.cpp
   /// Valid until the next call.
-  FewRows prepare_few_rows(const Matrix& x, const Weight& weight);  // product.cpp
-  void multiply_few_rows(const Product& product);                   // product.cpp
-  void multiply_gemm(const Product& product);                       // product_gemm.cpp
-  void multiply_tiles(const Product& product);                      // product_tiles.cpp
+  FewRows prepare_few_rows(std::span<const Product> products);  // product.cpp
+  void pack_few_rows(std::span<const Product> products, const TileKernels& tiles,
+                     std::span<DotTask> tasks);               // product.cpp
+  void multiply_few_rows(std::span<const Product> products);  // product.cpp
+  void multiply_gemm(const Product& product);                 // product_gemm.cpp
+  void multiply_tiles(const Product& product);                // product_tiles.cpp
 
   CpuIsa isa_;
   Kernels kernels_;
@@ -106,6 +129,7 @@ class CpuBackend final : public HostBackend {
   Scratch shared_scratch_;               // what all threads of an operation read
   Scratch scale_scratch_;
   Scratch rounded_scratch_;
+  Scratch expert_scratch_;
 };
 
 /// Limits the instruction sets that multiply_gemm() uses.

@@ -2,9 +2,9 @@
 
 namespace faststream {
 
-void CpuBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                              const Matrix& out) {
-  require(activation == Activation::silu, "gated_linear: unknown activation");
+CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gate_up,
+                                              const float* bias, Activation activation,
+                                              const Matrix& out) const {
   require(gate_up.rows % 2 == 0, "gated_linear: the weight must hold as many gates as ups");
   require_f32(x, x.rows, gate_up.cols, "gated_linear: x must be [rows, in] f32");
   require_f32(out, x.rows, gate_up.rows / 2, "gated_linear: out must be [rows, n] f32");
@@ -14,10 +14,17 @@ void CpuBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activation
   product.halves = 2;
   product.finish = kernels_.finish_gated;
   product.result.scales = gate_up.scales;
+  product.result.bias = bias;
+  product.result.activation = activation;
   product.result.up_distance = gate_up.rows / 2;
   product.result.out = static_cast<float*>(out.data);
   product.result.out_stride = out.stride;
-  multiply(product);
+  return product;
+}
+
+void CpuBackend::gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                              Activation activation, const Matrix& out) {
+  multiply({gated_product(x, gate_up, bias, activation, out)});
 }
 
 }  // namespace faststream

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "backend/activation.h"
+
 namespace faststream {
 
 /// Floating element types as kernels name them.
@@ -31,7 +33,7 @@ struct DotTask {
 
 /// Turns sums of channels into results. Channel c of the sums is channel first + c of the scales,
 /// the bias and `out`. A gated product's sums have `channels` gates in each row and, from column
-/// `up_column` on, as many ups; the scale of an up is `up_distance` after that of its gate.
+/// `up_column` on, as many ups; the scale and bias of an up are `up_distance` after its gate's.
 struct FinishTask {
   const float* sums = nullptr;
   int64_t sums_stride = 0;
@@ -42,9 +44,21 @@ struct FinishTask {
   const float* bias = nullptr;    ///< may be null
   int64_t up_column = 0;
   int64_t up_distance = 0;
-  bool add = false;
+  Activation activation = Activation::none;
+  bool add = false;  ///< to what `out` holds; not of gated products
   float* out = nullptr;
   int64_t out_stride = 0;
+};
+
+/// Normalizes a row.
+struct NormTask {
+  const float* x = nullptr;
+  const float* weight = nullptr;  ///< [n]; null: ones
+  const float* bias = nullptr;    ///< [n]; null: zeros
+  float eps = 0;
+  int64_t n = 0;
+  bool add = false;      ///< to what `out` holds
+  float* out = nullptr;  ///< may be x
 };
 
 /// Attention of the query heads that share one KV head, for consecutive tokens of one sequence.
@@ -64,7 +78,11 @@ struct AttentionTask {
   int64_t page_stride = 0;  ///< elements from a page to the next
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
-  float* scratch = nullptr;  ///< attention_scratch() floats, 64-byte aligned
+  int64_t window = 0;             ///< positions that a token sees, its own the last; 0: all
+  float soft_cap = 0;             ///< 0: none
+  const float* sinks = nullptr;   ///< [group] or null
+  const float* slopes = nullptr;  ///< [group] or null
+  float* scratch = nullptr;       ///< attention_scratch() floats, 64-byte aligned
 };
 
 /// tokens · group may be at most this.
@@ -168,6 +186,7 @@ struct TileKernels {
 /// The kernels of one instruction set. Null members are what it does not have.
 struct Kernels {
   using Dot = void (*)(const DotTask&);
+  using Normalize = void (*)(const NormTask&);
   Dot dot_f32;
   Dot dot_f16;
   Dot dot_bf16;
@@ -183,10 +202,15 @@ struct Kernels {
   void (*narrow)(const float* from, FloatType type, int64_t count, void* to);
   void (*finish_linear)(const FinishTask&);
   void (*finish_gated)(const FinishTask&);
-  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
-  /// Rotates `heads` heads by angles with these cosines and sines [head_dim / 2]; out may be x.
-  void (*rotate)(const float* x, const float* cosines, const float* sines, int64_t heads,
-                 int64_t head_dim, float* out);
+  Normalize no_norm;  ///< x itself
+  Normalize rms_norm;
+  Normalize layer_norm;
+  /// Rotates the first `rotated` elements of `heads` heads in place, by angles with these cosines
+  /// and sines [rotated / 2].
+  void (*rotate)(float* x, const float* cosines, const float* sines, int64_t heads,
+                 int64_t head_dim, int64_t rotated);
+  /// x = cap · tanh(x / cap).
+  void (*soft_cap)(float cap, int64_t n, float* x);
   void (*attention)(const AttentionTask&);
   /// The largest logit of each block; false when a logit is NaN.
   bool (*largest_logits)(const float* logits, int64_t count, float* largest);

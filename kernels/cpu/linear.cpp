@@ -2,20 +2,29 @@
 
 namespace faststream {
 
-void CpuBackend::linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
-                        const Matrix& out) {
+CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& weight,
+                                               const Epilogue& epilogue, const Matrix& out) const {
   require_f32(x, x.rows, weight.cols, "linear: x must be [rows, in] f32");
   require_f32(out, x.rows, weight.rows, "linear: out must be [rows, out] f32");
+  require(epilogue.activation != Activation::swiglu_clamped, "linear: the activation is of gates");
+  require(epilogue.activation == Activation::none || epilogue.output == Output::store,
+          "linear: what is activated must be stored");
   Product product;
   product.x = x;
   product.weight = weight;
   product.finish = kernels_.finish_linear;
   product.result.scales = weight.scales;
-  product.result.bias = bias;
-  product.result.add = mode == LinearOutput::add;
+  product.result.bias = epilogue.bias;
+  product.result.activation = epilogue.activation;
+  product.result.add = epilogue.output == Output::add;
   product.result.out = static_cast<float*>(out.data);
   product.result.out_stride = out.stride;
-  multiply(product);
+  return product;
+}
+
+void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                        const Matrix& out) {
+  multiply({linear_product(x, weight, epilogue, out)});
 }
 
 }  // namespace faststream

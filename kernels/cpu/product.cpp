@@ -1,5 +1,8 @@
 // x Wᵀ: which way is taken, and the way of few rows.
 //
+// Products of several experts are multiplied together: those of few rows as if their channels were
+// one matrix's, so that all threads read weights all the time.
+//
 // Few rows (decode) are bound by memory: each thread streams its channels once. Many rows (prefill)
 // are bound by arithmetic, and by blocks that fit into the caches. Both run on tiles where the
 // machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp).
@@ -23,24 +26,24 @@ constexpr int64_t kGemmRows = 33;
 
 }  // namespace
 
-void CpuBackend::multiply(const Product& product) {
-  const int64_t rows = product.x.rows;
-  if (rows == 0) return;
-  if (const TileKernels* tiles = tiles_of(product.weight.dtype)) {
-    if (rows > tiles->most_dot_rows) {
-      multiply_tiles(product);
+void CpuBackend::multiply(std::vector<Product> products) {
+  std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
+  if (products.empty()) return;
+  const DType type = products[0].weight.dtype;
+  const TileKernels* tiles = tiles_of(type);
+  if (tiles == nullptr && type == DType::i8) round_rows(products);
+  const int64_t most_few = tiles != nullptr ? tiles->most_dot_rows : kGemmRows - 1;
+  const auto many =
+      std::partition(products.begin(), products.end(),
+                     [most_few](const Product& product) { return product.x.rows <= most_few; });
+  for (auto product = many; product != products.end(); ++product) {
+    if (tiles != nullptr) {
+      multiply_tiles(*product);
     } else {
-      multiply_few_rows(product);
+      multiply_gemm(*product);
     }
-    return;
   }
-  Product rounded = product;
-  if (product.weight.dtype == DType::i8) rounded.x = round_rows(product.x);
-  if (rows >= kGemmRows) {
-    multiply_gemm(rounded);
-  } else {
-    multiply_few_rows(rounded);
-  }
+  if (many != products.begin()) multiply_few_rows({products.begin(), many});
 }
 
 const TileKernels* CpuBackend::tiles_of(DType weights) const {
@@ -50,50 +53,60 @@ const TileKernels* CpuBackend::tiles_of(DType weights) const {
   return tiles != nullptr && tiles->most_dot_rows > 0 ? tiles : nullptr;
 }
 
-Matrix CpuBackend::round_rows(const Matrix& x) {
-  const Matrix rounded(rounded_scratch_.get<float>(x.rows * x.cols), DType::f32, x.rows, x.cols);
-  pool_.parallel_for(x.rows, 1, 8, [&](int thread, int64_t first, int64_t last) {
-    Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
-    for (int64_t r = first; r < last; ++r) {
-      const float* from = static_cast<const float*>(x.data) + r * x.stride;
-      float* to = static_cast<float*>(rounded.data) + r * x.cols;
-      auto* quantized = scratch.get<int8_t>(x.cols);
-      const float scale = kernels_.quantize_i8(from, x.cols, quantized);
-      kernels_.widen_i8(quantized, x.cols, to);
-      for (int64_t i = 0; i < x.cols; ++i) to[i] *= scale;
+std::vector<CpuBackend::RowGroup> CpuBackend::row_groups(std::span<const Product> products) {
+  constexpr int64_t kGroup = 16;
+  std::vector<RowGroup> groups;
+  int64_t at = 0;
+  for (const Product& product : products) {
+    const auto* x = static_cast<const float*>(product.x.data);
+    for (int64_t r = 0; r < product.x.rows; r += kGroup) {
+      const int64_t rows = std::min(kGroup, product.x.rows - r);
+      groups.push_back({x + r * product.x.stride, product.x.stride, rows, at});
+      at += rows;
     }
-  });
-  return rounded;
+  }
+  return groups;
 }
 
-CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& weight) {
-  const int64_t in = weight.cols;
-  const auto* values = static_cast<const float*>(x.data);
+void CpuBackend::round_rows(std::span<Product> products) {
+  const std::vector<RowGroup> groups = row_groups(products);
+  const int64_t in = products[0].x.cols;
+  auto* rounded = rounded_scratch_.get<float>((groups.back().at + groups.back().rows) * in);
+  pool_.parallel_for(
+      static_cast<int64_t>(groups.size()), 1, 1, [&](int thread, int64_t index, int64_t) {
+        const RowGroup& group = groups[static_cast<size_t>(index)];
+        auto* quantized = thread_scratch_[static_cast<size_t>(thread)].get<int8_t>(in);
+        for (int64_t r = 0; r < group.rows; ++r) {
+          float* to = rounded + (group.at + r) * in;
+          const float scale = kernels_.quantize_i8(group.x + r * group.x_stride, in, quantized);
+          kernels_.widen_i8(quantized, in, to);
+          for (int64_t i = 0; i < in; ++i) to[i] *= scale;
+        }
+      });
+  for (Product& product : products) {
+    product.x = Matrix(rounded, DType::f32, product.x.rows, in);
+    rounded += product.x.rows * in;
+  }
+}
+
+CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> products) {
+  const DType type = products[0].weight.dtype;
   FewRows few;
-  few.dot.in = in;
-  few.dot.rows = static_cast<int>(x.rows);
-  few.dot.x = values;
-  few.dot.x_stride = x.stride;
-  if (const TileKernels* tiles = tiles_of(weight.dtype)) {
-    const int64_t bytes = (in * static_cast<int64_t>(dtype_size(weight.dtype)) + 63) / 64 * 64;
-    auto* packed = shared_scratch_.get<std::byte>(x.rows * bytes);
-    auto* scales = scale_scratch_.get<float>(2 * x.rows);
-    auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + x.rows));
-    constexpr int64_t kGroup = 16;
-    pool_.parallel_for(x.rows, kGroup, [&](int64_t first, int64_t last) {
-      for (int64_t r = first; r < last; r += kGroup) {
-        tiles->pack_dot(values + r * x.stride, x.stride, std::min(kGroup, x.rows - r), in,
-                        {packed + r * bytes, scales + r, totals + r});
-      }
-    });
+  for (const Product& product : products) {
+    DotTask task;
+    task.in = product.weight.cols;
+    task.rows = static_cast<int>(product.x.rows);
+    task.x = static_cast<const float*>(product.x.data);
+    task.x_stride = product.x.stride;
+    few.rows.push_back(task);
+  }
+  if (const TileKernels* tiles = tiles_of(type)) {
     few.kernel = tiles->dot;
     few.grain = 32;
-    few.dot.packed = packed;
-    few.dot.row_scales = scales;
-    few.dot.row_totals = totals;
+    pack_few_rows(products, *tiles, few.rows);
     return few;
   }
-  switch (weight.dtype) {
+  switch (type) {
     case DType::f16:
       few.kernel = kernels_.dot_f16;
       break;
@@ -112,38 +125,76 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(const Matrix& x, const Weight& 
   return few;
 }
 
-void CpuBackend::multiply_few_rows(const Product& product) {
-  const Matrix& x = product.x;
-  const Weight& weight = product.weight;
-  const FewRows few = prepare_few_rows(x, weight);
+void CpuBackend::pack_few_rows(std::span<const Product> products, const TileKernels& tiles,
+                               std::span<DotTask> tasks) {
+  const std::vector<RowGroup> groups = row_groups(products);
+  const int64_t rows = groups.back().at + groups.back().rows;
+  const Weight& weight = products[0].weight;
+  const int64_t in = weight.cols;
+  const int64_t bytes = (in * static_cast<int64_t>(dtype_size(weight.dtype)) + 63) / 64 * 64;
+  auto* packed = shared_scratch_.get<std::byte>(rows * bytes);
+  auto* scales = scale_scratch_.get<float>(2 * rows);
+  auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + rows));
+  pool_.parallel_for(static_cast<int64_t>(groups.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const RowGroup& group = groups[static_cast<size_t>(i)];
+      tiles.pack_dot(group.x, group.x_stride, group.rows, in,
+                     {packed + group.at * bytes, scales + group.at, totals + group.at});
+    }
+  });
+  for (DotTask& task : tasks) {
+    task.packed = packed;
+    task.row_scales = scales;
+    task.row_totals = totals;
+    packed += task.rows * bytes;
+    scales += task.rows;
+    totals += task.rows;
+  }
+}
+
+void CpuBackend::multiply_few_rows(std::span<const Product> products) {
+  const FewRows few = prepare_few_rows(products);
+  int64_t most_rows = 0;
+  for (const Product& product : products) most_rows = std::max(most_rows, product.x.rows);
 
   // A block of channels stays in the second-level cache while the rows pass over it.
   constexpr int64_t kBlockBytes = int64_t{128} << 10;
+  const Weight& weight = products[0].weight;
+  const int64_t halves = products[0].halves;
   const int64_t channel_bytes = weight.cols * static_cast<int64_t>(dtype_size(weight.dtype));
   const int64_t block =
       std::clamp<int64_t>(kBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
-  const int64_t channels = product.channels();
-  pool_.parallel_for(channels, few.grain, channels, [&](int thread, int64_t first, int64_t last) {
-    FinishTask result = product.result;
-    const int64_t sums_stride = product.halves * block;
-    auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(x.rows * sums_stride);
-    result.sums = sums;
-    result.sums_stride = sums_stride;
-    result.rows = x.rows;
-    result.up_column = block;
-    for (int64_t c = first; c < last; c += block) {
+  const int64_t channels = products[0].channels();
+  // The channels of all products in a row, those of each rounded up so that no grain has two's.
+  const int64_t rounded = (channels + few.grain - 1) / few.grain * few.grain;
+  const int64_t all = static_cast<int64_t>(products.size()) * rounded;
+  pool_.parallel_for(all, few.grain, all, [&](int thread, int64_t first, int64_t last) {
+    const int64_t sums_stride = halves * block;
+    auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(most_rows * sums_stride);
+    for (int64_t begin = first; begin < last;) {
+      const int64_t index = begin / rounded;
+      const int64_t c = begin % rounded;
+      const int64_t end = std::min({c + block, channels, last - index * rounded});
+      const Product& product = products[static_cast<size_t>(index)];
+      const DotTask& rows = few.rows[static_cast<size_t>(index)];
+      FinishTask result = product.result;
+      result.sums = sums;
+      result.sums_stride = sums_stride;
+      result.rows = rows.rows;
+      result.up_column = block;
       result.first = c;
-      result.channels = std::min(block, last - c);
-      for (int64_t half = 0; half < product.halves; ++half) {
-        DotTask part = few.dot;
-        part.weights =
-            static_cast<const std::byte*>(weight.data) + (half * channels + c) * channel_bytes;
+      result.channels = end - c;
+      for (int64_t half = 0; half < halves; ++half) {
+        DotTask part = rows;
+        part.weights = static_cast<const std::byte*>(product.weight.data) +
+                       (half * channels + c) * channel_bytes;
         part.channels = result.channels;
         part.sums = sums + half * block;
         part.sums_stride = sums_stride;
         few.kernel(part);
       }
       product.finish(result);
+      begin = index * rounded + (end == channels ? rounded : end);
     }
   });
 }

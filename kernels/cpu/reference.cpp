@@ -5,13 +5,14 @@
 // backend works on.
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
+#include <numbers>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
 #include "kernels/cpu/host_backend.h"
-#include "kernels/cpu/sample.h"
+#include "kernels/cpu/router.h"
+#include "kernels/cpu/sorted_ranking.h"
 
 namespace faststream {
 namespace {
@@ -97,72 +98,91 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
   return result;
 }
 
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-/// What sample_row() asks of a ranking, by sorting all tokens.
-class SortedRanking {
- public:
-  class Candidates;
-
-  void read(std::span<const float> logits) {
-    keys_.clear();
-    bool has_nan = false;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      has_nan |= std::isnan(logits[i]);
-      keys_.push_back(token_key(logits[i], static_cast<int32_t>(i)));
+/// Of one element, or of a gate.
+double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::silu:
+      return x * sigmoid(x);
+    case Activation::gelu:
+      return x / 2 * std::erfc(-x / std::numbers::sqrt2);
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0);
+    case Activation::relu_squared:
+      return std::max(x, 0.0) * std::max(x, 0.0);
+    case Activation::swiglu_clamped: {
+      const double gate = std::min(x, 7.0);
+      return gate * sigmoid(1.702 * gate);
     }
-    std::sort(keys_.begin(), keys_.end(), std::greater<>());
-    check_logits(has_nan, key_logit(keys_[0]));
   }
-  [[nodiscard]] uint64_t best() const { return keys_[0]; }
-  [[nodiscard]] uint64_t total(const Softmax& softmax) const {
-    uint64_t sum = 0;
-    for (const uint64_t key : keys_) sum += softmax.mass(key_logit(key));
-    return sum;
+  throw std::logic_error("unknown activation");
+}
+
+double gated(double gate, double up, Activation activation) {
+  if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
+  return activated(gate, activation) * up;
+}
+
+/// weight and bias are of the row's elements.
+void normalize(std::span<double> row, NormKind kind, const float* weight, const float* bias,
+               float eps) {
+  const auto n = static_cast<double>(row.size());
+  double mean = 0;
+  if (kind == NormKind::layer) {
+    for (const double x : row) mean += x / n;
   }
-  [[nodiscard]] std::span<const uint64_t> top(int32_t n) const {
-    return std::span(keys_).first(std::min(keys_.size(), index(n)));
+  double squares = 0;
+  for (const double x : row) squares += (x - mean) * (x - mean);
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (kind == NormKind::none) continue;
+    row[i] = (row[i] - mean) / std::sqrt(squares / n + eps) * weight[i];
+    if (kind == NormKind::layer && bias != nullptr) row[i] += bias[i];
   }
-  [[nodiscard]] Candidates candidates(const Softmax& softmax, int32_t kept) const;
+}
 
- private:
-  std::vector<uint64_t> keys_;  // descending
-};
-
-class SortedRanking::Candidates {
- public:
-  struct Found {
-    uint64_t key;
-    uint64_t cumulative;
-  };
-
-  Candidates(const Softmax& softmax, std::span<const uint64_t> keys)
-      : softmax_(softmax), keys_(keys) {}
-
-  [[nodiscard]] uint64_t total() const { return mass_within(kMassOctaves); }
-  [[nodiscard]] uint64_t mass_within(float octaves) const {
-    uint64_t sum = 0;
-    for (const uint64_t key : keys_) {
-      if (softmax_.octaves(key_logit(key)) <= octaves) sum += softmax_.mass(key_logit(key));
-    }
-    return sum;
+/// Rotates the first elements of a head by row t of cos_sin.
+void rotate(std::span<double> head, const Matrix& cos_sin, int64_t t) {
+  const int64_t half = cos_sin.cols / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double cosine = get(cos_sin, t, 2 * i);
+    const double sine = get(cos_sin, t, 2 * i + 1);
+    const double first = head[index(i)];
+    const double second = head[index(i + half)];
+    head[index(i)] = first * cosine - second * sine;
+    head[index(i + half)] = second * cosine + first * sine;
   }
-  [[nodiscard]] Found find(uint64_t mass) const {
-    uint64_t sum = 0;
-    for (const uint64_t key : keys_) {
-      sum += softmax_.mass(key_logit(key));
-      if (sum >= mass) return {key, sum};
-    }
-    throw std::logic_error("sample: the candidates' mass is less than was asked for");
-  }
+}
 
- private:
-  Softmax softmax_;
-  std::span<const uint64_t> keys_;
-};
+/// Columns [first, first + count) of a row.
+std::vector<double> columns(const Matrix& m, int64_t row, int64_t first, int64_t count) {
+  std::vector<double> values;
+  for (int64_t c = first; c < first + count; ++c) values.push_back(get(m, row, c));
+  return values;
+}
 
-SortedRanking::Candidates SortedRanking::candidates(const Softmax& softmax, int32_t kept) const {
-  return {softmax, top(kept)};
+void require_norm(NormKind kind, const float* weight) {
+  require(kind == NormKind::none || weight != nullptr, "a norm has no weights");
+}
+
+/// A row's result stored, or added to what is there.
+void put(const Matrix& out, int64_t row, int64_t col, double value, Output output) {
+  if (output == Output::add) value += get(out, row, col);
+  set(out, row, col, static_cast<float>(value));
+}
+
+/// Part `part` of `parts` of a weight's rows.
+Weight part_of(const Weight& w, int64_t part, int64_t parts) {
+  Weight result = w;
+  result.rows = w.rows / parts;
+  const int64_t first = part * result.rows;
+  result.data = static_cast<const std::byte*>(w.data) + index(first * w.cols) * dtype_size(w.dtype);
+  if (w.scales != nullptr) result.scales = w.scales + first;
+  return result;
 }
 
 class ReferenceBackend final : public HostBackend {
@@ -181,54 +201,67 @@ class ReferenceBackend final : public HostBackend {
     return index(elements) * sizeof(double);
   }
 
-  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override {
+  void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override {
+    const Weight& table = embedding.table;
+    const Weight& positions = embedding.positions;
     require_weight(table);
     require(is_float(table.dtype), "embed: the table must be of a floating type");
     require_matrix(out, batch.n_tokens, table.cols, "embed: out must be [tokens, hidden]");
+    if (positions.data != nullptr) {
+      require_weight(positions);
+      require(is_float(positions.dtype) && positions.cols == table.cols,
+              "embed: positions must be [positions, hidden] of a floating type");
+    }
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t token = batch.tokens[t];
+      const int64_t token = batch.tokens[t];
+      const int64_t position = int64_t{batch.positions[t]} + embedding.offset;
       require(token >= 0 && token < table.rows, "embed: a token id is outside the vocabulary");
+      require(positions.data == nullptr || (position >= 0 && position < positions.rows),
+              "embed: a position has no row");
       for (int64_t c = 0; c < table.cols; ++c) {
-        set(out, t, c, load_as_float(table.data, table.dtype, index(token * table.cols + c)));
+        double value = embedding.multiplier * double{load_as_float(table.data, table.dtype,
+                                                                   index(token * table.cols + c))};
+        if (positions.data != nullptr) {
+          value += load_as_float(positions.data, positions.dtype, index(position * table.cols + c));
+        }
+        set(out, t, c, static_cast<float>(value));
       }
     }
   }
 
-  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override {
-    require_matrix(x, x.rows, x.cols, "rms_norm: x is not a float matrix");
-    require_matrix(out, x.rows, x.cols, "rms_norm: out must have x's shape");
+  void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) override {
+    require_matrix(x, x.rows, x.cols, "norm: x is not a float matrix");
+    require_matrix(out, x.rows, x.cols, "norm: out must have x's shape");
+    require_norm(norm.kind, norm.weight);
     for (int64_t r = 0; r < x.rows; ++r) {
-      double squares = 0;
-      for (int64_t c = 0; c < x.cols; ++c) {
-        squares += double{get(x, r, c)} * get(x, r, c);
-      }
-      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.cols) + eps);
-      for (int64_t c = 0; c < x.cols; ++c) {
-        set(out, r, c, static_cast<float>(get(x, r, c) * scale * weight[c]));
-      }
+      std::vector<double> row = columns(x, r, 0, x.cols);
+      normalize(row, norm.kind, norm.weight, norm.bias, norm.eps);
+      for (int64_t c = 0; c < x.cols; ++c) put(out, r, c, row[index(c)], output);
     }
   }
 
-  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
     require_weight(weight);
     require_matrix(x, x.rows, weight.cols, "linear: x must be [rows, in]");
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
+    require(epilogue.activation != Activation::swiglu_clamped,
+            "linear: the activation is of gates");
+    require(epilogue.activation == Activation::none || epilogue.output == Output::store,
+            "linear: what is activated must be stored");
     const std::vector<double> products = product(x, weight);
     for (int64_t r = 0; r < x.rows; ++r) {
       for (int64_t o = 0; o < weight.rows; ++o) {
         double value = products[index(r * weight.rows + o)];
-        if (bias != nullptr) value += bias[o];
-        if (mode == LinearOutput::add) value += get(out, r, o);
-        set(out, r, o, static_cast<float>(value));
+        if (epilogue.bias != nullptr) value += epilogue.bias[o];
+        put(out, r, o, activated(value, epilogue.activation), epilogue.output);
       }
     }
   }
 
-  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                    const Matrix& out) override {
+  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                    Activation activation, const Matrix& out) override {
     require_weight(gate_up);
-    require(activation == Activation::silu, "gated_linear: unknown activation");
     require(gate_up.rows % 2 == 0, "gated_linear: the weight must hold as many gates as ups");
     const int64_t n = gate_up.rows / 2;
     require_matrix(x, x.rows, gate_up.cols, "gated_linear: x must be [rows, in]");
@@ -236,59 +269,128 @@ class ReferenceBackend final : public HostBackend {
     const std::vector<double> products = product(x, gate_up);
     for (int64_t r = 0; r < x.rows; ++r) {
       for (int64_t o = 0; o < n; ++o) {
-        const double gate = products[index(r * 2 * n + o)];
-        const double up = products[index(r * 2 * n + n + o)];
-        set(out, r, o, static_cast<float>(silu(gate) * up));
+        double gate = products[index(r * 2 * n + o)];
+        double up = products[index(r * 2 * n + n + o)];
+        if (bias != nullptr) {
+          gate += bias[o];
+          up += bias[n + o];
+        }
+        set(out, r, o, static_cast<float>(gated(gate, up, activation)));
       }
     }
   }
 
-  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override {
+  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+               Output output, const Matrix& out) override {
+    require_weight(experts.up);
+    require_weight(experts.down);
+    const int64_t n = experts.n_experts;
+    require(n > 0 && experts.up.rows % n == 0 && experts.down.rows % n == 0,
+            "experts: each must have as many rows of the weights");
+    const int64_t hidden = experts.down.rows / n;
+    const int64_t up_rows = experts.up.rows / n;
+    require(up_rows == (experts.gated ? 2 : 1) * experts.down.cols,
+            "experts: the first product must make what the second takes");
+    require_matrix(x, x.rows, experts.up.cols, "experts: x must be [tokens, in]");
+    require_matrix(scores, x.rows, n, "experts: scores must be [tokens, n_experts]");
+    require(scores.dtype == DType::f32, "experts: scores must be f32");
+    require_matrix(out, x.rows, hidden, "experts: out must be [tokens, hidden]");
+    std::vector<ChosenExpert> chosen(index(router.used));
+    std::vector<float> middle(index(experts.down.cols));
+    std::vector<float> result(index(hidden));
+    const Matrix activations(middle.data(), DType::f32, 1, experts.down.cols);
+    const Matrix row(result.data(), DType::f32, 1, hidden);
+    for (int64_t t = 0; t < x.rows; ++t) {
+      const float* logits = static_cast<const float*>(scores.data) + t * scores.stride;
+      choose_experts({logits, index(n)}, router, chosen);
+      std::vector<double> sums(index(hidden));
+      for (const ChosenExpert& one : chosen) {
+        const float* up_bias =
+            experts.up_bias != nullptr ? experts.up_bias + one.expert * up_rows : nullptr;
+        const float* down_bias =
+            experts.down_bias != nullptr ? experts.down_bias + one.expert * hidden : nullptr;
+        const Weight up = part_of(experts.up, one.expert, n);
+        const Matrix token = x.row_range(t, 1);
+        if (experts.gated) {
+          gated_linear(token, up, up_bias, experts.activation, activations);
+        } else {
+          linear(token, up, {.bias = up_bias, .activation = experts.activation}, activations);
+        }
+        linear(activations, part_of(experts.down, one.expert, n), {.bias = down_bias}, row);
+        for (int64_t c = 0; c < hidden; ++c) {
+          sums[index(c)] += double{one.weight} * result[index(c)];
+        }
+      }
+      for (int64_t c = 0; c < hidden; ++c) put(out, t, c, sums[index(c)], output);
+    }
+  }
+
+  void scale_rows(const Matrix& gate, const Matrix& m) override {
+    require_matrix(gate, m.rows, 1, "scale_rows: gate must be [rows, 1]");
+    require_matrix(m, m.rows, m.cols, "scale_rows: m is not a float matrix");
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        set(m, r, c, static_cast<float>(get(m, r, c) * sigmoid(get(gate, r, 0))));
+      }
+    }
+  }
+
+  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                  const Matrix& cos_sin) override {
     require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
-                   "rope_table: cos_sin must be [tokens, head_dim]");
-    require(cos_sin.cols % 2 == 0, "rope_table: head_dim must be even");
+                   "rope_table: cos_sin must be [tokens, 2 pairs]");
+    require(cos_sin.cols % 2 == 0, "rope_table: cosines and sines must be pairs");
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       for (int64_t i = 0; i < cos_sin.cols / 2; ++i) {
         const float angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
-        set(cos_sin, t, 2 * i, static_cast<float>(std::cos(double{angle})));
-        set(cos_sin, t, 2 * i + 1, static_cast<float>(std::sin(double{angle})));
+        set(cos_sin, t, 2 * i, static_cast<float>(factor * std::cos(double{angle})));
+        set(cos_sin, t, 2 * i + 1, static_cast<float>(factor * std::sin(double{angle})));
       }
     }
   }
 
   void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const KvLayer& kv) override {
+                   const HeadTransform& transform, const KvLayer& kv) override {
     require_batch(batch);
     require_kv(kv);
     const int64_t dim = kv.head_dim;
-    require_matrix(cos_sin, batch.n_tokens, dim, "rope_append: cos_sin must be [tokens, head_dim]");
+    require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
+                   "rope_append: cos_sin must have a row a token");
+    require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
+            "rope_append: an even number of elements is rotated, at most head_dim");
     require_matrix(qkv, batch.n_tokens, qkv.cols, "rope_append: qkv must have a row a token");
     require(qkv.cols % dim == 0 && qkv.cols / dim > 2 * int64_t{kv.n_kv_heads},
             "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim]");
+    require_norm(transform.norm, transform.q_weight);
+    require_norm(transform.norm, transform.k_weight);
+    require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
+            "rope_append: queries must be scaled from a position on");
     const int64_t n_heads = qkv.cols / dim - 2 * int64_t{kv.n_kv_heads};
+    const auto weight_of = [&](const float* weights, int64_t head) {
+      return transform.norm == NormKind::none ? nullptr : weights + head * dim;
+    };
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t s = batch.sequence_of[t];
-      const auto rotated = [&](int64_t column, int64_t i) {
-        const int64_t pair = i % (dim / 2);
-        const float cosine = get(cos_sin, t, 2 * pair);
-        const float sine = get(cos_sin, t, 2 * pair + 1);
-        const float first = get(qkv, t, column + pair);
-        const float second = get(qkv, t, column + pair + dim / 2);
-        return i == pair ? first * cosine - second * sine : second * cosine + first * sine;
-      };
-      std::vector<float> head(index(dim));
+      const int32_t position = batch.positions[t];
       for (int64_t h = 0; h < n_heads; ++h) {
-        for (int64_t i = 0; i < dim; ++i) {
-          head[index(i)] = rotated(h * dim, i);
+        std::vector<double> head = columns(qkv, t, h * dim, dim);
+        normalize(head, transform.norm, weight_of(transform.q_weight, h), nullptr, transform.eps);
+        rotate(head, cos_sin, t);
+        double factor = 1;
+        if (transform.query_scaling != 0) {
+          const int32_t lengths = position / transform.query_scaling_from;
+          factor += transform.query_scaling * std::log(1.0 + lengths);
         }
         for (int64_t i = 0; i < dim; ++i) {
-          set(qkv, t, h * dim + i, head[index(i)]);
+          set(qkv, t, h * dim + i, static_cast<float>(head[index(i)] * factor));
         }
       }
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        const size_t target = kv_index(batch, kv, s, batch.positions[t], h);
+        std::vector<double> head = columns(qkv, t, (n_heads + h) * dim, dim);
+        normalize(head, transform.norm, weight_of(transform.k_weight, h), nullptr, transform.eps);
+        rotate(head, cos_sin, t);
+        const size_t target = kv_index(batch, kv, batch.sequence_of[t], position, h);
         for (int64_t i = 0; i < dim; ++i) {
-          store_float(kv.k, kv.dtype, target + index(i), rotated((n_heads + h) * dim, i));
+          store_float(kv.k, kv.dtype, target + index(i), static_cast<float>(head[index(i)]));
           store_float(kv.v, kv.dtype, target + index(i),
                       get(qkv, t, (n_heads + kv.n_kv_heads + h) * dim + i));
         }
@@ -296,8 +398,8 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                 const Matrix& out) override {
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                 const AttentionRule& rule, const Matrix& out) override {
     require_batch(batch);
     require_kv(kv);
     const int64_t dim = kv.head_dim;
@@ -305,29 +407,35 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
     require(q.cols % (dim * kv.n_kv_heads) == 0,
             "attention: n_heads must be a multiple of n_kv_heads");
+    require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
     const auto n_heads = static_cast<int32_t>(q.cols / dim);
     const int32_t group = n_heads / kv.n_kv_heads;
-    std::vector<double> weights;
-    std::vector<double> sums(index(dim));
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       const int32_t s = batch.sequence_of[t];
-      const int32_t visible = batch.positions[t] + 1;
+      const int32_t position = batch.positions[t];
+      const int32_t first = rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
       for (int32_t h = 0; h < n_heads; ++h) {
-        weights.assign(index(visible), 0);
-        double largest = -std::numeric_limits<double>::infinity();
-        for (int32_t p = 0; p < visible; ++p) {
+        std::vector<double> scores;
+        for (int32_t p = first; p <= position; ++p) {
           const size_t key = kv_index(batch, kv, s, p, h / group);
-          double dot = 0;
+          double score = 0;
           for (int64_t i = 0; i < dim; ++i) {
-            dot += double{get(q, t, h * dim + i)} * load_as_float(kv.k, kv.dtype, key + index(i));
+            score += double{get(q, t, h * dim + i)} * load_as_float(kv.k, kv.dtype, key + index(i));
           }
-          weights[index(p)] = dot * scale;
-          largest = std::max(largest, weights[index(p)]);
+          score *= rule.scale;
+          if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
+          if (rule.slopes != nullptr) score += double{rule.slopes[h]} * (p - position);
+          scores.push_back(score);
         }
+        double largest = *std::max_element(scores.begin(), scores.end());
         double total = 0;
-        std::fill(sums.begin(), sums.end(), 0.0);
-        for (int32_t p = 0; p < visible; ++p) {
-          const double weight = std::exp(weights[index(p)] - largest);
+        if (rule.sinks != nullptr) {
+          largest = std::max(largest, double{rule.sinks[h]});
+          total += std::exp(rule.sinks[h] - largest);
+        }
+        std::vector<double> sums(index(dim));
+        for (int32_t p = first; p <= position; ++p) {
+          const double weight = std::exp(scores[index(p - first)] - largest);
           const size_t value = kv_index(batch, kv, s, p, h / group);
           total += weight;
           for (int64_t i = 0; i < dim; ++i) {
@@ -349,6 +457,16 @@ class ReferenceBackend final : public HostBackend {
       require(row >= 0 && row < batch.n_tokens, "gather_rows: a row is outside the batch");
       for (int64_t c = 0; c < x.cols; ++c) {
         set(out, r, c, get(x, row, c));
+      }
+    }
+  }
+
+  void soft_cap(float cap, const Matrix& logits) override {
+    require_matrix(logits, logits.rows, logits.cols, "soft_cap: logits is not a float matrix");
+    require(cap > 0, "soft_cap: the cap must be above zero");
+    for (int64_t r = 0; r < logits.rows; ++r) {
+      for (int64_t c = 0; c < logits.cols; ++c) {
+        set(logits, r, c, static_cast<float>(cap * std::tanh(get(logits, r, c) / double{cap})));
       }
     }
   }

@@ -4,7 +4,8 @@
 
 namespace faststream {
 
-void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) {
+void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                            const Matrix& cos_sin) {
   require_f32(cos_sin, batch.n_tokens, cos_sin.cols,
               "rope_table: cos_sin must be [tokens, dim] f32");
   pool_.parallel_for(batch.n_tokens, 16, [&](int64_t first, int64_t last) {
@@ -12,42 +13,58 @@ void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, const
       float* row = static_cast<float*>(cos_sin.data) + t * cos_sin.stride;
       for (int64_t i = 0; i < cos_sin.cols / 2; ++i) {
         const double angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
-        row[2 * i] = static_cast<float>(std::cos(angle));
-        row[2 * i + 1] = static_cast<float>(std::sin(angle));
+        row[2 * i] = static_cast<float>(factor * std::cos(angle));
+        row[2 * i + 1] = static_cast<float>(factor * std::sin(angle));
       }
     }
   });
 }
 
 void CpuBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                             const KvLayer& kv) {
+                             const HeadTransform& transform, const KvLayer& kv) {
   const int64_t dim = kv.head_dim;
   const int64_t kv_heads = kv.n_kv_heads;
   const int64_t n_heads = qkv.cols / dim - 2 * kv_heads;
-  require_f32(cos_sin, batch.n_tokens, dim, "rope_append: cos_sin must be [tokens, head_dim] f32");
+  const int64_t rotated = cos_sin.cols;
+  require_f32(cos_sin, batch.n_tokens, rotated, "rope_append: cos_sin must be [tokens, d] f32");
+  require(rotated % 2 == 0 && rotated <= dim, "rope_append: d must be even and at most head_dim");
   require_f32(qkv, batch.n_tokens, (n_heads + 2 * kv_heads) * dim,
               "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const FloatType type = float_type(kv.dtype);
+  const Kernels::Normalize normalize = normalizer(transform.norm);
 
   pool_.parallel_for(
       batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
-        auto* cosines =
-            thread_scratch_[static_cast<size_t>(thread)].get<float>(dim + kv_heads * dim);
-        float* sines = cosines + dim / 2;
-        float* keys = cosines + dim;
+        auto* cosines = thread_scratch_[static_cast<size_t>(thread)].get<float>(rotated);
+        float* sines = cosines + rotated / 2;
+        NormTask head;
+        head.eps = transform.eps;
+        head.n = dim;
         for (int64_t t = first; t < last; ++t) {
+          const int64_t position = batch.positions[t];
+          float* queries = static_cast<float*>(qkv.data) + t * qkv.stride;
+          float* keys = queries + n_heads * dim;
+          const float* values = keys + kv_heads * dim;
+          for (int64_t h = 0; transform.norm != NormKind::none && h < n_heads + kv_heads; ++h) {
+            head.x = head.out = queries + h * dim;
+            head.weight = h < n_heads ? transform.q_weight + h * dim
+                                      : transform.k_weight + (h - n_heads) * dim;
+            normalize(head);
+          }
           const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
-          for (int64_t i = 0; i < dim / 2; ++i) {
+          for (int64_t i = 0; i < rotated / 2; ++i) {
             cosines[i] = rotation[2 * i];
             sines[i] = rotation[2 * i + 1];
           }
-          float* row = static_cast<float*>(qkv.data) + t * qkv.stride;
-          kernels_.rotate(row, cosines, sines, n_heads, dim, row);
-          kernels_.rotate(row + n_heads * dim, cosines, sines, kv_heads, dim, keys);
-          const float* values = row + (n_heads + kv_heads) * dim;
+          kernels_.rotate(queries, cosines, sines, n_heads + kv_heads, dim, rotated);
+          if (transform.query_scaling != 0) {
+            const int64_t lengths = position / transform.query_scaling_from;
+            const float factor =
+                1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
+            for (int64_t i = 0; i < n_heads * dim; ++i) queries[i] *= factor;
+          }
 
-          const int64_t position = batch.positions[t];
           const int64_t s = batch.sequence_of[t];
           const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
           for (int64_t h = 0; h < kv_heads; ++h) {

@@ -206,6 +206,44 @@ inline Vec exponential(Vec x) {
   return select(underflow, Vec{}, p * reinterpret_cast<Vec>(power));
 }
 
+/// tanh(x) within 3 units in the last place: near zero the minimax polynomial of Cephes' tanhf.
+inline Vec hyperbolic_tangent(Vec x) {
+  const Vec size = magnitude(x);
+  const Vec far = 1.0F - 2.0F / (exponential(2.0F * size) + 1.0F);
+  const Vec z = x * x;
+  Vec p = z * -5.70498872745e-3F + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const Vec near = p * z * size + size;
+  const auto sign = reinterpret_cast<WordVec>(x) & 0x80000000U;
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(select(size < 0.625F, near, far)) | sign);
+}
+
+// --- Rows of any length
+// --------------------------------------------------------------------------------
+
+/// Calls body(column, count) for the vectors of a row, count < kLanes for the last.
+template <class Body>
+inline void for_vectors(int64_t columns, const Body& body) {
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    body(c, columns - c < kLanes ? columns - c : int64_t{kLanes});
+  }
+}
+
+/// Zeros beyond `count`.
+inline Vec load_up_to(const float* from, int64_t count) {
+  return count == kLanes ? load(from) : widen_some(from, count);
+}
+
+inline void store_up_to(float* to, Vec v, int64_t count) {
+  if (count == kLanes) {
+    store(to, v);
+  } else {
+    store_some(to, v, count);
+  }
+}
+
 #if defined(__AVX512F__)
 /// Transposes a 16 x 16 matrix of 32-bit elements in place.
 inline void transpose16(__m512i (&rows)[16]) {

@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/norm_kernels.h"
+#include "kernels/cpu/product_results.h"
 #include "kernels/cpu/quantize_kernel.h"
 #include "kernels/cpu/sample_kernel.h"
 #include "kernels/cpu/simd.h"
@@ -202,101 +204,6 @@ void narrow_elements(const float* from, FloatType type, int64_t count, void* to)
   }
 }
 
-// --- From sums to results
-// -----------------------------------------------------------------------------
-
-/// Calls body(channel, count) for vectors of channels, count < kLanes for the last.
-template <class Body>
-inline void for_vectors(int64_t channels, const Body& body) {
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    body(c, channels - c < kLanes ? channels - c : int64_t{kLanes});
-  }
-}
-
-inline Vec load_up_to(const float* from, int64_t count) {
-  return count == kLanes ? load(from) : widen_some(from, count);
-}
-
-inline void store_up_to(float* to, Vec v, int64_t count) {
-  if (count == kLanes) {
-    store(to, v);
-  } else {
-    store_some(to, v, count);
-  }
-}
-
-/// Rows of a result are far apart, so the processor does not foresee the next ones.
-inline void prefetch_row(const FinishTask& task, int64_t row) {
-  if (row >= task.rows) return;
-  const float* out = task.out + row * task.out_stride + task.first;
-  for (int64_t c = 0; c < task.channels; c += 16) {
-    __builtin_prefetch(out + c, 1);
-  }
-}
-
-void finish_linear(const FinishTask& task) {
-  for (int64_t r = 0; r < task.rows; ++r) {
-    const float* sums = task.sums + r * task.sums_stride;
-    float* out = task.out + r * task.out_stride + task.first;
-    prefetch_row(task, r + 4);
-    for_vectors(task.channels, [&](int64_t c, int64_t count) {
-      Vec v = load_up_to(sums + c, count);
-      if (task.scales != nullptr) v *= load_up_to(task.scales + task.first + c, count);
-      if (task.bias != nullptr) v += load_up_to(task.bias + task.first + c, count);
-      if (task.add) v += load_up_to(out + c, count);
-      store_up_to(out + c, v, count);
-    });
-  }
-}
-
-void finish_gated(const FinishTask& task) {
-  for (int64_t r = 0; r < task.rows; ++r) {
-    const float* sums = task.sums + r * task.sums_stride;
-    float* out = task.out + r * task.out_stride + task.first;
-    prefetch_row(task, r + 4);
-    for_vectors(task.channels, [&](int64_t c, int64_t count) {
-      Vec gate = load_up_to(sums + c, count);
-      Vec up = load_up_to(sums + task.up_column + c, count);
-      if (task.scales != nullptr) {
-        gate *= load_up_to(task.scales + task.first + c, count);
-        up *= load_up_to(task.scales + task.up_distance + task.first + c, count);
-      }
-      store_up_to(out + c, up * gate / (1.0F + exponential(-gate)), count);
-    });
-  }
-}
-
-// --- Norm and rotation
-// --------------------------------------------------------------------------------
-
-void rms_norm_row(const float* x, const float* weight, float eps, int64_t n, float* out) {
-  Vec squares[2] = {};
-  for_vectors(n, [&](int64_t c, int64_t count) {
-    const Vec v = load_up_to(x + c, count);
-    squares[(c / kLanes) % 2] += v * v;
-  });
-  const float mean = sum_of_lanes(squares[0] + squares[1]) / static_cast<float>(n);
-  const float scale = 1.0F / __builtin_sqrtf(mean + eps);
-  for_vectors(n, [&](int64_t c, int64_t count) {
-    store_up_to(out + c, load_up_to(x + c, count) * scale * load_up_to(weight + c, count), count);
-  });
-}
-
-void rotate(const float* x, const float* cosines, const float* sines, int64_t heads,
-            int64_t head_dim, float* out) {
-  const int64_t half = head_dim / 2;
-  for (int64_t h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
-    for_vectors(half, [&](int64_t i, int64_t count) {
-      const Vec first = load_up_to(x + i, count);
-      const Vec second = load_up_to(x + half + i, count);
-      const Vec cosine = load_up_to(cosines + i, count);
-      const Vec sine = load_up_to(sines + i, count);
-      store_up_to(out + i, first * cosine - second * sine, count);
-      store_up_to(out + half + i, second * cosine + first * sine, count);
-    });
-  }
-}
-
 inline Kernels vector_kernels() {
   Kernels kernels = {};
   kernels.dot_f32 = dot<float>;
@@ -309,8 +216,11 @@ inline Kernels vector_kernels() {
   kernels.narrow = narrow_elements;
   kernels.finish_linear = finish_linear;
   kernels.finish_gated = finish_gated;
-  kernels.rms_norm = rms_norm_row;
+  kernels.no_norm = no_norm;
+  kernels.rms_norm = rms_norm;
+  kernels.layer_norm = layer_norm;
   kernels.rotate = rotate;
+  kernels.soft_cap = soft_cap;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;
   kernels.copy_logits = copy_logits;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/activation.h"
 #include "backend/batch.h"
 #include "backend/tensor.h"
 #include "support/dtype.h"
@@ -88,19 +89,6 @@ struct SampledToken {
 enum class OutputMode {
   store,  ///< out = result
   add,    ///< out += result
-};
-
-/// What an element goes through between the two products of a feed-forward.
-enum class Activation {
-  none,
-  silu,          ///< x / (1 + exp(-x))
-  gelu,          ///< x / 2 · (1 + erf(x / √2)), arXiv:1606.08415
-  gelu_tanh,     ///< x / 2 · (1 + tanh(√(2 / π) (x + 0.044715 x³))), its approximation there
-  relu,          ///< max(x, 0)
-  relu_squared,  ///< max(x, 0)², arXiv:2109.08668
-  /// Of gates alone: g / (1 + exp(-1.702 g)) with g = min(gate, 7), times 1 + the up projection's
-  /// value within -7 to 7 (gpt-oss).
-  swiglu_clamped,
 };
 
 /// What linear() does besides multiplying.

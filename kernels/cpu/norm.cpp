@@ -1,0 +1,37 @@
+#include "kernels/cpu/cpu_backend.h"
+
+namespace faststream {
+
+Kernels::Normalize CpuBackend::normalizer(NormKind kind) const {
+  switch (kind) {
+    case NormKind::none:
+      return kernels_.no_norm;
+    case NormKind::rms:
+      return kernels_.rms_norm;
+    case NormKind::layer:
+      return kernels_.layer_norm;
+  }
+  throw std::logic_error("norm: unknown kind");
+}
+
+void CpuBackend::norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) {
+  require_f32(x, x.rows, x.cols, "norm: x must be f32");
+  require_f32(out, x.rows, x.cols, "norm: out must have x's shape");
+  const Kernels::Normalize normalize = normalizer(norm.kind);
+  NormTask task;
+  if (norm.kind != NormKind::none) task.weight = norm.weight;
+  if (norm.kind == NormKind::layer) task.bias = norm.bias;
+  task.eps = norm.eps;
+  task.n = x.cols;
+  task.add = output == Output::add;
+  pool_.parallel_for(x.rows, 4, [&](int64_t first, int64_t last) {
+    NormTask row = task;
+    for (int64_t r = first; r < last; ++r) {
+      row.x = static_cast<const float*>(x.data) + r * x.stride;
+      row.out = static_cast<float*>(out.data) + r * out.stride;
+      normalize(row);
+    }
+  });
+}
+
+}  // namespace faststream
