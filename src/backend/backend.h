@@ -114,10 +114,10 @@ struct Norm {
 
 /// How a token becomes the first row of the residual stream.
 struct Embedding {
-  Weight table;          ///< [vocab, hidden] f32, f16 or bf16
-  float multiplier = 1;  ///< of the table's rows
-  Weight positions;      ///< [positions, hidden] f32, f16 or bf16, learned; without data: none
-  int32_t offset = 0;    ///< position p has row p + offset
+  Weight table = {};      ///< [vocab, hidden] f32, f16 or bf16
+  float multiplier = 1;   ///< of the table's rows
+  Weight positions = {};  ///< [positions, hidden] f32, f16 or bf16, learned; without data: none
+  int32_t offset = 0;     ///< position p has row p + offset
 };
 
 /// What happens to queries and keys before keys are stored, besides rotation.
@@ -161,9 +161,9 @@ struct Router {
 /// each tensor's rows.
 struct Experts {
   int32_t n_experts = 0;
-  Weight up;                       ///< [n_experts · n, in]; gated: [n_experts · 2n, in], G then U
+  Weight up = {};                  ///< [n_experts · n, in]; gated: [n_experts · 2n, in], G then U
   const float* up_bias = nullptr;  ///< [up.rows]
-  Weight down;                     ///< [n_experts · hidden, n]
+  Weight down = {};                ///< [n_experts · hidden, n]
   const float* down_bias = nullptr;  ///< [down.rows]
   bool gated = true;
   Activation activation = Activation::silu;

@@ -106,9 +106,9 @@ void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64
   const Matrix output(out.data(), DType::f32, rows, n);
   for (auto _ : state) {
     if (gated) {
-      backend().gated_linear(input, weights.next(), Activation::silu, output);
+      backend().gated_linear(input, weights.next(), nullptr, Activation::silu, output);
     } else {
-      backend().linear(input, weights.next(), nullptr, LinearOutput::store, output);
+      backend().linear(input, weights.next(), {}, output);
     }
   }
   const auto count = static_cast<double>(state.iterations());
@@ -150,7 +150,7 @@ void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t
   const KvLayer kv{k.get(), v.get(), dtype, n_pages, kKvHeads, kDim};
   const BatchView view = backend().upload(batch);
   for (auto _ : state) {
-    backend().attention(view, {q.data(), DType::f32, tokens, kHeads * kDim}, kv, 0.125F,
+    backend().attention(view, {q.data(), DType::f32, tokens, kHeads * kDim}, kv, {.scale = 0.125F},
                         {out.data(), DType::f32, tokens, kHeads * kDim});
   }
   const double pairs = tokens * (context - (tokens - 1) / 2.0);

@@ -47,7 +47,7 @@ class BackendAttention : public BackendTest {
       backend.attention(
           backend.upload(batch), device_q.matrix(),
           {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
-          scale, out.matrix());
+          {.scale = scale}, out.matrix());
       return out.fetch();
     };
     // Values are below kLargest: a probability rounded to act is off by a unit roundoff of itself,
@@ -176,7 +176,7 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
       const DeviceTensor device_q(*backend, q);
       const DeviceTensor out(*backend, HostTensor(act, 1, 64));
       backend->attention(backend->upload(batch), device_q.matrix(),
-                         {device_k.data(), device_v.data(), kv_type, 10, 1, 64}, 0.125F,
+                         {device_k.data(), device_v.data(), kv_type, 10, 1, 64}, {.scale = 0.125F},
                          out.matrix());
       const HostTensor got = out.fetch();
       for (int64_t d = 0; d < 64; ++d) {
@@ -222,7 +222,7 @@ TEST_P(BackendAttention, RopeAppendRotatesQueriesAndFillsPages) {
         const DeviceTensor device_cos_sin(backend, cos_sin);
         const DeviceTensor k(backend, empty);
         const DeviceTensor v(backend, empty);
-        backend.rope_append(backend.upload(batch), device_cos_sin.matrix(), device_qkv.matrix(),
+        backend.rope_append(backend.upload(batch), device_cos_sin.matrix(), device_qkv.matrix(), {},
                             {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim});
         return std::vector<HostTensor>{device_qkv.fetch(), k.fetch(), v.fetch()};
       };

@@ -33,16 +33,17 @@ class BackendOps : public BackendTest {
 
   /// x Wᵀ (+ bias, + before) by `backend`.
   static HostTensor product(Backend& backend, const HostTensor& x, const WeightCase& weight,
-                            const HostTensor* bias, LinearOutput mode, const HostTensor& before) {
+                            const HostTensor* bias, Output mode, const HostTensor& before) {
     const DeviceTensor device_x(backend, x);
     const DeviceTensor values(backend, weight.values);
     const DeviceTensor scales(backend, weight.scales);
     const DeviceTensor device_bias(backend, bias != nullptr ? *bias : HostTensor());
     const DeviceTensor out(backend, before);
-    backend.linear(device_x.matrix(),
-                   values.weight(weight.values.dtype == DType::i8 ? &scales : nullptr),
-                   bias != nullptr ? static_cast<const float*>(device_bias.data()) : nullptr, mode,
-                   out.matrix());
+    backend.linear(
+        device_x.matrix(), values.weight(weight.values.dtype == DType::i8 ? &scales : nullptr),
+        {.bias = bias != nullptr ? static_cast<const float*>(device_bias.data()) : nullptr,
+         .output = mode},
+        out.matrix());
     return out.fetch();
   }
 
@@ -55,7 +56,7 @@ class BackendOps : public BackendTest {
     const DeviceTensor out(backend, like);
     backend.gated_linear(device_x.matrix(),
                          values.weight(gate_up.values.dtype == DType::i8 ? &scales : nullptr),
-                         Activation::silu, out.matrix());
+                         nullptr, Activation::silu, out.matrix());
     return out.fetch();
   }
 
@@ -109,15 +110,15 @@ class BackendOps : public BackendTest {
   }
 
   void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
-                    int64_t outputs, bool with_bias, LinearOutput mode, int64_t padding = 0) {
+                    int64_t outputs, bool with_bias, Output mode, int64_t padding = 0) {
     const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
     const WeightCase weight = random_weight(weight_type, outputs, inputs);
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-    const HostTensor before = mode == LinearOutput::add
+    const HostTensor before = mode == Output::add
                                   ? random_tensor(random_, out_type, rows, outputs, padding)
                                   : HostTensor(out_type, rows, outputs, padding);
     HostTensor reference_before(DType::f32, rows, outputs);
-    if (mode == LinearOutput::add) {
+    if (mode == Output::add) {
       reference_before = before.map(DType::f32, [](float v) { return v; });
     }
     const HostTensor* used_bias = with_bias ? &bias : nullptr;
@@ -131,7 +132,7 @@ class BackendOps : public BackendTest {
           [&](int64_t r, int64_t c) {
             double magnitude = 2 * std::abs(want.at(r, c));
             if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
-            if (mode == LinearOutput::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+            if (mode == Output::add) magnitude += 2 * std::abs(reference_before.at(r, c));
             return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
           },
           backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
@@ -163,11 +164,10 @@ class BackendOps : public BackendTest {
       const auto results = [&](int64_t rows) {
         const HostTensor some = first_rows(x, rows);
         return std::array{
-            product(backend, some, weight, nullptr, LinearOutput::store,
+            product(backend, some, weight, nullptr, Output::store,
                     HostTensor(DType::f32, rows, outputs)),
-            product(backend, some, weight, &bias, LinearOutput::store,
-                    HostTensor(act, rows, outputs)),
-            product(backend, some, weight, &bias, LinearOutput::add, first_rows(before, rows)),
+            product(backend, some, weight, &bias, Output::store, HostTensor(act, rows, outputs)),
+            product(backend, some, weight, &bias, Output::add, first_rows(before, rows)),
             gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
       };
       const auto all = results(kRows);
@@ -195,7 +195,7 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
       for (const auto& backend : backends_) {
         const DeviceTensor device_table(*backend, table);
         const DeviceTensor out(*backend, HostTensor(DType::f32, 8, hidden, 4));
-        backend->embed(backend->upload(batch), device_table.weight(), out.matrix());
+        backend->embed(backend->upload(batch), {.table = device_table.weight()}, out.matrix());
         const HostTensor got = out.fetch();
         for (int64_t t = 0; t < 8; ++t) {
           for (int64_t c = 0; c < hidden; ++c) {
@@ -218,8 +218,10 @@ TEST_P(BackendOps, RmsNormAgreesWithTheReference) {
           const DeviceTensor device_x(backend, x);
           const DeviceTensor device_weight(backend, weight);
           const DeviceTensor out(backend, HostTensor(out_type, rows, cols, 8));
-          backend.rms_norm(device_x.matrix(), static_cast<const float*>(device_weight.data()),
-                           1e-5F, out.matrix());
+          backend.norm(
+              device_x.matrix(),
+              {NormKind::rms, static_cast<const float*>(device_weight.data()), nullptr, 1e-5F},
+              Output::store, out.matrix());
           return out.fetch();
         };
         const HostTensor want = normalize(*reference_, DType::f32);
@@ -241,10 +243,10 @@ TEST_P(BackendOps, LinearAgreesForEveryNumberOfRows) {
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     const DType act = backend_->activation_dtype(weight);
     for (int64_t rows = 1; rows <= 20; ++rows) {
-      check_linear(act, weight, DType::f32, rows, 288, 80, false, LinearOutput::store);
+      check_linear(act, weight, DType::f32, rows, 288, 80, false, Output::store);
     }
     for (const int64_t rows : {31, 32, 33, 64, 200}) {
-      check_linear(act, weight, act, rows, 288, 80, false, LinearOutput::store);
+      check_linear(act, weight, act, rows, 288, 80, false, Output::store);
     }
   }
 }
@@ -256,7 +258,7 @@ TEST_P(BackendOps, LinearAgreesForOddAndLongShapes) {
     const DType act = backend_->activation_dtype(weight);
     for (const auto& [inputs, outputs] : kShapes) {
       for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
-        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, LinearOutput::store);
+        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, Output::store);
       }
     }
   }
@@ -291,7 +293,7 @@ TEST_P(BackendOps, ManyRowsOfAnInt8ProductAreThoseOfFew) {
       };
       const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
         return gated ? gated_product(*backend_, some, weight, some_before)
-                     : product(*backend_, some, weight, &bias, LinearOutput::add, some_before);
+                     : product(*backend_, some, weight, &bias, Output::add, some_before);
       };
       const HostTensor all = multiply(x, before);
       for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
@@ -317,11 +319,11 @@ TEST_P(BackendOps, InstructionSetsThatAddIntegersAgreeInEveryBit) {
       WeightCase weight = random_weight(DType::i8, outputs, inputs);
       weight.values.set(0, 0, -128);  // a damaged file's
       const HostTensor like(DType::f32, rows, outputs);
-      const HostTensor want = product(*backend_, x, weight, nullptr, LinearOutput::store, like);
+      const HostTensor want = product(*backend_, x, weight, nullptr, Output::store, like);
       for (const auto& backend : backends_) {
         const std::vector<DType> types = types_summed_in_order(*backend);
         if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
-        const HostTensor got = product(*backend, x, weight, nullptr, LinearOutput::store, like);
+        const HostTensor got = product(*backend, x, weight, nullptr, Output::store, like);
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t c = 0; c < outputs; ++c) {
             ASSERT_EQ(got.at(r, c), want.at(r, c))
@@ -341,8 +343,8 @@ TEST_P(BackendOps, LinearAddsBiasAndResidual) {
       for (const int64_t inputs : {64, 20}) {
         for (const bool bias : {false, true}) {
           for (const DType out : {DType::f32, act}) {
-            check_linear(act, weight, out, rows, inputs, 48, bias, LinearOutput::store);
-            check_linear(act, weight, out, rows, inputs, 48, bias, LinearOutput::add);
+            check_linear(act, weight, out, rows, inputs, 48, bias, Output::store);
+            check_linear(act, weight, out, rows, inputs, 48, bias, Output::add);
           }
         }
       }
@@ -355,7 +357,7 @@ TEST_P(BackendOps, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
     const DType act = backend_->activation_dtype(weight);
     for (const int64_t rows : {1, 3, 16, 40}) {
       for (const int64_t padding : {1, 16}) {
-        check_linear(act, weight, act, rows, 128, 64, false, LinearOutput::store, padding);
+        check_linear(act, weight, act, rows, 128, 64, false, Output::store, padding);
       }
     }
   }
@@ -365,7 +367,7 @@ TEST_P(BackendOps, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
       for (const int64_t rows : {1, 7, 40}) {
-        check_linear(act, weight, DType::f32, rows, 96, 50, false, LinearOutput::store);
+        check_linear(act, weight, DType::f32, rows, 96, 50, false, Output::store);
       }
     }
   }
@@ -377,7 +379,7 @@ TEST_P(BackendOps, LinearOfZeroRowsInAQuantizedProductIsZero) {
   const WeightCase weight = random_weight(DType::i8, 32, 64);
   for (const auto& backend : backends_) {
     expect_near(
-        product(*backend, x, weight, nullptr, LinearOutput::store, HostTensor(DType::f32, 40, 32)),
+        product(*backend, x, weight, nullptr, Output::store, HostTensor(DType::f32, 40, 32)),
         HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
         [](int64_t, int64_t) { return 0.0; }, backend->description() + ": linear of zeros");
   }
@@ -398,7 +400,7 @@ TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
           return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
         };
         const HostTensor want = gated(*reference_, DType::f32);
-        const HostTensor products = product(*reference_, x, weight, nullptr, LinearOutput::store,
+        const HostTensor products = product(*reference_, x, weight, nullptr, Output::store,
                                             HostTensor(DType::f32, rows, 2 * n));
         const HostTensor bounds = product_bounds(x, weight);
         // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the
@@ -435,7 +437,7 @@ TEST_P(BackendOps, RopeTableAgreesFarIntoTheContext) {
     const auto table = [&](Backend& backend) {
       const DeviceTensor device_freq(backend, inv_freq);
       const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), dim));
-      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()),
+      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()), 1,
                          out.matrix());
       return out.fetch();
     };

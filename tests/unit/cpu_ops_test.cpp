@@ -73,11 +73,11 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
       for (const int64_t rows : {1, 2, 5, 16, 17, 33, 300}) {
         std::vector<float> x(static_cast<size_t>(rows * in), 1.0F);
         std::vector<float> y(static_cast<size_t>(rows * out), 1.0F);
-        backend_->linear({x.data(), DType::f32, rows, in}, weight, nullptr, LinearOutput::store,
+        backend_->linear({x.data(), DType::f32, rows, in}, weight, {},
                          {y.data(), DType::f32, rows, out});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
         y.assign(static_cast<size_t>(rows * out / 2), 1.0F);
-        backend_->gated_linear({x.data(), DType::f32, rows, in}, weight, Activation::silu,
+        backend_->gated_linear({x.data(), DType::f32, rows, in}, weight, nullptr, Activation::silu,
                                {y.data(), DType::f32, rows, out / 2});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
       }
@@ -97,8 +97,8 @@ TEST_P(CpuOps, ExtremeInt8WeightsAndEqualInputsDoNotOverflow) {
         std::vector<float> x(static_cast<size_t>(rows * kIn), sign);
         std::vector<float> out(static_cast<size_t>(rows * 32));
         backend_->linear({x.data(), DType::f32, rows, kIn},
-                         {bytes.data(), DType::i8, 32, kIn, scales.data()}, nullptr,
-                         LinearOutput::store, {out.data(), DType::f32, rows, 32});
+                         {bytes.data(), DType::i8, 32, kIn, scales.data()}, {},
+                         {out.data(), DType::f32, rows, 32});
         for (const float value : out) {
           ASSERT_NEAR(value, sign * static_cast<float>(weight * kIn), 2.0);
         }
@@ -113,8 +113,7 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
   const Matrix x(values.data(), DType::f32, 1, 64);
   for (const int64_t rows : {1, 40}) {
     const Matrix many(values.data(), DType::f32, rows, 64);
-    EXPECT_THROW(backend_->linear(many, {values.data(), DType::u8, 64, 64, nullptr}, nullptr,
-                                  LinearOutput::store, many),
+    EXPECT_THROW(backend_->linear(many, {values.data(), DType::u8, 64, 64, nullptr}, {}, many),
                  std::logic_error);
   }
   Batch batch;
@@ -123,13 +122,14 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
   batch.kv_len = {1};
   batch.max_pages = 1;
   const BatchView view = backend_->upload(batch);
-  EXPECT_THROW(backend_->embed(view, {values.data(), DType::i8, 1, 64, values.data()}, x),
-               std::logic_error);
+  EXPECT_THROW(
+      backend_->embed(view, {.table = {values.data(), DType::i8, 1, 64, values.data()}}, x),
+      std::logic_error);
   for (const DType type : {DType::i8, DType::u8}) {
     const KvLayer kv{values.data(), values.data(), type, 1, 1, 32};
-    EXPECT_THROW(backend_->attention(view, x, kv, 1, x), std::logic_error);
+    EXPECT_THROW(backend_->attention(view, x, kv, {}, x), std::logic_error);
     const Matrix qkv(values.data(), DType::f32, 1, 96);
-    EXPECT_THROW(backend_->rope_append(view, {values.data(), DType::f32, 1, 32}, qkv, kv),
+    EXPECT_THROW(backend_->rope_append(view, {values.data(), DType::f32, 1, 32}, qkv, {}, kv),
                  std::logic_error);
   }
   EXPECT_THROW(static_cast<void>(backend_->kv_dtype(DType::u8)), std::logic_error);
