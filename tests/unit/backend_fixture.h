@@ -106,9 +106,9 @@ class DeviceTensor {
     matrix.stride = shape_.stride;
     return matrix;
   }
-  [[nodiscard]] Weight weight(const DeviceTensor* scales = nullptr) const {
-    return {data(), shape_.dtype, shape_.rows, shape_.cols,
-            scales != nullptr ? static_cast<const float*>(scales->data()) : nullptr};
+  /// Without scales.
+  [[nodiscard]] Weight weight() const {
+    return {data(), shape_.dtype, shape_.rows, shape_.cols, nullptr};
   }
 
   /// The elements, after a check that nothing between rows or around the tensor was written.
@@ -134,6 +134,21 @@ class DeviceTensor {
   Backend& backend_;
   HostTensor shape_;
   Buffer memory_;
+};
+
+/// Numbers in a backend's memory that may not be there: biases, weights of norms.
+class DeviceNumbers {
+ public:
+  DeviceNumbers(Backend& backend, const HostTensor* host)
+      : is_null_(host == nullptr), tensor_(backend, host != nullptr ? *host : HostTensor()) {}
+
+  [[nodiscard]] const float* data() const {
+    return is_null_ ? nullptr : static_cast<const float*>(tensor_.data());
+  }
+
+ private:
+  bool is_null_;
+  DeviceTensor tensor_;
 };
 
 /// Compares element by element; one failure that says how many differ and where the first is.

@@ -1,4 +1,4 @@
-// Every operation but attention and sampling, compared with the plain float reference.
+// Every operation but products, attention and sampling, compared with the plain float reference.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -10,182 +10,7 @@
 namespace faststream {
 namespace {
 
-class BackendOps : public BackendTest {
- protected:
-  struct WeightCase {
-    HostTensor values;
-    HostTensor scales;  // i8 only
-  };
-
-  WeightCase random_weight(DType dtype, int64_t outputs, int64_t inputs) {
-    const float deviation = 1.0F / std::sqrt(static_cast<float>(inputs));
-    WeightCase weight;
-    weight.values = random_tensor(random_, dtype, outputs, inputs, 0, deviation);
-    if (dtype == DType::i8) {
-      weight.scales = HostTensor(DType::f32, 1, outputs);
-      std::uniform_real_distribution<float> factor(0.5F, 1.5F);
-      for (int64_t o = 0; o < outputs; ++o) {
-        weight.scales.set(0, o, factor(random_) * deviation / 73);
-      }
-    }
-    return weight;
-  }
-
-  /// x Wᵀ (+ bias, + before) by `backend`.
-  static HostTensor product(Backend& backend, const HostTensor& x, const WeightCase& weight,
-                            const HostTensor* bias, Output mode, const HostTensor& before) {
-    const DeviceTensor device_x(backend, x);
-    const DeviceTensor values(backend, weight.values);
-    const DeviceTensor scales(backend, weight.scales);
-    const DeviceTensor device_bias(backend, bias != nullptr ? *bias : HostTensor());
-    const DeviceTensor out(backend, before);
-    backend.linear(
-        device_x.matrix(), values.weight(weight.values.dtype == DType::i8 ? &scales : nullptr),
-        {.bias = bias != nullptr ? static_cast<const float*>(device_bias.data()) : nullptr,
-         .output = mode},
-        out.matrix());
-    return out.fetch();
-  }
-
-  /// silu(x Gᵀ) * x Uᵀ by `backend`, of the type and shape of `like`.
-  static HostTensor gated_product(Backend& backend, const HostTensor& x, const WeightCase& gate_up,
-                                  const HostTensor& like) {
-    const DeviceTensor device_x(backend, x);
-    const DeviceTensor values(backend, gate_up.values);
-    const DeviceTensor scales(backend, gate_up.scales);
-    const DeviceTensor out(backend, like);
-    backend.gated_linear(device_x.matrix(),
-                         values.weight(gate_up.values.dtype == DType::i8 ? &scales : nullptr),
-                         nullptr, Activation::silu, out.matrix());
-    return out.fetch();
-  }
-
-  /// The weights beside which a row's result has the same bits whatever the number of rows. For
-  /// 16-bit ones this holds on tensor cores and tiles, which round activations; float sums are so
-  /// exact that their order does not matter to a text. For i8 it holds where integers are added.
-  static std::vector<DType> types_summed_in_order(const Backend& backend) {
-    const std::string device = backend.description();
-    const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
-    if (has("CUDA")) return {DType::i8, DType::bf16, DType::f16};
-    if (has("AMX") || has("BF16")) return {DType::i8, DType::bf16};
-    if (has("VNNI") || has("AVX2")) return {DType::i8};
-    return {};
-  }
-
-  /// Bounds of a product's error, [rows, outputs]. Independent roundings add up like a random walk:
-  /// - float32 sums: four deviations, of the sum of magnitudes;
-  /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
-  ///   relative errors that are uniform within the unit roundoff;
-  /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
-  ///   errors uniform within half a step.
-  static HostTensor product_bounds(const HostTensor& x, const WeightCase& weight) {
-    const DType type = weight.values.dtype;
-    const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
-    HostTensor bounds(DType::f32, x.rows, weight.values.rows);
-    for (int64_t r = 0; r < x.rows; ++r) {
-      float largest = 0;
-      for (int64_t c = 0; c < x.cols; ++c) largest = std::max(largest, std::abs(x.at(r, c)));
-      for (int64_t o = 0; o < weight.values.rows; ++o) {
-        double magnitudes = 0;
-        double products_squared = 0;
-        double weights_squared = 0;
-        for (int64_t c = 0; c < x.cols; ++c) {
-          const double w = weight.values.at(o, c);
-          const double term = x.at(r, c) * w;
-          magnitudes += std::abs(term);
-          products_squared += term * term;
-          weights_squared += w * w;
-        }
-        double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
-        if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
-        if (type == DType::i8) {
-          const double step = largest / 127.0;
-          bound += 6 * step * std::sqrt(weights_squared / 12);
-          bound *= weight.scales.at(0, o);
-        }
-        bounds.set(r, o, static_cast<float>(bound + 1e-30));
-      }
-    }
-    return bounds;
-  }
-
-  void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
-                    int64_t outputs, bool with_bias, Output mode, int64_t padding = 0) {
-    const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
-    const WeightCase weight = random_weight(weight_type, outputs, inputs);
-    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-    const HostTensor before = mode == Output::add
-                                  ? random_tensor(random_, out_type, rows, outputs, padding)
-                                  : HostTensor(out_type, rows, outputs, padding);
-    HostTensor reference_before(DType::f32, rows, outputs);
-    if (mode == Output::add) {
-      reference_before = before.map(DType::f32, [](float v) { return v; });
-    }
-    const HostTensor* used_bias = with_bias ? &bias : nullptr;
-    const HostTensor want = product(*reference_, x, weight, used_bias, mode, reference_before);
-    const HostTensor bounds = product_bounds(x, weight);
-    // The product may be rounded before bias and residual are added, and each sum again.
-    const double rounding = unit_roundoff(out_type);
-    for (const auto& backend : backends_) {
-      expect_near(
-          product(*backend, x, weight, used_bias, mode, before), want,
-          [&](int64_t r, int64_t c) {
-            double magnitude = 2 * std::abs(want.at(r, c));
-            if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
-            if (mode == Output::add) magnitude += 2 * std::abs(reference_before.at(r, c));
-            return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
-          },
-          backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
-              std::to_string(inputs) + " to " + std::to_string(outputs) + ", x " +
-              std::string(dtype_name(x_type)) + ", weights " +
-              std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
-    }
-  }
-
-  /// Bit for bit: a row of a product alone, with others, and with many.
-  void check_rows_alone(Backend& backend, DType type) {
-    constexpr int64_t kRows = 200;
-    const DType act = backend.activation_dtype(type);
-    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
-      const int64_t inputs = shape.first;
-      const int64_t outputs = shape.second;
-      const HostTensor x = random_tensor(random_, act, kRows, inputs);
-      const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
-      const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-      const WeightCase weight = random_weight(type, outputs, inputs);
-      const auto first_rows = [](const HostTensor& all, int64_t rows) {
-        HostTensor part(all.dtype, rows, all.cols);
-        for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t c = 0; c < all.cols; ++c) part.set(r, c, all.at(r, c));
-        }
-        return part;
-      };
-      // Stored, stored in the activations' type with a bias, added with a bias, and gated.
-      const auto results = [&](int64_t rows) {
-        const HostTensor some = first_rows(x, rows);
-        return std::array{
-            product(backend, some, weight, nullptr, Output::store,
-                    HostTensor(DType::f32, rows, outputs)),
-            product(backend, some, weight, &bias, Output::store, HostTensor(act, rows, outputs)),
-            product(backend, some, weight, &bias, Output::add, first_rows(before, rows)),
-            gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
-      };
-      const auto all = results(kRows);
-      for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100}) {
-        const auto some = results(rows);
-        for (size_t i = 0; i < all.size(); ++i) {
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t c = 0; c < all[i].cols; ++c) {
-              ASSERT_EQ(some[i].at(r, c), all[i].at(r, c))
-                  << dtype_name(type) << ", " << inputs << " to " << outputs << ", result " << i
-                  << ", row " << r << " of " << rows << ", output " << c;
-            }
-          }
-        }
-      }
-    }
-  }
-};
+using BackendOps = BackendTest;
 
 TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -208,221 +33,194 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
   }
 }
 
-TEST_P(BackendOps, RmsNormAgreesWithTheReference) {
+TEST_P(BackendOps, EmbedMultipliesRowsAndAddsPositions) {
+  constexpr int64_t kHidden = 50;
+  const Batch batch = make_batch(random_, {{7, 7}, {1, 30}, {2, 64}}, 5);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    const HostTensor table = random_tensor(random_, type, 100, kHidden);
+    const HostTensor positions = random_tensor(random_, type, 66, kHidden);
+    for (const int32_t offset : {0, 2}) {
+      const auto check = [&](Backend& backend) {
+        const DeviceTensor device_table(backend, table);
+        const DeviceTensor device_positions(backend, positions);
+        const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), kHidden, 4));
+        backend.embed(backend.upload(batch),
+                      {.table = device_table.weight(),
+                       .multiplier = 0.3F,
+                       .positions = device_positions.weight(),
+                       .offset = offset},
+                      out.matrix());
+        HostTensor want(DType::f32, batch.n_tokens(), kHidden);
+        for (int64_t t = 0; t < want.rows; ++t) {
+          const int64_t row = batch.positions[static_cast<size_t>(t)] + offset;
+          for (int64_t c = 0; c < kHidden; ++c) {
+            want.set(
+                t, c,
+                0.3F * table.at(batch.tokens[static_cast<size_t>(t)], c) + positions.at(row, c));
+          }
+        }
+        expect_near(
+            out.fetch(), want, [](int64_t, int64_t) { return 1e-6; },
+            backend.description() + ": embed with positions");
+      };
+      check(*reference_);
+      for (const auto& backend : backends_) check(*backend);
+    }
+  }
+}
+
+// Against the formulas, which the reference must fulfil too.
+TEST_P(BackendOps, NormFulfilsItsFormulas) {
+  constexpr float kEps = 1e-5F;
   for (const DType type : activation_types()) {
     for (const int64_t cols : {1, 20, 288, 1023, 4096, 5120}) {
       for (const int64_t rows : {1, 3, 33}) {
-        const HostTensor x = random_tensor(random_, DType::f32, rows, cols, 4, 3);
+        // Rows far from zero, whose deviations are less than their means.
+        const HostTensor x =
+            random_tensor(random_, DType::f32, rows, cols, 4, 3).map(DType::f32, [](float v) {
+              return v + 10;
+            });
         const HostTensor weight = random_tensor(random_, DType::f32, 1, cols);
-        const auto normalize = [&](Backend& backend, DType out_type) {
+        const HostTensor bias = random_tensor(random_, DType::f32, 1, cols);
+        for (const NormKind kind : {NormKind::none, NormKind::rms, NormKind::layer}) {
+          for (const bool has_bias : {false, true}) {
+            if (has_bias && kind != NormKind::layer) continue;
+            HostTensor want(DType::f32, rows, cols);
+            for (int64_t r = 0; r < rows; ++r) {
+              double mean = 0;
+              double squares = 0;
+              for (int64_t c = 0; c < cols; ++c) mean += x.at(r, c) / static_cast<double>(cols);
+              if (kind != NormKind::layer) mean = 0;
+              for (int64_t c = 0; c < cols; ++c) squares += std::pow(x.at(r, c) - mean, 2);
+              const double divisor = std::sqrt(squares / static_cast<double>(cols) + kEps);
+              for (int64_t c = 0; c < cols; ++c) {
+                const double normal = (x.at(r, c) - mean) / divisor * weight.at(0, c);
+                want.set(r, c,
+                         kind == NormKind::none ? x.at(r, c)
+                         : has_bias             ? static_cast<float>(normal + bias.at(0, c))
+                                                : static_cast<float>(normal));
+              }
+            }
+            const auto check = [&](Backend& backend, DType out_type) {
+              const DeviceTensor device_x(backend, x);
+              const DeviceTensor device_weight(backend, weight);
+              const DeviceNumbers device_bias(backend, has_bias ? &bias : nullptr);
+              const DeviceTensor out(backend, HostTensor(out_type, rows, cols, 8));
+              backend.norm(
+                  device_x.matrix(),
+                  {kind, static_cast<const float*>(device_weight.data()), device_bias.data(), kEps},
+                  Output::store, out.matrix());
+              expect_near(
+                  out.fetch(), want,
+                  [&](int64_t r, int64_t c) {
+                    return (unit_roundoff(out_type) + 2e-6) * std::abs(want.at(r, c)) + 1e-5;
+                  },
+                  backend.description() + ": norm " + std::to_string(static_cast<int>(kind)) +
+                      " of " + std::to_string(rows) + " rows of " + std::to_string(cols));
+            };
+            check(*reference_, DType::f32);
+            for (const auto& backend : backends_) check(*backend, type);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendOps, NormAddsItsResultsAndWorksInPlace) {
+  for (const DType type : activation_types()) {
+    for (const NormKind kind : {NormKind::none, NormKind::rms, NormKind::layer}) {
+      for (const int64_t cols : {20, 777, 4096}) {
+        constexpr int64_t kRows = 5;
+        const HostTensor x = random_tensor(random_, type, kRows, cols, 4);
+        const HostTensor before = random_tensor(random_, DType::f32, kRows, cols, 8);
+        const HostTensor weight = random_tensor(random_, DType::f32, 1, cols);
+        const auto normalize = [&](Backend& backend, Output output, bool in_place) {
           const DeviceTensor device_x(backend, x);
           const DeviceTensor device_weight(backend, weight);
-          const DeviceTensor out(backend, HostTensor(out_type, rows, cols, 8));
-          backend.norm(
-              device_x.matrix(),
-              {NormKind::rms, static_cast<const float*>(device_weight.data()), nullptr, 1e-5F},
-              Output::store, out.matrix());
-          return out.fetch();
+          const DeviceTensor out(backend, before);
+          backend.norm(device_x.matrix(),
+                       {kind, static_cast<const float*>(device_weight.data()), nullptr, 1e-6F},
+                       output, in_place ? device_x.matrix() : out.matrix());
+          return in_place ? device_x.fetch() : out.fetch();
         };
-        const HostTensor want = normalize(*reference_, DType::f32);
+        const HostTensor result = normalize(*reference_, Output::store, false);
         for (const auto& backend : backends_) {
+          const std::string what = backend->description() + ": norm of " + std::to_string(cols);
           expect_near(
-              normalize(*backend, type), want,
+              normalize(*backend, Output::store, true), result,
               [&](int64_t r, int64_t c) {
-                return (unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 1e-7;
+                return (unit_roundoff(type) + 2e-6) * std::abs(result.at(r, c)) + 2e-6;
               },
-              backend->description() + ": rms_norm of " + std::to_string(rows) + " rows of " +
-                  std::to_string(cols));
+              what + " in place");
+          expect_near(
+              normalize(*backend, Output::add, false),
+              [&] {
+                HostTensor sum(DType::f32, kRows, cols);
+                for (int64_t r = 0; r < kRows; ++r) {
+                  for (int64_t c = 0; c < cols; ++c) {
+                    sum.set(r, c, before.at(r, c) + result.at(r, c));
+                  }
+                }
+                return sum;
+              }(),
+              [&](int64_t r, int64_t c) { return 4e-6 * (1 + std::abs(result.at(r, c))); },
+              what + ", added");
         }
       }
     }
   }
 }
 
-TEST_P(BackendOps, LinearAgreesForEveryNumberOfRows) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
-    for (int64_t rows = 1; rows <= 20; ++rows) {
-      check_linear(act, weight, DType::f32, rows, 288, 80, false, Output::store);
-    }
-    for (const int64_t rows : {31, 32, 33, 64, 200}) {
-      check_linear(act, weight, act, rows, 288, 80, false, Output::store);
-    }
-  }
-}
-
-TEST_P(BackendOps, LinearAgreesForOddAndLongShapes) {
-  constexpr std::pair<int64_t, int64_t> kShapes[] = {
-      {1, 1}, {2, 3}, {20, 7}, {48, 33}, {100, 65}, {1000, 16}, {4096, 48}, {11008, 17}};
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
-    for (const auto& [inputs, outputs] : kShapes) {
-      for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
-        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, Output::store);
-      }
-    }
-  }
-}
-
-// Bit for bit: a text does not depend on its company.
-TEST_P(BackendOps, ARowOfAProductDoesNotDependOnTheOthers) {
-  for (const auto& backend : backends_) {
-    for (const DType type : types_summed_in_order(*backend)) check_rows_alone(*backend, type);
-  }
-}
-
-// Bit for bit, where a GPU takes another kernel for many rows and outputs.
-TEST_P(BackendOps, ManyRowsOfAnInt8ProductAreThoseOfFew) {
-  constexpr int64_t kRows = 390;
-  constexpr int64_t kInputs = 96;
-  constexpr int64_t kFew = 10;
-  const DType act = backend_->activation_dtype(DType::i8);
-  const HostTensor x = random_tensor(random_, act, kRows, kInputs);
-  for (const bool gated : {false, true}) {
-    const int64_t outputs = gated ? 3312 : 6432;
-    const WeightCase weight = random_weight(DType::i8, gated ? 2 * outputs : outputs, kInputs);
-    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-    for (const DType out_type : {DType::f32, act}) {
-      const HostTensor before = random_tensor(random_, out_type, kRows, outputs);
-      const auto rows_of = [](const HostTensor& all, int64_t first) {
-        HostTensor some(all.dtype, kFew, all.cols);
-        for (int64_t r = 0; r < kFew; ++r) {
-          for (int64_t c = 0; c < all.cols; ++c) some.set(r, c, all.at(first + r, c));
-        }
-        return some;
-      };
-      const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
-        return gated ? gated_product(*backend_, some, weight, some_before)
-                     : product(*backend_, some, weight, &bias, Output::add, some_before);
-      };
-      const HostTensor all = multiply(x, before);
-      for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
-        const HostTensor few = multiply(rows_of(x, first), rows_of(before, first));
-        for (int64_t r = 0; r < kFew; ++r) {
-          for (int64_t c = 0; c < outputs; ++c) {
-            ASSERT_EQ(all.at(first + r, c), few.at(r, c))
-                << backend_->description() << ", row " << first + r << ", output " << c;
+TEST_P(BackendOps, ScaleRowsMultipliesByTheGatesSigmoid) {
+  for (const DType type : activation_types()) {
+    for (const int64_t rows : {1, 7, 200}) {
+      for (const int64_t cols : {1, 20, 2049}) {
+        const HostTensor gate = random_tensor(random_, DType::f32, rows, 1, 0, 4);
+        const HostTensor m = random_tensor(random_, type, rows, cols, 3);
+        const auto check = [&](Backend& backend) {
+          const DeviceTensor device_gate(backend, gate);
+          const DeviceTensor device_m(backend, m);
+          backend.scale_rows(device_gate.matrix(), device_m.matrix());
+          HostTensor want(DType::f32, rows, cols);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < cols; ++c) {
+              want.set(r, c, m.at(r, c) / (1 + std::exp(-gate.at(r, 0))));
+            }
           }
-        }
-      }
-    }
-  }
-}
-
-// Bit for bit: integers are exact in every order.
-TEST_P(BackendOps, InstructionSetsThatAddIntegersAgreeInEveryBit) {
-  for (const int64_t rows : {1, 2, 3, 4, 7, 16, 17, 40, 200}) {
-    for (const auto& [inputs, outputs] :
-         {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 4}, {33, 7}, {95, 34}, {1000, 130}}) {
-      const HostTensor x =
-          random_tensor(random_, backend_->activation_dtype(DType::i8), rows, inputs);
-      WeightCase weight = random_weight(DType::i8, outputs, inputs);
-      weight.values.set(0, 0, -128);  // a damaged file's
-      const HostTensor like(DType::f32, rows, outputs);
-      const HostTensor want = product(*backend_, x, weight, nullptr, Output::store, like);
-      for (const auto& backend : backends_) {
-        const std::vector<DType> types = types_summed_in_order(*backend);
-        if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
-        const HostTensor got = product(*backend, x, weight, nullptr, Output::store, like);
-        for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t c = 0; c < outputs; ++c) {
-            ASSERT_EQ(got.at(r, c), want.at(r, c))
-                << backend->description() << ", " << inputs << " to " << outputs << ", row " << r
-                << " of " << rows << ", output " << c;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(BackendOps, LinearAddsBiasAndResidual) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
-    for (const int64_t rows : {1, 4, 12, 40}) {
-      for (const int64_t inputs : {64, 20}) {
-        for (const bool bias : {false, true}) {
-          for (const DType out : {DType::f32, act}) {
-            check_linear(act, weight, out, rows, inputs, 48, bias, Output::store);
-            check_linear(act, weight, out, rows, inputs, 48, bias, Output::add);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(BackendOps, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
-    for (const int64_t rows : {1, 3, 16, 40}) {
-      for (const int64_t padding : {1, 16}) {
-        check_linear(act, weight, act, rows, 128, 64, false, Output::store, padding);
-      }
-    }
-  }
-}
-
-TEST_P(BackendOps, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
-      for (const int64_t rows : {1, 7, 40}) {
-        check_linear(act, weight, DType::f32, rows, 96, 50, false, Output::store);
-      }
-    }
-  }
-}
-
-TEST_P(BackendOps, LinearOfZeroRowsInAQuantizedProductIsZero) {
-  const HostTensor x(HostTensor(backend_->activation_dtype(DType::i8), 40, 64)
-                         .map(backend_->activation_dtype(DType::i8), [](float) { return 0.0F; }));
-  const WeightCase weight = random_weight(DType::i8, 32, 64);
-  for (const auto& backend : backends_) {
-    expect_near(
-        product(*backend, x, weight, nullptr, Output::store, HostTensor(DType::f32, 40, 32)),
-        HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
-        [](int64_t, int64_t) { return 0.0; }, backend->description() + ": linear of zeros");
-  }
-}
-
-TEST_P(BackendOps, GatedLinearAgreesWithTheReference) {
-  constexpr std::pair<int64_t, int64_t> kShapes[] = {{20, 7}, {64, 33}, {288, 96}, {4096, 24}};
-  for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight_type);
-    const double rounding = unit_roundoff(act);
-    for (const auto& shape : kShapes) {
-      const int64_t inputs = shape.first;
-      const int64_t n = shape.second;
-      for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
-        const HostTensor x = random_tensor(random_, act, rows, inputs);
-        const WeightCase weight = random_weight(weight_type, 2 * n, inputs);
-        const auto gated = [&](Backend& backend, DType out_type) {
-          return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
+          expect_near(
+              device_m.fetch(), want,
+              [&](int64_t r, int64_t c) {
+                return (unit_roundoff(type) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend.description() + ": scale_rows");
         };
-        const HostTensor want = gated(*reference_, DType::f32);
-        const HostTensor products = product(*reference_, x, weight, nullptr, Output::store,
-                                            HostTensor(DType::f32, rows, 2 * n));
-        const HostTensor bounds = product_bounds(x, weight);
-        // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the
-        // way.
-        for (const auto& backend : backends_) {
-          expect_near(
-              gated(*backend, act), want,
-              [&](int64_t r, int64_t c) {
-                const double gate = products.at(r, c);
-                const double up = products.at(r, c + n);
-                const double gate_error = bounds.at(r, c) + rounding * std::abs(gate);
-                const double up_error = bounds.at(r, c + n) + rounding * std::abs(up);
-                const double silu = std::abs(gate / (1 + std::exp(-gate)));
-                return 1.1 * std::abs(up) * gate_error + silu * up_error + gate_error * up_error +
-                       (rounding + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
-              },
-              backend->description() + ": gated_linear of " + std::to_string(rows) + " rows, " +
-                  std::to_string(inputs) + " to " + std::to_string(n) + ", " +
-                  std::string(dtype_name(weight_type)));
-        }
+        check(*reference_);
+        for (const auto& backend : backends_) check(*backend);
       }
     }
+  }
+}
+
+TEST_P(BackendOps, SoftCapKeepsLogitsBelowTheCap) {
+  const double cap = 30;
+  for (const int64_t cols : {1, 20, 32003}) {
+    HostTensor logits = random_tensor(random_, DType::f32, 3, cols, 5, 40);
+    logits.set(0, 0, 1e30F);
+    logits.set(1, 0, -1e30F);
+    logits.set(2, 0, 1e-6F);
+    const auto check = [&](Backend& backend) {
+      const DeviceTensor device(backend, logits);
+      backend.soft_cap(static_cast<float>(cap), device.matrix());
+      const HostTensor want = logits.map(
+          DType::f32, [cap](float v) { return static_cast<float>(cap * std::tanh(v / cap)); });
+      expect_near(
+          device.fetch(), want,
+          [&](int64_t r, int64_t c) { return 1e-6 * std::abs(want.at(r, c)) + 1e-12; },
+          backend.description() + ": soft_cap");
+    };
+    check(*reference_);
+    for (const auto& backend : backends_) check(*backend);
   }
 }
 
@@ -434,16 +232,20 @@ TEST_P(BackendOps, RopeTableAgreesFarIntoTheContext) {
       inv_freq.set(0, i,
                    std::pow(10000.0F, -2.0F * static_cast<float>(i) / static_cast<float>(dim)));
     }
-    const auto table = [&](Backend& backend) {
+    const auto table = [&](Backend& backend, float factor) {
       const DeviceTensor device_freq(backend, inv_freq);
       const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), dim));
-      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()), 1,
-                         out.matrix());
+      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()),
+                         factor, out.matrix());
       return out.fetch();
     };
+    const HostTensor plain = table(*reference_, 1);
     expect_near(
-        table(*backend_), table(*reference_), [](int64_t, int64_t) { return 3e-7; },
+        table(*backend_, 1), plain, [](int64_t, int64_t) { return 3e-7; },
         "rope_table of head_dim " + std::to_string(dim));
+    expect_near(
+        table(*backend_, 1.5F), plain.map(DType::f32, [](float v) { return 1.5F * v; }),
+        [](int64_t, int64_t) { return 5e-7; }, "rope_table with a factor");
   }
 }
 

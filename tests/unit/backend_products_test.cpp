@@ -1,0 +1,479 @@
+// Products with weights, compared with the plain float reference.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "unit/backend_weights.h"
+
+namespace faststream {
+namespace {
+
+class BackendProducts : public BackendTest {
+ protected:
+  /// x Wᵀ (+ bias, activated, + before) by `backend`.
+  static HostTensor product(Backend& backend, const HostTensor& x, const HostWeight& weight,
+                            const HostTensor* bias, Output mode, const HostTensor& before,
+                            Activation activation = Activation::none) {
+    const DeviceTensor device_x(backend, x);
+    const DeviceWeight device_weight(backend, weight);
+    const DeviceNumbers device_bias(backend, bias);
+    const DeviceTensor out(backend, before);
+    backend.linear(device_x.matrix(), device_weight.weight(),
+                   {.bias = device_bias.data(), .output = mode, .activation = activation},
+                   out.matrix());
+    return out.fetch();
+  }
+
+  /// activation(x Gᵀ + bias) * (x Uᵀ + bias) by `backend`, of the type and shape of `like`.
+  static HostTensor gated_product(Backend& backend, const HostTensor& x, const HostWeight& gate_up,
+                                  const HostTensor& like, const HostTensor* bias = nullptr,
+                                  Activation activation = Activation::silu) {
+    const DeviceTensor device_x(backend, x);
+    const DeviceWeight device_weight(backend, gate_up);
+    const DeviceNumbers device_bias(backend, bias);
+    const DeviceTensor out(backend, like);
+    backend.gated_linear(device_x.matrix(), device_weight.weight(), device_bias.data(), activation,
+                         out.matrix());
+    return out.fetch();
+  }
+
+  /// Bounds of a product's error, [rows, outputs]. Independent roundings add up like a random walk:
+  /// - float32 sums: four deviations, of the sum of magnitudes;
+  /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
+  ///   relative errors that are uniform within the unit roundoff;
+  /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
+  ///   errors uniform within half a step.
+  static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
+    const DType type = weight.values.dtype;
+    const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
+    HostTensor bounds(DType::f32, x.rows, weight.values.rows);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      float largest = 0;
+      for (int64_t c = 0; c < x.cols; ++c) largest = std::max(largest, std::abs(x.at(r, c)));
+      for (int64_t o = 0; o < weight.values.rows; ++o) {
+        double magnitudes = 0;
+        double products_squared = 0;
+        double weights_squared = 0;
+        for (int64_t c = 0; c < x.cols; ++c) {
+          const double w = weight.values.at(o, c);
+          const double term = x.at(r, c) * w;
+          magnitudes += std::abs(term);
+          products_squared += term * term;
+          weights_squared += w * w;
+        }
+        double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
+        if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
+        if (type == DType::i8) {
+          const double step = largest / 127.0;
+          bound += 6 * step * std::sqrt(weights_squared / 12);
+          bound *= weight.scales.at(0, o);
+        }
+        bounds.set(r, o, static_cast<float>(bound + 1e-30));
+      }
+    }
+    return bounds;
+  }
+
+  void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
+                    int64_t outputs, bool with_bias, Output mode, int64_t padding = 0) {
+    const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
+    const HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+    const HostTensor before = mode == Output::add
+                                  ? random_tensor(random_, out_type, rows, outputs, padding)
+                                  : HostTensor(out_type, rows, outputs, padding);
+    HostTensor reference_before(DType::f32, rows, outputs);
+    if (mode == Output::add) {
+      reference_before = before.map(DType::f32, [](float v) { return v; });
+    }
+    const HostTensor* used_bias = with_bias ? &bias : nullptr;
+    const HostTensor want = product(*reference_, x, weight, used_bias, mode, reference_before);
+    const HostTensor bounds = product_bounds(x, weight);
+    // The product may be rounded before bias and residual are added, and each sum again.
+    const double rounding = unit_roundoff(out_type);
+    for (const auto& backend : backends_) {
+      expect_near(
+          product(*backend, x, weight, used_bias, mode, before), want,
+          [&](int64_t r, int64_t c) {
+            double magnitude = 2 * std::abs(want.at(r, c));
+            if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
+            if (mode == Output::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+            return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
+          },
+          backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
+              std::to_string(inputs) + " to " + std::to_string(outputs) + ", x " +
+              std::string(dtype_name(x_type)) + ", weights " +
+              std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
+    }
+  }
+
+  /// Bit for bit: a row of a product alone, with others, and with many.
+  void check_rows_alone(Backend& backend, DType type) {
+    constexpr int64_t kRows = 200;
+    const DType act = backend.activation_dtype(type);
+    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+      const int64_t inputs = shape.first;
+      const int64_t outputs = shape.second;
+      const HostTensor x = random_tensor(random_, act, kRows, inputs);
+      const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+      const HostWeight weight = random_weight(random_, type, outputs, inputs);
+      const auto first_rows = [](const HostTensor& all, int64_t rows) {
+        HostTensor part(all.dtype, rows, all.cols);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < all.cols; ++c) part.set(r, c, all.at(r, c));
+        }
+        return part;
+      };
+      // Stored, stored in the activations' type with a bias, added with a bias, and gated.
+      const auto results = [&](int64_t rows) {
+        const HostTensor some = first_rows(x, rows);
+        return std::array{
+            product(backend, some, weight, nullptr, Output::store,
+                    HostTensor(DType::f32, rows, outputs)),
+            product(backend, some, weight, &bias, Output::store, HostTensor(act, rows, outputs)),
+            product(backend, some, weight, &bias, Output::add, first_rows(before, rows)),
+            gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
+      };
+      const auto all = results(kRows);
+      for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100}) {
+        const auto some = results(rows);
+        for (size_t i = 0; i < all.size(); ++i) {
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < all[i].cols; ++c) {
+              ASSERT_EQ(some[i].at(r, c), all[i].at(r, c))
+                  << dtype_name(type) << ", " << inputs << " to " << outputs << ", result " << i
+                  << ", row " << r << " of " << rows << ", output " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+};
+TEST_P(BackendProducts, LinearAgreesForEveryNumberOfRows) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (int64_t rows = 1; rows <= 20; ++rows) {
+      check_linear(act, weight, DType::f32, rows, 288, 80, false, Output::store);
+    }
+    for (const int64_t rows : {31, 32, 33, 64, 200}) {
+      check_linear(act, weight, act, rows, 288, 80, false, Output::store);
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {
+      {1, 1}, {2, 3}, {20, 7}, {48, 33}, {100, 65}, {1000, 16}, {4096, 48}, {11008, 17}};
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const auto& [inputs, outputs] : kShapes) {
+      for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
+        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, Output::store);
+      }
+    }
+  }
+}
+
+// Bit for bit: a text does not depend on its company.
+TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
+  for (const auto& backend : backends_) {
+    for (const DType type : types_summed_in_order(*backend)) check_rows_alone(*backend, type);
+  }
+}
+
+// Bit for bit, where a GPU takes another kernel for many rows and outputs.
+TEST_P(BackendProducts, ManyRowsOfAnInt8ProductAreThoseOfFew) {
+  constexpr int64_t kRows = 390;
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kFew = 10;
+  const DType act = backend_->activation_dtype(DType::i8);
+  const HostTensor x = random_tensor(random_, act, kRows, kInputs);
+  for (const bool gated : {false, true}) {
+    const int64_t outputs = gated ? 3312 : 6432;
+    const HostWeight weight =
+        random_weight(random_, DType::i8, gated ? 2 * outputs : outputs, kInputs);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+    for (const DType out_type : {DType::f32, act}) {
+      const HostTensor before = random_tensor(random_, out_type, kRows, outputs);
+      const auto rows_of = [](const HostTensor& all, int64_t first) {
+        HostTensor some(all.dtype, kFew, all.cols);
+        for (int64_t r = 0; r < kFew; ++r) {
+          for (int64_t c = 0; c < all.cols; ++c) some.set(r, c, all.at(first + r, c));
+        }
+        return some;
+      };
+      const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
+        return gated ? gated_product(*backend_, some, weight, some_before)
+                     : product(*backend_, some, weight, &bias, Output::add, some_before);
+      };
+      const HostTensor all = multiply(x, before);
+      for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
+        const HostTensor few = multiply(rows_of(x, first), rows_of(before, first));
+        for (int64_t r = 0; r < kFew; ++r) {
+          for (int64_t c = 0; c < outputs; ++c) {
+            ASSERT_EQ(all.at(first + r, c), few.at(r, c))
+                << backend_->description() << ", row " << first + r << ", output " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Bit for bit: integers are exact in every order.
+TEST_P(BackendProducts, InstructionSetsThatAddIntegersAgreeInEveryBit) {
+  for (const int64_t rows : {1, 2, 3, 4, 7, 16, 17, 40, 200}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 4}, {33, 7}, {95, 34}, {1000, 130}}) {
+      const HostTensor x =
+          random_tensor(random_, backend_->activation_dtype(DType::i8), rows, inputs);
+      HostWeight weight = random_weight(random_, DType::i8, outputs, inputs);
+      weight.values.set(0, 0, -128);  // a damaged file's
+      const HostTensor like(DType::f32, rows, outputs);
+      const HostTensor want = product(*backend_, x, weight, nullptr, Output::store, like);
+      for (const auto& backend : backends_) {
+        const std::vector<DType> types = types_summed_in_order(*backend);
+        if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
+        const HostTensor got = product(*backend, x, weight, nullptr, Output::store, like);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < outputs; ++c) {
+            ASSERT_EQ(got.at(r, c), want.at(r, c))
+                << backend->description() << ", " << inputs << " to " << outputs << ", row " << r
+                << " of " << rows << ", output " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearAddsBiasAndResidual) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const int64_t rows : {1, 4, 12, 40}) {
+      for (const int64_t inputs : {64, 20}) {
+        for (const bool bias : {false, true}) {
+          for (const DType out : {DType::f32, act}) {
+            check_linear(act, weight, out, rows, inputs, 48, bias, Output::store);
+            check_linear(act, weight, out, rows, inputs, 48, bias, Output::add);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const int64_t rows : {1, 3, 16, 40}) {
+      for (const int64_t padding : {1, 16}) {
+        check_linear(act, weight, act, rows, 128, 64, false, Output::store, padding);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
+      for (const int64_t rows : {1, 7, 40}) {
+        check_linear(act, weight, DType::f32, rows, 96, 50, false, Output::store);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearOfZeroRowsInAQuantizedProductIsZero) {
+  const HostTensor x(HostTensor(backend_->activation_dtype(DType::i8), 40, 64)
+                         .map(backend_->activation_dtype(DType::i8), [](float) { return 0.0F; }));
+  const HostWeight weight = random_weight(random_, DType::i8, 32, 64);
+  for (const auto& backend : backends_) {
+    expect_near(
+        product(*backend, x, weight, nullptr, Output::store, HostTensor(DType::f32, 40, 32)),
+        HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
+        [](int64_t, int64_t) { return 0.0; }, backend->description() + ": linear of zeros");
+  }
+}
+
+/// An activation's value, and a bound of its slope where it is within `error` of x.
+struct Activated {
+  double value;
+  double slope;
+};
+
+Activated activated(Activation activation, double x, double error) {
+  const double positive = std::max(x, 0.0);
+  switch (activation) {
+    case Activation::none:
+      return {x, 1};
+    case Activation::silu:
+      return {x / (1 + std::exp(-x)), 1.2};
+    case Activation::gelu:
+      return {x / 2 * (1 + std::erf(x / std::sqrt(2.0))), 1.2};
+    case Activation::gelu_tanh:
+      return {x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))),
+              1.2};
+    case Activation::relu:
+      return {positive, 1};
+    case Activation::relu_squared:
+      return {positive * positive, 2 * (positive + error)};
+    case Activation::swiglu_clamped: {
+      const double gate = std::min(x, 7.0);
+      return {gate / (1 + std::exp(-1.702 * gate)), 1.2};
+    }
+  }
+  throw std::logic_error("unknown activation");
+}
+
+constexpr Activation kActivations[] = {Activation::none, Activation::silu,
+                                       Activation::gelu, Activation::gelu_tanh,
+                                       Activation::relu, Activation::relu_squared};
+
+// Against the formulas, which the reference must fulfil too.
+TEST_P(BackendProducts, LinearActivatesWhatItStores) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 50;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(type);
+    for (const int64_t rows : {1, 5, 40}) {
+      // Large numbers too: five deviations of 4.
+      const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
+      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, kOutputs);
+      const HostTensor bounds = product_bounds(x, weight);
+      for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
+        const HostTensor sums = product(*reference_, x, weight, used_bias, Output::store,
+                                        HostTensor(DType::f32, rows, kOutputs));
+        for (const Activation activation : kActivations) {
+          HostTensor want(DType::f32, rows, kOutputs);
+          HostTensor limits(DType::f32, rows, kOutputs);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < kOutputs; ++c) {
+              const double sum = sums.at(r, c);
+              const double error = bounds.at(r, c) + 1e-6 * std::abs(sum);
+              const auto [value, slope] = activated(activation, sum, error);
+              want.set(r, c, static_cast<float>(value));
+              limits.set(
+                  r, c,
+                  static_cast<float>(slope * error + unit_roundoff(act) * std::abs(value) + 1e-6));
+            }
+          }
+          const auto check = [&](Backend& backend, DType out) {
+            expect_near(
+                product(backend, x, weight, used_bias, Output::store,
+                        HostTensor(out, rows, kOutputs, 3), activation),
+                want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
+                backend.description() + ": linear with activation " +
+                    std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
+                    " rows, " + std::string(dtype_name(type)));
+          };
+          check(*reference_, DType::f32);
+          for (const auto& backend : backends_) check(*backend, act);
+        }
+      }
+    }
+  }
+}
+
+// Against the formulas, which the reference must fulfil too.
+TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 33;
+  std::vector<Activation> activations(std::begin(kActivations), std::end(kActivations));
+  activations.push_back(Activation::swiglu_clamped);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(type);
+    const double rounding = unit_roundoff(act);
+    for (const int64_t rows : {1, 5, 40}) {
+      const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
+      const HostWeight weight = random_weight(random_, type, 2 * kOutputs, kInputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, 2 * kOutputs);
+      const HostTensor bounds = product_bounds(x, weight);
+      for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
+        const HostTensor sums = product(*reference_, x, weight, used_bias, Output::store,
+                                        HostTensor(DType::f32, rows, 2 * kOutputs));
+        for (const Activation activation : activations) {
+          HostTensor want(DType::f32, rows, kOutputs);
+          HostTensor limits(DType::f32, rows, kOutputs);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < kOutputs; ++c) {
+              const double gate = sums.at(r, c);
+              double up = sums.at(r, c + kOutputs);
+              const double gate_error = bounds.at(r, c) + (rounding + 1e-6) * std::abs(gate);
+              const double up_error = bounds.at(r, c + kOutputs) + (rounding + 1e-6) * std::abs(up);
+              if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
+              const auto [value, slope] = activated(activation, gate, gate_error);
+              want.set(r, c, static_cast<float>(value * up));
+              limits.set(r, c,
+                         static_cast<float>(slope * gate_error * (std::abs(up) + up_error) +
+                                            std::abs(value) * up_error +
+                                            (rounding + 1e-6) * std::abs(value * up) + 1e-6));
+            }
+          }
+          const auto check = [&](Backend& backend, DType out) {
+            expect_near(
+                gated_product(backend, x, weight, HostTensor(out, rows, kOutputs, 3), used_bias,
+                              activation),
+                want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
+                backend.description() + ": gated_linear with activation " +
+                    std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
+                    " rows, " + std::string(dtype_name(type)));
+          };
+          check(*reference_, DType::f32);
+          for (const auto& backend : backends_) check(*backend, act);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {{20, 7}, {64, 33}, {288, 96}, {4096, 24}};
+  for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight_type);
+    const double rounding = unit_roundoff(act);
+    for (const auto& shape : kShapes) {
+      const int64_t inputs = shape.first;
+      const int64_t n = shape.second;
+      for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
+        const HostTensor x = random_tensor(random_, act, rows, inputs);
+        const HostWeight weight = random_weight(random_, weight_type, 2 * n, inputs);
+        const auto gated = [&](Backend& backend, DType out_type) {
+          return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
+        };
+        const HostTensor want = gated(*reference_, DType::f32);
+        const HostTensor products = product(*reference_, x, weight, nullptr, Output::store,
+                                            HostTensor(DType::f32, rows, 2 * n));
+        const HostTensor bounds = product_bounds(x, weight);
+        // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the
+        // way.
+        for (const auto& backend : backends_) {
+          expect_near(
+              gated(*backend, act), want,
+              [&](int64_t r, int64_t c) {
+                const double gate = products.at(r, c);
+                const double up = products.at(r, c + n);
+                const double gate_error = bounds.at(r, c) + rounding * std::abs(gate);
+                const double up_error = bounds.at(r, c + n) + rounding * std::abs(up);
+                const double silu = std::abs(gate / (1 + std::exp(-gate)));
+                return 1.1 * std::abs(up) * gate_error + silu * up_error + gate_error * up_error +
+                       (rounding + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend->description() + ": gated_linear of " + std::to_string(rows) + " rows, " +
+                  std::to_string(inputs) + " to " + std::to_string(n) + ", " +
+                  std::string(dtype_name(weight_type)));
+        }
+      }
+    }
+  }
+}
+
+FASTSTREAM_INSTANTIATE_BACKENDS(BackendProducts);
+
+}  // namespace
+}  // namespace faststream
