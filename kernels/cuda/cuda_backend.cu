@@ -118,8 +118,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
       const Piece few = few_rows_piece(p.rows, p.in);
       const Piece fused = int8_rows_piece(p.rows, p.in);
       scratch = std::max({scratch, many.bytes, few.bytes, fused.bytes});
-    } else if (p.bias) {
-      scratch = std::max(scratch, biased_piece(p.rows, p.out).bytes);
+    } else if (p.bias || p.activation) {
+      scratch = std::max(scratch, finished_piece(p.rows, p.out).bytes);
     }
     if (p.gated && p.dtype != DType::i8) {
       products = std::max(products, gated_piece(p.rows, p.out, act).bytes);

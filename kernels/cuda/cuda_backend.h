@@ -20,7 +20,7 @@
 
 namespace faststream {
 
-struct Epilogue;  // linear/linear_few_rows.h
+struct Destination;  // linear/linear_few_rows.h
 
 /// One GPU, one stream: operations run in the order of the calls. See Backend for the contracts.
 ///
@@ -50,18 +50,23 @@ class CudaBackend final : public Backend {
   void synchronize() override;
   BatchView upload(const Batch& batch) override;
 
-  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override;
-  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override;
-  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+  void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
+  void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                    const Matrix& out) override;
-  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override;
+  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                    Activation activation, const Matrix& out) override;
+  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+               Output output, const Matrix& out) override;
+  void scale_rows(const Matrix& gate, const Matrix& m) override;
+  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                  const Matrix& cos_sin) override;
   void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const KvLayer& kv) override;
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                 const Matrix& out) override;
+                   const HeadTransform& transform, const KvLayer& kv) override;
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                 const AttentionRule& rule, const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
@@ -73,8 +78,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Queue queue() const { return {stream(), overlaps_}; }
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
-  /// where that has no kernel with such an epilogue.
-  bool multiply_fused(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+  /// where that has no kernel that finishes so.
+  bool multiply_fused(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                       const Queue& queue);  // linear.cu
 
   /// Host memory of recent uploads: a copy may still read one buffer while the next is filled.

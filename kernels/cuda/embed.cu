@@ -9,23 +9,30 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T>
-__global__ void embed_kernel(const int32_t* tokens, const T* table, int64_t hidden, float* out,
-                             int64_t out_stride) {
+__global__ void embed_kernel(const int32_t* tokens, const int32_t* positions, Embedding embedding,
+                             float* out, int64_t out_stride) {
   begin_kernel();
-  const T* from = table + tokens[blockIdx.x] * hidden;
+  const int64_t hidden = embedding.table.cols;
+  const T* from = static_cast<const T*>(embedding.table.data) + tokens[blockIdx.x] * hidden;
+  const Weight& learned = embedding.positions;
+  const int64_t learned_row = (int64_t{positions[blockIdx.x]} + embedding.offset) * hidden;
   float* to = out + blockIdx.x * out_stride;
-  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) to[c] = to_float(from[c]);
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) {
+    float value = embedding.multiplier * to_float(from[c]);
+    if (learned.data != nullptr)
+      value += load_element(learned.data, learned.dtype, learned_row + c);
+    to[c] = value;
+  }
 }
 
 }  // namespace
 
-void CudaBackend::embed(const BatchView& batch, const Weight& table, const Matrix& out) {
+void CudaBackend::embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) {
   if (batch.n_tokens == 0) return;
   const Queue queue = this->queue();
-  with_float_type(table.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    queue.launch("embedding tokens", embed_kernel<T>, {batch.n_tokens, kThreads}, batch.tokens,
-                 static_cast<const T*>(table.data), table.cols, static_cast<float*>(out.data),
+  with_float_type(embedding.table.dtype, [&](auto zero) {
+    queue.launch("embedding tokens", embed_kernel<decltype(zero)>, {batch.n_tokens, kThreads},
+                 batch.tokens, batch.positions, embedding, static_cast<float*>(out.data),
                  out.stride);
   });
 }

@@ -184,6 +184,7 @@ struct ProductBound {
   DType dtype = DType::f32;  ///< of the weight
   bool gated = false;
   bool bias = false;
+  bool activation = false;  ///< of linear(), after it
   int64_t experts = 0;  ///< of experts(): how many; `rows` counts a token once for each it uses
 };
 

@@ -5,12 +5,16 @@
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //   else                                                                  float arithmetic
+//
+// Each is made for two functors (score_rule.cuh): scores as they are, and with a window, soft cap
+// or slopes.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
 #include <string>
 
 #include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/cuda_backend.h"
 
 namespace faststream {
@@ -25,12 +29,18 @@ bool tensor_cores_fit(const AttentionArguments& a) {
 
 int splits_of(int64_t kv_len) { return std::min(ceil_div(kv_len, kMinSplitTokens), kMaxSplits); }
 
+// Tokens from the first page that the last query sees, as split_of_block() counts them.
+int64_t most_seen(const AttentionRule& rule, int64_t kv_len) {
+  return rule.window == 0 ? kv_len : std::min(kv_len, int64_t{rule.window} + kPageTokens - 1);
+}
+
 // Of the sequences that have exactly one query.
 void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer& scratch,
                       const Queue& queue) {
+  const int64_t seen = most_seen(a.rule, batch.max_kv_len);
   Splits splits;
-  splits.count = splits_of(batch.max_kv_len);
-  const Piece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, batch.max_kv_len);
+  splits.count = splits_of(seen);
+  const Piece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, seen);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
@@ -55,22 +65,22 @@ Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64
                   static_cast<size_t>(n_heads * splits * (2 + head_dim)) * sizeof(float), 1);
 }
 
-void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                            const Matrix& out) {
+void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                            const AttentionRule& rule, const Matrix& out) {
   if (batch.n_tokens == 0) return;
   if (kv.head_dim > kMaxHeadDim) {
     throw Error("The GPU backend supports heads of up to " + std::to_string(kMaxHeadDim) +
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
-  constexpr float kLog2E = 1.44269504088896340736F;
   const Queue queue = this->queue();
   AttentionArguments arguments;
   arguments.q = q;
   arguments.out = out;
   arguments.kv = kv;
   arguments.n_heads = static_cast<int>(q.cols / kv.head_dim);
-  arguments.scale_log2 = scale * kLog2E;
+  arguments.rule = rule;
+  arguments.scale_log2 = rule.scale * kLog2E;
   arguments.query_start = batch.query_start;
   arguments.kv_len = batch.kv_len;
   arguments.page_table = batch.page_table;

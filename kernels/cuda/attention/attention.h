@@ -20,6 +20,7 @@ struct AttentionArguments {
   Matrix out;
   KvLayer kv;
   int n_heads = 0;
+  AttentionRule rule;
   float scale_log2 = 0;
   const int32_t* query_start = nullptr;
   const int32_t* kv_len = nullptr;
@@ -28,7 +29,7 @@ struct AttentionArguments {
 };
 
 /// How many sequences with one query each attention takes at a time when the longest has `kv_len`
-/// tokens, and the memory for the partial results of their splits.
+/// tokens to see, and the memory for the partial results of their splits.
 Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and

@@ -17,7 +17,7 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kUnroll = 4;
 
-template <typename T, int kVector, int kVectors, int kHeads>
+template <typename T, int kVector, int kVectors, int kHeads, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArguments a,
                                                                     Splits splits, int lanes) {
   __shared__ WarpResults<kWarps, kHeads, kMaxHeadDim> results;
@@ -54,6 +54,11 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
   }
 
+  const int first_seen = Rule(a, 0).first_seen(split.position);
+  // Whatever is in the place of other tokens may be NaN.
+  const auto is_seen = [&](int token) {
+    return token < split.last && (Rule::kPlain || token >= first_seen);
+  };
   const auto* keys = static_cast<const T*>(a.kv.k);
   const auto* values = static_cast<const T*>(a.kv.v);
   const int32_t* pages = a.page_table + static_cast<int64_t>(split.sequence) * a.max_pages;
@@ -64,13 +69,13 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     for (int u = 0; u < kUnroll; ++u) {
       const int token = base + u * slots;
       int64_t row = 0;
-      if (token < split.last) {
+      if (is_seen(token)) {
         const int64_t page = pages[token / kPageTokens];
         row = ((page * a.kv.n_kv_heads + split.kv_head) * kPageTokens + token % kPageTokens) * dim;
       }
 #pragma unroll
       for (int vector = 0; vector < kVectors; ++vector) {
-        if (token < split.last && column(vector) < dim) {
+        if (is_seen(token) && column(vector) < dim) {
           load_floats(keys + row + column(vector), k[u][vector]);
           load_floats(values + row + column(vector), v[u][vector]);
         } else {
@@ -81,6 +86,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
+      const Rule rule(a, split.first_head + min(h, split.n_heads - 1));
       float scores[kUnroll];
       float maximum = maxima[h];
 #pragma unroll
@@ -94,7 +100,8 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
         for (int step = lanes / 2; step > 0; step /= 2) {
           score += __shfl_xor_sync(kAllLanes, score, step);
         }
-        scores[u] = base + u * slots < split.last ? score : -INFINITY;
+        const int token = base + u * slots;
+        scores[u] = is_seen(token) ? rule.vary(score, split.position, token) : -INFINITY;
         maximum = fmaxf(maximum, scores[u]);
       }
       const float correction = exp2f(maxima[h] - maximum);
@@ -163,8 +170,8 @@ __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
   const int64_t query = a.query_start[sequence];
   if (a.query_start[sequence + 1] - query != 1) return;
   const int kv_len = a.kv_len[sequence];
-  const int tokens = split_tokens(kv_len);
-  const int parts = ceil_div(kv_len, tokens);
+  const int seen = kv_len - first_split_token(a, kv_len);
+  const int parts = ceil_div(seen, split_tokens(seen));
   const int dim = a.kv.head_dim;
   const float* partials = splits.partials + partial_index(a, splits, sequence, head, 0);
   const int step = 2 + dim;
@@ -180,7 +187,8 @@ __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
       sum += partials[part * step + 2 + d] * factor;
     }
     store_element(a.out.data, a.out.dtype,
-                  query * a.out.stride + static_cast<int64_t>(head) * dim + d, sum / weight);
+                  query * a.out.stride + static_cast<int64_t>(head) * dim + d,
+                  sum / with_sink(a, head, maximum, weight));
   }
 }
 
@@ -189,8 +197,10 @@ void launch(const AttentionArguments& a, int32_t n_sequences, Splits splits, con
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   int lanes = 1;  // that read one token
   while (lanes * kVector * kVectors < a.kv.head_dim) lanes *= 2;
-  queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads>,
-               split_grid(a, splits, n_sequences, kThreads), a, splits, lanes);
+  with_rule(a, [&]<typename Rule>() {
+    queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads, Rule>,
+                 split_grid(a, splits, n_sequences, kThreads), a, splits, lanes);
+  });
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ constexpr int kTokens = 16;  // rows
 static_assert(kPageTokens % kTokens == 0, "the tokens of a turn are in one page");
 
 /// kDim: head_dim rounded up; the columns past head_dim are zeros.
-template <typename T, int kDim>
+template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(AttentionArguments a,
                                                                         Splits splits) {
   constexpr int kKeyLoads = kDim / 32;    // 16-byte loads of a row by four lanes
@@ -62,6 +62,13 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
     q[i] = load(a.q.data, q_row, 32 * i + 8 * in_group, group < split.n_heads);
   }
 
+  // Of heads 2 in_group, 2 in_group + 1; those past the end repeat the last.
+  const Rule rules[2] = {{a, split.first_head + min(2 * in_group, split.n_heads - 1)},
+                         {a, split.first_head + min(2 * in_group + 1, split.n_heads - 1)}};
+  const int first_seen = rules[0].first_seen(split.position);
+  const auto is_seen = [&](int token) {
+    return token < split.last && (Rule::kPlain || token >= first_seen);
+  };
   float sums[kValueLoads][4][4] = {};
   float maxima[2] = {kLowest, kLowest};  // of heads 2 in_group, 2 in_group + 1
   float weights[2] = {};  // of this lane's tokens; the eight lanes are added at the end
@@ -70,9 +77,9 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
     const int64_t page = pages[base / kPageTokens];
     const int64_t first_row =
         ((page * a.kv.n_kv_heads + split.kv_head) * kPageTokens + base % kPageTokens) * dim;
-    // Tokens that are not there: zeros, as whatever is in the page may be NaN.
+    // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
     const auto load_token = [&](const void* cache, int token, int d) {
-      return load(cache, first_row + token * dim, d, base + token < split.last);
+      return load(cache, first_row + token * dim, d, is_seen(base + token));
     };
     uint4 k[kKeyLoads][2];
 #pragma unroll
@@ -103,8 +110,9 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
     float new_maxima[2] = {maxima[0], maxima[1]};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool exists = base + group + 8 * (i / 2) < split.last;
-      scores[i] = exists ? (scores[i] + more_scores[i]) * a.scale_log2 : -INFINITY;
+      const int token = base + group + 8 * (i / 2);
+      const float score = (scores[i] + more_scores[i]) * a.scale_log2;
+      scores[i] = is_seen(token) ? rules[i % 2].vary(score, split.position, token) : -INFINITY;
       new_maxima[i % 2] = fmaxf(new_maxima[i % 2], scores[i]);
     }
     float corrections[2];
@@ -179,8 +187,10 @@ void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, Spli
                           const Queue& queue) {
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   with_mma_shape(a, [&]<typename T, int kDim>() {
-    queue.launch("computing attention", attention_decode_mma_kernel<T, kDim>,
-                 split_grid(a, splits, n_sequences, kThreads), a, splits);
+    with_rule(a, [&]<typename Rule>() {
+      queue.launch("computing attention", attention_decode_mma_kernel<T, kDim, Rule>,
+                   split_grid(a, splits, n_sequences, kThreads), a, splits);
+    });
   });
 }
 

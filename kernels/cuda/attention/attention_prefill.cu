@@ -7,6 +7,7 @@
 #include <cfloat>
 
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -20,7 +21,7 @@ constexpr int kTile = kWarps * kRows;
 constexpr int kDims = kMaxHeadDim / kWarp;  // of a lane
 static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
-template <typename T>
+template <typename T, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
   extern __shared__ float shared[];
   begin_kernel();
@@ -46,17 +47,21 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   float sums[kRows][kDims] = {};
   for (float& maximum : maxima) maximum = -FLT_MAX;
 
+  const Rule rule(a, tile.head);
+  const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
-  for (int base = 0; base <= tile.last_position; base += kPageTokens) {
+  for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_position;
+       base += kPageTokens) {
     const int64_t offset =
         (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + tile.kv_head) *
         kPageTokens * dim;
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
-      // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
-      const bool exists = base + i / dim <= tile.last_position;
-      k[i + i / dim] = exists ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
-      v[i] = exists ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
+      // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
+      const int token = base + i / dim;
+      const bool is_seen = token >= first_seen && token <= tile.last_position;
+      k[i + i / dim] = is_seen ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
+      v[i] = is_seen ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
     }
     __syncthreads();
 
@@ -69,7 +74,9 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const int position = tile.first_position + tile.first + warp * kRows + row;
-      const float score = base + lane <= position ? scores[row] : -INFINITY;
+      const int token = base + lane;
+      const float score =
+          rule.sees(position, token) ? rule.vary(scores[row], position, token) : -INFINITY;
       const float maximum = fmaxf(maxima[row], warp_max(score));
       const float correction = exp2f(maxima[row] - maximum);
       maxima[row] = maximum;
@@ -97,6 +104,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   for (int row = 0; row < kRows; ++row) {
     const int query = tile.first + warp * kRows + row;
     if (query >= tile.n_queries) continue;
+    const float weight = with_sink(a, tile.head, maxima[row], weights[row]);
 #pragma unroll
     for (int i = 0; i < kDims; ++i) {
       const int d = lane + i * kWarp;
@@ -104,7 +112,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
       store_element(
           a.out.data, a.out.dtype,
           (tile.first_query + query) * a.out.stride + static_cast<int64_t>(tile.head) * dim + d,
-          sums[row][i] / weights[row]);
+          sums[row][i] / weight);
     }
   }
 }
@@ -117,9 +125,11 @@ void attention_prefill(const AttentionArguments& a, const BatchView& batch, cons
       sizeof(float);
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_float_type(a.kv.dtype, [&](auto zero) {
-    const auto kernel = attention_prefill_kernel<decltype(zero)>;
-    allow_shared_memory(kernel, bytes);
-    queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);
+    with_rule(a, [&]<typename Rule>() {
+      const auto kernel = attention_prefill_kernel<decltype(zero), Rule>;
+      allow_shared_memory(kernel, bytes);
+      queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);
+    });
   });
 }
 

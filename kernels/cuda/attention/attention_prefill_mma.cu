@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -37,7 +38,7 @@ __device__ void load_matrices(uint32_t (&out)[4], const void* row) {
 }
 
 /// kDim: head_dim rounded up; the columns past head_dim are zeros.
-template <typename T, int kDim>
+template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArguments a) {
   constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile of keys and values
   constexpr int kStride = kDim + 8;              // rows of a matrix fall into different banks
@@ -77,15 +78,18 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
 
-  for (int base = 0; base <= tile.last_position; base += kTokens) {
+  const Rule rule(a, tile.head);
+  const int first_seen = rule.first_seen(tile.first_position + tile.first);
+  // From a multiple of kTokens on, so that a query's sums have the same order in any tile.
+  for (int base = first_seen / kTokens * kTokens; base <= tile.last_position; base += kTokens) {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += kThreads) {
       const int token = i / (kDim / 8);
       const int d = i % (kDim / 8) * 8;
       uint4 key = make_uint4(0, 0, 0, 0);
       uint4 value = key;
-      // Tokens that are not there yet: zeros, as whatever is in the page may be NaN.
-      if (base + token <= tile.last_position && d < dim) {
+      // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
+      if (base + token >= first_seen && base + token <= tile.last_position && d < dim) {
         const int64_t page = pages[(base + token) / kPageTokens];
         const int64_t offset =
             ((page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens) *
@@ -118,8 +122,9 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = base + n * 8 + 2 * in_group + i % 2;
-        const bool visible = token <= tile.first_position + rows[i / 2];
-        scores[n][i] = visible ? scores[n][i] * a.scale_log2 : -INFINITY;
+        const int position = tile.first_position + rows[i / 2];
+        const float score = scores[n][i] * a.scale_log2;
+        scores[n][i] = rule.sees(position, token) ? rule.vary(score, position, token) : -INFINITY;
         new_maxima[i / 2] = fmaxf(new_maxima[i / 2], scores[n][i]);
       }
     }
@@ -169,7 +174,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
     weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 1);
     weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 2);
     if (rows[half] >= tile.n_queries) continue;
-    const float factor = 1.0F / weights[half];
+    const float factor = 1.0F / with_sink(a, tile.head, maxima[half], weights[half]);
     const int64_t row =
         (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * dim;
 #pragma unroll
@@ -188,7 +193,9 @@ void attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
                            const Queue& queue) {
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_mma_shape(a, [&]<typename T, int kDim>() {
-    queue.launch("computing attention", attention_mma_kernel<T, kDim>, {grid, kThreads}, a);
+    with_rule(a, [&]<typename Rule>() {
+      queue.launch("computing attention", attention_mma_kernel<T, kDim, Rule>, {grid, kThreads}, a);
+    });
   });
 }
 

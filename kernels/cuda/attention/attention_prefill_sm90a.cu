@@ -3,11 +3,13 @@
 // each, which compute the scores of one tile while they multiply the probabilities of the one
 // before by its values.
 //
-// Tiles go up from position 0 and end with the last query's, so that a query's sums have the same
-// order whatever is in the batch beside it: tiles that it does not see add zeros.
+// Tiles begin at multiples of their size, from the first that a query sees to the last query's, so
+// that a query's sums have the same order whatever is in the batch beside it: tiles that it does
+// not see add zeros.
 #include <cfloat>
 
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/types.cuh"
@@ -56,14 +58,21 @@ __device__ inline float power_of_two(float exponent) {
   return power;
 }
 
-/// The lanes of one warp: each copies one page of each tile.
+/// The first token of the first tile that any of the queries sees.
+template <typename Rule>
+__device__ int first_tile_token(const Rule& rule, const QueryTile& tile) {
+  return rule.first_seen(tile.first_position + tile.first) / kTokens * kTokens;
+}
+
+/// The lanes of one warp: each copies one page of each tile. `first`: the first token.
 template <int kDim>
-__device__ void copy_tiles(const AttentionArguments& a, const QueryTile& tile,
+__device__ void copy_tiles(const AttentionArguments& a, const QueryTile& tile, int first,
                            const CUtensorMap& key_map, const CUtensorMap& value_map,
                            Shared<kDim>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
-  const int n_pages = tile.last_position / kPageTokens + 1;
+  const int32_t* pages =
+      a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages + first / kPageTokens;
+  const int n_pages = (tile.last_position - first) / kPageTokens + 1;
   Barriers& barriers = shared.barriers;
   for (int n = 0; n * kTilePages < n_pages; ++n) {
     const Place at(n);
@@ -92,8 +101,8 @@ __device__ void copy_tiles(const AttentionArguments& a, const QueryTile& tile,
   }
 }
 
-/// The 64 queries of a warpgroup.
-template <typename T, int kDim>
+/// The 64 queries of a warpgroup. Its tiles of keys and values are counted from the first one seen.
+template <typename T, int kDim, typename Rule>
 class Consumer {
  public:
   __device__ Consumer(const AttentionArguments& a, const QueryTile& tile, Shared<kDim>& shared)
@@ -102,11 +111,13 @@ class Consumer {
         shared_(shared),
         group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
-        row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4) {}
+        row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4),
+        rule_(a, tile.head),
+        first_token_(first_tile_token(rule_, tile)) {}
 
   __device__ void run() {
     load_queries();
-    const int n_tiles = tile_.last_position / kTokens + 1;
+    const int n_tiles = (tile_.last_position - first_token_) / kTokens + 1;
     score(0);
     end_group();
     wait_for_groups<0>();
@@ -194,8 +205,14 @@ class Consumer {
   // Scores of tile n to powers of two, relative to the row's new maximum.
   __device__ void weigh(int n) {
     pin(scores_);
-    const int first_seen = tile_.first_position + tile_.first + group_ * kGroupRows;
-    if ((n + 1) * kTokens - 1 > first_seen) hide_later(n * kTokens);
+    const int base = first_token_ + n * kTokens;
+    if constexpr (Rule::kPlain) {
+      const int first_position = tile_.first_position + tile_.first + group_ * kGroupRows;
+      if (base + kTokens - 1 > first_position) vary(base, 1);
+    } else {
+      vary(base, a_.scale_log2);
+    }
+    const float scale = Rule::kPlain ? a_.scale_log2 : 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float maximum = maxima_[half];
@@ -205,15 +222,15 @@ class Consumer {
       }
       maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
       maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
-      corrections_[half] = power_of_two((maxima_[half] - maximum) * a_.scale_log2);
+      corrections_[half] = power_of_two((maxima_[half] - maximum) * scale);
       maxima_[half] = maximum;
-      const float shift = maximum * a_.scale_log2;
+      const float shift = maximum * scale;
       float total = 0;
 #pragma unroll
       for (int i = 0; i < kTokens / 2; i += 4) {
 #pragma unroll
         for (int j = i + 2 * half; j < i + 2 * half + 2; ++j) {
-          scores_[j] = power_of_two(scores_[j] * a_.scale_log2 - shift);
+          scores_[j] = power_of_two(scores_[j] * scale - shift);
           total += scores_[j];
         }
       }
@@ -221,13 +238,15 @@ class Consumer {
     }
   }
 
-  // Of tokens after a row's own, which may not be there yet: what is in their place may be NaN.
-  __device__ void hide_later(int base) {
+  // Scores times `scale` by the rule. Tokens after a row's own may not be there yet: what is in
+  // their place may be NaN.
+  __device__ void vary(int base, float scale) {
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
       const int token = base + i / 4 * 8 + thread_ % 4 * 2 + i % 2;
       const int position = tile_.first_position + tile_.first + row_ + i / 2 % 2 * 8;
-      if (token > position) scores_[i] = -INFINITY;
+      scores_[i] =
+          rule_.sees(position, token) ? rule_.vary(scores_[i] * scale, position, token) : -INFINITY;
     }
   }
 
@@ -249,7 +268,7 @@ class Consumer {
 
   // Values of tokens that are not there yet, in the last tile: zero times NaN would be NaN.
   __device__ void clear_values(int n) {
-    const int there = tile_.last_position + 1 - n * kTokens;
+    const int there = tile_.last_position + 1 - first_token_ - n * kTokens;
     if (there == kTokens) return;
     const Place at(n);
     wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
@@ -273,7 +292,8 @@ class Consumer {
       weight += __shfl_xor_sync(kAllLanes, weight, 2);
       const int query = tile_.first + row_ + half * 8;
       if (query >= tile_.n_queries) continue;
-      const float factor = 1.0F / weight;
+      const float scale = Rule::kPlain ? a_.scale_log2 : 1;
+      const float factor = 1.0F / with_sink(a_, tile_.head, maxima_[half] * scale, weight);
       const int64_t row = (tile_.first_query + query) * a_.out.stride +
                           static_cast<int64_t>(tile_.head) * kDim + thread_ % 4 * 2;
 #pragma unroll
@@ -297,6 +317,8 @@ class Consumer {
   int group_;
   int thread_;
   int row_;  // of the tile: the first of this thread's two, the other is 8 below
+  Rule rule_;
+  int first_token_;
   float scores_[kTokens / 2];
   float sums_[kDim / 2] = {};
   uint32_t probabilities_[kTokens / 16][4];
@@ -305,7 +327,7 @@ class Consumer {
   float corrections_[2];
 };
 
-template <typename T, int kDim>
+template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
     const __grid_constant__ CUtensorMap key_map, const __grid_constant__ CUtensorMap value_map,
     const __grid_constant__ AttentionArguments a) {
@@ -326,10 +348,13 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if (threadIdx.x < kWarp) copy_tiles<kDim>(a, tile, key_map, value_map, shared);
+    if (threadIdx.x < kWarp) {
+      copy_tiles<kDim>(a, tile, first_tile_token(Rule(a, tile.head), tile), key_map, value_map,
+                       shared);
+    }
   } else {
     take_registers<232>();
-    Consumer<T, kDim>(a, tile, shared).run();
+    Consumer<T, kDim, Rule>(a, tile, shared).run();
   }
 }
 
@@ -342,11 +367,13 @@ CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
 template <typename T, int kDim>
 void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
   constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + kBlockAlignment;
-  const auto kernel = attention_wgmma_kernel<T, kDim>;
-  allow_shared_memory(kernel, kSharedBytes);
   const dim3 grid(ceil_div(batch.max_query_len, kTileRows), a.n_heads, batch.n_sequences);
-  queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
-               describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v), a);
+  with_rule(a, [&]<typename Rule>() {
+    const auto kernel = attention_wgmma_kernel<T, kDim, Rule>;
+    allow_shared_memory(kernel, kSharedBytes);
+    queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
+                 describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v), a);
+  });
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
-// What the attention kernels for one query a sequence share. A block works on a split of a
-// sequence's cache, for some of the query heads of one KV head. How a cache is split depends on its
-// own length alone, so a result does not depend on the other sequences of a batch.
+// What the attention kernels for one query a sequence share. A block works on a split of what the
+// query sees of a sequence's cache, for some of the query heads of one KV head. How that is split
+// depends on its own length alone, so a result does not depend on the other sequences of a batch.
 #pragma once
 
 #include <cfloat>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -20,9 +21,16 @@ struct Splits {
   float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
 };
 
-// Tokens of each split: short ones keep all multiprocessors busy, merging many would cost more.
-inline __device__ int split_tokens(int kv_len) {
-  return max(kMinSplitTokens, ceil_div(pages_for(kv_len), kMaxSplits) * kPageTokens);
+// The first token of the first page that the query of a cache of `kv_len` tokens sees.
+inline __device__ int first_split_token(const AttentionArguments& a, int kv_len) {
+  if (a.rule.window == 0) return 0;
+  return max(0, kv_len - a.rule.window) / kPageTokens * kPageTokens;
+}
+
+// Tokens of each split of `seen` tokens: short ones keep all multiprocessors busy, merging many
+// would cost more.
+inline __device__ int split_tokens(int seen) {
+  return max(kMinSplitTokens, ceil_div(pages_for(seen), kMaxSplits) * kPageTokens);
 }
 
 inline __device__ int64_t partial_index(const AttentionArguments& a, const Splits& splits,
@@ -34,6 +42,7 @@ inline __device__ int64_t partial_index(const AttentionArguments& a, const Split
 struct Split {
   int sequence = 0;
   int64_t query = 0;  // the sequence's only one
+  int position = 0;   // of it
   int first = 0;      // token
   int last = 0;       // the token after
   int kv_head = 0;
@@ -53,8 +62,10 @@ inline __device__ Split split_of_block(const AttentionArguments& a, const Splits
   split.query = a.query_start[split.sequence];
   const int64_t n_queries = a.query_start[split.sequence + 1] - split.query;
   const int kv_len = n_queries == 1 ? a.kv_len[split.sequence] : 0;
-  const int tokens = split_tokens(kv_len);
-  split.first = static_cast<int>(blockIdx.x) * tokens;
+  split.position = kv_len - 1;
+  const int first = first_split_token(a, kv_len);
+  const int tokens = split_tokens(kv_len - first);
+  split.first = first + static_cast<int>(blockIdx.x) * tokens;
   split.last = min(split.first + tokens, kv_len);
   const int group = a.n_heads / a.kv.n_kv_heads;
   split.kv_head = static_cast<int>(blockIdx.y) / splits.head_tiles;
@@ -100,7 +111,7 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
     if (splits.count == 1) {
       store_element(a.out.data, a.out.dtype,
                     split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
-                    sum / weight);
+                    sum / with_sink(a, head, maximum, weight));
     } else {
       float* partial = splits.partials +
                        partial_index(a, splits, split.sequence, head, static_cast<int>(blockIdx.x));

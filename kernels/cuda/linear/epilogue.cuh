@@ -6,14 +6,53 @@
 
 namespace faststream {
 
-__device__ inline void finish_product(const Epilogue& epilogue, int64_t row, int64_t column,
-                                      float value) {
-  const int64_t index = row * epilogue.stride + column;
-  if (epilogue.add) value += load_element(epilogue.out, epilogue.dtype, index);
-  if (epilogue.bias != nullptr) value += epilogue.bias[column];
-  store_element(epilogue.out, epilogue.dtype, index, value);
+__device__ inline float silu(float x) { return x / (1.0F + expf(-x)); }
+
+/// Of swiglu_clamped, which is no function of one element, x itself.
+__device__ inline float activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::silu:
+      return silu(x);
+    case Activation::gelu:
+      return 0.5F * x * (1.0F + erff(x * 0.707106781186547524F));
+    case Activation::gelu_tanh:
+      return 0.5F * x * (1.0F + tanhf(0.797884560802865356F * (x + 0.044715F * x * x * x)));
+    case Activation::relu:
+      return x < 0 ? 0 : x;  // NaN stays NaN
+    case Activation::relu_squared:
+      return x < 0 ? 0 : x * x;
+    case Activation::none:
+    case Activation::swiglu_clamped:
+      break;
+  }
+  return x;
 }
 
-__device__ inline float silu(float x) { return x / (1.0F + expf(-x)); }
+/// What a gate and an up projection's value become.
+__device__ inline float gate_value(Activation activation, float gate, float up) {
+  if (activation != Activation::swiglu_clamped) return activate(activation, gate) * up;
+  const float bounded_gate = gate > 7 ? 7 : gate;  // NaN stays NaN
+  const float bounded_up = up > 7 ? 7 : up < -7 ? -7 : up;
+  return bounded_gate / (1.0F + expf(-1.702F * bounded_gate)) * (1.0F + bounded_up);
+}
+
+/// Plus the bias of weight row `channel`.
+__device__ inline float add_bias(const Destination& to, int64_t channel, float value) {
+  return to.bias != nullptr ? value + to.bias[channel] : value;
+}
+
+__device__ inline void finish_product(const Destination& to, int64_t row, int64_t column,
+                                      float value) {
+  const int64_t index = row * to.stride + column;
+  if (to.add) value += load_element(to.out, to.dtype, index);
+  value = activate(to.activation, add_bias(to, column, value));
+  store_element(to.out, to.dtype, index, value);
+}
+
+/// The same of a gate and its up projection's value, with biases added.
+__device__ inline void finish_gate(const Destination& to, int64_t row, int64_t column, float gate,
+                                   float up) {
+  store_element(to.out, to.dtype, row * to.stride + column, gate_value(to.activation, gate, up));
+}
 
 }  // namespace faststream

@@ -1,7 +1,6 @@
 // The gated feed-forward: fused into the product where the product is ours or int8, else the gate
 // is applied to gate and up products in memory.
 #include <algorithm>
-#include <stdexcept>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
@@ -13,21 +12,25 @@ Piece gated_piece(int64_t rows, int64_t width, DType type) {
   return piece_of(rows, static_cast<size_t>(width) * dtype_size(type), 16);
 }
 
-void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                               const Matrix& out) {
-  if (activation != Activation::silu) throw std::logic_error("gated_linear: not SiLU");
+void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                               Activation activation, const Matrix& out) {
   if (x.rows == 0) return;
   const Queue queue = this->queue();
-  const Epilogue epilogue{out.data, out.dtype, out.stride, gate_up.scales};
-  if (multiply_fused(x, gate_up, epilogue, true, queue)) return;
+  const Destination to{.out = out.data,
+                       .dtype = out.dtype,
+                       .stride = out.stride,
+                       .scales = gate_up.scales,
+                       .bias = bias,
+                       .activation = activation};
+  if (multiply_fused(x, gate_up, to, true, queue)) return;
 
   const Piece piece = gated_piece(x.rows, gate_up.rows, x.dtype);
   std::byte* memory = products_.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     const int64_t rows = std::min(piece.rows, x.rows - first);
     const Matrix products(memory, x.dtype, rows, gate_up.rows);
-    linear(x.row_range(first, rows), gate_up, nullptr, LinearOutput::store, products);
-    silu_multiply(products, out.row_range(first, rows), queue);
+    linear(x.row_range(first, rows), gate_up, {.bias = bias}, products);
+    apply_gate(products, activation, out.row_range(first, rows), queue);
   }
 }
 

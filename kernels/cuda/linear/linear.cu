@@ -32,33 +32,35 @@ Method choose_method(const Matrix& x, const Weight& weight) {
 
 }  // namespace
 
-bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const Destination& to,
                                  bool gated, const Queue& queue) {
   switch (choose_method(x, weight)) {
     case Method::few_rows:
-      few_rows_product(x, weight, epilogue, gated, scratch_, queue);
+      few_rows_product(x, weight, to, gated, scratch_, queue);
       return true;
     case Method::int8:
-      if (is_hopper_ && int8_product_sm90a(scratch_, x, weight, epilogue, gated, queue))
-        return true;
-      return int8_product(matmul_, scratch_, x, weight, epilogue, gated, queue);
+      if (is_hopper_ && int8_product_sm90a(scratch_, x, weight, to, gated, queue)) return true;
+      return int8_product(matmul_, scratch_, x, weight, to, gated, queue);
     case Method::cublas:
-      return !gated && float_product(matmul_, scratch_, x, weight, epilogue, queue);
+      return !gated && float_product(matmul_, scratch_, x, weight, to, queue);
     case Method::any:
       return false;
   }
   return false;
 }
 
-void CudaBackend::linear(const Matrix& x, const Weight& weight, const float* bias,
-                         LinearOutput mode, const Matrix& out) {
+void CudaBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                         const Matrix& out) {
   if (x.rows == 0) return;
   const Queue queue = this->queue();
-  const Epilogue epilogue{out.data,      out.dtype, out.stride,
-                          weight.scales, bias,      mode == LinearOutput::add};
-  if (!multiply_fused(x, weight, epilogue, false, queue)) {
-    any_rows_product(x, weight, epilogue, queue);
-  }
+  const Destination to{.out = out.data,
+                       .dtype = out.dtype,
+                       .stride = out.stride,
+                       .scales = weight.scales,
+                       .bias = epilogue.bias,
+                       .add = epilogue.output == Output::add,
+                       .activation = epilogue.activation};
+  if (!multiply_fused(x, weight, to, false, queue)) any_rows_product(x, weight, to, queue);
 }
 
 }  // namespace faststream

@@ -20,32 +20,35 @@ constexpr int kThreads = 256;
 constexpr int64_t kGrain = 16;  // rows: the int8 tensor cores want multiples of 16
 constexpr int64_t kMaxSumRows = 1024;
 
-__global__ void finish_kernel(const float* products, int64_t outputs, Epilogue epilogue) {
+__global__ void finish_kernel(const float* products, int64_t outputs, Destination to) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= outputs) return;
-  finish_product(epilogue, row, c, products[row * outputs + c]);
+  finish_product(to, row, c, products[row * outputs + c]);
 }
 
-// sums [rows, width] -> the epilogue's out; width is outputs, or twice that when gated.
+// sums [rows, width] -> the destination; width is outputs, or twice that when gated.
 template <bool kGated>
 __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const float* row_scales,
-                                  int64_t outputs, Epilogue epilogue) {
+                                  int64_t outputs, Destination to) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= outputs) return;
   const float row_scale = row_scales[row];
   const auto value_at = [&](int64_t column) {
-    return static_cast<float>(sums[row * width + column]) * row_scale * epilogue.scales[column];
+    return static_cast<float>(sums[row * width + column]) * row_scale * to.scales[column];
   };
-  float value = value_at(c);
-  if constexpr (kGated) value = silu(value) * value_at(c + outputs);
-  finish_product(epilogue, row, c, value);
+  if constexpr (kGated) {
+    finish_gate(to, row, c, add_bias(to, c, value_at(c)),
+                add_bias(to, c + outputs, value_at(c + outputs)));
+  } else {
+    finish_product(to, row, c, value_at(c));
+  }
 }
 
-__global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
+__global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix out) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -53,7 +56,7 @@ __global__ void silu_multiply_kernel(Matrix gate_up, Matrix out) {
   const int64_t index = row * gate_up.stride + c;
   const float gate = load_element(gate_up.data, gate_up.dtype, index);
   const float up = load_element(gate_up.data, gate_up.dtype, index + out.cols);
-  store_element(out.data, out.dtype, row * out.stride + c, silu(gate) * up);
+  store_element(out.data, out.dtype, row * out.stride + c, gate_value(activation, gate, up));
 }
 
 // A thread for each element: of row blockIdx.x, column blockIdx.y * kThreads + threadIdx.x.
@@ -64,35 +67,35 @@ Grid elements_grid(int64_t rows, int64_t cols) {
 }  // namespace
 
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                   const Epilogue& epilogue, const Queue& queue) {
+                   const Destination& to, const Queue& queue) {
   MatmulShape shape;
   shape.m = weight.rows;
   shape.n = x.rows;
   shape.k = weight.cols;
   shape.x_stride = x.stride;
   shape.in = x.dtype;
-  if (epilogue.bias == nullptr) {
-    if (epilogue.dtype != DType::f32 && epilogue.dtype != x.dtype) return false;
-    shape.out_stride = epilogue.stride;
-    shape.out_f32 = epilogue.dtype == DType::f32;
-    shape.add = epilogue.add;
-    return matmul.run(shape, x.data, weight.data, epilogue.out, queue.stream);
+  if (to.bias == nullptr && to.activation == Activation::none) {
+    if (to.dtype != DType::f32 && to.dtype != x.dtype) return false;
+    shape.out_stride = to.stride;
+    shape.out_f32 = to.dtype == DType::f32;
+    shape.add = to.add;
+    return matmul.run(shape, x.data, weight.data, to.out, queue.stream);
   }
-  // The bias is added before the result is rounded, as beside few rows.
+  // All is done before the result is rounded, as beside few rows.
   shape.out_stride = weight.rows;
-  const Piece piece = biased_piece(x.rows, weight.rows);
+  const Piece piece = finished_piece(x.rows, weight.rows);
   std::byte* memory = scratch.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     shape.n = std::min(piece.rows, x.rows - first);
     const Matrix some = x.row_range(first, shape.n);
     if (!matmul.run(shape, some.data, weight.data, memory, queue.stream)) return false;
-    queue.launch("adding a bias", finish_kernel, elements_grid(shape.n, weight.rows),
-                 reinterpret_cast<const float*>(memory), weight.rows, epilogue.from_row(first));
+    queue.launch("finishing a product", finish_kernel, elements_grid(shape.n, weight.rows),
+                 reinterpret_cast<const float*>(memory), weight.rows, to.from_row(first));
   }
   return true;
 }
 
-Piece biased_piece(int64_t rows, int64_t outputs) {
+Piece finished_piece(int64_t rows, int64_t outputs) {
   return piece_of(rows, static_cast<size_t>(outputs) * sizeof(float), kGrain);
 }
 
@@ -108,7 +111,7 @@ Piece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
 }
 
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                  const Epilogue& epilogue, bool gated, const Queue& queue) {
+                  const Destination& to, bool gated, const Queue& queue) {
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
   const Piece piece = int8_piece(x.rows, weight.cols, width);
@@ -139,14 +142,15 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
 
     queue.launch("scaling a product", gated ? scale_sums_kernel<true> : scale_sums_kernel<false>,
                  elements_grid(rows, outputs), sums, width, row_scales, outputs,
-                 epilogue.from_row(first));
+                 to.from_row(first));
   }
   return true;
 }
 
-void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue) {
-  queue.launch("applying a gate", silu_multiply_kernel, elements_grid(out.rows, out.cols), gate_up,
-               out);
+void apply_gate(const Matrix& gate_up, Activation activation, const Matrix& out,
+                const Queue& queue) {
+  queue.launch("applying a gate", apply_gate_kernel, elements_grid(out.rows, out.cols), gate_up,
+               activation, out);
 }
 
 }  // namespace faststream

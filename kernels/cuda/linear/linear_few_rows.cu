@@ -153,11 +153,14 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
         totals[matrix] += partial[from][matrix][row][i % kTileRows];
       }
       totals[matrix] *= p.row_scales[row];
-      totals[matrix] *= p.epilogue.scales[matrix * p.outputs + output];
+      totals[matrix] *= p.to.scales[matrix * p.outputs + output];
     }
-    float value = totals[0];
-    if constexpr (kGated) value = silu(totals[0]) * totals[1];
-    finish_product(p.epilogue, row, output, value);
+    if constexpr (kGated) {
+      finish_gate(p.to, row, output, add_bias(p.to, output, totals[0]),
+                  add_bias(p.to, p.outputs + output, totals[1]));
+    } else {
+      finish_product(p.to, row, output, totals[0]);
+    }
   }
 }
 
@@ -192,8 +195,8 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   for (int row = 0; row < kRows; ++row) {
     float total = warp_sum(sums[row]);
     if (lane != 0 || row >= p.rows) continue;
-    if (p.epilogue.scales != nullptr) total *= p.epilogue.scales[output];
-    finish_product(p.epilogue, row, output, total);
+    if (p.to.scales != nullptr) total *= p.to.scales[output];
+    finish_product(p.to, row, output, total);
   }
 }
 
@@ -229,7 +232,7 @@ bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) 
 
 // At most `count` rows of a product from `first` on.
 Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
-                   const Epilogue& epilogue, bool gated) {
+                   const Destination& to, bool gated) {
   const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
   return {.x = rows.data,
           .x_stride = rows.stride,
@@ -237,7 +240,7 @@ Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& 
           .weight = weight.data,
           .outputs = gated ? weight.rows / 2 : weight.rows,
           .inputs = weight.cols,
-          .epilogue = epilogue.from_row(first)};
+          .to = to.from_row(first)};
 }
 
 }  // namespace
@@ -254,10 +257,10 @@ Piece few_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) * 2 + sizeof(float), kMaxFewRows);
 }
 
-void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+void few_rows_product(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                       DeviceBuffer& scratch, const Queue& queue) {
   if (weight.dtype != DType::i8) {
-    in_order_product(product_of(x, 0, x.rows, weight, epilogue, gated), weight.dtype, gated, queue);
+    in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.dtype, gated, queue);
     return;
   }
   const Piece piece = few_rows_piece(x.rows, x.cols);
@@ -270,21 +273,20 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epi
     const Matrix integers(quantized, DType::bf16, some.rows, some.cols);
     quantize_rows(some, integers, scales, queue);
     for (int64_t first = 0; first < some.rows; first += kMaxFewRows) {
-      Product product =
-          product_of(integers, first, kMaxFewRows, weight, epilogue.from_row(begin), gated);
+      Product product = product_of(integers, first, kMaxFewRows, weight, to.from_row(begin), gated);
       product.row_scales = scales + first;
       launch_few_rows(product, gated, queue);
     }
   }
 }
 
-void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
                       const Queue& queue) {
   constexpr int64_t kRows = 8;
   const size_t x_element = dtype_size(x.dtype);
   const size_t w_element = dtype_size(weight.dtype);
   for (int64_t first = 0; first < x.rows; first += kRows) {
-    const Product product = product_of(x, first, kRows, weight, epilogue, false);
+    const Product product = product_of(x, first, kRows, weight, to, false);
     with_float_type(x.dtype, [&](auto x_zero) {
       with_weight_type(weight.dtype, [&](auto w_zero) {
         using A = decltype(x_zero);

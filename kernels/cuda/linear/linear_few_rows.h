@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/tensor.h"
+#include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/scratch.h"
@@ -12,19 +12,20 @@
 
 namespace faststream {
 
-/// Where a product goes: out[row, column] = or += product · scales[column] + bias[column]. Null
-/// scales are ones, null biases zeros.
-struct Epilogue {
+/// Where a product goes: out[row, column] = or += activation(product · scales[column] +
+/// bias[column]). Null scales are ones, null biases zeros.
+struct Destination {
   void* out = nullptr;
   DType dtype = DType::f32;
   int64_t stride = 0;
-  const float* scales = nullptr;
+  const float* scales = nullptr;  ///< one for each row of the weight, as biases
   const float* bias = nullptr;
   bool add = false;
+  Activation activation = Activation::none;
 
-  /// The epilogue of the rows from `first` on.
-  [[nodiscard]] Epilogue from_row(int64_t first) const {
-    Epilogue rows = *this;
+  /// The destination of the rows from `first` on.
+  [[nodiscard]] Destination from_row(int64_t first) const {
+    Destination rows = *this;
     rows.out =
         static_cast<std::byte*>(out) + static_cast<size_t>(first * stride) * dtype_size(dtype);
     return rows;
@@ -38,9 +39,9 @@ struct Product {
   const float* row_scales = nullptr;  ///< of quantized rows of x
   int rows = 0;
   const void* weight = nullptr;
-  int64_t outputs = 0;  ///< of the epilogue: half the weight's rows when gated
+  int64_t outputs = 0;  ///< of the result: half the weight's rows when gated
   int64_t inputs = 0;
-  Epilogue epilogue;
+  Destination to;
 };
 
 /// Rows that the tensor core kernels take in one pass over the weights.
@@ -55,10 +56,10 @@ bool few_rows_fit(const Matrix& x, const Weight& weight);
 Piece few_rows_piece(int64_t rows, int64_t inputs);
 
 /// x [rows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the result is
-/// silu(gate) · up with half as many columns. Beside i8 weights, x is quantized as int8_product()
-/// does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights; beside others it
-/// has at most kMaxFewRows rows.
-void few_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, bool gated,
+/// activation(gate) · up with half as many columns. Beside i8 weights, x is quantized as
+/// int8_product() does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights;
+/// beside others it has at most kMaxFewRows rows.
+void few_rows_product(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                       DeviceBuffer& scratch, const Queue& queue);
 
 /// Before the first few_rows_product() on the current device.
@@ -69,7 +70,7 @@ void in_order_product(const Product& product, DType type, bool gated, const Queu
 
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
 /// pass over the weights for each eight rows.
-void any_rows_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
                       const Queue& queue);
 
 }  // namespace faststream

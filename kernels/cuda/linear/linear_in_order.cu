@@ -241,10 +241,13 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
     const int row = group + 8 * (i / 2);
     const int64_t output = first_output + 2 * in_group + i % 2;
     if (row >= p.rows || output >= p.outputs) continue;
-    float value = sums[0][i];
-    // Beside many rows, gate and up are products in memory.
-    if constexpr (kGated) value = silu(rounded<T>(value)) * rounded<T>(sums[1][i]);
-    finish_product(p.epilogue, row, output, value);
+    if constexpr (kGated) {
+      // Beside many rows, gate and up are products in memory.
+      finish_gate(p.to, row, output, rounded<T>(add_bias(p.to, output, sums[0][i])),
+                  rounded<T>(add_bias(p.to, p.outputs + output, sums[1][i])));
+    } else {
+      finish_product(p.to, row, output, sums[0][i]);
+    }
   }
 }
 

@@ -45,8 +45,8 @@ struct Int8Product {
   int64_t rows = 0;
   const void* weight = nullptr;
   int64_t inputs = 0;
-  int64_t outputs = 0;  // of the epilogue: half the weight's rows when gated
-  Epilogue epilogue;
+  int64_t outputs = 0;  // of the result: half the weight's rows when gated
+  Destination to;
 };
 
 struct Arguments {
@@ -99,19 +99,17 @@ __device__ void copy_tiles(const Arguments& a, const CUtensorMap& x_map,
 
 /// Two neighbours of a row, as finish_product() does one.
 template <typename T>
-__device__ void finish_pair(const Epilogue& e, int64_t row, int64_t column, float first,
+__device__ void finish_pair(const Destination& to, int64_t row, int64_t column, float first,
                             float second) {
-  T* out = static_cast<T*>(e.out) + row * e.stride + column;
-  if (e.add) {
+  T* out = static_cast<T*>(to.out) + row * to.stride + column;
+  if (to.add) {
     float before[2];
     load_floats(out, before);
     first += before[0];
     second += before[1];
   }
-  if (e.bias != nullptr) {
-    first += e.bias[column];
-    second += e.bias[column + 1];
-  }
+  first = add_bias(to, column, first);
+  second = add_bias(to, column + 1, second);
   const T pair[2] = {from_float<T>(first), from_float<T>(second)};
   if constexpr (sizeof(T) == 2) {
     uint32_t bits;
@@ -139,7 +137,7 @@ __device__ void write(const Int8Product& p, const Tile& tile, int group,
       const int64_t column = tile.first_output + j * 8 + thread % 4 * 2;
       if (column >= p.outputs) continue;
       const auto scaled = [&](int at, int64_t channel) {
-        const float2 scales = *reinterpret_cast<const float2*>(p.epilogue.scales + channel);
+        const float2 scales = *reinterpret_cast<const float2*>(p.to.scales + channel);
         return make_float2(static_cast<float>(sums[at]) * row_scale * scales.x,
                            static_cast<float>(sums[at + 1]) * row_scale * scales.y);
       };
@@ -148,7 +146,7 @@ __device__ void write(const Int8Product& p, const Tile& tile, int group,
         const float2 up = scaled(4 * (j + kOutputs / 8) + 2 * half, column + p.outputs);
         value = make_float2(silu(value.x) * up.x, silu(value.y) * up.y);
       }
-      finish_pair<T>(p.epilogue, row, column, value.x, value.y);
+      finish_pair<T>(p.to, row, column, value.x, value.y);
     }
   }
 }
@@ -251,11 +249,13 @@ Piece int8_rows_piece(int64_t rows, int64_t inputs) {
 }
 
 bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                        const Epilogue& epilogue, bool gated, const Queue& queue) {
+                        const Destination& to, bool gated, const Queue& queue) {
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
-  const bool pairs_are_aligned = outputs % 2 == 0 && epilogue.stride % 2 == 0 &&
-                                 reinterpret_cast<uintptr_t>(epilogue.out) % 8 == 0;
-  if (!pairs_are_aligned || !pays(x.rows, outputs, gated)) return false;
+  const bool pairs_are_aligned =
+      outputs % 2 == 0 && to.stride % 2 == 0 && reinterpret_cast<uintptr_t>(to.out) % 8 == 0;
+  const bool finishes = gated ? to.activation == Activation::silu && to.bias == nullptr
+                              : to.activation == Activation::none;
+  if (!pairs_are_aligned || !finishes || !pays(x.rows, outputs, gated)) return false;
   const Piece piece = int8_rows_piece(x.rows, x.cols);
   std::byte* memory = scratch.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
@@ -264,9 +264,9 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& we
     auto* row_scales = reinterpret_cast<float*>(memory + (rows * x.cols + 255) / 256 * 256);
     quantize_rows(x.row_range(first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
                   queue);
-    const Int8Product product{
-        quantized, row_scales, rows, weight.data, x.cols, outputs, epilogue.from_row(first)};
-    with_float_type(epilogue.dtype, [&](auto zero) {
+    const Int8Product product{quantized, row_scales,        rows, weight.data, x.cols,
+                              outputs,   to.from_row(first)};
+    with_float_type(to.dtype, [&](auto zero) {
       using T = decltype(zero);
       gated ? launch<T, true>(product, queue) : launch<T, false>(product, queue);
     });

@@ -10,10 +10,11 @@ namespace faststream {
 /// x [rows, in] · weightᵀ for x and weight of the same floating type, without scales. Temporaries
 /// are taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                   const Epilogue& epilogue, const Queue& queue);
+                   const Destination& to, const Queue& queue);
 
-/// What float_product() does at a time when there is a bias to add; without, it takes no scratch.
-Piece biased_piece(int64_t rows, int64_t outputs);
+/// What float_product() does at a time when there is a bias or an activation; without, it takes no
+/// scratch.
+Piece finished_piece(int64_t rows, int64_t outputs);
 
 /// Whether int8_product can run: 16-bit x, and i8 weights whose sides are multiples of 16.
 bool int8_fits(const Matrix& x, const Weight& weight);
@@ -22,15 +23,16 @@ bool int8_fits(const Matrix& x, const Weight& weight);
 /// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are
 /// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                  const Epilogue& epilogue, bool gated, const Queue& queue);
+                  const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product() does at a time, for weights [width, inputs].
 Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
 /// int8_product() whose sums stay in registers, on Hopper. Returns false, with nothing done to the
-/// result, when there is too little to do, or rows of it begin at odd elements.
+/// result, when there is too little to do, rows of it begin at odd elements, or there is more to
+/// finish than plain products and gates of SiLU need.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                        const Epilogue& epilogue, bool gated, const Queue& queue);
+                        const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product_sm90a() does at a time.
 Piece int8_rows_piece(int64_t rows, int64_t inputs);
@@ -39,7 +41,8 @@ Piece int8_rows_piece(int64_t rows, int64_t inputs);
 /// width].
 Piece gated_piece(int64_t rows, int64_t width, DType type);
 
-/// out [rows, n] = silu(gate_up[:, :n]) * gate_up[:, n:], any types.
-void silu_multiply(const Matrix& gate_up, const Matrix& out, const Queue& queue);
+/// out [rows, n] = activation(gate_up[:, :n]) * gate_up[:, n:], any types.
+void apply_gate(const Matrix& gate_up, Activation activation, const Matrix& out,
+                const Queue& queue);
 
 }  // namespace faststream
