@@ -46,7 +46,7 @@ ExpertRows sort_by_expert(const std::vector<ChosenExpert>& chosen, int64_t n_exp
 }  // namespace
 
 void CpuBackend::experts(const Matrix& x, const Matrix& scores, const Router& router,
-                         const Experts& experts, Output output, const Matrix& out) {
+                         const Experts& experts, OutputMode output, const Matrix& out) {
   const int64_t n = experts.n_experts;
   const int64_t tokens = x.rows;
   const int64_t used = router.used;
@@ -107,7 +107,7 @@ void CpuBackend::experts(const Matrix& x, const Matrix& scores, const Router& ro
   pool_.parallel_for(tokens, 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       float* to = static_cast<float*>(out.data) + t * out.stride;
-      if (output == Output::store) std::fill_n(to, hidden, 0.0F);
+      if (output == OutputMode::store) std::fill_n(to, hidden, 0.0F);
       for (int64_t i = t * used; i < (t + 1) * used; ++i) {
         const float weight = chosen[static_cast<size_t>(i)].weight;
         const float* result =

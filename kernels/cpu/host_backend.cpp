@@ -97,7 +97,8 @@ BatchView HostBackend::upload(const Batch& batch) {
   require(batch.positions.size() == n_tokens && batch.sequence_of.size() == n_tokens,
           "upload: positions and sequence_of must have an entry for each token");
   require(batch.query_start.size() == n_sequences + 1 &&
-              batch.page_table.size() == n_sequences * static_cast<size_t>(batch.max_pages),
+              batch.page_table.size() == static_cast<size_t>(batch.n_groups) * n_sequences *
+                                             static_cast<size_t>(batch.max_pages),
           "upload: query_start and page_table must match the number of sequences");
   BatchView view = measure(batch);
   view.tokens = batch.tokens.data();

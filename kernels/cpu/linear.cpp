@@ -7,7 +7,7 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
   require_f32(x, x.rows, weight.cols, "linear: x must be [rows, in] f32");
   require_f32(out, x.rows, weight.rows, "linear: out must be [rows, out] f32");
   require(epilogue.activation != Activation::swiglu_clamped, "linear: the activation is of gates");
-  require(epilogue.activation == Activation::none || epilogue.output == Output::store,
+  require(epilogue.activation == Activation::none || epilogue.output == OutputMode::store,
           "linear: what is activated must be stored");
   Product product;
   product.x = x;
@@ -16,7 +16,7 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
   product.result.scales = weight.scales;
   product.result.bias = epilogue.bias;
   product.result.activation = epilogue.activation;
-  product.result.add = epilogue.output == Output::add;
+  product.result.add = epilogue.output == OutputMode::add;
   product.result.out = static_cast<float*>(out.data);
   product.result.out_stride = out.stride;
   return product;

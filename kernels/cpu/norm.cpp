@@ -14,7 +14,7 @@ Kernels::Normalize CpuBackend::normalizer(NormKind kind) const {
   throw std::logic_error("norm: unknown kind");
 }
 
-void CpuBackend::norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) {
+void CpuBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) {
   require_f32(x, x.rows, x.cols, "norm: x must be f32");
   require_f32(out, x.rows, x.cols, "norm: out must have x's shape");
   const Kernels::Normalize normalize = normalizer(norm.kind);
@@ -23,7 +23,7 @@ void CpuBackend::norm(const Matrix& x, const Norm& norm, Output output, const Ma
   if (norm.kind == NormKind::layer) task.bias = norm.bias;
   task.eps = norm.eps;
   task.n = x.cols;
-  task.add = output == Output::add;
+  task.add = output == OutputMode::add;
   pool_.parallel_for(x.rows, 4, [&](int64_t first, int64_t last) {
     NormTask row = task;
     for (int64_t r = first; r < last; ++r) {

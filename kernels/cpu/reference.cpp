@@ -170,8 +170,8 @@ void require_norm(NormKind kind, const float* weight) {
 }
 
 /// A row's result stored, or added to what is there.
-void put(const Matrix& out, int64_t row, int64_t col, double value, Output output) {
-  if (output == Output::add) value += get(out, row, col);
+void put(const Matrix& out, int64_t row, int64_t col, double value, OutputMode output) {
+  if (output == OutputMode::add) value += get(out, row, col);
   set(out, row, col, static_cast<float>(value));
 }
 
@@ -229,7 +229,7 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) override {
+  void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override {
     require_matrix(x, x.rows, x.cols, "norm: x is not a float matrix");
     require_matrix(out, x.rows, x.cols, "norm: out must have x's shape");
     require_norm(norm.kind, norm.weight);
@@ -247,7 +247,7 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
     require(epilogue.activation != Activation::swiglu_clamped,
             "linear: the activation is of gates");
-    require(epilogue.activation == Activation::none || epilogue.output == Output::store,
+    require(epilogue.activation == Activation::none || epilogue.output == OutputMode::store,
             "linear: what is activated must be stored");
     const std::vector<double> products = product(x, weight);
     for (int64_t r = 0; r < x.rows; ++r) {
@@ -281,7 +281,7 @@ class ReferenceBackend final : public HostBackend {
   }
 
   void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
-               Output output, const Matrix& out) override {
+               OutputMode output, const Matrix& out) override {
     require_weight(experts.up);
     require_weight(experts.down);
     const int64_t n = experts.n_experts;

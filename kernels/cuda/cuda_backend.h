@@ -51,13 +51,13 @@ class CudaBackend final : public Backend {
   BatchView upload(const Batch& batch) override;
 
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
-  void norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) override;
+  void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override;
   void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
   void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
                     Activation activation, const Matrix& out) override;
   void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
-               Output output, const Matrix& out) override;
+               OutputMode output, const Matrix& out) override;
   void scale_rows(const Matrix& gate, const Matrix& m) override;
   void rope_table(const BatchView& batch, const float* inv_freq, float factor,
                   const Matrix& cos_sin) override;

@@ -60,7 +60,7 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
 
 }  // namespace
 
-void CudaBackend::norm(const Matrix& x, const Norm& norm, Output output, const Matrix& out) {
+void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) {
   if (x.rows == 0) return;
   const Queue queue = this->queue();
   with_float_type(x.dtype, [&](auto x_zero) {
@@ -68,7 +68,7 @@ void CudaBackend::norm(const Matrix& x, const Norm& norm, Output output, const M
       using X = decltype(x_zero);
       using T = decltype(zero);
       queue.launch("normalizing", norm_kernel<X, T>, {static_cast<unsigned>(x.rows), kThreads},
-                   static_cast<const X*>(x.data), x.stride, norm, output == Output::add, x.cols,
+                   static_cast<const X*>(x.data), x.stride, norm, output == OutputMode::add, x.cols,
                    static_cast<T*>(out.data), out.stride);
     });
   });

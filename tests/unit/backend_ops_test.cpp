@@ -109,7 +109,7 @@ TEST_P(BackendOps, NormFulfilsItsFormulas) {
               backend.norm(
                   device_x.matrix(),
                   {kind, static_cast<const float*>(device_weight.data()), device_bias.data(), kEps},
-                  Output::store, out.matrix());
+                  OutputMode::store, out.matrix());
               expect_near(
                   out.fetch(), want,
                   [&](int64_t r, int64_t c) {
@@ -135,7 +135,7 @@ TEST_P(BackendOps, NormAddsItsResultsAndWorksInPlace) {
         const HostTensor x = random_tensor(random_, type, kRows, cols, 4);
         const HostTensor before = random_tensor(random_, DType::f32, kRows, cols, 8);
         const HostTensor weight = random_tensor(random_, DType::f32, 1, cols);
-        const auto normalize = [&](Backend& backend, Output output, bool in_place) {
+        const auto normalize = [&](Backend& backend, OutputMode output, bool in_place) {
           const DeviceTensor device_x(backend, x);
           const DeviceTensor device_weight(backend, weight);
           const DeviceTensor out(backend, before);
@@ -144,17 +144,17 @@ TEST_P(BackendOps, NormAddsItsResultsAndWorksInPlace) {
                        output, in_place ? device_x.matrix() : out.matrix());
           return in_place ? device_x.fetch() : out.fetch();
         };
-        const HostTensor result = normalize(*reference_, Output::store, false);
+        const HostTensor result = normalize(*reference_, OutputMode::store, false);
         for (const auto& backend : backends_) {
           const std::string what = backend->description() + ": norm of " + std::to_string(cols);
           expect_near(
-              normalize(*backend, Output::store, true), result,
+              normalize(*backend, OutputMode::store, true), result,
               [&](int64_t r, int64_t c) {
                 return (unit_roundoff(type) + 2e-6) * std::abs(result.at(r, c)) + 2e-6;
               },
               what + " in place");
           expect_near(
-              normalize(*backend, Output::add, false),
+              normalize(*backend, OutputMode::add, false),
               [&] {
                 HostTensor sum(DType::f32, kRows, cols);
                 for (int64_t r = 0; r < kRows; ++r) {

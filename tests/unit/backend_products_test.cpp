@@ -14,7 +14,7 @@ class BackendProducts : public BackendTest {
  protected:
   /// x Wᵀ (+ bias, activated, + before) by `backend`.
   static HostTensor product(Backend& backend, const HostTensor& x, const HostWeight& weight,
-                            const HostTensor* bias, Output mode, const HostTensor& before,
+                            const HostTensor* bias, OutputMode mode, const HostTensor& before,
                             Activation activation = Activation::none) {
     const DeviceTensor device_x(backend, x);
     const DeviceWeight device_weight(backend, weight);
@@ -77,15 +77,15 @@ class BackendProducts : public BackendTest {
   }
 
   void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
-                    int64_t outputs, bool with_bias, Output mode, int64_t padding = 0) {
+                    int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0) {
     const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
     const HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-    const HostTensor before = mode == Output::add
+    const HostTensor before = mode == OutputMode::add
                                   ? random_tensor(random_, out_type, rows, outputs, padding)
                                   : HostTensor(out_type, rows, outputs, padding);
     HostTensor reference_before(DType::f32, rows, outputs);
-    if (mode == Output::add) {
+    if (mode == OutputMode::add) {
       reference_before = before.map(DType::f32, [](float v) { return v; });
     }
     const HostTensor* used_bias = with_bias ? &bias : nullptr;
@@ -99,7 +99,7 @@ class BackendProducts : public BackendTest {
           [&](int64_t r, int64_t c) {
             double magnitude = 2 * std::abs(want.at(r, c));
             if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
-            if (mode == Output::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+            if (mode == OutputMode::add) magnitude += 2 * std::abs(reference_before.at(r, c));
             return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
           },
           backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
@@ -131,10 +131,11 @@ class BackendProducts : public BackendTest {
       const auto results = [&](int64_t rows) {
         const HostTensor some = first_rows(x, rows);
         return std::array{
-            product(backend, some, weight, nullptr, Output::store,
+            product(backend, some, weight, nullptr, OutputMode::store,
                     HostTensor(DType::f32, rows, outputs)),
-            product(backend, some, weight, &bias, Output::store, HostTensor(act, rows, outputs)),
-            product(backend, some, weight, &bias, Output::add, first_rows(before, rows)),
+            product(backend, some, weight, &bias, OutputMode::store,
+                    HostTensor(act, rows, outputs)),
+            product(backend, some, weight, &bias, OutputMode::add, first_rows(before, rows)),
             gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
       };
       const auto all = results(kRows);
@@ -157,10 +158,10 @@ TEST_P(BackendProducts, LinearAgreesForEveryNumberOfRows) {
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     const DType act = backend_->activation_dtype(weight);
     for (int64_t rows = 1; rows <= 20; ++rows) {
-      check_linear(act, weight, DType::f32, rows, 288, 80, false, Output::store);
+      check_linear(act, weight, DType::f32, rows, 288, 80, false, OutputMode::store);
     }
     for (const int64_t rows : {31, 32, 33, 64, 200}) {
-      check_linear(act, weight, act, rows, 288, 80, false, Output::store);
+      check_linear(act, weight, act, rows, 288, 80, false, OutputMode::store);
     }
   }
 }
@@ -172,7 +173,7 @@ TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
     const DType act = backend_->activation_dtype(weight);
     for (const auto& [inputs, outputs] : kShapes) {
       for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
-        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, Output::store);
+        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, OutputMode::store);
       }
     }
   }
@@ -208,7 +209,7 @@ TEST_P(BackendProducts, ManyRowsOfAnInt8ProductAreThoseOfFew) {
       };
       const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
         return gated ? gated_product(*backend_, some, weight, some_before)
-                     : product(*backend_, some, weight, &bias, Output::add, some_before);
+                     : product(*backend_, some, weight, &bias, OutputMode::add, some_before);
       };
       const HostTensor all = multiply(x, before);
       for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
@@ -234,11 +235,11 @@ TEST_P(BackendProducts, InstructionSetsThatAddIntegersAgreeInEveryBit) {
       HostWeight weight = random_weight(random_, DType::i8, outputs, inputs);
       weight.values.set(0, 0, -128);  // a damaged file's
       const HostTensor like(DType::f32, rows, outputs);
-      const HostTensor want = product(*backend_, x, weight, nullptr, Output::store, like);
+      const HostTensor want = product(*backend_, x, weight, nullptr, OutputMode::store, like);
       for (const auto& backend : backends_) {
         const std::vector<DType> types = types_summed_in_order(*backend);
         if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
-        const HostTensor got = product(*backend, x, weight, nullptr, Output::store, like);
+        const HostTensor got = product(*backend, x, weight, nullptr, OutputMode::store, like);
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t c = 0; c < outputs; ++c) {
             ASSERT_EQ(got.at(r, c), want.at(r, c))
@@ -258,8 +259,8 @@ TEST_P(BackendProducts, LinearAddsBiasAndResidual) {
       for (const int64_t inputs : {64, 20}) {
         for (const bool bias : {false, true}) {
           for (const DType out : {DType::f32, act}) {
-            check_linear(act, weight, out, rows, inputs, 48, bias, Output::store);
-            check_linear(act, weight, out, rows, inputs, 48, bias, Output::add);
+            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::store);
+            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::add);
           }
         }
       }
@@ -272,7 +273,7 @@ TEST_P(BackendProducts, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
     const DType act = backend_->activation_dtype(weight);
     for (const int64_t rows : {1, 3, 16, 40}) {
       for (const int64_t padding : {1, 16}) {
-        check_linear(act, weight, act, rows, 128, 64, false, Output::store, padding);
+        check_linear(act, weight, act, rows, 128, 64, false, OutputMode::store, padding);
       }
     }
   }
@@ -282,7 +283,7 @@ TEST_P(BackendProducts, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
     for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
       for (const int64_t rows : {1, 7, 40}) {
-        check_linear(act, weight, DType::f32, rows, 96, 50, false, Output::store);
+        check_linear(act, weight, DType::f32, rows, 96, 50, false, OutputMode::store);
       }
     }
   }
@@ -294,7 +295,7 @@ TEST_P(BackendProducts, LinearOfZeroRowsInAQuantizedProductIsZero) {
   const HostWeight weight = random_weight(random_, DType::i8, 32, 64);
   for (const auto& backend : backends_) {
     expect_near(
-        product(*backend, x, weight, nullptr, Output::store, HostTensor(DType::f32, 40, 32)),
+        product(*backend, x, weight, nullptr, OutputMode::store, HostTensor(DType::f32, 40, 32)),
         HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
         [](int64_t, int64_t) { return 0.0; }, backend->description() + ": linear of zeros");
   }
@@ -347,7 +348,7 @@ TEST_P(BackendProducts, LinearActivatesWhatItStores) {
       const HostTensor bias = random_tensor(random_, DType::f32, 1, kOutputs);
       const HostTensor bounds = product_bounds(x, weight);
       for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
-        const HostTensor sums = product(*reference_, x, weight, used_bias, Output::store,
+        const HostTensor sums = product(*reference_, x, weight, used_bias, OutputMode::store,
                                         HostTensor(DType::f32, rows, kOutputs));
         for (const Activation activation : kActivations) {
           HostTensor want(DType::f32, rows, kOutputs);
@@ -365,7 +366,7 @@ TEST_P(BackendProducts, LinearActivatesWhatItStores) {
           }
           const auto check = [&](Backend& backend, DType out) {
             expect_near(
-                product(backend, x, weight, used_bias, Output::store,
+                product(backend, x, weight, used_bias, OutputMode::store,
                         HostTensor(out, rows, kOutputs, 3), activation),
                 want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
                 backend.description() + ": linear with activation " +
@@ -395,7 +396,7 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
       const HostTensor bias = random_tensor(random_, DType::f32, 1, 2 * kOutputs);
       const HostTensor bounds = product_bounds(x, weight);
       for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
-        const HostTensor sums = product(*reference_, x, weight, used_bias, Output::store,
+        const HostTensor sums = product(*reference_, x, weight, used_bias, OutputMode::store,
                                         HostTensor(DType::f32, rows, 2 * kOutputs));
         for (const Activation activation : activations) {
           HostTensor want(DType::f32, rows, kOutputs);
@@ -447,7 +448,7 @@ TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
           return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
         };
         const HostTensor want = gated(*reference_, DType::f32);
-        const HostTensor products = product(*reference_, x, weight, nullptr, Output::store,
+        const HostTensor products = product(*reference_, x, weight, nullptr, OutputMode::store,
                                             HostTensor(DType::f32, rows, 2 * n));
         const HostTensor bounds = product_bounds(x, weight);
         // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the

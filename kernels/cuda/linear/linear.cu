@@ -58,7 +58,7 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& 
                        .stride = out.stride,
                        .scales = weight.scales,
                        .bias = epilogue.bias,
-                       .add = epilogue.output == Output::add,
+                       .add = epilogue.output == OutputMode::add,
                        .activation = epilogue.activation};
   if (!multiply_fused(x, weight, to, false, queue)) any_rows_product(x, weight, to, queue);
 }
