@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Makes the families' golden checkpoints: a small random model of every family, and its logits.
+
+    python3 tests/golden/make_families.py [NAME...]    (writes beside itself, in families/)
+
+Needs torch, transformers, safetensors and numpy; the versions used are in families/manifest.json. The
+results are committed, so only a change of this file needs Python. Each variant is a folder:
+
+    config.json, model.safetensors    a checkpoint as a user would have it, in bfloat16, without a
+                                      tokenizer: gqa/tokenizer.model beside it serves all
+    tokens.i32      the prompt's token ids, int32, little-endian
+    logits.f32      [tokens, vocab] float32, little-endian: eager attention, float32 arithmetic on the
+                    weights as stored
+    greedy.i32      the 24 ids with the largest logit that follow the prompt, none an end of text
+
+All features of a family are on, in odd sizes: windows are shorter than the prompt, positions pass the
+original context of scaled ropes, no bias is zero. The models of family_variants.py are Transformers' own
+classes; families that it has no class for are in remote_families.py. The manifest's "unused" are
+patterns of tensors that the text does not need.
+
+Where the rule of a rope depends on the length of the text (dynamic), Transformers' logits depend on how
+the text is fed. Those variants are fed one token at a time, with a cache ("fed" in the manifest): the
+frequencies at a position are those of a text that ends there.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy
+import safetensors
+import safetensors.torch
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
+
+import remote_families
+from family_variants import BASE, VARIANTS
+
+FAMILIES = Path(__file__).resolve().parent / "families"
+GREEDY_TOKENS = 24
+# A choice of a token or of an expert must be clear enough that rounding cannot turn it.
+SMALLEST_GREEDY_MARGIN = 5e-3
+SMALLEST_ROUTER_MARGIN = 2e-3
+LARGEST_FOLDER = 200_000
+
+
+def randomize(model, generator):
+    """Weights of a size that makes attention uneven, experts differ and logits of a few units. Where the
+    output is the embedding, the final norm has weights of both signs, lest each token predict itself."""
+    tied = model.config.get_text_config().tie_word_embeddings
+    for path, module in model.named_modules():
+        kind = type(module).__name__
+        for name, weight in module.named_parameters(recurse=False):
+            noise = torch.randn(weight.shape, generator=generator)
+            if kind.endswith("Norm") and name == "weight":
+                value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
+                if tied and "layers." not in path and "h." not in path:
+                    value *= noise.sign()
+                if kind.startswith("Gemma"):
+                    value -= 1.0
+            elif name == "sinks":
+                value = 1.5 * noise
+            elif name.endswith("bias"):
+                value = 0.3 * noise
+            elif "Embedding" in kind or weight.shape[0] == BASE["vocab_size"]:
+                value = 0.5 * noise
+            else:  # GPT-2's and gpt-oss's matrices are [in, out]
+                inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts") else -1]
+                value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
+            weight.data.copy_(value)
+
+
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+
+
+def to_mxfp4(tensors):
+    """Replaces experts' matrices [experts, in, out] by blocks of 32 inputs with a shared power of two,
+    as gpt-oss stores them: *_blocks [experts, out, in / 32, 16] (the low half of a byte is the first
+    number) and *_scales [experts, out, in / 32], both uint8."""
+    packed = {}
+    for name, value in tensors.items():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            packed[name] = value
+            continue
+        rows = value.float().transpose(1, 2).contiguous()
+        groups = rows.reshape(*rows.shape[:2], -1, 32)
+        exponent = torch.floor(torch.log2(groups.abs().amax(-1) / 4.0))
+        scaled = groups / torch.exp2(exponent)[..., None]
+        codes = (scaled[..., None] - FP4).abs().argmin(-1).to(torch.uint8)
+        packed[name + "_blocks"] = codes[..., 0::2] | (codes[..., 1::2] << 4)
+        packed[name + "_scales"] = (exponent + 127).to(torch.uint8)
+    return packed
+
+
+def model_class(variant):
+    wrapped = "text_config" in variant.config
+    return transformers.AutoModelForImageTextToText if wrapped else AutoModelForCausalLM
+
+
+def save(variant, folder, generator):
+    """Writes the checkpoint."""
+    family = variant.family or variant.name
+    known = vars(type(AutoConfig.for_model(family)))["__dataclass_fields__"]
+    base = {key: value for key, value in BASE.items() if key in known}
+    config = AutoConfig.for_model(family, **{**base, **variant.config})
+    model = model_class(variant).from_config(config)
+    randomize(model, generator)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    if variant.style:
+        config = variant.style(config)
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    if variant.rename:
+        tensors = variant.rename(tensors)
+    if variant.name == "gpt_oss":
+        tensors = to_mxfp4(tensors)
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def load(variant, folder):
+    """The model of the files, so that the golden logits are those of what was stored."""
+    quantized = {"quantization_config": Mxfp4Config(dequantize=True)} if variant.name == "gpt_oss" else {}
+    model, info = model_class(variant).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=variant.attention,
+        experts_implementation="eager", output_loading_info=True, **quantized)
+    assert not info["missing_keys"] and not info["mismatched_keys"], info
+    return model.eval()
+
+
+class Router:
+    """Watches the routers: how clearly the last expert chosen beats the first one not chosen."""
+
+    def __init__(self, model):
+        self.margin = float("inf")
+        for module in model.modules():
+            if "Router" in type(module).__name__:
+                module.register_forward_hook(self.see)
+
+    def see(self, module, _, output):
+        best = torch.topk(output[0], module.top_k + 1).values
+        self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
+
+
+def all_logits(model, tokens, one_at_a_time=False):
+    """[tokens, vocab]: the logits after each token."""
+    with torch.no_grad():
+        if not one_at_a_time:
+            return model(torch.tensor([tokens]), use_cache=False).logits[0]
+        cache, rows = None, []
+        for token in tokens:
+            output = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            rows.append(output.logits[0, -1])
+        return torch.stack(rows)
+
+
+def greedy_text(variant, model, prompt, ends):
+    """The greedy continuation, or none when a choice is not clear or the text ends."""
+    ids = list(prompt)
+    for _ in range(GREEDY_TOKENS):
+        best = torch.topk(all_logits(model, ids, variant.one_at_a_time)[-1], 2)
+        if (best.values[0] - best.values[1]).item() < SMALLEST_GREEDY_MARGIN:
+            return None
+        ids.append(best.indices[0].item())
+        if ids[-1] in ends:
+            return None
+    text = ids[len(prompt):]
+    return text if len(set(text)) > GREEDY_TOKENS // 3 else None
+
+
+def make(variant, seed):
+    folder = FAMILIES / variant.name
+    vocab = BASE["vocab_size"]
+    for attempt in range(100):
+        generator = torch.Generator().manual_seed(1000 * attempt + seed)
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(variant, remote_families.Variant):
+            config, model = remote_families.make(variant, folder, generator)
+        else:
+            save(variant, folder, generator)
+            config = json.loads((folder / "config.json").read_text())
+            model = load(variant, folder)
+        router = Router(model)
+        ends = config.get("text_config", config).get("eos_token_id", 2)
+        tokens = [1] + torch.randint(3, vocab - 8, (variant.prompt - 1,), generator=generator).tolist()
+        continuation = greedy_text(variant, model, tokens, ends if isinstance(ends, list) else [ends])
+        if continuation and router.margin > SMALLEST_ROUTER_MARGIN:
+            break
+    else:
+        raise SystemExit(f"{variant.name}: no seed gives clear choices")
+    logits = all_logits(model, tokens, variant.one_at_a_time)
+    assert logits.shape == (variant.prompt, vocab) and logits.dtype == torch.float32
+    numpy.array(tokens, "<i4").tofile(folder / "tokens.i32")
+    numpy.array(continuation, "<i4").tofile(folder / "greedy.i32")
+    logits.numpy().astype("<f4").tofile(folder / "logits.f32")
+    exact = all_logits(model.double(), tokens, variant.one_at_a_time)
+    rounding = ((exact - logits).abs().max() / logits.abs().max()).item()
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{variant.name:22} {size:7} bytes  attempt {attempt:2}  largest logit {logits.abs().max():5.2f}"
+          f"  rounding {rounding:.1e}  router {router.margin:.1e}", flush=True)
+    assert size < LARGEST_FOLDER and rounding < 1e-5
+    return {"name": variant.name, "what": variant.what, "family": config["model_type"],
+            "tokens": variant.prompt, "vocab": vocab, "greedy": GREEDY_TOKENS,
+            "fed": "one token at a time" if variant.one_at_a_time else "whole",
+            "unused": list(variant.unused)}
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    wanted = sys.argv[1:]
+    path = FAMILIES / "manifest.json"
+    known = {entry["name"]: entry for entry in
+             (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
+    variants = VARIANTS + remote_families.VARIANTS
+    for index, variant in enumerate(variants):
+        if not wanted or variant.name in wanted:
+            known[variant.name] = make(variant, index)
+    manifest = {
+        "made_by": "tests/golden/make_families.py",
+        "versions": {module.__name__: module.__version__
+                     for module in (torch, transformers, safetensors, numpy)},
+        "variants": [known[variant.name] for variant in variants if variant.name in known],
+    }
+    path.write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
