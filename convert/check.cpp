@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "convert/description.h"
 #include "support/printable.h"
 #include "support/progress.h"
 
@@ -16,22 +17,6 @@ namespace {
 
 void line(std::ostream& out, std::string_view label, const std::string& text) {
   out << "  " << std::left << std::setw(14) << label << ' ' << text << '\n';
-}
-
-std::string family(const ModelConfig& config) {
-  std::ostringstream text;
-  text << config.architecture << ", " << config.n_layers << " layers, hidden " << config.hidden
-       << ", feed-forward " << config.ffn_hidden << ", " << config.n_heads << " heads of "
-       << config.head_dim << " over " << config.n_kv_heads << ", vocabulary " << config.vocab
-       << ", context " << config.max_context;
-  return text.str();
-}
-
-std::string rope(const RopeConfig& rope) {
-  std::ostringstream text;
-  text << "theta " << rope.theta;
-  if (rope.scaling != "none") text << ", scaling " << rope.scaling << " by " << rope.factor;
-  return text.str();
 }
 
 // "Q4_1 72.1 MB (210 tensors), F32 140 kB (61)".
@@ -83,12 +68,14 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   const ModelConfig config = target_config(source.config, options);
   std::ostringstream text;
   text << printable(options.checkpoint.string()) << ": can be converted\n";
-  line(text, "family", family(config));
-  line(text, "rotary", rope(config.rope));
+  for (const auto& [label, what] : describe(config)) line(text, label, printable(what));
   line(text, "weights", weights(source.weights));
   line(text, "tokenizer", tokenizer(source));
   line(text, "special ids", special_tokens(source.tokenizer));
   line(text, "chat template", source.chat_template.is_null() ? "none" : "the checkpoint's own");
+  for (const LeftOut& other : source.left_out) {
+    line(text, "left out", std::to_string(other.tensors) + " tensors of " + printable(other.name));
+  }
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
            std::string(dtype_name(config.weights)));

@@ -35,8 +35,8 @@ size_t Checkpoint::add_file(InputFile file) {
   return files_.size() - 1;
 }
 
-void Checkpoint::add_tensor(SourceTensor tensor) {
-  const std::string key = tensor.name;
+void Checkpoint::add_tensor(SourceTensor tensor, const std::string& name) {
+  const std::string key = name.empty() ? tensor.name : name;
   const std::filesystem::path& path = files_.at(tensor.file).path();
   if (!tensors_.emplace(key, std::move(tensor)).second) {
     throw Error(path.string() + ": tensor \"" + key +
@@ -47,6 +47,10 @@ void Checkpoint::add_tensor(SourceTensor tensor) {
 const SourceTensor* Checkpoint::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+SourceTensor Checkpoint::take(std::string_view name) {
+  return std::move(tensors_.extract(tensors_.find(name)).mapped());
 }
 
 const SourceTensor& Checkpoint::require(std::string_view name,
@@ -61,11 +65,30 @@ const SourceTensor& Checkpoint::require(std::string_view name,
                 "\" has the shape " + shape_text(tensor->shape) +
                 ", but the configuration asks for " + shape_text(shape));
   }
+  if (tensor->format->decode == nullptr) {
+    throw Error(files_.at(tensor->file).path().string() + ": tensor \"" + tensor->name +
+                "\" has elements of the type " + std::string(tensor->format->name) +
+                ", which cannot be converted; F32, F16 and BF16 can");
+  }
   return *tensor;
 }
 
 void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const {
-  files_.at(tensor.file).read(tensor.offset + tensor.format->bytes(first), out);
+  if (!tensor.first_bytes) {
+    return files_.at(tensor.file).read(tensor.offset + tensor.format->bytes(first), out);
+  }
+  const auto bytes = static_cast<size_t>(tensor.format->block_bytes);
+  const size_t count = out.size() / bytes;
+  const auto first_block = static_cast<uint64_t>(first / tensor.format->block_elements);
+  std::vector<std::byte> firsts(count);
+  std::vector<std::byte> rest(count * (bytes - 1));
+  files_.at(tensor.first_bytes->file).read(tensor.first_bytes->offset + first_block, firsts);
+  files_.at(tensor.file).read(tensor.offset + first_block * (bytes - 1), rest);
+  for (size_t i = 0; i < count; ++i) {
+    out[i * bytes] = firsts[i];
+    std::copy_n(rest.begin() + static_cast<std::ptrdiff_t>(i * (bytes - 1)), bytes - 1,
+                out.begin() + static_cast<std::ptrdiff_t>(i * bytes + 1));
+  }
 }
 
 }  // namespace faststream

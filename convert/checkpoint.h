@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,12 @@ struct SourceTensor {
   std::vector<int64_t> shape;
   size_t file = 0;      ///< number that Checkpoint::add_file() gave
   uint64_t offset = 0;  ///< of the first byte in that file
+  /// Where the first byte of each block lies, if not with the others: one after the other.
+  struct Place {
+    size_t file = 0;
+    uint64_t offset = 0;
+  };
+  std::optional<Place> first_bytes = {};
 
   [[nodiscard]] uint64_t bytes() const;
 };
@@ -37,9 +44,9 @@ class Checkpoint {
 
   /// Takes a file and returns its number.
   size_t add_file(InputFile file);
-  /// The tensor's bytes must have been checked against the file's size. Throws Error when the name
-  /// is taken.
-  void add_tensor(SourceTensor tensor);
+  /// The tensor's bytes must have been checked against the file's size; `name` is what find() shall
+  /// know it by, if not by its own. Throws Error when the name is taken.
+  void add_tensor(SourceTensor tensor, const std::string& name = "");
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::span<const InputFile> files() const { return files_; }
@@ -48,7 +55,9 @@ class Checkpoint {
   }
   /// Null when there is none.
   [[nodiscard]] const SourceTensor* find(std::string_view name) const;
-  /// Throws Error when there is no such tensor or its shape differs.
+  /// Takes a tensor away, of which there is one.
+  SourceTensor take(std::string_view name);
+  /// Throws Error when there is no such tensor, its shape differs or its elements are no weights.
   [[nodiscard]] const SourceTensor& require(std::string_view name,
                                             std::span<const int64_t> shape) const;
   /// Fills `out` with blocks of the tensor, from that on that begins with element `first`. Any

@@ -3,7 +3,9 @@
 #include "convert/elements.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -17,6 +19,23 @@ void decode(const std::byte* in, std::span<float> out) {
     Element value;
     std::memcpy(&value, in + i * sizeof value, sizeof value);
     out[i] = static_cast<float>(value);
+  }
+}
+
+constexpr int64_t kMxfp4Elements = 32;
+constexpr int64_t kMxfp4Bytes = 1 + kMxfp4Elements / 2;
+
+void decode_mxfp4_pairs(const std::byte* in, std::span<float> out) {
+  constexpr std::array<float, 16> kE2m1 = {0,  0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                           -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+  constexpr int kExponentBias = 127;
+  for (size_t begin = 0; begin < out.size(); begin += kMxfp4Elements, in += kMxfp4Bytes) {
+    const float scale = std::ldexp(1.0F, std::to_integer<int>(in[0]) - kExponentBias);
+    for (size_t i = 0; i < kMxfp4Elements / 2; ++i) {
+      const auto pair = std::to_integer<size_t>(in[1 + i]);
+      out[begin + 2 * i] = scale * kE2m1[pair & 15];
+      out[begin + 2 * i + 1] = scale * kE2m1[pair >> 4];
+    }
   }
 }
 
@@ -34,6 +53,8 @@ constinit const ElementFormat kF32Format{"F32", 1, 4, DType::f32, decode<float>}
 constinit const ElementFormat kF16Format{"F16", 1, 2, DType::f16, decode<Float16>};
 constinit const ElementFormat kF64Format{"F64", 1, 8, DType::f32, decode<double>};
 constinit const ElementFormat kBf16Format{"BF16", 1, 2, DType::bf16, decode<BFloat16>};
+constinit const ElementFormat kMxfp4PairsFormat{"MXFP4", kMxfp4Elements, kMxfp4Bytes, DType::bf16,
+                                                decode_mxfp4_pairs};
 
 void narrow(std::span<const float> in, DType type, std::byte* out) {
   if (type == DType::f32) {

@@ -18,7 +18,8 @@ struct ElementFormat {
   int64_t block_bytes = 0;
   /// The type that the elements become in a model file unless the user names one.
   DType packed = DType::f32;
-  /// out[i] = element i of the blocks at `in` (any alignment); whole blocks.
+  /// out[i] = element i of the blocks at `in` (any alignment); whole blocks. Null: such elements are
+  /// no weights that can be converted.
   void (*decode)(const std::byte* in, std::span<float> out) = nullptr;
 
   /// Bytes of `elements` elements, which are whole blocks.
@@ -32,6 +33,9 @@ extern const ElementFormat kF32Format;
 extern const ElementFormat kF16Format;
 extern const ElementFormat kF64Format;
 extern const ElementFormat kBf16Format;
+/// Numbers of 4 bits, E2M1, with a power of two for each 32 (OCP Microscaling Formats 1.0): a block
+/// is the exponent's byte, then 16 bytes, each with two neighbours, the first in its lower half.
+extern const ElementFormat kMxfp4PairsFormat;
 
 /// Element i of `out` (f32, f16 or bf16) = in[i], rounded to nearest even.
 void narrow(std::span<const float> in, DType type, std::byte* out);

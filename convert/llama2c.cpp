@@ -1,10 +1,11 @@
 #include "convert/llama2c.h"
 
 #include <array>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
-#include "convert/llama_parts.h"
+#include "convert/families/modules.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "support/error.h"
 
@@ -38,23 +39,33 @@ Header read_header(const InputFile& file) {
   return {fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]};
 }
 
-ModelConfig config_from_header(const Header& header, const std::string& where) {
-  ModelConfig config;
-  config.hidden = header.dim;
-  config.ffn_hidden = header.hidden_dim;
-  config.n_layers = header.n_layers;
-  config.n_heads = header.n_heads;
-  config.n_kv_heads = header.n_kv_heads;
-  config.vocab = header.vocab_size < 0 ? -int64_t{header.vocab_size} : header.vocab_size;
-  config.max_context = header.seq_len;
-  config.tied_output = header.vocab_size > 0;
-  if (header.n_heads > 0) config.head_dim = header.dim / header.n_heads;
-  const std::string refusal =
-      where + ": is neither a folder nor a llama2.c checkpoint (read as one, its header is wrong)";
-  validate(config, refusal);
-  if (config.q_dim() != config.hidden) {
+// The sizes, each at least 1.
+PlainShape shape_from_header(const Header& header, const std::string& refusal) {
+  for (const int32_t size : {header.dim, header.hidden_dim, header.n_layers, header.n_heads,
+                             header.n_kv_heads, header.seq_len}) {
+    if (size < 1) throw Error(refusal);
+  }
+  if (header.dim % header.n_heads != 0) {
     throw Error(refusal + ": dim is not a multiple of n_heads");
   }
+  return {.n_layers = header.n_layers,
+          .hidden = header.dim,
+          .n_heads = header.n_heads,
+          .n_kv_heads = header.n_kv_heads,
+          .head_dim = header.dim / header.n_heads,
+          .ffn_hidden = header.hidden_dim,
+          .vocab = std::abs(int64_t{header.vocab_size}),
+          .max_context = header.seq_len};
+}
+
+ModelConfig config_from_header(const Header& header, const std::string& where) {
+  const std::string refusal =
+      where + ": is neither a folder nor a llama2.c checkpoint (read as one, its header is wrong)";
+  constexpr int32_t kMaxLayers = 4096;
+  if (header.n_layers > kMaxLayers) throw Error(refusal);
+  ModelConfig config = plain_decoder(shape_from_header(header, refusal));
+  config.output.tied = header.vocab_size > 0;
+  validate(config, refusal);
   return config;
 }
 
@@ -86,9 +97,11 @@ class Layout {
 
 // The order of export.py's legacy_export(). Returns where the last tensor ends.
 uint64_t add_tensors(const ModelConfig& config, Checkpoint& weights, size_t file) {
-  const int64_t layers = config.n_layers;
+  const int64_t layers = config.n_layers();
   const int64_t hidden = config.hidden;
-  const int64_t kv_dim = config.kv_dim();
+  const LayerConfig& layer = config.layer(0);
+  const int64_t kv_dim = layer.attention.kv_dim();
+  const int64_t ffn = layer.ffn.size;
   Layout layout(weights, file);
   layout.add("model.embed_tokens.weight", {config.vocab, hidden});
   layout.add_layers(layers, "input_layernorm.weight", {hidden});
@@ -97,13 +110,13 @@ uint64_t add_tensors(const ModelConfig& config, Checkpoint& weights, size_t file
   layout.add_layers(layers, "self_attn.v_proj.weight", {kv_dim, hidden});
   layout.add_layers(layers, "self_attn.o_proj.weight", {hidden, hidden});
   layout.add_layers(layers, "post_attention_layernorm.weight", {hidden});
-  layout.add_layers(layers, "mlp.gate_proj.weight", {config.ffn_hidden, hidden});
-  layout.add_layers(layers, "mlp.down_proj.weight", {hidden, config.ffn_hidden});
-  layout.add_layers(layers, "mlp.up_proj.weight", {config.ffn_hidden, hidden});
+  layout.add_layers(layers, "mlp.gate_proj.weight", {ffn, hidden});
+  layout.add_layers(layers, "mlp.down_proj.weight", {hidden, ffn});
+  layout.add_layers(layers, "mlp.up_proj.weight", {ffn, hidden});
   layout.add("model.norm.weight", {hidden});
   // Cosines and sines of the rotary embedding, which nobody needs.
-  layout.skip(static_cast<uint64_t>(config.max_context * config.head_dim));
-  if (!config.tied_output) layout.add("lm_head.weight", {config.vocab, hidden});
+  layout.skip(static_cast<uint64_t>(config.max_context * layer.attention.head_dim));
+  if (!config.output.tied) layout.add("lm_head.weight", {config.vocab, hidden});
   return layout.end();
 }
 
@@ -135,6 +148,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                     .weights = Checkpoint(path.string()),
                     .parts = {},
                     .added_tokens = {},
+                    .left_out = {},
                     .files = {}};
   const uint64_t end =
       add_tensors(model.config, model.weights, model.weights.add_file(std::move(file)));
@@ -143,7 +157,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                 " bytes, but its llama2.c header asks for " + std::to_string(end) +
                 "; it is truncated or of another format");
   }
-  model.parts = llama_parts(model.config, kHfLlamaNames, true);
+  model.parts = parts_of(model.config, {.interleaved = true}, model.weights);
   model.tokenizer.bos = 1;
   model.tokenizer.prefix = {1};
   model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one

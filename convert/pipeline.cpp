@@ -71,7 +71,10 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
     const auto parts = source.parts.find(plan.name);
     if (parts == source.parts.end()) continue;  // scales
     for (const TensorPart& part : parts->second) {
-      bytes += source.weights.require(part.source, part.shape).bytes();
+      if (part.source.empty()) continue;
+      const int64_t width = row_width(plan);
+      bytes += source.weights.require(part.source, part.shape)
+                   .format->bytes(part_rows(part, width) * width);
     }
   }
   return bytes;
@@ -90,12 +93,12 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     throw UsageError("--keep-output: has a meaning only with --dtype int8");
   }
   ModelConfig config = source;
-  config.weights = config.embedding = config.output = type;
+  config.weights = config.embedding_dtype = config.output_dtype = type;
   if (type == DType::i8) {
-    config.embedding = source.embedding == DType::f16 ? DType::f16 : DType::bf16;
-    config.output = options.keep_output ? config.embedding : DType::i8;
+    config.embedding_dtype = source.embedding_dtype == DType::f16 ? DType::f16 : DType::bf16;
+    config.output_dtype = options.keep_output ? config.embedding_dtype : DType::i8;
     // A quantized output matrix cannot be the embedding table any more.
-    config.tied_output = source.tied_output && options.keep_output;
+    config.output.tied = source.output.tied && options.keep_output;
   }
   return config;
 }

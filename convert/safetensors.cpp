@@ -1,5 +1,7 @@
 #include "convert/safetensors.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,10 +23,28 @@ constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the reference read
 
 constexpr auto kMaxExtent = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
+// Types of masks, positions and packed numbers. A checkpoint may hold them, but a model must not
+// need them.
+constexpr std::array<ElementFormat, 12> kOtherFormats = {{{"BOOL", 1, 1},
+                                                          {"U8", 1, 1},
+                                                          {"I8", 1, 1},
+                                                          {"F8_E4M3", 1, 1},
+                                                          {"F8_E5M2", 1, 1},
+                                                          {"F8_E8M0", 1, 1},
+                                                          {"I16", 1, 2},
+                                                          {"U16", 1, 2},
+                                                          {"I32", 1, 4},
+                                                          {"U32", 1, 4},
+                                                          {"I64", 1, 8},
+                                                          {"U64", 1, 8}}};
+
 const ElementFormat* read_format(const JsonView& type) {
   const auto name = type.as<std::string>();
-  for (const ElementFormat* format : {&kF32Format, &kF16Format, &kBf16Format}) {
+  for (const ElementFormat* format : {&kF32Format, &kF16Format, &kBf16Format, &kF64Format}) {
     if (name == format->name) return format;
+  }
+  for (const ElementFormat& format : kOtherFormats) {
+    if (name == format.name) return &format;
   }
   type.fail("is " + in_quotes(name) + "; F32, F16 and BF16 can be converted");
 }
@@ -96,6 +116,46 @@ std::set<std::string> shards_of(const fs::path& index, SourceFiles& files) {
   return names;
 }
 
+// PyTorch's own files are programs that unpickle; only PyTorch should read them.
+[[noreturn]] void refuse_without_weights(const fs::path& folder) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    throw Error((folder / name).string() +
+                ": weights in PyTorch's own format are not read; save them as safetensors with "
+                "python -c \"from transformers import AutoModelForCausalLM as M; "
+                "M.from_pretrained('" +
+                printable(folder.string()) + "', dtype='auto').save_pretrained('OUT')\"");
+  }
+  throw Error(folder.string() +
+              ": holds no .safetensors files; download the weights in that format");
+}
+
+// "X_blocks", bytes [..., blocks, 16], and "X_scales", bytes [..., blocks], are the tensor X.
+void join_mxfp4(Checkpoint& checkpoint) {
+  constexpr std::string_view kBlocks = "_blocks";
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (!name.ends_with(kBlocks) || tensor.shape.size() < 2 || tensor.shape.back() != 16) continue;
+    if (tensor.format->name == "U8") names.push_back(name.substr(0, name.size() - kBlocks.size()));
+  }
+  for (const std::string& name : names) {
+    const SourceTensor& blocks = *checkpoint.find(name + "_blocks");
+    const SourceTensor* scales = checkpoint.find(name + "_scales");
+    if (scales == nullptr || scales->format->name != "U8" ||
+        !std::ranges::equal(scales->shape, std::span(blocks.shape).first(blocks.shape.size() - 1))) {
+      continue;  // of another format; whoever needs it will say what is wrong
+    }
+    SourceTensor joined = checkpoint.take(name + "_blocks");
+    joined.first_bytes = {scales->file, scales->offset};
+    static_cast<void>(checkpoint.take(name + "_scales"));
+    joined.name = name;
+    joined.format = &kMxfp4PairsFormat;
+    joined.shape.pop_back();
+    joined.shape.back() *= kMxfp4PairsFormat.block_elements;
+    checkpoint.add_tensor(std::move(joined));
+  }
+}
+
 }  // namespace
 
 std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64_t data_start,
@@ -130,12 +190,10 @@ Checkpoint open_safetensors_folder(const fs::path& folder, SourceFiles& files) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() == ".safetensors") paths.insert(entry.path());
     }
-    if (paths.empty()) {
-      throw Error(folder.string() +
-                  ": holds no .safetensors files; download the weights in that format");
-    }
+    if (paths.empty()) refuse_without_weights(folder);
     for (const fs::path& path : paths) add_file(checkpoint, path, files);
   }
+  join_mxfp4(checkpoint);
   return checkpoint;
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "convert/description.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "support/printable.h"
@@ -35,6 +36,14 @@ void show_members(const json& object, const std::string& indent, std::ostream& o
     }
     const int width = std::max(1, kLabelWidth - static_cast<int>(indent.size()));
     out << indent << std::left << std::setw(width) << printable(key) << ' ' << shown(value) << '\n';
+  }
+}
+
+void show_model(const ModelConfig& config, std::ostream& out) {
+  out << "model\n";
+  for (const auto& [label, what] : describe(config)) {
+    out << "  " << std::left << std::setw(kLabelWidth - 2) << label << ' ' << printable(what)
+        << '\n';
   }
 }
 
@@ -73,7 +82,10 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
   std::ostringstream text;
   text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version 1, "
        << file.tensors().size() << " tensors\n\n";
-  show_members(file.header(), "", text);
+  show_model(config_from_json(file.section("model"), file.name()), text);
+  json rest = file.header();
+  rest.erase("model");
+  show_members(rest, "", text);
   text << "\ntensors\n";
   show_tensors(file, text);
   out << text.str();

@@ -1,15 +1,18 @@
 #include "convert/source_model.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <span>
 
 #include "convert/gguf/gguf_file.h"
-#include "convert/gguf/gguf_llama.h"
-#include "convert/hf_llama.h"
+#include "convert/gguf/gguf_model.h"
+#include "convert/hf_folder.h"
 #include "convert/llama2c.h"
 #include "support/error.h"
 #include "support/printable.h"
+#include "support/shape_text.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
@@ -23,13 +26,13 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
   if (!fs::exists(status)) {
     throw Error(path.string() + ": there is no such checkpoint; check the path");
   }
-  if (fs::is_directory(status)) return open_hf_llama(path, tokenizer);
+  if (fs::is_directory(status)) return open_hf_folder(path, tokenizer);
   if (path.extension() == ".safetensors") {
     throw Error(path.string() +
                 ": holds weights only; give the folder that also has config.json and "
                 "tokenizer.model");
   }
-  if (SourceFiles files; is_gguf(files.open(path))) return open_gguf_llama(path, tokenizer);
+  if (SourceFiles files; is_gguf(files.open(path))) return open_gguf_model(path, tokenizer);
   return open_llama2c(path, tokenizer);
 }
 
@@ -41,11 +44,45 @@ SourceModel open_readable(const fs::path& path, const std::optional<fs::path>& t
   }
 }
 
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+// Whether a tensor of the part's shape has all the rows that the part asks for.
+bool fits(const TensorPart& part, int64_t width) {
+  const int64_t elements = elements_of(part.shape);
+  const int64_t last = part.first_row + part.row_step * (part_rows(part, width) - 1);
+  if (part.transposed && (part.shape.size() < 2 || part.shape.end()[-2] != width)) return false;
+  return elements % width == 0 && last < elements / width;
+}
+
+// That the parts of a tensor are there and give the rows that it must have.
+void check_tensor(const SourceModel& model, const TensorPlan& plan) {
+  const auto found = model.parts.find(plan.name);
+  if (found == model.parts.end()) {
+    throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name + "\"");
+  }
+  const int64_t width = row_width(plan);
+  int64_t rows = 0;
+  for (const TensorPart& part : found->second) {
+    rows += part_rows(part, width);
+    if (part.source.empty()) continue;
+    static_cast<void>(model.weights.require(part.source, part.shape));
+    if (!fits(part, width)) {
+      throw Error(model.weights.name() + ": tensor " + in_quotes(part.source) + " with the shape " +
+                  shape_text(part.shape) + " has too few rows for \"" + plan.name + "\"");
+    }
+  }
+  if (rows != plan.shape[0]) {
+    throw Error(model.weights.name() + ": the tensors that give \"" + plan.name + "\" have " +
+                std::to_string(rows) + " rows together, but the configuration asks for " +
+                std::to_string(plan.shape[0]));
+  }
+}
+
 void check_tensors(const SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
-    for (const TensorPart& part : model.parts.at(plan.name)) {
-      static_cast<void>(model.weights.require(part.source, part.shape));
-    }
+    if (plan.role != TensorRole::scales) check_tensor(model, plan);
   }
 }
 
@@ -85,6 +122,26 @@ void finish_tokenizer(SourceModel& model) {
 }
 
 }  // namespace
+
+int64_t row_width(const TensorPlan& plan) { return plan.shape.size() == 2 ? plan.shape[1] : 1; }
+
+int64_t part_rows(const TensorPart& part, int64_t width) {
+  if (part.n_rows > 0) return part.n_rows;
+  return (elements_of(part.shape) / width - part.first_row + part.row_step - 1) / part.row_step;
+}
+
+void take_types_of_weights(SourceModel& model) {
+  for (const TensorPlan& plan : tensor_plan(model.config)) {
+    if (plan.role != TensorRole::matrix || !plan.name.starts_with("layers.")) continue;
+    const auto parts = model.parts.find(plan.name);
+    if (parts == model.parts.end() || parts->second.empty()) continue;
+    const SourceTensor* tensor = model.weights.find(parts->second.front().source);
+    if (tensor == nullptr) continue;  // check_tensors() says so
+    const DType type = tensor->format->packed;
+    model.config.weights = model.config.embedding_dtype = model.config.output_dtype = type;
+    return;
+  }
+}
 
 void refuse_unknown_tensors(const SourceModel& model,
                             const std::function<bool(std::string_view)>& is_derived) {

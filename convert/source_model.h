@@ -18,21 +18,49 @@
 
 namespace faststream {
 
-/// Rows of a model file's tensor that one tensor of the checkpoint provides.
+/// Heads of a checkpoint that keeps the members of a rotary pair side by side: of each head_dim
+/// rows the first `rotated` are reordered, 2i and 2i + 1 becoming i and i + rotated / 2.
+struct SidewisePairs {
+  int64_t head_dim = 0;  ///< 0: rows stay where they are
+  int64_t rotated = 0;   ///< even, at most head_dim
+};
+
+/// Rows of a model file's tensor that one tensor of the checkpoint provides: those from first_row
+/// on, each row_step-th, reordered; then each value becomes scale · (value + add). A row is as wide
+/// as the model file's (one value of a vector), whatever dimensions the checkpoint's shape has. A
+/// tensor of the checkpoint may be in any number of parts.
 struct TensorPart {
-  std::string source;          ///< the checkpoint's name
-  std::vector<int64_t> shape;  ///< that it must have there; the model file gets all its rows
-  /// 0, or the head_dim of a checkpoint that keeps the members of a rotary pair side by side: rows
-  /// 2i and 2i + 1 of a head become rows i and i + head_dim / 2.
-  int64_t interleaved_head_dim = 0;
+  std::string source;          ///< the checkpoint's name; empty: a tensor of zeros
+  std::vector<int64_t> shape;  ///< that it must have there
+  /// Its last two dimensions are swapped before rows are counted: [in, out] where products take
+  /// [out, in].
+  bool transposed = false;
+  int64_t first_row = 0;
+  int64_t n_rows = 0;  ///< 0: all that there are
+  int64_t row_step = 1;
+  SidewisePairs pairs = {};
+  float add = 0;
+  float scale = 1;
+  bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
 };
 
 /// The parts of each tensor of models/config.h's tensor_plan(), scales aside, top to bottom.
 /// "output" is always there; for a tied model it comes from the embedding table.
 using TensorParts = std::map<std::string, std::vector<TensorPart>>;
 
+/// Values in a row of a tensor of the model file, as parts count rows.
+int64_t row_width(const TensorPlan& plan);
+/// Rows that a part gives to a tensor with rows of `width` values.
+int64_t part_rows(const TensorPart& part, int64_t width);
+
+/// Tensors of a checkpoint that have no place in the model file on purpose.
+struct LeftOut {
+  std::string name;  ///< what their names begin with
+  size_t tensors = 0;
+};
+
 struct SourceModel {
-  ModelConfig config;  ///< weights, embedding and output: the checkpoint's own type
+  ModelConfig config;  ///< with the checkpoint's own types of weights
   TokenizerConfig tokenizer;
   std::string tokenizer_model;  ///< the tensor: a SentencePiece model, or compiled tables
   std::optional<TokenizerDescription> tokenizer_description;  ///< which these are compiled from
@@ -42,6 +70,7 @@ struct SourceModel {
   Checkpoint weights;
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
+  std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
   SourceFiles files;                     ///< all that were read
 };
 
@@ -51,6 +80,10 @@ struct SourceModel {
 /// tokenizer has a token for each row of the vocabulary but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
+
+/// Takes the type of weights from what the first matrix of a layer comes from: not what a
+/// configuration says, for people convert one without the other.
+void take_types_of_weights(SourceModel& model);
 
 /// Throws Error, naming the first, when the checkpoint has tensors that no part asks for, but for
 /// those that `is_derived` knows by name: a model with more tensors is another model, and its text

@@ -18,17 +18,43 @@ constexpr int64_t kPieceElements = int64_t{128} << 10;
 // Pieces of a block for each thread: enough to balance, few enough to bound memory.
 constexpr int64_t kPiecesPerThread = 4;
 constexpr int64_t kMaxBlockElements = int64_t{32} << 20;
+// Of transposed tensors at a time: from each of their rows a disk should give more than a few bytes.
+constexpr int64_t kLeastColumns = 256;
 
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// The row of a checkpoint's tensor that becomes row `row` (see TensorPart::interleaved_head_dim).
-int64_t source_row(int64_t row, int64_t head_dim) {
-  const int64_t half = head_dim / 2;
-  const int64_t head = row / head_dim;
-  const int64_t place = row % head_dim;
-  return head * head_dim + (place < half ? 2 * place : 2 * (place - half) + 1);
+// The row that stands at `row` when pairs stand in halves.
+int64_t reordered(int64_t row, const SidewisePairs& pairs) {
+  if (pairs.head_dim == 0) return row;
+  const int64_t half = pairs.rotated / 2;
+  const int64_t place = row % pairs.head_dim;
+  if (place >= pairs.rotated) return row;
+  return row - place + (place < half ? 2 * place : 2 * (place - half) + 1);
+}
+
+// The row of the checkpoint's tensor that becomes row `row` of a part.
+int64_t source_row(const TensorPart& part, int64_t row) {
+  return part.first_row + part.row_step * reordered(row, part.pairs);
+}
+
+void divide_by_norm(std::span<float> row) {
+  double squares = 0;
+  for (const float value : row) squares += double{value} * value;
+  constexpr double kLeastNorm = 1e-12;  // as torch.nn.functional.normalize() has it
+  const auto norm = static_cast<float>(std::max(std::sqrt(squares), kLeastNorm));
+  for (float& value : row) value /= norm;
+}
+
+// What a part asks for besides an order of rows.
+void change_values(const TensorPart& part, int64_t cols, std::span<float> values) {
+  if (part.add != 0 || part.scale != 1) {
+    for (float& value : values) value = part.scale * (value + part.add);
+  }
+  if (!part.unit_rows) return;
+  const auto width = static_cast<size_t>(cols);
+  for (size_t at = 0; at < values.size(); at += width) divide_by_norm(values.subspan(at, width));
 }
 
 void check_range(std::span<const float> values, DType type, const std::string& where) {
@@ -46,12 +72,7 @@ void check_range(std::span<const float> values, DType type, const std::string& w
 
 // One tensor on its way: where its rows come from and where the current block goes.
 struct TensorStream::Job {
-  struct Source {
-    const TensorPart* part;
-    const SourceTensor* tensor;
-    int64_t first_row;  // in the joined tensor
-    int64_t end_row;
-  };
+  std::string name;
   std::vector<Source> sources;
   DType dtype = DType::f32;
   int64_t rows = 0;
@@ -69,23 +90,25 @@ TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, Thread
 TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const TensorPart> parts,
                                       const std::function<void(uint64_t)>& on_block) {
   Job job;
+  job.name = plan.name;
   job.dtype = plan.dtype;
-  job.cols = plan.shape.size() == 2 ? plan.shape[1] : 1;
+  job.cols = row_width(plan);
+  bool transposed = false;
   for (const TensorPart& part : parts) {
-    const SourceTensor& tensor = source_.require(part.source, part.shape);
-    job.sources.push_back({&part, &tensor, job.rows, job.rows + part.shape[0]});
-    job.rows += part.shape[0];
-  }
-  if (job.rows != plan.shape[0]) {
-    throw Error(source_.name() + ": the parts of tensor \"" + plan.name + "\" have " +
-                std::to_string(job.rows) + " rows together, not " + std::to_string(plan.shape[0]));
+    const SourceTensor* tensor =
+        part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
+    const int64_t end = job.rows + part_rows(part, job.cols);
+    job.sources.push_back({&part, tensor, job.rows, end});
+    job.rows = end;
+    transposed = transposed || part.transposed;
   }
   if (job.dtype == DType::i8) {
     job.scales.resize(static_cast<size_t>(job.rows));
     job.norms.resize(static_cast<size_t>(job.rows));
   }
 
-  const int64_t piece_rows = std::max<int64_t>(1, kPieceElements / job.cols);
+  const int64_t least_rows = transposed ? kLeastColumns : 1;
+  const int64_t piece_rows = std::max(least_rows, kPieceElements / job.cols);
   const int64_t block_rows = std::clamp(kMaxBlockElements / job.cols, int64_t{1},
                                         piece_rows * kPiecesPerThread * pool_.size());
   const auto row_bytes = static_cast<size_t>(job.cols) * dtype_size(job.dtype);
@@ -107,9 +130,10 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
       }
     });
     std::swap(block_, pending_);
-    for (const Job::Source& s : job.sources) {
+    for (const Source& s : job.sources) {
       const int64_t rows = std::min(end, s.end_row) - std::max(first, s.first_row);
-      bytes_read_ += s.tensor->format->bytes(std::max<int64_t>(rows, 0) * job.cols);
+      if (s.tensor == nullptr || rows <= 0) continue;
+      bytes_read_ += s.tensor->format->bytes(rows * job.cols);
     }
     on_block(bytes_read_);
   }
@@ -132,16 +156,14 @@ void TensorStream::flush() {
 }
 
 void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const {
-  for (const Job::Source& source : job.sources) {
+  for (const Source& source : job.sources) {
     const int64_t begin = std::max(first, source.first_row);
     const int64_t stop = std::min(end, source.end_row);
     if (begin >= stop) continue;
-    read_rows(*source.part, *source.tensor, begin - source.first_row, stop - begin, job.cols,
-              scratch);
+    read_rows(source, begin - source.first_row, stop - begin, job.cols, scratch);
+    change_values(*source.part, job.cols, scratch.values);
     const std::span<const float> values = scratch.values;
-    check_range(values, job.dtype,
-                source_.files()[source.tensor->file].path().string() + ": tensor \"" +
-                    source.tensor->name + "\"");
+    check_range(values, job.dtype, where(job, source));
     const auto cols = static_cast<size_t>(job.cols);
     std::byte* out =
         job.block + static_cast<size_t>(begin - job.block_first_row) * cols * dtype_size(job.dtype);
@@ -160,21 +182,72 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
   }
 }
 
-void TensorStream::read_rows(const TensorPart& part, const SourceTensor& tensor, int64_t first,
-                             int64_t count, int64_t cols, Scratch& scratch) const {
-  const size_t row_bytes = tensor.format->bytes(cols);
-  scratch.raw.resize(tensor.format->bytes(count * cols));
+std::string TensorStream::where(const Job& job, const Source& source) const {
+  if (source.tensor == nullptr) return source_.name() + ": tensor \"" + job.name + "\"";
+  return source_.files()[source.tensor->file].path().string() + ": tensor \"" +
+         source.tensor->name + "\"";
+}
+
+void TensorStream::read_rows(const Source& source, int64_t first, int64_t count, int64_t cols,
+                             Scratch& scratch) const {
+  const TensorPart& part = *source.part;
   scratch.values.resize(static_cast<size_t>(count * cols));
-  if (part.interleaved_head_dim == 0) {
-    source_.read(tensor, first * cols, scratch.raw);
+  const std::span<float> values = scratch.values;
+  if (source.tensor == nullptr) {
+    std::ranges::fill(values, 0.0F);
+  } else if (part.transposed) {
+    read_columns(source, first, count, cols, scratch);
+  } else if (part.pairs.head_dim == 0 && part.row_step == 1) {
+    read_elements(*source.tensor, (part.first_row + first) * cols, values, scratch.raw);
   } else {
+    const auto width = static_cast<size_t>(cols);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = source_row(first + i, part.interleaved_head_dim);
-      source_.read(tensor, row * cols,
-                   std::span(scratch.raw).subspan(static_cast<size_t>(i) * row_bytes, row_bytes));
+      read_elements(*source.tensor, source_row(part, first + i) * cols,
+                    values.subspan(static_cast<size_t>(i) * width, width), scratch.raw);
     }
   }
-  tensor.format->decode(scratch.raw.data(), scratch.values);
+}
+
+// The tensor is matrices [cols, n]; row r is column r % n of the matrix r / n.
+void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
+                                int64_t cols, Scratch& scratch) const {
+  const int64_t n = source.part->shape.back();
+  for (int64_t done = 0; done < count;) {
+    // The rows from here on that are in the same matrix, and the columns that hold them all.
+    const int64_t matrix = source_row(*source.part, first + done) / n;
+    int64_t end = done;
+    int64_t least = n;
+    int64_t most = 0;
+    for (; end < count && source_row(*source.part, first + end) / n == matrix; ++end) {
+      const int64_t column = source_row(*source.part, first + end) % n;
+      least = std::min(least, column);
+      most = std::max(most, column);
+    }
+    scratch.columns.resize(static_cast<size_t>(most - least + 1));
+    for (int64_t k = 0; k < cols; ++k) {
+      read_elements(*source.tensor, (matrix * cols + k) * n + least, scratch.columns, scratch.raw);
+      for (int64_t i = done; i < end; ++i) {
+        const int64_t column = source_row(*source.part, first + i) % n - least;
+        scratch.values[static_cast<size_t>(i * cols + k)] =
+            scratch.columns[static_cast<size_t>(column)];
+      }
+    }
+    done = end;
+  }
+}
+
+void TensorStream::read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
+                                 std::vector<std::byte>& raw) const {
+  const int64_t block = tensor.format->block_elements;
+  const auto count = static_cast<int64_t>(out.size());
+  const int64_t before = first % block;
+  const int64_t whole = ceil_div(before + count, block) * block;
+  raw.resize(tensor.format->bytes(whole));
+  source_.read(tensor, first - before, raw);
+  if (whole == count) return tensor.format->decode(raw.data(), out);
+  std::vector<float> values(static_cast<size_t>(whole));  // out begins or ends within a block
+  tensor.format->decode(raw.data(), values);
+  std::copy_n(values.begin() + before, count, out.begin());
 }
 
 }  // namespace faststream

@@ -40,15 +40,27 @@ class TensorStream {
   [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  struct Source {
+    const TensorPart* part = nullptr;
+    const SourceTensor* tensor = nullptr;  // null: zeros
+    int64_t first_row = 0;                 // in the joined tensor
+    int64_t end_row = 0;
+  };
   struct Job;
   struct Scratch {
     std::vector<std::byte> raw;
     std::vector<float> values;
+    std::vector<float> columns;
   };
 
   void convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const;
-  void read_rows(const TensorPart& part, const SourceTensor& tensor, int64_t first, int64_t count,
-                 int64_t cols, Scratch& scratch) const;
+  void read_rows(const Source& source, int64_t first, int64_t count, int64_t cols,
+                 Scratch& scratch) const;
+  void read_columns(const Source& source, int64_t first, int64_t count, int64_t cols,
+                    Scratch& scratch) const;
+  void read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
+                     std::vector<std::byte>& raw) const;
+  [[nodiscard]] std::string where(const Job& job, const Source& source) const;
 
   const Checkpoint& source_;
   ModelWriter& writer_;

@@ -7,7 +7,8 @@
 #include <string_view>
 
 #include "convert/added_tokens.h"
-#include "convert/hf_llama.h"
+#include "convert/families/family.h"
+#include "convert/hf_folder.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -19,7 +20,7 @@ void check(const faststream::ModelConfig& config) {
     std::abort();
   }
   constexpr int64_t kEnough = 8;  // layers are all alike
-  if (config.n_layers > kEnough) return;
+  if (config.n_layers() > kEnough) return;
   for (const faststream::TensorPlan& plan : faststream::tensor_plan(config)) {
     for (const int64_t extent : plan.shape) {
       if (extent < 1) std::abort();
@@ -38,7 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(faststream::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
     static_cast<void>(faststream::added_tokens_from_hf(config, empty, config, "fuzz"));
     static_cast<void>(faststream::added_tokens_from_hf(empty, config, empty, "fuzz"));
-    check(faststream::llama_config_from_hf(config, "fuzz"));
+    const nlohmann::json text = faststream::text_config(config);
+    const faststream::Checkpoint none("fuzz");
+    check(faststream::describe_family({faststream::JsonView(text, "fuzz"), none}, "fuzz").config);
   } catch (const faststream::Error&) {  // the only way to say no
   }
   return 0;

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "convert/gguf/gguf_file.h"
-#include "convert/gguf/gguf_llama.h"
+#include "convert/gguf/gguf_family.h"
 #include "convert/tokenizers/gguf_tokenizer.h"
 #include "support/error.h"
 #include "text/sentencepiece_model.h"
@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (tensor.offset > size || tensor.bytes() > size - tensor.offset) std::abort();
     }
     expect_error_only([&] {
-      faststream::llama_config_from_gguf(header.metadata, faststream::Checkpoint("fuzz"));
+      static_cast<void>(faststream::describe_gguf(header.metadata, faststream::Checkpoint("fuzz")));
     });
     const faststream::GgufTokenizer tokenizer = faststream::tokenizer_from_gguf(header.metadata);
     if (tokenizer.description) return;

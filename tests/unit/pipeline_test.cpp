@@ -146,20 +146,20 @@ TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
 
 TEST_F(Pipeline, ChoosesTypesForInt8) {
   ModelConfig source;
-  source.weights = source.embedding = source.output = DType::f32;
-  source.tied_output = true;
+  source.weights = source.embedding_dtype = source.output_dtype = DType::f32;
+  source.output.tied = true;
   options_.dtype = DType::i8;
   ModelConfig target = target_config(source, options_);
   EXPECT_EQ(target.weights, DType::i8);
-  EXPECT_EQ(target.embedding, DType::bf16);
-  EXPECT_EQ(target.output, DType::i8);
-  EXPECT_FALSE(target.tied_output);
-  source.weights = source.embedding = source.output = DType::f16;
+  EXPECT_EQ(target.embedding_dtype, DType::bf16);
+  EXPECT_EQ(target.output_dtype, DType::i8);
+  EXPECT_FALSE(target.output.tied);
+  source.weights = source.embedding_dtype = source.output_dtype = DType::f16;
   options_.keep_output = true;
   target = target_config(source, options_);
-  EXPECT_EQ(target.embedding, DType::f16);
-  EXPECT_EQ(target.output, DType::f16);
-  EXPECT_TRUE(target.tied_output);
+  EXPECT_EQ(target.embedding_dtype, DType::f16);
+  EXPECT_EQ(target.output_dtype, DType::f16);
+  EXPECT_TRUE(target.output.tied);
   options_.dtype = DType::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
 }
@@ -172,7 +172,7 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
   write(tensors, config);
   options_.dtype = DType::i8;
   const ModelFile file = convert();
-  EXPECT_EQ(file.header()["model"]["tied_output"], false);
+  EXPECT_FALSE(config_from_json(file.header()["model"], "test").output.tied);
   const std::vector<float> embedding = values(file, "embedding");
   const std::vector<float> output = values(file, "output");
   for (size_t i = 0; i < output.size(); ++i) {
@@ -181,7 +181,7 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
   options_.force = true;
   options_.keep_output = true;
   const ModelFile kept = convert();
-  EXPECT_EQ(kept.header()["model"]["tied_output"], true);
+  EXPECT_TRUE(config_from_json(kept.header()["model"], "test").output.tied);
   EXPECT_EQ(kept.find("output"), nullptr);
 }
 

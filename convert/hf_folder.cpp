@@ -1,11 +1,13 @@
-#include "convert/hf_llama.h"
+#include "convert/hf_folder.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "convert/llama_parts.h"
+#include "convert/families/family.h"
 #include "convert/safetensors.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "convert/tokenizers/tokenizer_json.h"
@@ -35,83 +37,6 @@ std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
 std::vector<int32_t> end_tokens(const JsonView& config, const JsonView& generation_config) {
   std::vector<int32_t> ids = token_ids(generation_config, "eos_token_id");
   return ids.empty() ? token_ids(config, "eos_token_id") : ids;
-}
-
-// Refuses what would give wrong text if it were ignored.
-void refuse_unsupported(const JsonView& config) {
-  const auto model_type = config.get<std::string>("model_type", "");
-  if (model_type != "llama") {
-    config.fail("the model type " + in_quotes(model_type) +
-                " is not supported; this version converts models of the type \"llama\"");
-  }
-  const auto activation = config.get<std::string>("hidden_act", "silu");
-  if (activation != "silu") {
-    config.fail("the activation " + in_quotes(activation) +
-                " is not supported; Llama models use silu");
-  }
-  if (config.get("mlp_bias", false)) {
-    config.fail("\"mlp_bias\": biases in the feed-forward layers are not supported");
-  }
-  if (config.find("quantization_config")) {
-    config.fail(
-        "the checkpoint is already quantized (\"quantization_config\"); convert the original one");
-  }
-  if (config.get("partial_rotary_factor", 1.0) != 1.0) {
-    config.fail("\"partial_rotary_factor\": partial rotary embeddings are not supported");
-  }
-}
-
-// rope_scaling, the name of Transformers 4, or else rope_parameters, that of 5: as
-// Transformers 5.23 (modeling_rope_utils.py) takes one and does not look at the other.
-std::optional<JsonView> rope_members(const JsonView& config) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    auto members = config.find(key);
-    if (members && !members->value().empty()) return members;
-  }
-  return std::nullopt;
-}
-
-// "type" became "rope_type" in the course of Transformers 4. A theta inside goes before config's.
-RopeConfig rope_from_hf(const JsonView& config, int64_t max_context) {
-  RopeConfig rope;
-  rope.theta = config.get("rope_theta", 10000.0);
-  const auto members = rope_members(config);
-  if (!members) return rope;
-  rope.theta = members->get("rope_theta", rope.theta);
-  if (members->get("partial_rotary_factor", 1.0) != 1.0) {
-    members->fail("asks for partial rotary embeddings, which are not supported");
-  }
-  for (const auto& [key, value] : members->value().items()) {
-    if (value.is_object()) members->fail("differs from layer to layer, which is not supported");
-  }
-  const auto type =
-      members->get<std::string>("rope_type", members->get<std::string>("type", "default"));
-  if (type == "linear") {
-    rope.scaling = "linear";
-    rope.factor = members->get<double>("factor");
-  } else if (type == "llama3") {
-    rope.scaling = "llama3";
-    rope.factor = members->get<double>("factor");
-    rope.low_freq_factor = members->get<double>("low_freq_factor");
-    rope.high_freq_factor = members->get<double>("high_freq_factor");
-    rope.original_max_context = members->get("original_max_position_embeddings", max_context);
-  } else if (type != "default") {
-    members->fail("has the type " + in_quotes(type) +
-                  ", which is not supported; this version knows default, linear and llama3");
-  } else if (members->get("factor", 1.0) != 1.0) {
-    members->fail("has a \"factor\" but no \"rope_type\" that it belongs to");
-  }
-  return rope;
-}
-
-int64_t head_dim_from_hf(const JsonView& config, const ModelConfig& shape) {
-  if (const auto given = config.find("head_dim")) return given->as<int64_t>();
-  if (shape.n_heads < 1 || shape.hidden % shape.n_heads != 0) {
-    config.fail(
-        "\"hidden_size\" is not a multiple of \"num_attention_heads\" and there is no "
-        "\"head_dim\"");
-  }
-  return shape.hidden / shape.n_heads;
 }
 
 // chat_template.jinja, or tokenizer_config.json's "chat_template": a string, or a list of named
@@ -181,27 +106,59 @@ FoundTokenizer read_hf_tokenizer(const fs::path& folder, const std::optional<fs:
               "--tokenizer FILE");
 }
 
+// What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
+std::string name_in_text_model(const std::string& name) {
+  for (const auto& [theirs, ours] : {std::pair("model.language_model.", "model."),
+                                     std::pair("language_model.", ""),
+                                     std::pair("model.embed_tokens.", "model.embed_tokens."),
+                                     std::pair("model.layers.", "model.layers."),
+                                     std::pair("model.norm.", "model.norm."),
+                                     std::pair("lm_head.", "lm_head.")}) {
+    if (name.starts_with(theirs)) return ours + name.substr(std::string_view(theirs).size());
+  }
+  return "";
+}
+
+// "vision_tower" of "vision_tower.layers.0.weight", and of the same after "model.".
+std::string module_group(const std::string& name) {
+  constexpr std::string_view kModel = "model.";
+  const size_t begin = name.starts_with(kModel) ? kModel.size() : 0;
+  return name.substr(begin, name.find('.', begin) - begin);
+}
+
 }  // namespace
 
-ModelConfig llama_config_from_hf(const json& config, std::string_view where) {
-  const JsonView members(config, where);
-  refuse_unsupported(members);
-  ModelConfig model;
-  model.architecture = "llama";
-  model.n_layers = members.get<int64_t>("num_hidden_layers");
-  model.hidden = members.get<int64_t>("hidden_size");
-  model.n_heads = members.get<int64_t>("num_attention_heads");
-  model.n_kv_heads = members.get("num_key_value_heads", model.n_heads);
-  model.head_dim = head_dim_from_hf(members, model);
-  model.ffn_hidden = members.get<int64_t>("intermediate_size");
-  model.vocab = members.get<int64_t>("vocab_size");
-  model.max_context = members.get("max_position_embeddings", int64_t{2048});
-  model.norm_eps = static_cast<float>(members.get("rms_norm_eps", 1e-6));
-  model.rope = rope_from_hf(members, model.max_context);
-  model.tied_output = members.get("tie_word_embeddings", false);
-  model.attention_bias = members.get("attention_bias", false);
-  validate(model, where);
-  return model;
+json text_config(const json& config) {
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    const auto part = config.find(key);
+    if (part == config.end() || !part->is_object()) continue;
+    json text = *part;
+    for (const char* member :
+         {"bos_token_id", "eos_token_id", "tie_word_embeddings", "quantization_config"}) {
+      if (config.contains(member)) text[member] = config[member];
+    }
+    return text;
+  }
+  return config;
+}
+
+std::vector<LeftOut> keep_text_tensors(Checkpoint& weights) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : weights.tensors()) names.push_back(name);
+  std::map<std::string, size_t> others;
+  for (const std::string& name : names) {
+    const std::string text_name = name_in_text_model(name);
+    if (text_name == name) continue;
+    SourceTensor tensor = weights.take(name);
+    if (text_name.empty()) {
+      ++others[module_group(name)];
+    } else {
+      weights.add_tensor(std::move(tensor), text_name);
+    }
+  }
+  std::vector<LeftOut> left_out;
+  for (const auto& [group, count] : others) left_out.push_back({group, count});
+  return left_out;
 }
 
 TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generation_config,
@@ -234,19 +191,25 @@ json sampling_from_hf(const json& generation_config, std::string_view where) {
   return sampling;
 }
 
-SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>& tokenizer) {
+SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>& tokenizer) {
   const fs::path config_path = folder / "config.json";
   if (!fs::exists(config_path)) {
     throw Error(folder.string() +
                 ": holds no config.json; give the folder of a Hugging Face model");
   }
   SourceFiles files;
-  const json config = files.read_json(config_path);
+  const json whole_config = files.read_json(config_path);
+  const json config = text_config(whole_config);
+  const std::string where =
+      config_path.string() + (config == whole_config ? "" : ": text_config");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
-
+  Checkpoint weights = open_safetensors_folder(folder, files);
+  std::vector<LeftOut> left_out;
+  if (config != whole_config) left_out = keep_text_tensors(weights);
+  FamilyModel family = describe_family({JsonView(config, where), weights}, where);
   SourceModel model{
-      .config = llama_config_from_hf(config, config_path.string()),
+      .config = std::move(family.config),
       .tokenizer =
           tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),
       .tokenizer_model = {},
@@ -254,19 +217,20 @@ SourceModel open_hf_llama(const fs::path& folder, const std::optional<fs::path>&
       .chat_template = chat_template(folder, tokenizer_config, files),
       .special_tokens = special_tokens(tokenizer_config),
       .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
-      .weights = open_safetensors_folder(folder, files),
+      .weights = std::move(weights),
       .parts = {},
       .added_tokens = {},
+      .left_out = std::move(left_out),
       .files = {}};
-  model.parts = llama_parts(model.config, kHfLlamaNames, false);
+  model.parts = parts_of(model.config, family.modules, model.weights);
+  if (family.finish) family.finish(model.parts);
+  const bool tied = model.config.output.tied;
   refuse_unknown_tensors(model, [&](std::string_view name) {
-    return name.ends_with("rotary_emb.inv_freq") ||
-           (model.config.tied_output && name == "lm_head.weight");
+    if (tied && name == family.modules.output + ".weight") return true;
+    return std::ranges::any_of(family.modules.unused,
+                               [&](const std::string& ending) { return name.ends_with(ending); });
   });
-  // What the tensors are, not what config.json says: people convert one without the other.
-  if (const SourceTensor* first = model.weights.find("model.layers.0.self_attn.q_proj.weight")) {
-    model.config.weights = model.config.embedding = model.config.output = first->format->packed;
-  }
+  take_types_of_weights(model);
   FoundTokenizer found = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
   model.tokenizer_model = std::move(found.file.sentencepiece);
   model.tokenizer_description = std::move(found.file.description);

@@ -1,9 +1,10 @@
-#include "convert/hf_llama.h"
+#include "convert/hf_folder.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint_files.h"
+#include "convert/families/family.h"
 #include "file_helpers.h"
 
 namespace faststream {
@@ -18,7 +19,10 @@ json config_with(const json& changes) {
   return config;
 }
 
-ModelConfig parse(const json& config) { return llama_config_from_hf(config, "config.json"); }
+ModelConfig parse(const json& config) {
+  const Checkpoint none("folder");
+  return describe_family({JsonView(config, "config.json"), none}, "config.json").config;
+}
 
 std::string error_with(const json& changes) {
   return error_of([&] { parse(config_with(changes)); });
@@ -26,17 +30,15 @@ std::string error_with(const json& changes) {
 
 TEST(HfLlama, ReadsTheShape) {
   const ModelConfig config = parse(tiny_config());
-  EXPECT_EQ(config.n_layers, 2);
-  EXPECT_EQ(config.hidden, 16);
-  EXPECT_EQ(config.n_heads, 4);
-  EXPECT_EQ(config.n_kv_heads, 2);
-  EXPECT_EQ(config.head_dim, 4);
-  EXPECT_EQ(config.ffn_hidden, 24);
-  EXPECT_EQ(config.vocab, kTinyVocab);
-  EXPECT_EQ(config.max_context, 64);
-  EXPECT_EQ(config.norm_eps, 1e-5F);
-  EXPECT_FALSE(config.tied_output);
-  EXPECT_FALSE(config.attention_bias);
+  ModelConfig expected = plain_decoder({.n_layers = 2,
+                                        .hidden = 16,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 4,
+                                        .ffn_hidden = 24,
+                                        .vocab = kTinyVocab,
+                                        .max_context = 64});
+  EXPECT_EQ(config_to_json(config), config_to_json(expected));
 }
 
 TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
@@ -47,117 +49,35 @@ TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
                                    {"rope_theta", nullptr},
                                    {"hidden_act", nullptr}});
   const ModelConfig model = parse(config);
-  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_EQ(model.layer(0).attention.n_kv_heads, 4);
   EXPECT_EQ(model.max_context, 2048);
-  EXPECT_EQ(model.norm_eps, 1e-6F);
-  EXPECT_EQ(model.rope.theta, 10000.0);
-  EXPECT_FALSE(model.tied_output);
+  EXPECT_EQ(model.output.norm.eps, 1e-6F);
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(10000, 4));
+  EXPECT_FALSE(model.output.tied);
 }
 
 TEST(HfLlama, TakesHeadDimFromTheConfigOrFromTheHiddenSize) {
-  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).head_dim, 6);
+  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).layer(0).attention.head_dim, 6);
   json config = tiny_config();
   config["head_dim"] = nullptr;  // as some checkpoints have it
-  EXPECT_EQ(parse(config).head_dim, 4);
+  EXPECT_EQ(parse(config).layer(0).attention.head_dim, 4);
   EXPECT_TRUE(says(error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
 }
 
-TEST(HfLlama, ReadsLinearScalingOfTransformers4And5) {
-  for (const json& changes :
-       {json{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}, {"rope_theta", 5000.0}},
-        json{{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}}, {"rope_theta", 5000}},
-        json{
-            {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5000.0}}},
-            {"rope_theta", nullptr}}}) {
-    const RopeConfig rope = parse(config_with(changes)).rope;
-    EXPECT_EQ(rope.scaling, "linear");
-    EXPECT_EQ(rope.factor, 2.0);
-    EXPECT_EQ(rope.theta, 5000.0);
-  }
-}
-
-TEST(HfLlama, ReadsLlama3ScalingOfTransformers4And5) {
-  const json scaling = {{"rope_type", "llama3"},
-                        {"factor", 8.0},
-                        {"low_freq_factor", 1.0},
-                        {"high_freq_factor", 4.0},
-                        {"original_max_position_embeddings", 8192}};
-  json parameters = scaling;
-  parameters["rope_theta"] = 500000.0;
-  for (const json& changes : {json{{"rope_scaling", scaling}, {"rope_theta", 500000.0}},
-                              json{{"rope_parameters", parameters}, {"rope_theta", nullptr}}}) {
-    const RopeConfig rope = parse(config_with(changes)).rope;
-    EXPECT_EQ(rope.scaling, "llama3");
-    EXPECT_EQ(rope.factor, 8.0);
-    EXPECT_EQ(rope.low_freq_factor, 1.0);
-    EXPECT_EQ(rope.high_freq_factor, 4.0);
-    EXPECT_EQ(rope.original_max_context, 8192);
-    EXPECT_EQ(rope.theta, 500000.0);
-  }
-  json incomplete = scaling;
-  incomplete.erase("low_freq_factor");
-  EXPECT_TRUE(says(error_with({{"rope_scaling", incomplete}}), "rope_scaling", "low_freq_factor"));
-}
-
-// The cases and what comes of them: LlamaConfig.from_dict() of Transformers 5.23.
-TEST(HfLlama, TakesRopeScalingBeforeRopeParametersAsTransformersDoes) {
-  const auto rope = [](const json& changes) { return parse(config_with(changes)).rope; };
-  const json linear = {{"type", "linear"}, {"factor", 2.0}};
-  const json with_theta = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 777.0}};
-  const json plain = {{"rope_type", "default"}, {"rope_theta", 777.0}};
-
-  const RopeConfig both =
-      rope({{"rope_scaling", linear}, {"rope_parameters", plain}, {"rope_theta", 5000.0}});
-  EXPECT_EQ(both.scaling, "linear");
-  EXPECT_EQ(both.factor, 2.0);
-  EXPECT_EQ(both.theta, 5000.0);
-  EXPECT_EQ(
-      rope({{"rope_scaling", linear}, {"rope_parameters", plain}, {"rope_theta", nullptr}}).theta,
-      10000.0);
-  EXPECT_EQ(rope({{"rope_scaling", with_theta}, {"rope_theta", 5.0}}).theta, 777.0);
-  for (const json& nothing : {json(nullptr), json::object()}) {
-    const RopeConfig other = rope({{"rope_scaling", nothing}, {"rope_parameters", with_theta}});
-    EXPECT_EQ(other.factor, 4.0);
-    EXPECT_EQ(other.theta, 777.0);
-  }
-  const json without_theta = {{"rope_type", "linear"}, {"factor", 4.0}};
-  EXPECT_EQ(rope({{"rope_parameters", without_theta}, {"rope_theta", 5.0}}).theta, 5.0);
-}
-
-TEST(HfLlama, TakesTheContextAsTheOriginalOneForLlama3Scaling) {
-  const json scaling = {{"type", "linear"},  // of an older version; rope_type counts
-                        {"rope_type", "llama3"},
-                        {"factor", 8.0},
-                        {"low_freq_factor", 1.0},
-                        {"high_freq_factor", 4.0}};
-  const RopeConfig rope =
-      parse(config_with({{"rope_scaling", scaling}, {"max_position_embeddings", 4096}})).rope;
-  EXPECT_EQ(rope.scaling, "llama3");
-  EXPECT_EQ(rope.original_max_context, 4096);
-}
-
-TEST(HfLlama, ReadsDefaultRotationOfTransformers5) {
-  const json parameters = {{"rope_type", "default"}, {"rope_theta", 1234.0}};
-  const RopeConfig rope = parse(config_with({{"rope_parameters", parameters}})).rope;
-  EXPECT_EQ(rope.scaling, "none");
-  EXPECT_EQ(rope.theta, 1234.0);
+TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
+  const LayerConfig layer =
+      parse(config_with({{"attention_bias", true}, {"mlp_bias", true}})).layer(0);
+  EXPECT_TRUE(layer.attention.qkv_bias && layer.attention.out_bias && layer.ffn.bias);
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {
-  EXPECT_TRUE(says(error_with({{"model_type", "gpt2"}}), "config.json", "\"gpt2\"", "llama"));
-  EXPECT_TRUE(says(error_with({{"model_type", nullptr}}), "model type"));
-  EXPECT_TRUE(says(error_with({{"hidden_act", "gelu"}}), "gelu", "silu"));
-  EXPECT_TRUE(says(error_with({{"mlp_bias", true}}), "mlp_bias"));
-  EXPECT_TRUE(says(error_with({{"quantization_config", {{"bits", 4}}}}), "already quantized"));
-  EXPECT_TRUE(says(error_with({{"partial_rotary_factor", 0.5}}), "partial"));
-  for (const char* type : {"dynamic", "yarn", "longrope"}) {
-    EXPECT_TRUE(says(error_with({{"rope_scaling", {{"type", type}, {"factor", 2}}}}), type,
-                     "not supported"));
-  }
-  EXPECT_TRUE(says(error_with({{"rope_scaling", {{"factor", 2}}}}), "rope_type"));
-  EXPECT_TRUE(says(error_with({{"rope_parameters", {{"full_attention", {{"rope_theta", 1.0}}}}}}),
-                   "rope_parameters", "layer"));
-  EXPECT_TRUE(says(error_with({{"rope_scaling", "linear"}}), "not a JSON object"));
+  EXPECT_TRUE(says(error_with({{"model_type", "bert"}}), "config.json", "type \"bert\"", "README"));
+  EXPECT_TRUE(says(error_with({{"model_type", nullptr}}), "of the type"));
+  EXPECT_TRUE(says(error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
+                   "architecture \"LlamaForSequenceClassification\""));
+  EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
+  EXPECT_TRUE(says(error_with({{"quantization_config", {{"quant_method", "gptq"}}}}),
+                   "already quantized", "\"gptq\""));
 }
 
 TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
@@ -254,6 +174,34 @@ TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
   EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
 }
 
+TEST_F(HfFolder, RefusesWeightsThatOnlyPytorchReads) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  std::filesystem::remove(folder_ / "model.safetensors");
+  EXPECT_TRUE(says(open_error(), "no .safetensors"));
+  write_bytes(folder_ / "pytorch_model.bin", "x");
+  EXPECT_TRUE(says(open_error(), "pytorch_model.bin", "save_pretrained"));
+}
+
+TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {
+  TestTensors tensors;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    tensors[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = tensor;
+  }
+  tensors["model.vision_tower.a"] = tensors["model.vision_tower.b"] = {DType::f32, {1}, {1}};
+  tensors["projector.weight"] = {DType::f32, {1}, {1}};
+  const json wrapper = {{"architectures", {"LlavaForConditionalGeneration"}},
+                        {"model_type", "llava"},
+                        {"text_config", config_with({{"bos_token_id", 5}})},
+                        {"bos_token_id", 1}};
+  write(wrapper, tensors);
+  const SourceModel model = open();
+  EXPECT_EQ(model.tokenizer.bos, 1);
+  ASSERT_EQ(model.left_out.size(), 2U);
+  EXPECT_EQ(model.left_out[0].name, "projector");
+  EXPECT_EQ(model.left_out[1].name, "vision_tower");
+  EXPECT_EQ(model.left_out[1].tensors, 2U);
+}
+
 TEST_F(HfFolder, RefusesAMissingTensorAndAWrongShape) {
   TestTensors tensors = tiny_tensors(DType::f32);
   tensors.erase("model.layers.1.mlp.up_proj.weight");
@@ -278,10 +226,10 @@ TEST_F(HfFolder, RefusesTensorsThatTheModelDoesNotHave) {
 TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
   TestTensors tensors = tiny_tensors(DType::f32);
   write(config_with({{"tie_word_embeddings", true}}), tensors);
-  EXPECT_TRUE(open().config.tied_output);
+  EXPECT_TRUE(open().config.output.tied);
   tensors.erase("lm_head.weight");
   write(config_with({{"tie_word_embeddings", true}}), tensors);
-  EXPECT_TRUE(open().config.tied_output);
+  EXPECT_TRUE(open().config.output.tied);
   write(tiny_config(), tensors);
   EXPECT_TRUE(says(open_error(), "\"lm_head.weight\"", "missing"));
 }

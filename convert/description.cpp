@@ -1,0 +1,158 @@
+#include "convert/description.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace faststream {
+namespace {
+
+std::string_view name_of(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return "no activation";
+    case Activation::silu:
+      return "SiLU";
+    case Activation::gelu:
+      return "GELU";
+    case Activation::gelu_tanh:
+      return "GELU (tanh)";
+    case Activation::relu:
+      return "ReLU";
+    case Activation::relu_squared:
+      return "squared ReLU";
+    case Activation::swiglu_clamped:
+      return "clamped SwiGLU";
+  }
+  return "?";
+}
+
+std::string name_of(const NormConfig& norm) {
+  if (norm.kind == NormKind::rms) return "RMS norm";
+  return norm.bias ? "layer norm with bias" : "layer norm";
+}
+
+// "0-4, 6-10".
+std::string ranges(const ModelConfig& config, size_t kind) {
+  std::ostringstream text;
+  const std::vector<size_t>& layers = config.layers;
+  for (size_t n = 0; n < layers.size(); ++n) {
+    if (layers[n] != kind) continue;
+    size_t end = n + 1;
+    while (end < layers.size() && layers[end] == kind) ++end;
+    text << (text.tellp() > 0 ? ", " : "") << n;
+    if (end > n + 1) text << '-' << end - 1;
+    n = end;
+  }
+  return text.str();
+}
+
+std::string embedding(const ModelConfig& config) {
+  std::ostringstream text;
+  text << "vocabulary " << config.vocab;
+  if (config.embedding.multiplier != 1) text << ", times " << config.embedding.multiplier;
+  if (config.embedding.positions > 0) {
+    text << ", " << config.embedding.positions << " learned positions";
+    if (config.embedding.offset != 0) text << " from " << config.embedding.offset << " on";
+  }
+  if (config.embedding.norm) text << ", " << name_of(config.embedding.norm);
+  return text.str();
+}
+
+std::string attention(const ModelConfig& config, const AttentionConfig& attention) {
+  std::ostringstream text;
+  text << attention.n_heads << (attention.n_heads == 1 ? " head of " : " heads of ")
+       << attention.head_dim << " over " << attention.n_kv_heads;
+  if (attention.qkv_bias) text << ", biases of queries, keys and values";
+  if (attention.out_bias) text << ", bias of the output";
+  if (attention.qk_norm != QkNorm::none) {
+    text << ", " << name_of(attention.qk_norm_as)
+         << (attention.qk_norm == QkNorm::head ? " of each head's" : " of all")
+         << " queries and keys";
+  }
+  if (attention.rope) text << ", rotary \"" << config.ropes[*attention.rope].name << '"';
+  if (attention.window > 0) text << ", window " << attention.window;
+  if (attention.soft_cap > 0) text << ", soft cap " << attention.soft_cap;
+  if (attention.sinks) text << ", sinks";
+  if (!attention.slopes.empty()) text << ", ALiBi";
+  if (attention.query_scaling > 0) text << ", queries scaled by their position";
+  return text.str();
+}
+
+std::string feed_forward(const FeedForwardConfig& ffn) {
+  std::ostringstream text;
+  text << ffn.size << ", " << (ffn.gated ? "gated " : "") << name_of(ffn.activation);
+  if (ffn.bias) text << ", biases";
+  return text.str();
+}
+
+std::string experts(const ExpertsConfig& experts) {
+  std::ostringstream text;
+  text << experts.router.used << " of " << experts.count << " experts of "
+       << feed_forward(experts.each);
+  if (experts.shared.size > 0) {
+    text << "; one that all use of " << feed_forward(experts.shared);
+    if (experts.shared_gate) text << ", gated";
+  }
+  return text.str();
+}
+
+// "before RMS norm, after RMS norm".
+std::string norms(const BranchNorms& branch) {
+  std::string text;
+  const auto add = [&](const char* place, const NormConfig& norm) {
+    if (norm) text += (text.empty() ? "" : ", ") + name_of(norm) + " " + place;
+  };
+  add("before", branch.before);
+  add("after", branch.after);
+  add("of the sum", branch.stream);
+  return text.empty() ? "none" : text;
+}
+
+std::string rope(const RopeConfig& rope) {
+  std::ostringstream text;
+  text << rope.dims() << " elements of each head, frequencies " << rope.frequencies.front()
+       << " to " << rope.frequencies.back();
+  if (rope.attention_factor != 1) text << ", times " << rope.attention_factor;
+  if (rope.original_max_context > 0) {
+    text << "; others for texts above " << rope.original_max_context << " tokens";
+  }
+  return text.str();
+}
+
+std::string output(const OutputConfig& output) {
+  std::string text = name_of(output.norm);
+  if (output.tied) text += ", matrix of the embedding";
+  if (output.bias) text += ", bias";
+  std::ostringstream cap;
+  if (output.soft_cap > 0) cap << ", soft cap " << output.soft_cap;
+  return text + cap.str();
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& config) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::ostringstream sizes;
+  sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
+        << config.hidden << ", context " << config.max_context;
+  lines.emplace_back("decoder", sizes.str());
+  lines.emplace_back("embedding", embedding(config));
+  for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
+    const LayerConfig& layer = config.layer_kinds[kind];
+    lines.emplace_back("layers", "\"" + layer.name + "\": " + ranges(config, kind) +
+                                     (layer.parallel ? "; attention and feed-forward side by side"
+                                                     : ""));
+    lines.emplace_back("  attention", attention(config, layer.attention));
+    lines.emplace_back("  norms", norms(layer.attention_norms));
+    lines.emplace_back("  feed-forward",
+                       layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
+    lines.emplace_back("  norms", norms(layer.ffn_norms));
+  }
+  for (const RopeConfig& each : config.ropes) {
+    lines.emplace_back("rotary", "\"" + each.name + "\": " + rope(each));
+  }
+  lines.emplace_back("output", output(config.output));
+  return lines;
+}
+
+}  // namespace faststream

@@ -1,0 +1,76 @@
+// Which tensors of a checkpoint make up each tensor of the model file, by the modules' names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/checkpoint.h"
+#include "convert/source_model.h"
+#include "models/config.h"
+
+namespace faststream {
+
+/// In what order one tensor holds queries, keys and values.
+enum class JoinedQkv {
+  by_kind,     ///< all queries, then all keys, then all values
+  by_kv_head,  ///< for each KV head its queries, its key, its value
+};
+
+/// What a checkpoint calls the modules of a decoder: the names of tensors without ".weight" and
+/// ".bias". Those of a layer are relative to it. The weights of a norm without a name are 1. The
+/// defaults are Llama's in Transformers.
+struct Modules {
+  std::string base = "model.";  ///< begins all names but output's; checkpoints may go without
+  std::string embedding = "embed_tokens";
+  std::string positions = {};
+  std::string embedding_norm = {};
+  std::string layers = "layers.";  ///< the number and a dot follow
+  std::string attention_norm = "input_layernorm";
+  /// Three, or one that holds all.
+  std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+  JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  std::string q_norm = "self_attn.q_norm";
+  std::string k_norm = "self_attn.k_norm";
+  bool norms_of_each_head = false;  ///< [heads, head_dim], not [head_dim] for all heads
+  std::string sinks = "self_attn.sinks";  ///< a tensor's name
+  std::string attention_out = "self_attn.o_proj";
+  std::string attention_after_norm = {};
+  std::string attention_stream_norm = {};
+  std::string ffn_norm = "post_attention_layernorm";
+  /// The gate and up, or one that holds both in this order; up alone where there is no gate.
+  std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
+  std::string down = "mlp.down_proj";
+  std::string router = "mlp.gate";
+  std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name
+  std::string experts = "mlp.experts.";  ///< the number and a dot follow
+  std::vector<std::string> expert_gate_up = {"gate_proj", "up_proj"};
+  std::string expert_down = "down_proj";
+  std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
+                                             "mlp.shared_expert.up_proj"};
+  std::string shared_down = "mlp.shared_expert.down_proj";
+  std::string shared_gate = "mlp.shared_expert_gate";
+  std::string ffn_after_norm = {};
+  std::string ffn_stream_norm = {};
+  std::string output_norm = "norm";
+  std::string output = "lm_head";
+
+  bool transposed = false;       ///< matrices of layers are [in, out]
+  bool interleaved = false;      ///< rotary pairs lie side by side in queries and keys
+  float norm_add = 0;            ///< to weights of norms: 1 where they are 1 + γ
+  float residual_scale = 1;      ///< of what attention and the feed-forward add to the stream
+  float output_norm_scale = 1;   ///< of the last norm, and so of logits
+  bool unit_output = false;      ///< rows of the output matrix are divided by their norms
+
+  /// Endings of names of tensors that the model does not need: masks and tables that are computed.
+  std::vector<std::string> unused = {"rotary_emb.inv_freq"};
+};
+
+/// The parts of all tensors of tensor_plan(config), and of "output" if that is tied.
+TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights);
+
+/// The name of a tensor of layer `n`: "layers.3.attention_qkv".
+std::string in_layer(int64_t n, std::string_view name);
+
+}  // namespace faststream

@@ -1,0 +1,83 @@
+#include "convert/gguf/gguf_model.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/gguf/gguf_family.h"
+#include "convert/gguf/gguf_file.h"
+#include "convert/tokenizers/gguf_tokenizer.h"
+#include "convert/tokenizers/tokenizer_file.h"
+#include "engine/default_sampling.h"
+
+namespace faststream {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "tokenizer.chat_template" is the one in use; others have names.
+nlohmann::json chat_templates(const GgufMetadata& metadata) {
+  auto found = metadata.find_text("tokenizer.chat_template");
+  if (!found) found = metadata.find_text("tokenizer.chat_template.default");
+  if (!found) return nullptr;
+  const auto tool_use = metadata.find_text("tokenizer.chat_template.tool_use");
+  if (!tool_use) return *found;
+  return {{"default", *found}, {"tool_use", *tool_use}};
+}
+
+// "general.sampling.*" in the terms of a model file; null where there is none of them.
+nlohmann::json recommended_sampling(const GgufMetadata& metadata) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kNumbers = {
+      {{"temp", "temperature"},
+       {"top_p", "top_p"},
+       {"min_p", "min_p"},
+       {"penalty_repeat", "repetition_penalty"}}};
+  const std::string prefix = "general.sampling.";
+  nlohmann::json sampling;
+  for (const auto& [theirs, ours] : kNumbers) {
+    if (const auto value = metadata.find_number(prefix + theirs)) {
+      sampling[ours] = static_cast<float>(*value);
+    }
+  }
+  if (const auto top_k = metadata.find_integer(prefix + "top_k")) sampling["top_k"] = *top_k;
+  if (!sampling.is_null()) (void)sampling_from_json(sampling, metadata.where());
+  return sampling;
+}
+
+}  // namespace
+
+SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+  SourceFiles files;
+  GgufFile gguf = open_gguf_file(path, files);
+  GgufFamilyModel family = describe_gguf(gguf.metadata, gguf.weights);
+  GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);
+  SourceModel model{.config = std::move(family.config),
+                    .tokenizer = std::move(own.config),
+                    .tokenizer_model = std::move(own.sentencepiece),
+                    .tokenizer_description = std::move(own.description),
+                    .chat_template = chat_templates(gguf.metadata),
+                    .special_tokens = {},
+                    .sampling = recommended_sampling(gguf.metadata),
+                    .weights = std::move(gguf.weights),
+                    .parts = {},
+                    .added_tokens = {},
+                    .left_out = {},
+                    .files = {}};
+  if (tokenizer) {
+    TokenizerFile file = read_tokenizer_file(*tokenizer, model.config.vocab, files);
+    model.tokenizer_model = std::move(file.sentencepiece);
+    model.tokenizer_description = std::move(file.description);
+  }
+  model.parts = parts_of(model.config, family.modules, model.weights);
+  take_types_of_weights(model);
+  refuse_unknown_tensors(model, [&](std::string_view name) {
+    return std::ranges::find(family.modules.unused, name) != family.modules.unused.end();
+  });
+  model.files = std::move(files);
+  return model;
+}
+
+}  // namespace faststream
