@@ -9,8 +9,8 @@ class Finder {
  public:
   Finder(const ModelConfig& config, const WeightLookup& lookup) : config_(config) {
     for (TensorPlan& tensor : tensor_plan(config)) {
-      const std::byte* data = lookup(tensor.name);
-      found_[tensor.name] = {std::move(tensor), data};
+      const std::string name = tensor.name;
+      found_[name] = {std::move(tensor), lookup(name)};
     }
   }
 

@@ -175,7 +175,7 @@ VARIANTS = [
     Variant("llama_dynamic", "dynamic rope past the context", "llama",
             {"max_position_embeddings": 32, "rope_parameters":
                 {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
-            one_at_a_time=True, style=style_4, rename=with_frequencies,
+            style=style_4, rename=with_frequencies,
             unused=("model.layers.*.self_attn.rotary_emb.inv_freq",)),
     Variant("mistral", "a window in all layers", config={"head_dim": 20, "sliding_window": 24}),
     Variant("ministral3", "YaRN with mscale, queries scaled by position, a window",

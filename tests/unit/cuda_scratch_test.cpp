@@ -4,6 +4,7 @@
 #include <array>
 
 #include "unit/backend_fixture.h"
+#include "unit/backend_weights.h"
 
 namespace faststream {
 namespace {
@@ -49,19 +50,18 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
   for (const DType type : {DType::i8, DType::bf16}) {
     const DType act = backend_->activation_dtype(type);
     const DeviceTensor x(*backend_, random_tensor(random_, act, kRows, kInputs));
-    const DeviceTensor data(*backend_, random_tensor(random_, type, kOutputs, kInputs));
-    const DeviceTensor scales(*backend_, random_tensor(random_, DType::f32, 1, kOutputs));
+    const DeviceWeight weights(*backend_, random_weight(random_, type, kOutputs, kInputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, kOutputs));
-    const Weight weight = data.weight(type == DType::i8 ? &scales : nullptr);
+    const Weight weight = weights.weight();
     const auto product = [&](const Matrix& rows) {
       const DeviceTensor out(*backend_, HostTensor(act, rows.rows, kOutputs));
-      backend_->linear(rows, weight, static_cast<const float*>(bias.data()), LinearOutput::store,
+      backend_->linear(rows, weight, {.bias = static_cast<const float*>(bias.data())},
                        out.matrix());
       return out.fetch();
     };
     const auto gated = [&](const Matrix& rows) {
       const DeviceTensor out(*backend_, HostTensor(act, rows.rows, kOutputs / 2));
-      backend_->gated_linear(rows, weight, Activation::silu, out.matrix());
+      backend_->gated_linear(rows, weight, nullptr, Activation::silu, out.matrix());
       return out.fetch();
     };
     const HostTensor whole = product(x.matrix());

@@ -50,37 +50,51 @@ class FailingBackend final : public Backend {
     check("upload");
     return backend_->upload(batch);
   }
-  void embed(const BatchView& batch, const Weight& table, const Matrix& out) override {
+  void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override {
     check("embed");
-    backend_->embed(batch, table, out);
+    backend_->embed(batch, embedding, out);
   }
-  void rms_norm(const Matrix& x, const float* weight, float eps, const Matrix& out) override {
-    check("rms_norm");
-    backend_->rms_norm(x, weight, eps, out);
+  void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override {
+    check("norm");
+    backend_->norm(x, norm, output, out);
   }
-  void linear(const Matrix& x, const Weight& weight, const float* bias, LinearOutput mode,
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
     check("linear");
-    backend_->linear(x, weight, bias, mode, out);
+    backend_->linear(x, weight, epilogue, out);
   }
-  void gated_linear(const Matrix& x, const Weight& gate_up, Activation activation,
-                    const Matrix& out) override {
+  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+                    Activation activation, const Matrix& out) override {
     check("gated_linear");
-    backend_->gated_linear(x, gate_up, activation, out);
+    backend_->gated_linear(x, gate_up, bias, activation, out);
   }
-  void rope_table(const BatchView& batch, const float* inv_freq, const Matrix& cos_sin) override {
+  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+               OutputMode output, const Matrix& out) override {
+    check("experts");
+    backend_->experts(x, scores, router, experts, output, out);
+  }
+  void scale_rows(const Matrix& gate, const Matrix& m) override {
+    check("scale_rows");
+    backend_->scale_rows(gate, m);
+  }
+  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                  const Matrix& cos_sin) override {
     check("rope_table");
-    backend_->rope_table(batch, inv_freq, cos_sin);
+    backend_->rope_table(batch, inv_freq, factor, cos_sin);
   }
   void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const KvLayer& kv) override {
+                   const HeadTransform& transform, const KvLayer& kv) override {
     check("rope_append");
-    backend_->rope_append(batch, cos_sin, qkv, kv);
+    backend_->rope_append(batch, cos_sin, qkv, transform, kv);
   }
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv, float scale,
-                 const Matrix& out) override {
+  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                 const AttentionRule& rule, const Matrix& out) override {
     check("attention");
-    backend_->attention(batch, q, kv, scale, out);
+    backend_->attention(batch, q, kv, rule, out);
+  }
+  void soft_cap(float cap, const Matrix& logits) override {
+    check("soft_cap");
+    backend_->soft_cap(cap, logits);
   }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     check("gather_rows");
