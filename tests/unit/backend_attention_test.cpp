@@ -1,4 +1,4 @@
-// Rotation, the append to pages, and attention, compared with the plain float reference.
+// Attention, compared with the plain float reference.
 #include <string>
 
 #include "unit/backend_fixture.h"
@@ -11,6 +11,10 @@ struct AttentionCase {
   int32_t n_kv_heads = 1;
   int32_t head_dim = 64;
   std::vector<TestSequence> sequences;
+  int32_t window = 0;
+  float soft_cap = 0;
+  bool sinks = false;
+  bool slopes = false;
 };
 
 std::string describe(const AttentionCase& shape) {
@@ -19,6 +23,10 @@ std::string describe(const AttentionCase& shape) {
   for (const TestSequence& s : shape.sequences) {
     text += " " + std::to_string(s.queries) + "/" + std::to_string(s.kv_len);
   }
+  if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  if (shape.soft_cap > 0) text += ", soft cap";
+  if (shape.sinks) text += ", sinks";
+  if (shape.slopes) text += ", slopes";
   return text;
 }
 
@@ -37,17 +45,28 @@ class BackendAttention : public BackendTest {
     // q is columns of a wider matrix, as qkv is.
     const HostTensor q =
         random_tensor(random_, act, batch.n_tokens(), q_dim, 2 * shape.head_dim, 2);
-    const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+    const HostTensor sinks = random_tensor(random_, DType::f32, 1, shape.n_heads, 0, 3);
+    const HostTensor slopes =
+        random_tensor(random_, DType::f32, 1, shape.n_heads).map(DType::f32, [](float slope) {
+          return std::abs(slope) / 8;
+        });
 
     const auto attend = [&](Backend& backend, DType out_type) {
       const DeviceTensor device_k(backend, k);
       const DeviceTensor device_v(backend, v);
       const DeviceTensor device_q(backend, q);
+      const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
+      const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
       const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
       backend.attention(
           backend.upload(batch), device_q.matrix(),
           {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
-          {.scale = scale}, out.matrix());
+          {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+           .window = shape.window,
+           .soft_cap = shape.soft_cap,
+           .sinks = device_sinks.data(),
+           .slopes = device_slopes.data()},
+          out.matrix());
       return out.fetch();
     };
     // Values are below kLargest: a probability rounded to act is off by a unit roundoff of itself,
@@ -155,6 +174,86 @@ TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
   }
 }
 
+TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t window : {1, 2, 31, 32, 33, 64, 100, 1000}) {
+      check_attention(weights, {4, 2, 64, {{1, 1}, {1, 32}, {1, 33}, {1, 300}, {1, 64}}, window});
+      check_attention(weights, {4, 2, 64, {{40, 40}, {130, 300}, {2, 97}}, window});
+    }
+    check_attention(weights, {8, 1, 128, {{1, 1500}, {1, 1}}, 128});
+    check_attention(weights, {2, 2, 64, {{150, 900}}, 257});
+  }
+}
+
+TEST_P(BackendAttention, AgreesForEveryRule) {
+  for (const DType weights : kWeightTypes) {
+    for (int rule = 1; rule < 16; ++rule) {
+      for (const std::vector<TestSequence>& sequences :
+           {std::vector<TestSequence>{{1, 1}, {1, 200}, {1, 33}}, {{70, 70}, {9, 150}}}) {
+        check_attention(weights, {6, 2, 64, sequences, (rule & 1) != 0 ? 50 : 0,
+                                  (rule & 2) != 0 ? 2.5F : 0.0F, (rule & 4) != 0, (rule & 8) != 0});
+      }
+    }
+  }
+}
+
+TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {6, 80, 96, 128, 250, 256}) {
+      check_attention(weights, {3, 1, dim, {{1, 70}, {1, 200}, {40, 70}}, 64, 5, true, true});
+    }
+    check_attention(weights, {8, 2, 128, {{1, 1300}, {1, 700}}, 0, 30, true, true});
+    check_attention(weights, {70, 1, 32, {{1, 100}, {33, 100}}, 40, 0, true, true});
+  }
+}
+
+// By hand: two keys, the weights 1/4, 1/2 and, of the sink, 1/4; then without the first key.
+TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
+  const Batch batch = make_batch(random_, {{1, 2}}, 1);
+  const auto attend = [&](Backend& backend, DType act, DType kv_type, int32_t window) {
+    HostTensor k(kv_type, 1, kPageTokens * 2);
+    HostTensor v(kv_type, 1, kPageTokens * 2);
+    for (int64_t i = 0; i < 2; ++i) {
+      k.set(0, 2 * i, static_cast<float>(i));  // scores 0 and log 2
+      k.set(0, 2 * i + 1, 0);
+      v.set(0, 2 * i, i == 0 ? 8.0F : 0.0F);
+      v.set(0, 2 * i + 1, i == 0 ? 0.0F : 8.0F);
+    }
+    HostTensor q(act, 1, 2);
+    q.set(0, 0, 1);
+    q.set(0, 1, 0);
+    HostTensor sink(DType::f32, 1, 1);
+    sink.set(0, 0, 0);
+    const DeviceTensor device_k(backend, k);
+    const DeviceTensor device_v(backend, v);
+    const DeviceTensor device_q(backend, q);
+    const DeviceTensor device_sink(backend, sink);
+    const DeviceTensor out(backend, HostTensor(act, 1, 2));
+    backend.attention(backend.upload(batch), device_q.matrix(),
+                      {device_k.data(), device_v.data(), kv_type, 1, 1, 2},
+                      {.scale = std::log(2.0F),
+                       .window = window,
+                       .sinks = static_cast<const float*>(device_sink.data())},
+                      out.matrix());
+    return out.fetch();
+  };
+  const auto check = [&](Backend& backend, DType act, DType kv_type) {
+    const double bound = 16 * unit_roundoff(act) + 1e-5;
+    const HostTensor all = attend(backend, act, kv_type, 0);
+    EXPECT_NEAR(all.at(0, 0), 2, bound) << backend.description();
+    EXPECT_NEAR(all.at(0, 1), 4, bound) << backend.description();
+    const HostTensor last = attend(backend, act, kv_type, 1);
+    EXPECT_NEAR(last.at(0, 0), 0, bound) << backend.description();
+    EXPECT_NEAR(last.at(0, 1), 16.0 / 3, bound) << backend.description();
+  };
+  check(*reference_, DType::f32, DType::f32);
+  for (const DType weights : kWeightTypes) {
+    for (const auto& backend : backends_) {
+      check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
+    }
+  }
+}
+
 TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
   for (const DType weights : kWeightTypes) {
     const DType act = backend_->activation_dtype(weights);
@@ -183,72 +282,6 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
         const float want = v.at(page, kHot % kPageTokens * 64 + d);
         EXPECT_NEAR(got.at(0, d), want, unit_roundoff(act) * std::abs(want) + 1e-6)
             << backend->description() << ": " << d;
-      }
-    }
-  }
-}
-
-TEST_P(BackendAttention, RopeAppendRotatesQueriesAndFillsPages) {
-  for (const DType weights : kWeightTypes) {
-    const DType act = backend_->activation_dtype(weights);
-    const DType kv_type = backend_->kv_dtype(weights);
-    for (const int32_t dim : {2, 20, 64, 128, 256}) {
-      constexpr int32_t kHeads = 6;
-      constexpr int32_t kKvHeads = 2;
-      const std::vector<TestSequence> sequences = {{1, 32}, {40, 40}, {1, 33}, {5, 66}};
-      const int32_t n_pages = pages_of(sequences) + 1;
-      const Batch batch = make_batch(random_, sequences, n_pages);
-      const HostTensor qkv =
-          random_tensor(random_, act, batch.n_tokens(), int64_t{kHeads + 2 * kKvHeads} * dim, 8);
-      HostTensor cos_sin(DType::f32, batch.n_tokens(), dim);
-      for (int64_t t = 0; t < cos_sin.rows; ++t) {
-        for (int64_t i = 0; i < dim / 2; ++i) {
-          const float angle = static_cast<float>(t) * 0.7F / static_cast<float>(i + 1);
-          cos_sin.set(t, 2 * i, std::cos(angle));
-          cos_sin.set(t, 2 * i + 1, std::sin(angle));
-        }
-      }
-      const int64_t page_elements = int64_t{kKvHeads} * kPageTokens * dim;
-      const auto rotate = [&](Backend& backend, DType q_type, DType cache_type) {
-        // The reference works on the same values in f32.
-        HostTensor input = qkv;
-        if (q_type != act) input = qkv.map(q_type, [](float v) { return v; });
-        // Zeros, not NaN, so that untouched slots compare equal.
-        const HostTensor empty =
-            HostTensor(cache_type, n_pages, page_elements).map(cache_type, [](float) {
-              return 0.0F;
-            });
-        const DeviceTensor device_qkv(backend, input);
-        const DeviceTensor device_cos_sin(backend, cos_sin);
-        const DeviceTensor k(backend, empty);
-        const DeviceTensor v(backend, empty);
-        backend.rope_append(backend.upload(batch), device_cos_sin.matrix(), device_qkv.matrix(), {},
-                            {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim});
-        return std::vector<HostTensor>{device_qkv.fetch(), k.fetch(), v.fetch()};
-      };
-      const auto want = rotate(*reference_, DType::f32, DType::f32);
-      // A rotated element is a sum of two products of numbers below 6; keys and values in qkv may
-      // or may not be rotated in place.
-      const auto bound = [](DType type, float value) {
-        return unit_roundoff(type) * std::abs(value) + 2e-6;
-      };
-      HostTensor want_q = want[0];
-      want_q.cols = int64_t{kHeads} * dim;
-      for (const auto& backend : backends_) {
-        const auto got = rotate(*backend, act, kv_type);
-        HostTensor got_q = got[0];
-        got_q.cols = want_q.cols;
-        const std::string what =
-            backend->description() + ": rope_append of head_dim " + std::to_string(dim);
-        expect_near(
-            got_q, want_q, [&](int64_t r, int64_t c) { return bound(act, want_q.at(r, c)); },
-            what + ", queries");
-        for (size_t i = 1; i < 3; ++i) {
-          expect_near(
-              got[i], want[i],
-              [&](int64_t r, int64_t c) { return bound(kv_type, want[i].at(r, c)); },
-              what + (i == 1 ? ", keys" : ", values"));
-        }
       }
     }
   }

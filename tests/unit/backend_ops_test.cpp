@@ -1,4 +1,5 @@
-// Every operation but products, attention and sampling, compared with the plain float reference.
+// Every operation but products, rotation, attention and sampling, compared with the plain float
+// reference.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -73,8 +74,8 @@ TEST_P(BackendOps, EmbedMultipliesRowsAndAddsPositions) {
 TEST_P(BackendOps, NormFulfilsItsFormulas) {
   constexpr float kEps = 1e-5F;
   for (const DType type : activation_types()) {
-    for (const int64_t cols : {1, 20, 288, 1023, 4096, 5120}) {
-      for (const int64_t rows : {1, 3, 33}) {
+    for (const int64_t cols : {1, 20, 288, 1023, 5120}) {
+      for (const int64_t rows : {1, 5}) {
         // Rows far from zero, whose deviations are less than their means.
         const HostTensor x =
             random_tensor(random_, DType::f32, rows, cols, 4, 3).map(DType::f32, [](float v) {
@@ -221,31 +222,6 @@ TEST_P(BackendOps, SoftCapKeepsLogitsBelowTheCap) {
     };
     check(*reference_);
     for (const auto& backend : backends_) check(*backend);
-  }
-}
-
-TEST_P(BackendOps, RopeTableAgreesFarIntoTheContext) {
-  const Batch batch = make_batch(random_, {{5, 5}, {1, 131072}, {40, 4096}}, 4225);
-  for (const int64_t dim : {2, 20, 128, 256}) {
-    HostTensor inv_freq(DType::f32, 1, dim / 2);
-    for (int64_t i = 0; i < dim / 2; ++i) {
-      inv_freq.set(0, i,
-                   std::pow(10000.0F, -2.0F * static_cast<float>(i) / static_cast<float>(dim)));
-    }
-    const auto table = [&](Backend& backend, float factor) {
-      const DeviceTensor device_freq(backend, inv_freq);
-      const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), dim));
-      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()),
-                         factor, out.matrix());
-      return out.fetch();
-    };
-    const HostTensor plain = table(*reference_, 1);
-    expect_near(
-        table(*backend_, 1), plain, [](int64_t, int64_t) { return 3e-7; },
-        "rope_table of head_dim " + std::to_string(dim));
-    expect_near(
-        table(*backend_, 1.5F), plain.map(DType::f32, [](float v) { return 1.5F * v; }),
-        [](int64_t, int64_t) { return 5e-7; }, "rope_table with a factor");
   }
 }
 
