@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -80,8 +82,49 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
         backend_->gated_linear({x.data(), DType::f32, rows, in}, weight, nullptr, Activation::silu,
                                {y.data(), DType::f32, rows, out / 2});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
+        // Two experts, of which all rows use the last.
+        std::vector<float> scores;
+        for (int64_t r = 0; r < rows; ++r) scores.insert(scores.end(), {0.0F, 1.0F});
+        const std::vector<float> ones(static_cast<size_t>(out * (out / 2)), 1.0F);
+        y.assign(static_cast<size_t>(rows * out / 2), 1.0F);
+        backend_->experts({x.data(), DType::f32, rows, in}, {scores.data(), DType::f32, rows, 2},
+                          {.used = 1},
+                          {.n_experts = 2,
+                           .up = weight,
+                           .down = {ones.data(), DType::f32, out, out / 2, nullptr},
+                           .gated = false},
+                          Output::store, {y.data(), DType::f32, rows, out / 2});
+        EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
       }
     }
+  }
+}
+
+// Pages that a window has passed may be another sequence's.
+TEST_P(CpuOps, AttentionReadsNoPageBeforeTheWindow) {
+  constexpr int32_t kDim = 16;
+  constexpr int32_t kPages = 4;
+  constexpr int32_t kLength = 120;
+  constexpr size_t kPage = size_t{kPageTokens} * kDim;
+  std::vector<float> cache(kPages * kPage, 1.0F);
+  std::fill_n(cache.begin(), 2 * kPage, std::numeric_limits<float>::quiet_NaN());
+  for (const int32_t queries : {1, 20}) {
+    Batch batch;
+    for (int32_t i = kLength - queries; i < kLength; ++i) {
+      batch.tokens.push_back(0);
+      batch.positions.push_back(i);
+      batch.sequence_of.push_back(0);
+    }
+    batch.query_start = {0, queries};
+    batch.kv_len = {kLength};
+    batch.page_table = {0, 1, 2, 3};
+    batch.max_pages = kPages;
+    std::vector<float> q(static_cast<size_t>(queries) * kDim, 1.0F);
+    std::vector<float> out(q.size());
+    backend_->attention(backend_->upload(batch), {q.data(), DType::f32, queries, kDim},
+                        {cache.data(), cache.data(), DType::f32, kPages, 1, kDim}, {.window = 37},
+                        {out.data(), DType::f32, queries, kDim});
+    for (const float value : out) EXPECT_NEAR(value, 1, 1e-6);
   }
 }
 
