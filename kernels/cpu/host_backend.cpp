@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <stdexcept>
 
 #include "support/error.h"
 #include "support/machine.h"
@@ -33,10 +32,6 @@ bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] size_t bytes) 
 }
 
 }  // namespace
-
-void require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
 
 size_t HostBackend::free_memory() const { return available_memory(); }
 

@@ -1,6 +1,8 @@
 // What the CPU backends share: their memory is the host's.
 #pragma once
 
+#include <stdexcept>
+
 #include "backend/backend.h"
 
 namespace faststream {
@@ -23,6 +25,8 @@ class HostBackend : public Backend {
 };
 
 /// Throws std::logic_error, which is a defect of the caller and not of the user, unless `holds`.
-void require(bool holds, const char* what);
+inline void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
 
 }  // namespace faststream
