@@ -1,5 +1,5 @@
 // Speed of the CPU backend's products on the shapes of a 1.1-billion-parameter Llama (hidden 2048,
-// ffn 8192, 32 heads, 8 KV heads), of attention, and of drawing a token.
+// ffn 8192, 32 heads, 8 KV heads), of experts, of attention, and of drawing a token.
 //
 //   cpu-kernels-bench [--benchmark_filter=linear/int8] [--benchmark_repetitions=5]
 //
@@ -118,6 +118,39 @@ void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64
       count * 2e-9 * static_cast<double>(shape.out * shape.in * rows), benchmark::Counter::kIsRate);
 }
 
+/// The experts of a layer of 64 with 8 used, hidden 2048 and a middle of 1024. "GB/s" counts the
+/// weights of those that some token uses.
+void run_experts(benchmark::State& state, DType dtype, int64_t tokens) {
+  constexpr int64_t kExperts = 64;
+  constexpr int64_t kUsed = 8;
+  constexpr int64_t kHidden = 2048;
+  constexpr int64_t kMiddle = 1024;
+  Weights up(dtype, {"up", kExperts * 2 * kMiddle, kHidden});
+  Weights down(dtype, {"down", kExperts * kHidden, kMiddle});
+  std::vector<float> x = random_values(tokens * kHidden);
+  std::vector<float> out(x.size());
+  // The choice changes from turn to turn.
+  constexpr int64_t kTurns = 16;
+  std::vector<float> scores = random_values(kTurns * tokens * kExperts);
+  double used_bytes = 0;
+  int64_t turn = 0;
+  for (auto _ : state) {
+    float* logits = scores.data() + turn++ % kTurns * tokens * kExperts;
+    backend().experts({x.data(), DType::f32, tokens, kHidden},
+                      {logits, DType::f32, tokens, kExperts}, {.used = kUsed},
+                      {.n_experts = kExperts, .up = up.next(), .down = down.next()}, Output::store,
+                      {out.data(), DType::f32, tokens, kHidden});
+    // Expected of a random choice.
+    const double share = 1 - std::pow(1 - double{kUsed} / kExperts, tokens);
+    used_bytes += share * static_cast<double>(up.bytes() + down.bytes());
+  }
+  state.counters["GB/s"] = benchmark::Counter(used_bytes * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 6e-9 * kHidden * kMiddle *
+                             kUsed * static_cast<double>(tokens),
+                         benchmark::Counter::kIsRate);
+}
+
 /// One sequence of `tokens` queries at the end of a context of `context` positions.
 void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t context) {
   constexpr int32_t kHeads = 32;
@@ -217,6 +250,16 @@ void register_all() {
             ->UseRealTime()
             ->MinTime(0.2);
       }
+    }
+  }
+  for (const DType dtype : {DType::i8, DType::bf16}) {
+    for (const int64_t tokens : {1, 4, 16, 64, 256}) {
+      const std::string name =
+          "experts/" + std::string(dtype_name(dtype)) + "/tokens:" + std::to_string(tokens);
+      benchmark::RegisterBenchmark(
+          name.c_str(), [=](benchmark::State& state) { run_experts(state, dtype, tokens); })
+          ->UseRealTime()
+          ->MinTime(0.2);
     }
   }
   struct Attention {
