@@ -138,8 +138,8 @@ void run_experts(benchmark::State& state, DType dtype, int64_t tokens) {
     float* logits = scores.data() + turn++ % kTurns * tokens * kExperts;
     backend().experts({x.data(), DType::f32, tokens, kHidden},
                       {logits, DType::f32, tokens, kExperts}, {.used = kUsed},
-                      {.n_experts = kExperts, .up = up.next(), .down = down.next()}, Output::store,
-                      {out.data(), DType::f32, tokens, kHidden});
+                      {.n_experts = kExperts, .up = up.next(), .down = down.next()},
+                      OutputMode::store, {out.data(), DType::f32, tokens, kHidden});
     // Expected of a random choice.
     const double share = 1 - std::pow(1 - double{kUsed} / kExperts, tokens);
     used_bytes += share * static_cast<double>(up.bytes() + down.bytes());

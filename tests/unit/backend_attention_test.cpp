@@ -36,12 +36,13 @@ class BackendAttention : public BackendTest {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int64_t q_dim = int64_t{shape.n_heads} * shape.head_dim;
-    // One page more than needed, and whatever is not a sequence's own stays NaN: it must not be
+    // Two pages more than needed, and whatever is not a sequence's own stays NaN: it must not be
     // read.
-    const int32_t n_pages = pages_of(shape.sequences) + 1;
-    const Batch batch = make_batch(random_, shape.sequences, n_pages);
+    const int32_t n_pages = pages_of(shape.sequences) + 2;
+    Batch batch = make_batch(random_, shape.sequences, n_pages - 1);
     HostTensor k = make_cache(kv_type, shape, n_pages, batch);
     HostTensor v = make_cache(kv_type, shape, n_pages, batch);
+    if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
     // q is columns of a wider matrix, as qkv is.
     const HostTensor q =
         random_tensor(random_, act, batch.n_tokens(), q_dim, 2 * shape.head_dim, 2);
@@ -80,6 +81,16 @@ class BackendAttention : public BackendTest {
           [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
           backend->description() + ": attention, " + std::string(dtype_name(act)) + ", " +
               describe(shape));
+    }
+  }
+
+  /// Lets `page` stand for pages that windows have passed: they may be another sequence's now.
+  static void pass_pages(Batch& batch, int32_t window, int32_t page) {
+    for (int32_t s = 0; s < batch.n_sequences(); ++s) {
+      const auto sequence = static_cast<size_t>(s);
+      const int32_t queries = batch.query_start[sequence + 1] - batch.query_start[sequence];
+      const int32_t passed = std::max(0, batch.kv_len[sequence] - queries + 1 - window);
+      std::fill_n(batch.page_table.begin() + s * batch.max_pages, passed / kPageTokens, page);
     }
   }
 

@@ -16,7 +16,7 @@ struct ExpertsCase {
   bool biases = false;
   Activation activation = Activation::silu;
   Router router = {.used = 2};
-  Output output = Output::store;
+  OutputMode output = OutputMode::store;
 };
 
 class BackendExperts : public BackendTest {
@@ -186,7 +186,7 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
 
 TEST_P(BackendExperts, AddToWhatIsThere) {
   for (const DType type : kTypes) {
-    for (const int64_t tokens : {1, 20}) check({.output = Output::add}, type, tokens);
+    for (const int64_t tokens : {1, 20}) check({.output = OutputMode::add}, type, tokens);
   }
 }
 
@@ -210,8 +210,8 @@ TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
     for (const DType type : types_summed_in_order(*backend)) {
       for (const bool gated : {false, true}) {
         const Inputs all = random_inputs(
-            {.n_experts = 4, .in = 288, .middle = 80, .gated = gated, .output = Output::add}, type,
-            kTokens);
+            {.n_experts = 4, .in = 288, .middle = 80, .gated = gated, .output = OutputMode::add},
+            type, kTokens);
         const HostTensor together = run(*backend, all);
         for (const auto& [first, count] :
              {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {50, 3}, {60, 20}, {100, 70}}) {

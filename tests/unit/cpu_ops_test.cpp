@@ -93,7 +93,7 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
                            .up = weight,
                            .down = {ones.data(), DType::f32, out, out / 2, nullptr},
                            .gated = false},
-                          Output::store, {y.data(), DType::f32, rows, out / 2});
+                          OutputMode::store, {y.data(), DType::f32, rows, out / 2});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
       }
     }
