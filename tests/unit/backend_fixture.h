@@ -64,6 +64,14 @@ struct HostTensor {
       store_float(bytes.data(), dtype, index, value);
     }
   }
+  /// Rows [first, first + count) without gaps.
+  [[nodiscard]] HostTensor row_range(int64_t first, int64_t count) const {
+    HostTensor part(dtype, count, cols);
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t c = 0; c < cols; ++c) part.set(r, c, at(first + r, c));
+    }
+    return part;
+  }
   /// The same shape with f(element) in each place.
   [[nodiscard]] HostTensor map(DType type, const std::function<float(float)>& f) const {
     HostTensor result(type, rows, cols);
@@ -171,6 +179,11 @@ inline void expect_near(const HostTensor& got, const HostTensor& want,
   }
   EXPECT_EQ(wrong, 0) << what << ": " << wrong << " of " << want.rows * want.cols
                       << " elements differ, first " << first;
+}
+
+inline void expect_equal(const HostTensor& got, const HostTensor& want, const std::string& what) {
+  expect_near(
+      got, want, [](int64_t, int64_t) { return 0.0; }, what);
 }
 
 /// A sequence of a test's batch: the last `queries` of `kv_len` positions are computed.
