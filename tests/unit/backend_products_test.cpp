@@ -181,8 +181,9 @@ TEST_P(BackendProducts, ARowOfARoutersProductDoesNotDependOnTheOthers) {
   constexpr int64_t kRows = 130;
   for (const auto& backend : backends_) {
     for (const DType act : activation_types()) {
-      for (const auto& [inputs, outputs] :
-           {std::pair<int64_t, int64_t>{288, 8}, {1000, 128}, {64, 1}}) {
+      for (const auto& shape : {std::pair<int64_t, int64_t>{288, 8}, {1000, 128}, {64, 1}}) {
+        const int64_t inputs = shape.first;
+        const int64_t outputs = shape.second;
         const HostTensor x = random_tensor(random_, act, kRows, inputs);
         const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
         const HostWeight weight = random_weight(random_, DType::f32, outputs, inputs);
