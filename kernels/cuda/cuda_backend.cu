@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "support/printable.h"
@@ -112,7 +113,14 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   size_t scratch =
       decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
   size_t products = 0;
+  size_t bytes_per_pair = 0;
+  int64_t pairs = 0;
   for (const ProductBound& p : bounds.products) {
+    if (p.experts > 0) {
+      bytes_per_pair += expert_row_bytes(p.in, p.gated ? p.out / 2 : p.out);
+      pairs = std::max(pairs, p.rows);
+      continue;
+    }
     if (p.dtype == DType::i8) {
       const Piece many = int8_piece(p.rows, p.in, p.out);
       const Piece few = few_rows_piece(p.rows, p.in);
@@ -124,6 +132,10 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
     if (p.gated && p.dtype != DType::i8) {
       products = std::max(products, gated_piece(p.rows, p.out, act).bytes);
     }
+  }
+  if (pairs > 0) {
+    const int64_t used = std::max<int64_t>(1, pairs / std::max<int64_t>(1, bounds.tokens));
+    scratch = std::max(scratch, experts_piece(pairs, used, bytes_per_pair).bytes);
   }
   // A batch and its sampling rules are small. Penalties and biases, a few bytes for each token that
   // has one, are not counted.

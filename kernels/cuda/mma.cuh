@@ -33,6 +33,38 @@ __device__ inline void mma_16x8x16<__half>(float (&c)[4], const uint32_t (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// The same with 8-bit integers: a [16, 32] and b [32, 8], c [16, 8] int32. Lanes hold the same
+/// bytes of rows of a and columns of b.
+__device__ inline void mma_16x8x32(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Loads four 8 x 8 matrices of 16-bit elements; lane l gives the shared address of row l % 8 of
+/// matrix l / 8. Lane 4g + t receives elements 2t, 2t + 1 of row g, or, transposed, rows 2t, 2t + 1
+/// of column g.
+template <bool kTransposed>
+__device__ inline void load_matrices(uint32_t (&out)[4], uint32_t row) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(row)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(row)
+                 : "memory");
+  }
+}
+template <bool kTransposed>
+__device__ inline void load_matrices(uint32_t (&out)[4], const void* row) {
+  load_matrices<kTransposed>(out, static_cast<uint32_t>(__cvta_generic_to_shared(row)));
+}
+
 /// Two 16-bit values packed as tensor core registers hold them, `first` in the low half.
 template <typename T>
 __device__ uint32_t pack_pair(float first, float second);

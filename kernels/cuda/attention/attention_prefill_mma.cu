@@ -18,25 +18,6 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kWarpRows = 16;
 constexpr int kTile = kWarps * kWarpRows;
 
-/// Loads four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix
-/// l / 8. Lane 4g + t receives elements 2t, 2t + 1 of row g, or, transposed, rows 2t, 2t + 1 of
-/// column g.
-template <bool kTransposed>
-__device__ void load_matrices(uint32_t (&out)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(address)
-                 : "memory");
-  }
-}
-
 /// kDim: head_dim rounded up; the columns past head_dim are zeros.
 template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArguments a) {

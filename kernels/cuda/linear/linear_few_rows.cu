@@ -164,8 +164,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   }
 }
 
-// Any types: a warp for each output, float arithmetic. kVector elements a lane at a time: 16 bytes
-// of weights where rows are aligned, else one element.
+// Any types: a warp for each output of kRows rows, float arithmetic. kVector elements a lane at a
+// time: 16 bytes of weights where rows are aligned, else one element.
 template <typename A, typename W, int kRows, int kVector>
 __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   begin_kernel();
@@ -173,6 +173,7 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   const int64_t output =
       static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (output >= p.outputs) return;
+  const int first_row = static_cast<int>(blockIdx.y) * kRows;
   const W* weight = static_cast<const W*>(p.weight) + output * p.inputs;
   const A* x = static_cast<const A*>(p.x);
 
@@ -186,7 +187,7 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
     for (int row = 0; row < kRows; ++row) {
       // Rows past the end repeat the last one and are not stored.
       float a[kVector];
-      load_floats(x + min(row, p.rows - 1) * p.x_stride + column, a);
+      load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) sums[row] += w[i] * a[i];
     }
@@ -194,23 +195,24 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     float total = warp_sum(sums[row]);
-    if (lane != 0 || row >= p.rows) continue;
+    if (lane != 0 || first_row + row >= p.rows) continue;
     if (p.to.scales != nullptr) total *= p.to.scales[output];
-    finish_product(p.to, row, output, total);
+    finish_product(p.to, first_row + row, output, total);
   }
 }
 
 template <typename A, typename W, int kVector>
 void launch_any_rows(const Product& p, const Queue& queue) {
-  const auto launch = [&](auto kernel) {
-    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kWarps), kThreads}, p);
+  const auto launch = [&](auto kernel, int rows) {
+    const dim3 grid(ceil_div(p.outputs, kWarps), ceil_div(p.rows, rows));
+    queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
   };
   if (p.rows == 1) {
-    launch(any_rows_kernel<A, W, 1, kVector>);
+    launch(any_rows_kernel<A, W, 1, kVector>, 1);
   } else if (p.rows <= 4) {
-    launch(any_rows_kernel<A, W, 4, kVector>);
+    launch(any_rows_kernel<A, W, 4, kVector>, 4);
   } else {
-    launch(any_rows_kernel<A, W, 8, kVector>);
+    launch(any_rows_kernel<A, W, 8, kVector>, 8);
   }
 }
 
@@ -282,25 +284,20 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Destination& 
 
 void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
                       const Queue& queue) {
-  constexpr int64_t kRows = 8;
-  const size_t x_element = dtype_size(x.dtype);
-  const size_t w_element = dtype_size(weight.dtype);
-  for (int64_t first = 0; first < x.rows; first += kRows) {
-    const Product product = product_of(x, first, kRows, weight, to, false);
-    with_float_type(x.dtype, [&](auto x_zero) {
-      with_weight_type(weight.dtype, [&](auto w_zero) {
-        using A = decltype(x_zero);
-        using W = decltype(w_zero);
-        constexpr int kVector = 16 / sizeof(W);
-        if (is_aligned(product.x, x.stride, x_element, 16) &&
-            is_aligned(weight.data, weight.cols, w_element, 16)) {
-          launch_any_rows<A, W, kVector>(product, queue);
-        } else {
-          launch_any_rows<A, W, 1>(product, queue);
-        }
-      });
+  const Product product = product_of(x, 0, x.rows, weight, to, false);
+  with_float_type(x.dtype, [&](auto x_zero) {
+    with_weight_type(weight.dtype, [&](auto w_zero) {
+      using A = decltype(x_zero);
+      using W = decltype(w_zero);
+      constexpr int kVector = 16 / sizeof(W);
+      if (is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
+          is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16)) {
+        launch_any_rows<A, W, kVector>(product, queue);
+      } else {
+        launch_any_rows<A, W, 1>(product, queue);
+      }
     });
-  }
+  });
 }
 
 }  // namespace faststream

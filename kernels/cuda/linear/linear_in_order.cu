@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -70,11 +71,6 @@ __device__ uint64_t evict_first_policy() {
 __device__ void copy_activations(uint32_t to, const void* from, bool wanted) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(wanted ? 16 : 0));
-}
-__device__ void close_copies() { asm volatile("cp.async.commit_group;"); }
-template <int kOpen>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
 __device__ uint2 read_shared(uint32_t from) {

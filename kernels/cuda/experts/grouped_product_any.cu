@@ -1,0 +1,83 @@
+// Products of experts in float arithmetic, the path of f32 models and odd shapes: a warp for each
+// output of a tile's rows, kRows of them at a time.
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = 4;
+
+template <typename A, typename W>
+__global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p) {
+  begin_kernel();
+  if (static_cast<int>(blockIdx.y) >= *p.n_tiles) return;
+  const RowTile tile = p.tiles[blockIdx.y];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t output =
+      static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  if (output >= p.outputs) return;
+  const int64_t inputs = p.weight.cols;
+  const int64_t first_channel = tile.expert * (p.gated ? 2 : 1) * p.outputs;
+  Destination to = p.to;
+  if (to.bias != nullptr) to.bias += first_channel;
+
+  for (int first = 0; first < tile.rows; first += kRows) {
+    // Rows past the end repeat the last one and are not stored.
+    const A* x[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int at = tile.first + min(first + i, tile.rows - 1);
+      const int64_t row = p.x_rows != nullptr ? p.x_rows[at] : at;
+      x[i] = static_cast<const A*>(p.x) + row * p.x_stride;
+    }
+    // Of the weight's row first_channel + channel.
+    const auto multiply = [&](int64_t channel, float(&totals)[kRows]) {
+      const W* weight = static_cast<const W*>(p.weight.data) + (first_channel + channel) * inputs;
+      float sums[kRows] = {};
+      for (int64_t c = lane; c < inputs; c += kWarp) {
+        const float w = to_float(weight[c]);
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) sums[i] += w * to_float(x[i][c]);
+      }
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        totals[i] = warp_sum(sums[i]);
+        if (to.scales != nullptr) totals[i] *= to.scales[first_channel + channel];
+      }
+    };
+    float values[kRows];
+    float ups[kRows] = {};
+    multiply(output, values);
+    if (p.gated) multiply(p.outputs + output, ups);
+    if (lane != 0) continue;
+    for (int i = 0; i < min(kRows, tile.rows - first); ++i) {
+      const int at = tile.first + first + i;
+      const int64_t row = p.out_rows != nullptr ? p.out_rows[at] : at;
+      if (p.gated) {
+        finish_gate(to, row, output, add_bias(to, output, values[i]),
+                    add_bias(to, p.outputs + output, ups[i]));
+      } else {
+        finish_product(to, row, output, values[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void grouped_product_any(const GroupedProduct& p, const Queue& queue) {
+  const dim3 grid(ceil_div(p.outputs, kWarps), p.max_tiles);
+  with_float_type(p.x_dtype, [&](auto x_zero) {
+    with_weight_type(p.weight.dtype, [&](auto w_zero) {
+      queue.launch("multiplying by experts", grouped_any_kernel<decltype(x_zero), decltype(w_zero)>,
+                   {grid, kThreads}, p);
+    });
+  });
+}
+
+}  // namespace faststream
