@@ -264,6 +264,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                       .dtype = config.weights,
                       .gated = ffn.gated,
                       .bias = ffn.bias,
+                      .activation = !ffn.gated,
                       .experts = experts});
     bounds.push_back({.rows = rows,
                       .in = ffn.size,
@@ -288,7 +289,10 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
       feed_forward(layer.ffn, tokens, 0);
       continue;
     }
-    bounds.push_back({.rows = tokens, .in = hidden, .out = layer.experts->count});
+    bounds.push_back({.rows = tokens,
+                      .in = hidden,
+                      .out = layer.experts->count,
+                      .bias = layer.experts->router.bias});
     feed_forward(layer.experts->each, tokens * layer.experts->router.used, layer.experts->count);
     if (layer.experts->shared.size != 0) feed_forward(layer.experts->shared, tokens, 0);
   }

@@ -113,6 +113,7 @@ class Consumer {
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
         row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4),
         rule_(a, tile.head),
+        first_seen_(rule_.first_seen(tile.first_position + tile.first)),
         first_token_(first_tile_token(rule_, tile)) {}
 
   __device__ void run() {
@@ -124,6 +125,7 @@ class Consumer {
     release(shared_.barriers.keys_done[0]);
     weigh(0);
     pack();
+    if (n_tiles > 1 && first_seen_ > first_token_) clear_values(0);
     for (int n = 1; n < n_tiles; ++n) {
       score(n);
       end_group();
@@ -266,17 +268,22 @@ class Consumer {
     }
   }
 
-  // Values of tokens that are not there yet, in the last tile: zero times NaN would be NaN.
+  // Values of tokens of tile n that no query sees, which may be anything: zero times NaN would be
+  // NaN. They are before the window, or not there yet.
   __device__ void clear_values(int n) {
-    const int there = tile_.last_position + 1 - first_token_ - n * kTokens;
-    if (there == kTokens) return;
+    const int base = first_token_ + n * kTokens;
+    const int before = max(first_seen_ - base, 0);
+    const int seen = min(tile_.last_position + 1 - base, kTokens) - before;
+    const int unseen = kTokens - seen;
+    if (unseen == 0) return;
     const Place at(n);
     wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
     constexpr int kPieces = kBlockRowBytes / 16;
     const int thread = group_ * kWarpgroup + thread_;
-    for (int i = thread; i < kBlocks * (kTokens - there) * kPieces; i += kConsumers * kWarpgroup) {
-      const int row = there + i / kPieces % (kTokens - there);
-      const int block = i / kPieces / (kTokens - there);
+    for (int i = thread; i < kBlocks * unseen * kPieces; i += kConsumers * kWarpgroup) {
+      const int nth = i / kPieces % unseen;
+      const int row = nth < before ? nth : nth + seen;
+      const int block = i / kPieces / unseen;
       std::byte* piece = &shared_.values[at.stage][block][row * kBlockRowBytes + i % kPieces * 16];
       *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
     }
@@ -318,6 +325,7 @@ class Consumer {
   int thread_;
   int row_;  // of the tile: the first of this thread's two, the other is 8 below
   Rule rule_;
+  int first_seen_;  // token, of any query
   int first_token_;
   float scores_[kTokens / 2];
   float sums_[kDim / 2] = {};
