@@ -1,11 +1,12 @@
-// Times the CUDA backend's operations on the shapes of Llama-2-7B and prints what they reach beside
-// the GPU's ceiling. A plain program: cuda-kernels-bench [filter], where filter is a part of a
-// name.
+// Times the CUDA backend's operations on the shapes of Llama-2-7B, and experts on those of models
+// that have some, and prints what they reach beside the GPU's ceiling. A plain program:
+// cuda-kernels-bench [filter], where filter is a part of a name.
 //
 // Calls are captured in a CUDA graph, so launches by the host do not count; every call of a graph
 // reads another copy of its weights or pages, so that the L2 cache (50 MB on an H100) does not
 // help. The median of kRepeats launches after a warm-up.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -90,6 +91,29 @@ class Bench {
     }
   }
 
+  void experts() {
+    struct Shape {
+      const char* name;
+      int32_t n_experts;
+      int32_t used;
+      int64_t hidden;
+      int64_t middle;
+    };
+    constexpr Shape kShapes[] = {{"qwen3-30b-a3b", 128, 8, 2048, 768},
+                                 {"gpt-oss-20b", 32, 4, 2880, 2880}};
+    for (const DType type : {DType::i8, DType::bf16}) {
+      for (const Shape& shape : kShapes) {
+        for (const int64_t tokens : {1, 8, 64, 512, 2048}) {
+          const std::string name = "experts " + std::string(shape.name) + " " +
+                                   std::string(dtype_name(type)) + " tokens " +
+                                   std::to_string(tokens);
+          if (!wanted(name)) continue;
+          experts(name, type, shape.n_experts, shape.used, shape.hidden, shape.middle, tokens);
+        }
+      }
+    }
+  }
+
   void attention_decodes() {
     for (const int32_t n_sequences : {1, 16, 64}) {
       for (const int32_t kv_len : {128, 512, 2048, 8192}) {
@@ -112,10 +136,12 @@ class Bench {
     for (const int64_t rows : {1, 512}) {
       const Buffer x = filled(rows * 4096 * 4, DType::bf16);
       const Buffer out = backend_.allocate(static_cast<size_t>(rows) * 4096 * 2);
-      run_memory("rms_norm rows " + std::to_string(rows), 32, rows * 4096 * 6, [&](int64_t) {
-        backend_.rms_norm({x.get(), DType::f32, rows, 4096},
-                          reinterpret_cast<const float*>(scales_.get()), 1e-5F,
-                          {out.get(), DType::bf16, rows, 4096});
+      const Norm norm{.kind = NormKind::rms,
+                      .weight = reinterpret_cast<const float*>(scales_.get()),
+                      .eps = 1e-5F};
+      run_memory("norm rows " + std::to_string(rows), 32, rows * 4096 * 6, [&](int64_t) {
+        backend_.norm({x.get(), DType::f32, rows, 4096}, norm, OutputMode::store,
+                      {out.get(), DType::bf16, rows, 4096});
       });
     }
   }
@@ -259,11 +285,10 @@ class Bench {
           weights_.get() + i % copies * bytes, type, outputs, inputs,
           type == DType::i8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
       if (gated) {
-        backend_.gated_linear(x_matrix, weight, Activation::silu,
+        backend_.gated_linear(x_matrix, weight, nullptr, Activation::silu,
                               {out.get(), DType::bf16, rows, columns});
       } else {
-        backend_.linear(x_matrix, weight, nullptr, LinearOutput::store,
-                        {out.get(), DType::f32, rows, columns});
+        backend_.linear(x_matrix, weight, {}, {out.get(), DType::f32, rows, columns});
       }
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
@@ -271,6 +296,51 @@ class Bench {
       run_memory(name, calls, bytes, call);
     } else {
       run_compute(name, calls, 2.0 * static_cast<double>(rows * outputs * inputs),
+                  type == DType::i8 ? kTopsInt8 : kTflopsBf16, call);
+    }
+  }
+
+  /// Tokens choose at random, so that each of few reads weights of its own.
+  void experts(const std::string& name, DType type, int32_t n_experts, int32_t used, int64_t hidden,
+               int64_t middle, int64_t tokens) {
+    const int64_t up_bytes =
+        n_experts * 2 * middle * hidden * static_cast<int64_t>(dtype_size(type));
+    const int64_t bytes = up_bytes + up_bytes / 2;
+    if (bytes > kRotation) return;
+    const int64_t copies = kRotation / bytes;
+    const Buffer x = filled(tokens * hidden * 2, DType::bf16);
+    const Buffer out = backend_.allocate(static_cast<size_t>(tokens * hidden) * 4);
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> numbers(static_cast<size_t>(tokens * n_experts));
+    for (float& number : numbers) number = normal(random);
+    const Buffer scores = backend_.allocate(numbers.size() * sizeof(float));
+    backend_.copy_to_device(scores.get(), numbers.data(), numbers.size() * sizeof(float));
+    const std::vector<float> ones(static_cast<size_t>(n_experts * std::max(2 * middle, hidden)), 1);
+    const Buffer scales = backend_.allocate(ones.size() * sizeof(float));
+    backend_.copy_to_device(scales.get(), ones.data(), ones.size() * sizeof(float));
+    const auto* weight_scales =
+        type == DType::i8 ? reinterpret_cast<const float*>(scales.get()) : nullptr;
+    const auto call = [&](int64_t i) {
+      const std::byte* up = weights_.get() + i % copies * bytes;
+      backend_.experts({x.get(), DType::bf16, tokens, hidden},
+                       {scores.get(), DType::f32, tokens, n_experts},
+                       {.used = used, .normalized = true},
+                       {.n_experts = n_experts,
+                        .up = {up, type, n_experts * 2 * middle, hidden, weight_scales},
+                        .down = {up + up_bytes, type, n_experts * hidden, middle, weight_scales}},
+                       OutputMode::add, {out.get(), DType::f32, tokens, hidden});
+    };
+    const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
+    const int64_t pairs = tokens * used;
+    if (pairs <= 16 * n_experts) {
+      // The experts that random choices hit.
+      const double missed = std::pow(1 - 1.0 / n_experts, static_cast<double>(pairs));
+      const double hit = tokens == 1 ? used : n_experts * (1 - missed);
+      run_memory(name, calls, static_cast<int64_t>(hit * static_cast<double>(bytes / n_experts)),
+                 call);
+    } else {
+      run_compute(name, calls, 6.0 * static_cast<double>(pairs * middle * hidden),
                   type == DType::i8 ? kTopsInt8 : kTflopsBf16, call);
     }
   }
@@ -308,7 +378,7 @@ class Bench {
     const auto call = [&](int64_t i) {
       std::byte* k = weights_.get() + i % copies * 2 * bytes;
       backend_.attention(view, {q.get(), DType::bf16, rows, kHeads * kDim},
-                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim}, 0.088F,
+                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim}, {.scale = 0.088F},
                          {out.get(), DType::bf16, rows, kHeads * kDim});
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
@@ -335,6 +405,7 @@ int run(int argc, char** argv) {
   Bench bench(argc > 1 ? argv[1] : "");
   bench.small_operations();
   bench.linears();
+  bench.experts();
   bench.attention_decodes();
   bench.attention_prefills();
   bench.samples();

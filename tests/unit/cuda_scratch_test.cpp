@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "unit/backend_fixture.h"
 #include "unit/backend_weights.h"
 
 namespace faststream {
@@ -50,9 +49,9 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
   for (const DType type : {DType::i8, DType::bf16}) {
     const DType act = backend_->activation_dtype(type);
     const DeviceTensor x(*backend_, random_tensor(random_, act, kRows, kInputs));
-    const DeviceWeight weights(*backend_, random_weight(random_, type, kOutputs, kInputs));
+    const DeviceWeight device_weight(*backend_, random_weight(random_, type, kOutputs, kInputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, kOutputs));
-    const Weight weight = weights.weight();
+    const Weight weight = device_weight.weight();
     const auto product = [&](const Matrix& rows) {
       const DeviceTensor out(*backend_, HostTensor(act, rows.rows, kOutputs));
       backend_->linear(rows, weight, {.bias = static_cast<const float*>(bias.data())},
@@ -75,6 +74,42 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
         if (c < kOutputs / 2) different += whole_gated.at(row, c) != alone_gated.at(0, c) ? 1 : 0;
       }
       EXPECT_EQ(different, 0) << dtype_name(type) << ", row " << row;
+    }
+  }
+}
+
+// The same of experts, each of whose rows takes hidden floats and more.
+TEST_P(CudaScratch, ExpertsInPiecesHaveTheTokensOfTheWhole) {
+  constexpr int64_t kTokens = 300;
+  constexpr int64_t kIn = 16;
+  constexpr int64_t kHidden = 65536;
+  constexpr int32_t kExperts = 6;
+  constexpr int32_t kUsed = 4;
+  constexpr int64_t kPairBytes = 2 * (kIn + 32) + 4 * (kIn + kHidden);
+  const int64_t piece = piece_of(kTokens * kUsed, kPairBytes, kUsed).rows / kUsed;
+  ASSERT_LT(piece, kTokens);
+  for (const DType type : {DType::i8, DType::bf16}) {
+    const DType act = backend_->activation_dtype(type);
+    const DeviceTensor x(*backend_, random_tensor(random_, act, kTokens, kIn));
+    const DeviceTensor scores(*backend_, random_tensor(random_, DType::f32, kTokens, kExperts));
+    const DeviceWeight up(*backend_, random_weight(random_, type, kExperts * 2 * kIn, kIn));
+    const DeviceWeight down(*backend_, random_weight(random_, type, kExperts * kHidden, kIn));
+    const auto result = [&](int64_t first, int64_t count) {
+      const DeviceTensor out(*backend_, HostTensor(DType::f32, count, kHidden));
+      backend_->experts(x.matrix().row_range(first, count), scores.matrix().row_range(first, count),
+                        {.used = kUsed},
+                        {.n_experts = kExperts, .up = up.weight(), .down = down.weight()},
+                        OutputMode::store, out.matrix());
+      return out.fetch();
+    };
+    const HostTensor whole = result(0, kTokens);
+    for (const int64_t token : {int64_t{0}, piece - 1, piece, kTokens - 1}) {
+      const HostTensor alone = result(token, 1);
+      int64_t different = 0;
+      for (int64_t c = 0; c < kHidden; ++c) {
+        different += whole.at(token, c) != alone.at(0, c) ? 1 : 0;
+      }
+      EXPECT_EQ(different, 0) << dtype_name(type) << ", token " << token;
     }
   }
 }
