@@ -139,9 +139,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   lines.emplace_back("embedding", embedding(config));
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const LayerConfig& layer = config.layer_kinds[kind];
-    lines.emplace_back("layers", "\"" + layer.name + "\": " + ranges(config, kind) +
-                                     (layer.parallel ? "; attention and feed-forward side by side"
-                                                     : ""));
+    lines.emplace_back("layers",
+                       "\"" + layer.name + "\": " + ranges(config, kind) +
+                           (layer.parallel ? "; attention and feed-forward side by side" : ""));
     lines.emplace_back("  attention", attention(config, layer.attention));
     lines.emplace_back("  norms", norms(layer.attention_norms));
     lines.emplace_back("  feed-forward",

@@ -26,7 +26,7 @@ constexpr int64_t kMxfp4Elements = 32;
 constexpr int64_t kMxfp4Bytes = 1 + kMxfp4Elements / 2;
 
 void decode_mxfp4_pairs(const std::byte* in, std::span<float> out) {
-  constexpr std::array<float, 16> kE2m1 = {0,  0.5F,  1,  1.5F,  2,  3,  4,  6,
+  constexpr std::array<float, 16> kE2m1 = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
                                            -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
   constexpr int kExponentBias = 127;
   for (size_t begin = 0; begin < out.size(); begin += kMxfp4Elements, in += kMxfp4Bytes) {

@@ -18,8 +18,8 @@ struct ElementFormat {
   int64_t block_bytes = 0;
   /// The type that the elements become in a model file unless the user names one.
   DType packed = DType::f32;
-  /// out[i] = element i of the blocks at `in` (any alignment); whole blocks. Null: such elements are
-  /// no weights that can be converted.
+  /// out[i] = element i of the blocks at `in` (any alignment); whole blocks. Null: such elements
+  /// are no weights that can be converted.
   void (*decode)(const std::byte* in, std::span<float> out) = nullptr;
 
   /// Bytes of `elements` elements, which are whole blocks.

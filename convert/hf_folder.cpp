@@ -108,12 +108,11 @@ FoundTokenizer read_hf_tokenizer(const fs::path& folder, const std::optional<fs:
 
 // What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
 std::string name_in_text_model(const std::string& name) {
-  for (const auto& [theirs, ours] : {std::pair("model.language_model.", "model."),
-                                     std::pair("language_model.", ""),
-                                     std::pair("model.embed_tokens.", "model.embed_tokens."),
-                                     std::pair("model.layers.", "model.layers."),
-                                     std::pair("model.norm.", "model.norm."),
-                                     std::pair("lm_head.", "lm_head.")}) {
+  for (const auto& [theirs, ours] :
+       {std::pair("model.language_model.", "model."), std::pair("language_model.", ""),
+        std::pair("model.embed_tokens.", "model.embed_tokens."),
+        std::pair("model.layers.", "model.layers."), std::pair("model.norm.", "model.norm."),
+        std::pair("lm_head.", "lm_head.")}) {
     if (name.starts_with(theirs)) return ours + name.substr(std::string_view(theirs).size());
   }
   return "";
@@ -200,8 +199,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   SourceFiles files;
   const json whole_config = files.read_json(config_path);
   const json config = text_config(whole_config);
-  const std::string where =
-      config_path.string() + (config == whole_config ? "" : ": text_config");
+  const std::string where = config_path.string() + (config == whole_config ? "" : ": text_config");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
   Checkpoint weights = open_safetensors_folder(folder, files);
@@ -223,7 +221,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
       .left_out = std::move(left_out),
       .files = {}};
   model.parts = parts_of(model.config, family.modules, model.weights);
-  if (family.finish) family.finish(model.parts);
+  if (family.finish) family.finish(model.config, model.weights, model.parts);
   const bool tied = model.config.output.tied;
   refuse_unknown_tensors(model, [&](std::string_view name) {
     if (tied && name == family.modules.output + ".weight") return true;

@@ -34,6 +34,6 @@ nlohmann::json sampling_from_hf(const nlohmann::json& generation_config, std::st
 /// Opens a folder with config.json, safetensors and, unless `tokenizer` names another, a tokenizer.
 /// Throws Error, naming the file, when one is missing, unsound or not supported.
 SourceModel open_hf_folder(const std::filesystem::path& folder,
-                          const std::optional<std::filesystem::path>& tokenizer);
+                           const std::optional<std::filesystem::path>& tokenizer);
 
 }  // namespace faststream

@@ -145,10 +145,9 @@ class Rule {
 
   void apply_longrope(double theta, int64_t rotated, RopeConfig& rope) const {
     const int64_t original = original_max_context();
-    const double factor =
-        members_.find("factor")
-            ? positive("factor")
-            : static_cast<double>(shape_.max_context) / static_cast<double>(original);
+    const double factor = members_.find("factor") ? positive("factor")
+                                                  : static_cast<double>(shape_.max_context) /
+                                                        static_cast<double>(original);
     rope.original_max_context = original;
     rope.frequencies = divided_frequencies(theta, rotated, "short_factor");
     rope.long_frequencies = divided_frequencies(theta, rotated, "long_factor");
@@ -219,8 +218,8 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
   rope.name = layer_type.empty() ? "rope" : layer_type;
   rope.frequencies = rotary_frequencies(theta, rotated);
   if (members) {
-    const auto type = members->get<std::string>(
-        "rope_type", members->get<std::string>("type", "default"));
+    const auto type =
+        members->get<std::string>("rope_type", members->get<std::string>("type", "default"));
     Rule(*members, config, shape).apply(type, theta, rotated, rope);
   }
   check_frequencies(config, rope.frequencies);

@@ -142,7 +142,8 @@ void join_mxfp4(Checkpoint& checkpoint) {
     const SourceTensor& blocks = *checkpoint.find(name + "_blocks");
     const SourceTensor* scales = checkpoint.find(name + "_scales");
     if (scales == nullptr || scales->format->name != "U8" ||
-        !std::ranges::equal(scales->shape, std::span(blocks.shape).first(blocks.shape.size() - 1))) {
+        !std::ranges::equal(scales->shape,
+                            std::span(blocks.shape).first(blocks.shape.size() - 1))) {
       continue;  // of another format; whoever needs it will say what is wrong
     }
     SourceTensor joined = checkpoint.take(name + "_blocks");

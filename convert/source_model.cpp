@@ -60,7 +60,8 @@ bool fits(const TensorPart& part, int64_t width) {
 void check_tensor(const SourceModel& model, const TensorPlan& plan) {
   const auto found = model.parts.find(plan.name);
   if (found == model.parts.end()) {
-    throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name + "\"");
+    throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name +
+                "\"");
   }
   const int64_t width = row_width(plan);
   int64_t rows = 0;

@@ -18,7 +18,8 @@ constexpr int64_t kPieceElements = int64_t{128} << 10;
 // Pieces of a block for each thread: enough to balance, few enough to bound memory.
 constexpr int64_t kPiecesPerThread = 4;
 constexpr int64_t kMaxBlockElements = int64_t{32} << 20;
-// Of transposed tensors at a time: from each of their rows a disk should give more than a few bytes.
+// Of transposed tensors at a time: from each of their rows a disk should give more than a few
+// bytes.
 constexpr int64_t kLeastColumns = 256;
 
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
@@ -209,8 +210,8 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
 }
 
 // The tensor is matrices [cols, n]; row r is column r % n of the matrix r / n.
-void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
-                                int64_t cols, Scratch& scratch) const {
+void TensorStream::read_columns(const Source& source, int64_t first, int64_t count, int64_t cols,
+                                Scratch& scratch) const {
   const int64_t n = source.part->shape.back();
   for (int64_t done = 0; done < count;) {
     // The rows from here on that are in the same matrix, and the columns that hold them all.

@@ -1,8 +1,10 @@
 #include "convert/families/family.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 #include "support/error.h"
 #include "support/printable.h"
@@ -18,6 +20,41 @@ struct Family {
 
 constexpr auto kFamilies = std::to_array<Family>({
     {"LlamaForCausalLM", "llama", describe_llama},
+    {"MistralForCausalLM", "mistral", describe_mistral},
+    {"Ministral3ForCausalLM", "ministral3", describe_ministral3},
+    {"Qwen2ForCausalLM", "qwen2", describe_qwen2},
+    {"Qwen3ForCausalLM", "qwen3", describe_qwen3},
+    {"GemmaForCausalLM", "gemma", describe_gemma},
+    {"Gemma2ForCausalLM", "gemma2", describe_gemma2},
+    {"Gemma3ForCausalLM", "gemma3_text", describe_gemma3},
+    {"Phi3ForCausalLM", "phi3", describe_phi3},
+    {"GlmForCausalLM", "glm", describe_glm},
+    {"Glm4ForCausalLM", "glm4", describe_glm4},
+    {"GraniteForCausalLM", "granite", describe_granite},
+    {"SmolLM3ForCausalLM", "smollm3", describe_smollm3},
+    {"Olmo2ForCausalLM", "olmo2", describe_olmo2},
+    {"Olmo3ForCausalLM", "olmo3", describe_olmo3},
+    {"StableLmForCausalLM", "stablelm", describe_stablelm},
+    {"CohereForCausalLM", "cohere", describe_cohere},
+    {"Cohere2ForCausalLM", "cohere2", describe_cohere2},
+    {"Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
+    {"GPT2LMHeadModel", "gpt2", describe_gpt2},
+    {"GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},
+    {"OPTForCausalLM", "opt", describe_opt},
+    {"FalconForCausalLM", "falcon", describe_falcon},
+    {"BloomForCausalLM", "bloom", describe_bloom},
+    {"InternLM2ForCausalLM", "internlm2", describe_internlm2},
+    {"BaichuanForCausalLM", "baichuan", describe_baichuan},
+    {"BaiChuanForCausalLM", "baichuan", describe_baichuan},
+    {"ChatGLMModel", "chatglm", describe_chatglm},
+    {"ChatGLMForConditionalGeneration", "chatglm", describe_chatglm},
+    {"TelechatForCausalLM", "telechat", describe_telechat},
+    {"MixtralForCausalLM", "mixtral", describe_mixtral},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", describe_qwen2_moe},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", describe_qwen3_moe},
+    {"OlmoeForCausalLM", "olmoe", describe_olmoe},
+    {"GraniteMoeForCausalLM", "granitemoe", describe_granitemoe},
+    {"GptOssForCausalLM", "gpt_oss", describe_gpt_oss},
 });
 
 const Family& find_family(const JsonView& config) {
@@ -67,12 +104,6 @@ constexpr auto kActivations =
                                     {"relu", Activation::relu},
                                     {"relu2", Activation::relu_squared}});
 
-constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxHeadDim = 1024;
-constexpr int64_t kMaxSize = int64_t{1} << 24;
-constexpr int64_t kMaxContext = int64_t{1} << 28;
-
 }  // namespace
 
 FamilyModel describe_family(const FamilySource& source, std::string_view where) {
@@ -98,29 +129,17 @@ int64_t head_dim_of(const JsonView& config, const PlainShape& shape) {
       "\"hidden_size\" is not a multiple of \"num_attention_heads\" and there is no \"head_dim\"");
 }
 
-PlainShape shape_in(const JsonView& config) {
-  PlainShape shape;
-  shape.n_layers = count_in(config, "num_hidden_layers", kMaxLayers);
-  shape.hidden = count_in(config, "hidden_size", kMaxSize);
-  shape.n_heads = count_in(config, "num_attention_heads", kMaxHeads);
-  shape.n_kv_heads = count_in(config, "num_key_value_heads", kMaxHeads, shape.n_heads);
-  shape.head_dim = config.find("head_dim") ? count_in(config, "head_dim", kMaxHeadDim)
-                                           : head_dim_of(config, shape);
-  shape.ffn_hidden = count_in(config, "intermediate_size", kMaxSize);
-  shape.vocab = count_in(config, "vocab_size", kMaxSize);
-  shape.max_context = count_in(config, "max_position_embeddings", kMaxContext, 2048);
-  shape.norm_eps = eps_in(config, "rms_norm_eps", 1e-6);
-  return shape;
+std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (config.find(key)) return key;
+  }
+  return *(keys.end() - 1);
 }
 
-ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape, bool tied) {
-  ModelConfig model = plain_decoder(shape);
-  model.ropes = {rope_from_hf(config, {.head_dim = shape.head_dim,
-                                       .max_context = shape.max_context,
-                                       .theta = shape.rope_theta})};
-  model.layer_kinds[0].ffn.activation = activation_in(config, "hidden_act", "silu");
-  model.output.tied = config.get("tie_word_embeddings", tied);
-  return model;
+float number_in(const JsonView& config, std::string_view key, double otherwise) {
+  const auto number = static_cast<float>(config.get(key, otherwise));
+  if (!std::isfinite(number)) config.member(key).fail("is too large");
+  return number;
 }
 
 Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise) {
@@ -131,45 +150,135 @@ Activation activation_in(const JsonView& config, std::string_view key, std::stri
   config.fail("the activation " + in_quotes(name) + " is not supported");
 }
 
-float eps_in(const JsonView& config, std::string_view key, double otherwise) {
-  return static_cast<float>(config.get(key, otherwise));
+PlainShape shape_in(const JsonView& config, int64_t head_dim) {
+  PlainShape shape;
+  shape.n_layers = count_in(config, "num_hidden_layers", kMaxLayers);
+  shape.hidden = count_in(config, "hidden_size");
+  shape.n_heads = count_in(config, "num_attention_heads", kMaxHeads);
+  shape.n_kv_heads = count_in(config, "num_key_value_heads", kMaxHeads, shape.n_heads);
+  if (config.find("head_dim")) head_dim = count_in(config, "head_dim", kMaxHeadDim);
+  shape.head_dim = head_dim != 0 ? head_dim : head_dim_of(config, shape);
+  shape.ffn_hidden = count_in(config, "intermediate_size");
+  shape.vocab = count_in(config, "vocab_size");
+  shape.max_context = count_in(config, "max_position_embeddings", kMaxContext, 2048);
+  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-6);
+  return shape;
 }
 
-float number_in(const JsonView& config, std::string_view key, double otherwise) {
-  const double number = config.get(key, otherwise);
-  if (!std::isfinite(static_cast<float>(number))) config.member(key).fail("is too large");
-  return static_cast<float>(number);
+ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape,
+                             const FamilyDefaults& defaults) {
+  ModelConfig model = plain_decoder(shape);
+  const RopeShape rope{.head_dim = shape.head_dim,
+                       .max_context = shape.max_context,
+                       .theta = shape.rope_theta,
+                       .rotated_share = defaults.rotated_share};
+  model.ropes = {rope_from_hf(config, rope, defaults.rope_of)};
+  model.layer_kinds[0].ffn.activation = activation_in(config, "hidden_act", "silu");
+  model.output.tied = config.get("tie_word_embeddings", defaults.tied);
+  return model;
 }
 
-std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers) {
+NormConfig layer_norm_in(const JsonView& config, std::string_view key, bool bias) {
+  return {.kind = NormKind::layer, .eps = number_in(config, key, 1e-5), .bias = bias};
+}
+
+void set_norms(ModelConfig& model, const NormConfig& norm) {
+  for (LayerConfig& layer : model.layer_kinds) {
+    layer.attention_norms.before = norm;
+    layer.ffn_norms.before = norm;
+  }
+  model.output.norm = norm;
+}
+
+void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change) {
+  std::vector<LayerConfig> kinds;
+  for (int64_t n = 0; n < model.n_layers(); ++n) {
+    LayerConfig layer = model.layer(n);
+    change(n, layer);
+    const auto known = std::ranges::find(kinds, layer);
+    model.layers[static_cast<size_t>(n)] = static_cast<size_t>(known - kinds.begin());
+    if (known == kinds.end()) kinds.push_back(std::move(layer));
+  }
+  model.layer_kinds = std::move(kinds);
+}
+
+int64_t window_in(const JsonView& config, int64_t otherwise) {
+  if (config.has("sliding_window") && !config.find("sliding_window")) return 0;
+  return count_in(config, "sliding_window", kMaxContext, otherwise);
+}
+
+std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,
+                              const std::function<bool(int64_t)>& otherwise) {
+  std::vector<bool> windowed;
   const auto list = config.find("layer_types");
-  if (!list) return {};
-  std::vector<std::string> types;
-  for (const JsonView& type : list->elements()) types.push_back(type.as<std::string>());
-  if (types.size() != static_cast<size_t>(n_layers)) {
-    list->fail("has " + std::to_string(types.size()) + " entries for " + std::to_string(n_layers) +
-               " layers");
+  if (!list) {
+    for (int64_t n = 0; n < n_layers; ++n) windowed.push_back(otherwise(n));
+    return windowed;
   }
-  return types;
+  for (const JsonView& type : list->elements()) {
+    const auto name = type.as<std::string>();
+    if (name != "sliding_attention" && name != "full_attention") {
+      type.fail("is " + in_quotes(name) + ", a type of layers that is not supported");
+    }
+    windowed.push_back(name == "sliding_attention");
+  }
+  if (windowed.size() != static_cast<size_t>(n_layers)) {
+    list->fail("has " + std::to_string(windowed.size()) + " entries for " +
+               std::to_string(n_layers) + " layers");
+  }
+  return windowed;
 }
 
-LayerConfig& add_layer_kind(ModelConfig& config, std::string_view name,
-                            const std::function<bool(int64_t)>& is) {
-  config.layer_kinds.push_back(config.layer_kinds.front());
-  config.layer_kinds.back().name = name;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    if (is(n)) config.layers[static_cast<size_t>(n)] = config.layer_kinds.size() - 1;
+void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
+                 const std::function<bool(int64_t)>& otherwise) {
+  if (window == 0) return;
+  const std::vector<bool> windowed = windowed_in(config, model.n_layers(), otherwise);
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    if (!windowed[static_cast<size_t>(n)]) return;
+    layer.name = "windowed";
+    layer.attention.window = window;
+  });
+}
+
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta) {
+  constexpr std::string_view kType = "sliding_attention";
+  const RopeShape shape{.head_dim = model.layer(0).attention.head_dim,
+                        .max_context = model.max_context,
+                        .theta = theta};
+  RopeConfig rope;
+  const auto parameters = config.find("rope_parameters");
+  if (parameters && parameters->find(kType)) {
+    rope = rope_from_hf(config, shape, kType);
+  } else {
+    rope.name = kType;
+    rope.frequencies = rotary_frequencies(shape.theta, shape.head_dim);
   }
-  return config.layer_kinds.back();
+  for (LayerConfig& layer : model.layer_kinds) {
+    if (layer.attention.window > 0) layer.attention.rope = model.ropes.size();
+  }
+  model.ropes.push_back(std::move(rope));
 }
 
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what) {
-  const auto found = config.find(key);
-  if (!found) return;
-  const bool asked = found->value().is_boolean() ? found->as<bool>() : found->as<double>() != 0;
-  if (asked) config.fail(in_quotes(key) + ": " + std::string(what) + " not supported");
+  if (config.get(key, false)) {
+    config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which is not supported");
+  }
 }
 
 float inverse_root(double size) { return static_cast<float>(1 / std::sqrt(size)); }
+
+std::vector<float> alibi_slopes(int64_t n_heads) {
+  const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n_heads)));
+  std::vector<float> slopes;
+  for (int64_t i = 1; i <= whole; ++i) {
+    slopes.push_back(
+        static_cast<float>(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(whole))));
+  }
+  for (int64_t i = 1; static_cast<int64_t>(slopes.size()) < n_heads; i += 2) {
+    slopes.push_back(
+        static_cast<float>(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(whole))));
+  }
+  return slopes;
+}
 
 }  // namespace faststream

@@ -5,7 +5,9 @@
 // docs/new-family.md shows how to add one.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +30,7 @@ struct FamilyModel {
   ModelConfig config;  ///< valid; types of weights left as they are by default
   Modules modules = {};
   /// Changes what modules cannot say; may be empty.
-  std::function<void(TensorParts&)> finish = {};
+  std::function<void(const ModelConfig&, const Checkpoint&, TensorParts&)> finish = {};
 };
 
 /// The model that config.json describes: by its architecture, or where it names none by its model
@@ -38,46 +40,115 @@ FamilyModel describe_family(const FamilySource& source, std::string_view where);
 
 // For families. ---------------------------------------------------------------------------------
 
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadDim = 1024;
+inline constexpr int64_t kMaxExperts = 1024;
+inline constexpr int64_t kMaxSize = int64_t{1} << 24;
+inline constexpr int64_t kMaxContext = int64_t{1} << 28;
+
 /// A whole number from 1 to `most` that must be there, or has a value when it is not.
-int64_t count_in(const JsonView& config, std::string_view key, int64_t most = int64_t{1} << 24);
+int64_t count_in(const JsonView& config, std::string_view key, int64_t most = kMaxSize);
 int64_t count_in(const JsonView& config, std::string_view key, int64_t most, int64_t otherwise);
 
-/// The sizes that config.json gives under the names that most families use; members that are absent
-/// have the defaults of most, and "head_dim" is hidden_size / num_attention_heads.
-PlainShape shape_in(const JsonView& config);
-
-/// hidden / n_heads. Throws Error unless it is whole.
-int64_t head_dim_of(const JsonView& config, const PlainShape& shape);
-
-/// plain_decoder() of the shape, with config.json's rotation, "tie_word_embeddings" or else `tied`,
-/// and the activation that "hidden_act" names, if any.
-ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape, bool tied = false);
-
-/// The activation that a member names as Transformers does ("silu", "gelu_new", ...).
-Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise);
-
-/// "rms_norm_eps" and its like.
-float eps_in(const JsonView& config, std::string_view key, double otherwise);
+/// The first of `keys` that is there, or the last of them: families have renamed members.
+std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys);
 
 /// A finite number.
 float number_in(const JsonView& config, std::string_view key, double otherwise);
 
-/// "layer_types", as many as there are layers; empty when there is no such member.
-std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers);
+/// The activation that a member names as Transformers does ("silu", "gelu_new", ...).
+Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise);
 
-/// Gives the description a second kind of layer after the first, and each layer whose number `is`
-/// accepts that kind.
-LayerConfig& add_layer_kind(ModelConfig& config, std::string_view name,
-                            const std::function<bool(int64_t)>& is);
+/// The sizes that config.json gives under the names that most families use. "head_dim" is, when it
+/// is absent, `head_dim`, or where that is 0 hidden_size / num_attention_heads.
+PlainShape shape_in(const JsonView& config, int64_t head_dim = 0);
 
-/// Throws Error when the member is true (or, for a number, not 0): `what` the model would need.
+/// hidden / n_heads. Throws Error unless it is whole.
+int64_t head_dim_of(const JsonView& config, const PlainShape& shape);
+
+/// What config.json leaves to its family where it says nothing.
+struct FamilyDefaults {
+  bool tied = false;
+  double rotated_share = 1;    ///< of each head; see RopeShape
+  std::string_view rope_of{};  ///< the type of layers whose rotation it is; see rope_from_hf()
+};
+
+/// plain_decoder() of the shape with config.json's rotation, "tie_word_embeddings" and the
+/// activation that "hidden_act" names.
+ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape,
+                             const FamilyDefaults& defaults = {});
+
+/// Layer normalization under a key that gives its epsilon.
+NormConfig layer_norm_in(const JsonView& config, std::string_view key, bool bias = true);
+
+/// Has every kind of layer take these norms before its branches, and the output as well.
+void set_norms(ModelConfig& model, const NormConfig& norm);
+
+/// Changes layers one by one; those that come out alike are of one kind.
+void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change);
+
+/// "sliding_window"; 0, for none, where it is null.
+int64_t window_in(const JsonView& config, int64_t otherwise);
+
+/// Whether each layer is one with a window: as "layer_types" says, or where that is absent as
+/// `otherwise` says of the layer's number. Throws Error when there are other types.
+std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,
+                              const std::function<bool(int64_t)>& otherwise);
+
+/// Gives a window to the layers that windowed_in() names.
+void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
+                 const std::function<bool(int64_t)>& otherwise);
+
+/// Gives the layers with a window a rotation of their own, where rules of longer texts are for the
+/// others alone: what "rope_parameters" says of "sliding_attention", or else theta without a rule.
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta);
+
+/// Throws Error when the member is true: `what` the model would need that is not there.
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what);
 
-/// 1 / sqrt(size): the scale of scores, unless a family has another.
+/// 1 / sqrt(size).
 float inverse_root(double size);
+
+/// The slopes of ALiBi (arXiv:2108.12409) as BLOOM has them: powers of 2^(-8 / n) for n heads, and
+/// for heads beyond a power of two those between.
+std::vector<float> alibi_slopes(int64_t n_heads);
 
 // The families, a file each. --------------------------------------------------------------------
 
 FamilyModel describe_llama(const FamilySource& source);
+FamilyModel describe_mistral(const FamilySource& source);
+FamilyModel describe_ministral3(const FamilySource& source);
+FamilyModel describe_qwen2(const FamilySource& source);
+FamilyModel describe_qwen3(const FamilySource& source);
+FamilyModel describe_gemma(const FamilySource& source);
+FamilyModel describe_gemma2(const FamilySource& source);
+FamilyModel describe_gemma3(const FamilySource& source);
+FamilyModel describe_phi3(const FamilySource& source);
+FamilyModel describe_glm(const FamilySource& source);
+FamilyModel describe_glm4(const FamilySource& source);
+FamilyModel describe_granite(const FamilySource& source);
+FamilyModel describe_smollm3(const FamilySource& source);
+FamilyModel describe_olmo2(const FamilySource& source);
+FamilyModel describe_olmo3(const FamilySource& source);
+FamilyModel describe_stablelm(const FamilySource& source);
+FamilyModel describe_cohere(const FamilySource& source);
+FamilyModel describe_cohere2(const FamilySource& source);
+FamilyModel describe_starcoder2(const FamilySource& source);
+FamilyModel describe_gpt2(const FamilySource& source);
+FamilyModel describe_gpt_neox(const FamilySource& source);
+FamilyModel describe_opt(const FamilySource& source);
+FamilyModel describe_falcon(const FamilySource& source);
+FamilyModel describe_bloom(const FamilySource& source);
+FamilyModel describe_internlm2(const FamilySource& source);
+FamilyModel describe_baichuan(const FamilySource& source);
+FamilyModel describe_chatglm(const FamilySource& source);
+FamilyModel describe_telechat(const FamilySource& source);
+FamilyModel describe_mixtral(const FamilySource& source);
+FamilyModel describe_qwen2_moe(const FamilySource& source);
+FamilyModel describe_qwen3_moe(const FamilySource& source);
+FamilyModel describe_olmoe(const FamilySource& source);
+FamilyModel describe_granitemoe(const FamilySource& source);
+FamilyModel describe_gpt_oss(const FamilySource& source);
 
 }  // namespace faststream

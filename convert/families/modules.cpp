@@ -129,8 +129,7 @@ class PartsMaker {
 
   [[nodiscard]] Parts queries_keys_values() const {
     const AttentionConfig& attention = layer_.attention;
-    const std::array<int64_t, 3> rows = {attention.q_dim(), attention.kv_dim(),
-                                         attention.kv_dim()};
+    const std::array<int64_t, 3> rows = {attention.q_dim(), attention.kv_dim(), attention.kv_dim()};
     const bool by_kv_head =
         modules_.qkv.size() == 1 && modules_.joined_qkv == JoinedQkv::by_kv_head;
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
@@ -188,7 +187,8 @@ class PartsMaker {
     if (name.starts_with("ffn")) return gate_up(layer_.ffn, "", m.gate_up);
     const FeedForwardConfig& shared = layer_.experts->shared;
     if (name == "shared_gate") return {product(m.shared_gate, 1, config_.hidden)};
-    if (name == "shared_down") return {residual(product(m.shared_down, config_.hidden, shared.size))};
+    if (name == "shared_down")
+      return {residual(product(m.shared_down, config_.hidden, shared.size))};
     return gate_up(shared, "", m.shared_gate_up);
   }
 
@@ -198,14 +198,21 @@ class PartsMaker {
     if (name == "router_correction") {
       return {{.source = in_layer(modules_.correction), .shape = {experts.count}}};
     }
+    const bool down = name == "experts_down";
+    const std::string& joined = down ? modules_.experts_down : modules_.experts_gate_up;
+    if (!joined.empty()) {
+      TensorPart part = down ? product(joined, config_.hidden, experts.each.size)
+                             : product(joined, experts.each.up_dim(), config_.hidden);
+      part.shape.insert(part.shape.begin(), experts.count);
+      if (down) part.scale = modules_.residual_scale;
+      return {part};
+    }
     Parts all;
     for (int64_t e = 0; e < experts.count; ++e) {
       const std::string prefix = modules_.experts + std::to_string(e) + ".";
-      const Parts one =
-          name == "experts_down"
-              ? Parts{residual(
-                    product(prefix + modules_.expert_down, config_.hidden, experts.each.size))}
-              : gate_up(experts.each, prefix, modules_.expert_gate_up);
+      const Parts one = down ? Parts{residual(product(prefix + modules_.expert_down, config_.hidden,
+                                                      experts.each.size))}
+                             : gate_up(experts.each, prefix, modules_.expert_gate_up);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
@@ -222,9 +229,9 @@ class PartsMaker {
 void check_number_of_layers(const ModelConfig& config, const Checkpoint& weights) {
   const auto n_tensors = static_cast<int64_t>(weights.tensors().size());
   if (config.n_layers() <= n_tensors) return;
-  throw Error(weights.name() + ": the configuration asks for " +
-              std::to_string(config.n_layers()) + " layers, but the checkpoint has only " +
-              std::to_string(n_tensors) + " tensors; is it complete?");
+  throw Error(weights.name() + ": the configuration asks for " + std::to_string(config.n_layers()) +
+              " layers, but the checkpoint has only " + std::to_string(n_tensors) +
+              " tensors; is it complete?");
 }
 
 bool has_names_with(const Checkpoint& weights, const std::string& prefix) {

@@ -33,7 +33,7 @@ struct Modules {
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
-  bool norms_of_each_head = false;  ///< [heads, head_dim], not [head_dim] for all heads
+  bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
   std::string sinks = "self_attn.sinks";  ///< a tensor's name
   std::string attention_out = "self_attn.o_proj";
   std::string attention_after_norm = {};
@@ -44,9 +44,13 @@ struct Modules {
   std::string down = "mlp.down_proj";
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name
-  std::string experts = "mlp.experts.";  ///< the number and a dot follow
+  std::string experts = "mlp.experts.";                         ///< the number and a dot follow
   std::vector<std::string> expert_gate_up = {"gate_proj", "up_proj"};
   std::string expert_down = "down_proj";
+  /// Or one module for all experts, if named: [experts, rows, columns], the gate's rows before
+  /// up's.
+  std::string experts_gate_up = {};
+  std::string experts_down = {};
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
@@ -56,12 +60,12 @@ struct Modules {
   std::string output_norm = "norm";
   std::string output = "lm_head";
 
-  bool transposed = false;       ///< matrices of layers are [in, out]
-  bool interleaved = false;      ///< rotary pairs lie side by side in queries and keys
-  float norm_add = 0;            ///< to weights of norms: 1 where they are 1 + γ
-  float residual_scale = 1;      ///< of what attention and the feed-forward add to the stream
-  float output_norm_scale = 1;   ///< of the last norm, and so of logits
-  bool unit_output = false;      ///< rows of the output matrix are divided by their norms
+  bool transposed = false;      ///< matrices of layers are [in, out]
+  bool interleaved = false;     ///< rotary pairs lie side by side in queries and keys
+  float norm_add = 0;           ///< to weights of norms: 1 where they are 1 + γ
+  float residual_scale = 1;     ///< of what attention and the feed-forward add to the stream
+  float output_norm_scale = 1;  ///< of the last norm, and so of logits
+  bool unit_output = false;     ///< rows of the output matrix are divided by their norms
 
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};

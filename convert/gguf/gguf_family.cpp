@@ -64,9 +64,7 @@ class Description {
   }
 
  private:
-  [[nodiscard]] std::string key(std::string_view name) const {
-    return prefix_ + std::string(name);
-  }
+  [[nodiscard]] std::string key(std::string_view name) const { return prefix_ + std::string(name); }
 
   // A size that must be there unless it has a value when it is not.
   [[nodiscard]] int64_t count(std::string_view name, int64_t most) const {
@@ -110,8 +108,7 @@ class Description {
     shape.ffn_hidden = count("feed_forward_length", kMaxSize);
     shape.vocab = vocabulary_rows();
     shape.max_context = count("context_length", int64_t{1} << 28);
-    shape.norm_eps =
-        static_cast<float>(metadata_.number(key("attention.layer_norm_rms_epsilon")));
+    shape.norm_eps = static_cast<float>(metadata_.number(key("attention.layer_norm_rms_epsilon")));
     shape.rope_theta = metadata_.find_number(key("rope.freq_base")).value_or(shape.rope_theta);
     return shape;
   }
@@ -123,8 +120,8 @@ class Description {
                      "is not a multiple of " + in_quotes(key("attention.head_count")) +
                          ", and there is no " + in_quotes(key("attention.key_length")));
     }
-    const int64_t head_dim = given ? count("attention.key_length", kMaxHeadDim)
-                                   : shape.hidden / shape.n_heads;
+    const int64_t head_dim =
+        given ? count("attention.key_length", kMaxHeadDim) : shape.hidden / shape.n_heads;
     const auto of_values = metadata_.find_integer(key("attention.value_length"));
     if (of_values && *of_values != head_dim) {
       metadata_.fail(key("attention.value_length"),
@@ -157,9 +154,9 @@ class Description {
     const std::string type = metadata_.find_text(key("rope.scaling.type")).value_or("linear");
     if (type == "none" || (type == "linear" && factor == 0)) return;  // 0 stands for none
     if (type != "linear") {
-      metadata_.fail(key("rope.scaling.type"),
-                     "is " + in_quotes(type) +
-                         ", which is not supported; this version knows none and linear");
+      metadata_.fail(
+          key("rope.scaling.type"),
+          "is " + in_quotes(type) + ", which is not supported; this version knows none and linear");
     }
     for (float& frequency : rope.frequencies) frequency /= static_cast<float>(factor);
   }
@@ -168,8 +165,7 @@ class Description {
   void apply_factors(RopeConfig& rope) const {
     if (weights_.find(kRopeFactors) == nullptr) return;
     const std::vector<int64_t> shape = {rope.dims() / 2};
-    const std::vector<float> factors =
-        read_vector(weights_, weights_.require(kRopeFactors, shape));
+    const std::vector<float> factors = read_vector(weights_, weights_.require(kRopeFactors, shape));
     for (size_t i = 0; i < factors.size(); ++i) {
       if (!(factors[i] > 0 && std::isfinite(factors[i]))) {
         throw Error(metadata_.where() + ": tensor \"" + std::string(kRopeFactors) +

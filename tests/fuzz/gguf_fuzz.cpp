@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
-#include "convert/gguf/gguf_file.h"
 #include "convert/gguf/gguf_family.h"
+#include "convert/gguf/gguf_file.h"
 #include "convert/tokenizers/gguf_tokenizer.h"
 #include "support/error.h"
 #include "text/sentencepiece_model.h"

@@ -126,13 +126,13 @@ TEST(Safetensors, HoldsMasksAndPositionsThatNoModelNeeds) {
   const TemporaryFolder folder;
   const std::string text = header.dump();
   const uint64_t size = text.size();
-  write_bytes(folder / "model.safetensors",
-              std::string(reinterpret_cast<const char*>(&size), sizeof size) + text +
-                  std::string(8, '\0'));
+  write_bytes(
+      folder / "model.safetensors",
+      std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + std::string(8, '\0'));
   const Checkpoint checkpoint = open_folder(folder.path());
   const std::vector<int64_t> shape = {1};
-  EXPECT_TRUE(says(error_of([&] { static_cast<void>(checkpoint.require("t", shape)); }),
-                   "\"t\"", "I64", "F32, F16"));
+  EXPECT_TRUE(says(error_of([&] { static_cast<void>(checkpoint.require("t", shape)); }), "\"t\"",
+                   "I64", "F32, F16"));
 }
 
 TEST(Safetensors, JoinsBlocksAndScalesOfMxfp4) {

@@ -1,0 +1,27 @@
+// Baichuan 1 and 2 (arXiv:2309.10305).
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_baichuan(const FamilySource& source) {
+  const JsonView& config = source.config;
+  PlainShape shape = shape_in(config);
+  // Only the class of the models with rotary embeddings has this member; the others have ALiBi.
+  const bool rotates = config.find("max_position_embeddings").has_value();
+  if (!rotates) shape.max_context = count_in(config, "model_max_length", kMaxContext, 4096);
+  FamilyModel model{plain_decoder_in(config, shape)};
+  if (!rotates) {
+    AttentionConfig& attention = model.config.layer_kinds[0].attention;
+    attention.rope.reset();
+    attention.slopes = alibi_slopes(shape.n_heads);
+    model.config.ropes.clear();
+  }
+  model.modules.qkv = {"self_attn.W_pack"};
+  // Baichuan 2 normalizes the rows of the output matrix. Its vocabulary is larger; the member is
+  // one that only its class has.
+  constexpr int64_t kVocab2 = 125696;
+  model.modules.unit_output = shape.vocab == kVocab2 || config.find("z_loss_weight").has_value();
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,88 @@
+// Gemma 1 to 3 (arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786).
+#include <cmath>
+
+#include "convert/families/family.h"
+
+namespace faststream {
+namespace {
+
+constexpr int64_t kHeadDim = 256;
+constexpr double kQueryScalar = 256;
+
+// What all three share: weights of norms are 1 + γ, embeddings are scaled, GELU by tanh, which the
+// first releases call "gelu".
+FamilyModel gemma_in(const JsonView& config, const FamilyDefaults& defaults, double theta) {
+  PlainShape shape = shape_in(config, kHeadDim);
+  shape.rope_theta = theta;
+  FamilyModel model{plain_decoder_in(config, shape, defaults)};
+  LayerConfig& layer = model.config.layer_kinds[0];
+  const bool bias = config.get("attention_bias", false);
+  layer.attention.qkv_bias = bias;
+  layer.attention.out_bias = bias;
+  layer.ffn.activation = activation_in(config, key_in(config, {"hidden_activation", "hidden_act"}),
+                                       "gelu_pytorch_tanh");
+  if (layer.ffn.activation == Activation::gelu) layer.ffn.activation = Activation::gelu_tanh;
+  model.config.embedding.multiplier = std::sqrt(static_cast<float>(model.config.hidden));
+  model.modules.norm_add = 1;
+  return model;
+}
+
+// Since Gemma 2: norms after the branches too, and a scale of scores of its own.
+FamilyModel gemma_with_norms_after(const JsonView& config, const FamilyDefaults& defaults,
+                                   double theta) {
+  FamilyModel model = gemma_in(config, defaults, theta);
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention_norms.after = layer.attention_norms.before;
+  layer.ffn_norms.after = layer.ffn_norms.before;
+  layer.attention.scale = inverse_root(number_in(config, "query_pre_attn_scalar", kQueryScalar));
+  model.modules.attention_after_norm = "post_attention_layernorm";
+  model.modules.ffn_norm = "pre_feedforward_layernorm";
+  model.modules.ffn_after_norm = "post_feedforward_layernorm";
+  return model;
+}
+
+// A member that may be null, for no cap.
+float soft_cap_in(const JsonView& config, std::string_view key, double otherwise) {
+  return number_in(config, key, config.has(key) ? 0 : otherwise);
+}
+
+constexpr int64_t kWindow = 4096;
+
+}  // namespace
+
+FamilyModel describe_gemma(const FamilySource& source) {
+  return gemma_in(source.config, {.tied = true}, 10000);
+}
+
+FamilyModel describe_gemma2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  FamilyModel model = gemma_with_norms_after(config, {.tied = true}, 10000);
+  model.config.layer_kinds[0].attention.soft_cap =
+      soft_cap_in(config, "attn_logit_softcapping", 50);
+  model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 30);
+  set_windows(model.config, config, window_in(config, kWindow),
+              [](int64_t n) { return n % 2 == 0; });
+  return model;
+}
+
+FamilyModel describe_gemma3(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_if(config, "use_bidirectional_attention", "attention to later tokens");
+  FamilyModel model =
+      gemma_with_norms_after(config, {.tied = true, .rope_of = "full_attention"}, 1e6);
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.attention.qk_norm = QkNorm::head;
+  first.attention.qk_norm_as = first.attention_norms.before;
+  model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 0);
+
+  constexpr int64_t kPattern = 6;  // every sixth layer sees all
+  const int64_t pattern =
+      count_in(config, key_in(config, {"sliding_window_pattern", "_sliding_window_pattern"}),
+               kMaxLayers, kPattern);
+  set_windows(model.config, config, window_in(config, kWindow),
+              [&](int64_t n) { return (n + 1) % pattern != 0; });
+  set_rope_of_windows(model.config, config, config.get("rope_local_base_freq", 10000.0));
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,28 @@
+// GLM 4 of 9B (arXiv:2406.12793) and of 0414 in the form of Transformers.
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_glm(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr int64_t kHeadDim = 128;
+  PlainShape shape = shape_in(config, kHeadDim);
+  shape.norm_eps = number_in(config, "rms_norm_eps", 1.5625e-7);
+  FamilyModel model{plain_decoder_in(config, shape, {.rotated_share = 0.5})};
+  model.config.layer_kinds[0].attention.qkv_bias = config.get("attention_bias", true);
+  model.modules.gate_up = {"mlp.gate_up_proj"};
+  model.modules.interleaved = true;
+  return model;
+}
+
+FamilyModel describe_glm4(const FamilySource& source) {
+  FamilyModel model = describe_glm(source);
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention_norms.after = layer.attention_norms.before;
+  layer.ffn_norms.after = layer.ffn_norms.before;
+  model.modules.attention_after_norm = "post_self_attn_layernorm";
+  model.modules.ffn_after_norm = "post_mlp_layernorm";
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,52 @@
+// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_gpt2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  PlainShape shape;
+  shape.n_layers = count_in(config, "n_layer", kMaxLayers);
+  shape.hidden = count_in(config, "n_embd");
+  shape.n_heads = shape.n_kv_heads = count_in(config, "n_head", kMaxHeads);
+  shape.head_dim = head_dim_of(config, shape);
+  shape.ffn_hidden = count_in(config, "n_inner", kMaxSize, 4 * shape.hidden);
+  shape.vocab = count_in(config, "vocab_size");
+  shape.max_context = count_in(config, key_in(config, {"n_positions", "n_ctx"}), kMaxContext);
+  FamilyModel model{plain_decoder(shape)};
+
+  model.config.embedding.positions = shape.max_context;
+  model.config.ropes.clear();
+  model.config.output.tied = config.get("tie_word_embeddings", true);
+  set_norms(model.config, layer_norm_in(config, "layer_norm_epsilon"));
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.attention.rope.reset();
+  first.attention.qkv_bias = first.attention.out_bias = first.ffn.bias = true;
+  if (!config.get("scale_attn_weights", true)) first.attention.scale = 1;
+  first.ffn.gated = false;
+  first.ffn.activation = activation_in(config, "activation_function", "gelu_new");
+  if (config.get("scale_attn_by_inverse_layer_idx", false)) {
+    change_layers(model.config, [](int64_t n, LayerConfig& layer) {
+      layer.name = "layer " + std::to_string(n);
+      layer.attention.scale /= static_cast<float>(n + 1);
+    });
+  }
+
+  Modules& m = model.modules;
+  m.base = "transformer.";
+  m.embedding = "wte";
+  m.positions = "wpe";
+  m.layers = "h.";
+  m.attention_norm = "ln_1";
+  m.qkv = {"attn.c_attn"};
+  m.attention_out = "attn.c_proj";
+  m.ffn_norm = "ln_2";
+  m.gate_up = {"mlp.c_fc"};
+  m.down = "mlp.c_proj";
+  m.output_norm = "ln_f";
+  m.transposed = true;
+  m.unused = {".attn.bias", ".attn.masked_bias"};
+  return model;
+}
+
+}  // namespace faststream

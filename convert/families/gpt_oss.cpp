@@ -1,0 +1,88 @@
+// gpt-oss (arXiv:2508.10925). Its experts come in MXFP4, or as plain matrices [in, out].
+#include "convert/families/family.h"
+
+namespace faststream {
+namespace {
+
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kWindow = 128;
+
+// Gates and ups lie row by row in turn; biases have names of their own.
+void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
+  const ExpertsConfig& experts = *config.layer(0).experts;
+  const int64_t count = experts.count;
+  const int64_t size = experts.each.size;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const std::string from = "model.layers." + std::to_string(n) + ".mlp.experts.";
+    // The tensor of all experts: [count, rows, cols], or with the last two swapped.
+    const auto tensor = [&](const std::string& name, int64_t rows, int64_t cols) {
+      TensorPart part{.source = from + name, .shape = {count, rows, cols}};
+      const SourceTensor* found = weights.find(part.source);
+      if (found == nullptr || found->format == &kMxfp4PairsFormat) return part;
+      part.shape = {count, cols, rows};
+      part.transposed = true;
+      return part;
+    };
+    const TensorPart gate_up = tensor("gate_up_proj", 2 * size, config.hidden);
+    const TensorPart gate_up_bias{.source = from + "gate_up_proj_bias", .shape = {count, 2 * size}};
+    std::vector<TensorPart> rows;
+    std::vector<TensorPart> biases;
+    for (int64_t first = 0; first < 2 * size * count; first += 2 * size) {
+      for (const int64_t up : {0, 1}) {
+        for (auto [part, list] : {std::pair(gate_up, &rows), std::pair(gate_up_bias, &biases)}) {
+          part.first_row = first + up;
+          part.row_step = 2;
+          part.n_rows = size;
+          list->push_back(std::move(part));
+        }
+      }
+    }
+    parts[in_layer(n, "experts_gate_up")] = std::move(rows);
+    parts[in_layer(n, "experts_gate_up_bias")] = std::move(biases);
+    parts[in_layer(n, "experts_down")] = {tensor("down_proj", config.hidden, size)};
+    parts[in_layer(n, "experts_down_bias")] = {
+        {.source = from + "down_proj_bias", .shape = {count, config.hidden}}};
+  }
+}
+
+// The activation's two numbers, which all releases share.
+void check_activation(const JsonView& config) {
+  for (const auto& [key, value] :
+       {std::pair("swiglu_alpha", 1.702), std::pair("swiglu_limit", 7.0)}) {
+    if (config.get(key, value) != value) {
+      config.member(key).fail("is not " + std::to_string(value) + ", as it is in gpt-oss");
+    }
+  }
+}
+
+}  // namespace
+
+FamilyModel describe_gpt_oss(const FamilySource& source) {
+  const JsonView& config = source.config;
+  check_activation(config);
+  PlainShape shape = shape_in(config, kHeadDim);
+  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
+  shape.rope_theta = 150000;
+  FamilyModel model{plain_decoder_in(config, shape)};
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", true);
+  layer.attention.sinks = true;
+  ExpertsConfig& experts = layer.experts.emplace();
+  experts.count = count_in(config, "num_local_experts", kMaxExperts);
+  experts.router.used =
+      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 4));
+  experts.router.bias = true;
+  experts.router.normalized = true;
+  experts.each = {.size = layer.ffn.size,
+                  .gated = true,
+                  .activation = Activation::swiglu_clamped,
+                  .bias = true};
+  layer.ffn.size = 0;
+  set_windows(model.config, config, window_in(config, kWindow),
+              [](int64_t n) { return n % 2 == 0; });
+  model.modules.router = "mlp.router";
+  model.finish = set_experts;
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,36 @@
+// Granite 3 of IBM, dense and with experts: Llama with multipliers, but for that of scores and of
+// the embedding folded into weights.
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_granite(const FamilySource& source) {
+  FamilyModel model = describe_llama(source);
+  const JsonView& config = source.config;
+  model.config.embedding.multiplier = number_in(config, "embedding_multiplier", 1);
+  model.config.layer_kinds[0].attention.scale = number_in(config, "attention_multiplier", 1);
+  model.modules.residual_scale = number_in(config, "residual_multiplier", 1);
+  const float scaling = number_in(config, "logits_scaling", 1);
+  if (scaling == 0) config.member("logits_scaling").fail("is 0, by which logits are divided");
+  model.modules.output_norm_scale = 1 / scaling;
+  return model;
+}
+
+FamilyModel describe_granitemoe(const FamilySource& source) {
+  FamilyModel model = describe_granite(source);
+  const JsonView& config = source.config;
+  LayerConfig& layer = model.config.layer_kinds[0];
+  ExpertsConfig& experts = layer.experts.emplace();
+  experts.count = count_in(config, "num_local_experts", kMaxExperts);
+  experts.router.used =
+      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 2));
+  experts.router.normalized = true;  // softmax over the chosen ones
+  experts.each = layer.ffn;
+  layer.ffn.size = 0;
+  model.modules.router = "block_sparse_moe.router.layer";
+  model.modules.experts_gate_up = "block_sparse_moe.input_linear";
+  model.modules.experts_down = "block_sparse_moe.output_linear";
+  return model;
+}
+
+}  // namespace faststream

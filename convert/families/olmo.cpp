@@ -1,0 +1,69 @@
+// OLMo 2 (arXiv:2501.00656), OLMo 3 and OLMoE (arXiv:2409.02060).
+#include <utility>
+
+#include "convert/families/family.h"
+
+namespace faststream {
+namespace {
+
+// What all share: queries and keys are normalized before they are cut into heads.
+FamilyModel olmo_in(const JsonView& config, double theta = 10000, std::string_view rope_of = "") {
+  PlainShape shape = shape_in(config);
+  shape.rope_theta = theta;
+  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
+  FamilyModel model{plain_decoder_in(config, shape, {.rope_of = rope_of})};
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", false);
+  layer.attention.qk_norm = QkNorm::whole;
+  layer.attention.qk_norm_as = layer.attention_norms.before;
+  return model;
+}
+
+// Norms after the branches, and none before them.
+FamilyModel with_norms_after(FamilyModel model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+    norms->after = std::exchange(norms->before, {});
+  }
+  model.modules.attention_after_norm = "post_attention_layernorm";
+  model.modules.ffn_after_norm = "post_feedforward_layernorm";
+  return model;
+}
+
+}  // namespace
+
+FamilyModel describe_olmo2(const FamilySource& source) {
+  return with_norms_after(olmo_in(source.config));
+}
+
+FamilyModel describe_olmo3(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr double kTheta = 500000;
+  constexpr int64_t kWindow = 4096;
+  FamilyModel model = with_norms_after(olmo_in(config, kTheta, "full_attention"));
+  set_windows(model.config, config, window_in(config, kWindow),
+              [](int64_t n) { return (n + 1) % 4 != 0; });
+  set_rope_of_windows(model.config, config, kTheta);  // "rope_theta" is of the others alone
+  return model;
+}
+
+FamilyModel describe_olmoe(const FamilySource& source) {
+  const JsonView& config = source.config;
+  if (config.find("clip_qkv")) {
+    config.fail(
+        "\"clip_qkv\" asks for bounds of queries, keys and values, which are not supported");
+  }
+  FamilyModel model = olmo_in(config);
+  LayerConfig& layer = model.config.layer_kinds[0];
+  ExpertsConfig& experts = layer.experts.emplace();
+  experts.count =
+      count_in(config, key_in(config, {"num_local_experts", "num_experts"}), kMaxExperts);
+  experts.router.used =
+      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 8));
+  experts.router.normalized = config.get("norm_topk_prob", false);
+  experts.each = layer.ffn;
+  layer.ffn.size = 0;
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,58 @@
+// OPT (arXiv:2205.01068).
+#include <utility>
+
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_opt(const FamilySource& source) {
+  const JsonView& config = source.config;
+  PlainShape shape;
+  shape.n_layers = count_in(config, "num_hidden_layers", kMaxLayers);
+  shape.hidden = count_in(config, "hidden_size");
+  shape.n_heads = shape.n_kv_heads = count_in(config, "num_attention_heads", kMaxHeads);
+  shape.head_dim = head_dim_of(config, shape);
+  shape.ffn_hidden = count_in(config, "ffn_dim");
+  shape.vocab = count_in(config, "vocab_size");
+  shape.max_context = count_in(config, "max_position_embeddings", kMaxContext);
+  FamilyModel model{plain_decoder(shape)};
+  if (count_in(config, "word_embed_proj_dim", kMaxSize, shape.hidden) != shape.hidden) {
+    config.fail(
+        "\"word_embed_proj_dim\" asks for embeddings of another width than the layers', "
+        "which are not supported");
+  }
+  constexpr int64_t kOffset = 2;
+  model.config.embedding.positions = shape.max_context + kOffset;
+  model.config.embedding.offset = kOffset;
+  model.config.ropes.clear();
+  model.config.output.tied = config.get("tie_word_embeddings", true);
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  set_norms(model.config, norm);
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention.rope.reset();
+  const bool bias = config.get("enable_bias", true);
+  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = bias;
+  layer.ffn.gated = false;
+  layer.ffn.activation = activation_in(config, "activation_function", "relu");
+  if (!config.get("do_layer_norm_before", true)) {
+    for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+      norms->stream = std::exchange(norms->before, {});
+    }
+    model.config.output.norm = {};
+  } else if (config.get("_remove_final_layer_norm", false)) {
+    model.config.output.norm = {};
+  }
+
+  Modules& m = model.modules;
+  m.base = "model.decoder.";
+  m.positions = "embed_positions";
+  m.attention_norm = m.attention_stream_norm = "self_attn_layer_norm";
+  m.attention_out = "self_attn.out_proj";
+  m.ffn_norm = m.ffn_stream_norm = "final_layer_norm";
+  m.gate_up = {"fc1"};
+  m.down = "fc2";
+  m.output_norm = "final_layer_norm";
+  return model;
+}
+
+}  // namespace faststream

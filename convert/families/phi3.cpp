@@ -1,0 +1,17 @@
+// Phi 3 and 4, mini and not (arXiv:2404.14219).
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_phi3(const FamilySource& source) {
+  const JsonView& config = source.config;
+  PlainShape shape = shape_in(config);
+  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
+  FamilyModel model{plain_decoder_in(config, shape)};
+  model.config.layer_kinds[0].attention.window = window_in(config, 0);
+  model.modules.qkv = {"self_attn.qkv_proj"};
+  model.modules.gate_up = {"mlp.gate_up_proj"};
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,21 @@
+// StarCoder 2 (arXiv:2402.19173).
+#include "convert/families/family.h"
+
+namespace faststream {
+
+FamilyModel describe_starcoder2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  FamilyModel model{plain_decoder_in(config, shape_in(config), {.tied = true})};
+  set_norms(model.config, layer_norm_in(config, "norm_epsilon"));
+  LayerConfig& layer = model.config.layer_kinds[0];
+  const bool bias = config.get("use_bias", true);
+  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = bias;
+  layer.attention.window = window_in(config, 0);
+  layer.ffn.gated = false;
+  layer.ffn.activation = activation_in(config, "hidden_act", "gelu_pytorch_tanh");
+  model.modules.gate_up = {"mlp.c_fc"};
+  model.modules.down = "mlp.c_proj";
+  return model;
+}
+
+}  // namespace faststream
