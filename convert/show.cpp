@@ -8,6 +8,7 @@
 #include <string>
 
 #include "convert/description.h"
+#include "model_file/layout.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "support/printable.h"
@@ -80,8 +81,8 @@ void show_tensors(const ModelFile& file, std::ostream& out) {
 void show_model_file(const std::filesystem::path& path, std::ostream& out) {
   const ModelFile file = ModelFile::open(path);
   std::ostringstream text;
-  text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version 1, "
-       << file.tensors().size() << " tensors\n\n";
+  text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version "
+       << layout::kVersion << ", " << file.tensors().size() << " tensors\n\n";
   show_model(config_from_json(file.section("model"), file.name()), text);
   json rest = file.header();
   rest.erase("model");

@@ -18,7 +18,7 @@ class Variant:
     style: Callable[[dict], dict] | None = None  # rewrites config.json as older versions wrote it
     rename: Callable[[dict], dict] | None = None  # rewrites the tensors' names likewise
     attention: str = "eager"
-    one_at_a_time: bool = False
+    greedy: bool = True
     unused: tuple[str, ...] = ()
 
 
@@ -175,7 +175,7 @@ VARIANTS = [
     Variant("llama_dynamic", "dynamic rope past the context", "llama",
             {"max_position_embeddings": 32, "rope_parameters":
                 {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
-            style=style_4, rename=with_frequencies,
+            style=style_4, rename=with_frequencies, greedy=False,
             unused=("model.layers.*.self_attn.rotary_emb.inv_freq",)),
     Variant("mistral", "a window in all layers", config={"head_dim": 20, "sliding_window": 24}),
     Variant("ministral3", "YaRN with mscale, queries scaled by position, a window",
@@ -290,9 +290,6 @@ VARIANTS = [
                 {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     Variant("opt", "learned positions from 2 on, ReLU, biases, tied",
             config={"ffn_dim": 44, "max_position_embeddings": 96}),
-    Variant("opt_350m", "norms after the residual, projections around the embedding", "opt",
-            {"ffn_dim": 44, "max_position_embeddings": 96, "word_embed_proj_dim": 20,
-             "do_layer_norm_before": False}, rename=without_prefix("model.")),
     Variant("falcon", "7B's form: parallel residual with one norm, one key/value head, tied",
             config={"ffn_hidden_size": 44}, rename=with_output_table, unused=("lm_head.weight",)),
     Variant("falcon_40b", "40B's form: two norms, key/value heads in groups", "falcon",
@@ -332,6 +329,6 @@ VARIANTS = [
     Variant("gpt_oss", "sinks, clamped SwiGLU experts in MXFP4 with biases, YaRN, every other layer windowed",
             config={"hidden_size": 64, "intermediate_size": 32, "head_dim": 20, "num_hidden_layers": 2,
                     "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 24,
-                    "swiglu_limit": 1.5, "rope_parameters": yarn(truncate=False)},
+                    "rope_parameters": yarn(truncate=False)},
             style=style_4),
 ]

@@ -51,7 +51,7 @@ class Variant:
     config: dict
     extra: dict[str, torch.Tensor] = field(default_factory=dict)  # stored, but not needed
     prompt: int = 44
-    one_at_a_time: bool = False
+    greedy: bool = True
 
     @property
     def unused(self):
