@@ -19,7 +19,8 @@ __device__ float block_sum(float value, float (&warp_sums)[kThreads / kWarp]) {
   return sum;
 }
 
-template <typename X, typename T>
+// kUsual: what most models have, RMS norms whose results are stored. Its loops have no conditions.
+template <typename X, typename T, bool kUsual>
 __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
                                                         bool add, int64_t n, T* out,
                                                         int64_t out_stride) {
@@ -28,15 +29,18 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
 
+  const NormKind kind = kUsual ? NormKind::rms : norm.kind;
+  const float* bias = kUsual ? nullptr : norm.bias;
+  const bool adds = !kUsual && add;
   float mean = 0;
   float factor = 1;
-  if (norm.kind == NormKind::layer) {
+  if (kind == NormKind::layer) {
     float sum = 0;
 #pragma unroll 8
     for (int64_t c = threadIdx.x; c < n; c += kThreads) sum += to_float(x[c]);
     mean = block_sum(sum, warp_sums[0]) / static_cast<float>(n);
   }
-  if (norm.kind != NormKind::none) {
+  if (kind != NormKind::none) {
     float squares = 0;
 #pragma unroll 8
     for (int64_t c = threadIdx.x; c < n; c += kThreads) {
@@ -51,9 +55,9 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
 #pragma unroll 8
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
     float value = to_float(x[c]);
-    if (norm.kind != NormKind::none) value = (value - mean) * factor * norm.weight[c];
-    if (norm.bias != nullptr) value += norm.bias[c];
-    if (add) value += to_float(out[c]);
+    if (kind != NormKind::none) value = (value - mean) * factor * norm.weight[c];
+    if (bias != nullptr) value += bias[c];
+    if (adds) value += to_float(out[c]);
     out[c] = from_float<T>(value);
   }
 }
@@ -67,9 +71,11 @@ void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, con
     with_float_type(out.dtype, [&](auto zero) {
       using X = decltype(x_zero);
       using T = decltype(zero);
-      queue.launch("normalizing", norm_kernel<X, T>, {static_cast<unsigned>(x.rows), kThreads},
-                   static_cast<const X*>(x.data), x.stride, norm, output == OutputMode::add, x.cols,
-                   static_cast<T*>(out.data), out.stride);
+      const bool usual = norm.kind == NormKind::rms && output == OutputMode::store;
+      queue.launch("normalizing", usual ? norm_kernel<X, T, true> : norm_kernel<X, T, false>,
+                   {static_cast<unsigned>(x.rows), kThreads}, static_cast<const X*>(x.data),
+                   x.stride, norm, output == OutputMode::add, x.cols, static_cast<T*>(out.data),
+                   out.stride);
     });
   });
 }

@@ -1,5 +1,5 @@
-// Which experts each token uses, and the order in which they do their work. Both kernels are bound
-// by latency: a few microseconds.
+// Which experts each token uses, and the order in which they do their work: two kernels that are
+// bound by latency, a few microseconds each, or one where a block can hold all tokens.
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/types.cuh"
@@ -8,7 +8,8 @@ namespace faststream {
 
 namespace {
 
-constexpr int kSortThreads = 1024;
+constexpr int kBlockThreads = 1024;
+constexpr size_t kBlockSharedBytes = 48 << 10;  // that any kernel may have
 
 // A float as an integer of the same order. kTaken, a NaN, is less than anything else.
 constexpr uint32_t kTaken = 0xffffffffU;
@@ -20,7 +21,7 @@ __device__ uint32_t ordered(float value) {
 // By a warp whose lane l alone touches values l, l + 32, ...: the index of the largest value, the
 // smallest of equal ones, which becomes kTaken.
 __device__ int take_largest(float* values, int n) {
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   uint64_t best = 0;
   for (int i = lane; i < n; i += kWarp) {
     best = max(best, static_cast<uint64_t>(ordered(values[i])) << 32 | ~static_cast<uint32_t>(i));
@@ -45,18 +46,20 @@ __device__ float sum_of_two_best(const float* values, int n) {
   return best + second;
 }
 
-// A warp for each token.
-__global__ void choose_experts_kernel(Matrix scores, Router router, int32_t* experts,
-                                      float* weights) {
-  extern __shared__ float shared[];
-  begin_kernel();
+// The shared memory of a warp that chooses among so many experts.
+size_t choice_bytes(int64_t n_experts, const Router& router) {
+  return static_cast<size_t>(2 * n_experts + router.groups) * sizeof(float);
+}
+
+// By a warp: the experts of one token and their weights.
+__device__ void choose_experts(const Matrix& scores, const Router& router, int64_t token,
+                               const Routing& routing, std::byte* shared) {
   const int n = static_cast<int>(scores.cols);
-  const int lane = static_cast<int>(threadIdx.x);
-  const int64_t token = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const float* logits = static_cast<const float*>(scores.data) + token * scores.stride;
-  float* score = shared;      // [n]
-  float* choice = score + n;  // [n]
-  float* group = choice + n;  // [router.groups]
+  auto* score = reinterpret_cast<float*>(shared);  // [n]
+  float* choice = score + n;                       // [n]
+  float* group = choice + n;                       // [router.groups]
 
   float largest = -INFINITY;
   float total = 0;
@@ -85,8 +88,8 @@ __global__ void choose_experts_kernel(Matrix scores, Router router, int32_t* exp
     }
   }
 
-  experts += token * router.used;
-  weights += token * router.used;
+  int32_t* experts = routing.experts + token * router.used;
+  float* weights = routing.weights + token * router.used;
   float sum = 0;
   for (int k = 0; k < router.used; ++k) {
     const int expert = take_largest(choice, n);
@@ -98,16 +101,16 @@ __global__ void choose_experts_kernel(Matrix scores, Router router, int32_t* exp
   for (int k = lane; k < router.used; k += kWarp) weights[k] = score[experts[k]] * factor;
 }
 
-// One block: counts the pairs of each expert, lists their tiles, and gives each pair its place.
-__global__ __launch_bounds__(kSortThreads) void sort_by_expert_kernel(Routing r, int n_experts,
-                                                                      int used, int n_pairs) {
-  extern __shared__ int32_t counts[];  // [n_experts]
-  int32_t* next = counts + n_experts;  // [n_experts] the next pair's place
-  begin_kernel();
+// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place.
+__device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
+                               std::byte* shared) {
+  auto* counts = reinterpret_cast<int32_t*>(shared);  // [n_experts]
+  int32_t* next = counts + n_experts;                 // [n_experts] the next pair's place
   const int thread = static_cast<int>(threadIdx.x);
-  for (int e = thread; e < n_experts; e += kSortThreads) counts[e] = 0;
+  const int threads = static_cast<int>(blockDim.x);
+  for (int e = thread; e < n_experts; e += threads) counts[e] = 0;
   __syncthreads();
-  for (int pair = thread; pair < n_pairs; pair += kSortThreads) {
+  for (int pair = thread; pair < n_pairs; pair += threads) {
     atomicAdd(&counts[r.experts[pair]], 1);
   }
   __syncthreads();
@@ -140,23 +143,57 @@ __global__ __launch_bounds__(kSortThreads) void sort_by_expert_kernel(Routing r,
     if (thread == 0) *r.n_tiles = tiles;
   }
   __syncthreads();
-  for (int pair = thread; pair < n_pairs; pair += kSortThreads) {
+  for (int pair = thread; pair < n_pairs; pair += threads) {
     const int place = atomicAdd(&next[r.experts[pair]], 1);
     r.pair_at[place] = pair;
     r.token_at[place] = pair / used;
   }
 }
 
+// A warp for each token.
+__global__ void choose_experts_kernel(Matrix scores, Router router, Routing routing) {
+  extern __shared__ __align__(16) std::byte memory[];
+  begin_kernel();
+  choose_experts(scores, router, blockIdx.x, routing, memory);
+}
+
+// One block.
+__global__ __launch_bounds__(kBlockThreads) void sort_by_expert_kernel(Routing routing,
+                                                                       int n_experts, int used,
+                                                                       int n_pairs) {
+  extern __shared__ __align__(16) std::byte memory[];
+  begin_kernel();
+  sort_by_expert(routing, n_experts, used, n_pairs, memory);
+}
+
+// Both, in one block of a warp for each token.
+__global__ __launch_bounds__(kBlockThreads) void route_kernel(Matrix scores, Router router,
+                                                              Routing routing, int warp_bytes) {
+  extern __shared__ __align__(16) std::byte memory[];
+  begin_kernel();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  choose_experts(scores, router, warp, routing, memory + warp * warp_bytes);
+  __syncthreads();
+  sort_by_expert(routing, static_cast<int>(scores.cols), router.used,
+                 static_cast<int>(scores.rows) * router.used, memory);
+}
+
 }  // namespace
 
 void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue) {
+  const auto tokens = static_cast<unsigned>(scores.rows);
   const auto n_experts = static_cast<int>(scores.cols);
-  const size_t choice_bytes = static_cast<size_t>(2 * n_experts + router.groups) * sizeof(float);
-  queue.launch("choosing experts", choose_experts_kernel,
-               {static_cast<unsigned>(scores.rows), kWarp, choice_bytes}, scores, router,
-               routing.experts, routing.weights);
+  const size_t warp_bytes = choice_bytes(n_experts, router);
   const size_t sort_bytes = static_cast<size_t>(2 * n_experts) * sizeof(int32_t);
-  queue.launch("sorting by expert", sort_by_expert_kernel, {1, kSortThreads, sort_bytes}, routing,
+  if (tokens * kWarp <= kBlockThreads && tokens * warp_bytes <= kBlockSharedBytes) {
+    // sort_bytes are fewer than those of a warp.
+    queue.launch("choosing experts", route_kernel, {1, tokens * kWarp, tokens * warp_bytes}, scores,
+                 router, routing, static_cast<int>(warp_bytes));
+    return;
+  }
+  queue.launch("choosing experts", choose_experts_kernel, {tokens, kWarp, warp_bytes}, scores,
+               router, routing);
+  queue.launch("sorting by expert", sort_by_expert_kernel, {1, kBlockThreads, sort_bytes}, routing,
                n_experts, router.used, static_cast<int>(scores.rows * router.used));
 }
 

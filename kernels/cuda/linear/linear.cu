@@ -1,15 +1,20 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
-//   few_rows   at most 16 rows, 16-bit x, weights of its type or i8: tensor cores, weights read
-//   once int8       more rows, i8, sides multiples of 16: int8 x int8; on Hopper, where there is
-//   enough
-//              to do, our own kernel, else cuBLASLt
+//   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
+//                  tensor cores, weights read once
+//   int8       more rows, i8, sides multiples of 16
+//                  int8 x int8; on Hopper, where there is enough to do, our own kernel, else
+//                  cuBLASLt
 //   few_rows   other i8: 16 rows at a time
-//   cublas     more than 8 rows, x and weights of one type: cuBLASLt; f32 in full float32
-//   any        else, or where cuBLASLt refuses: float arithmetic, any type and alignment
+//   cublas     more than 8 rows, x and weights of one type
+//                  cuBLASLt; f32 in full float32
+//   any        else, or where cuBLASLt refuses
+//                  float arithmetic, any type and alignment
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
-// sum 16-bit products in one order. So a row's result does not depend on the number of rows.
+// sum 16-bit products in one order. Biases are added and activations applied before a result is
+// rounded, but for gates beside 16-bit weights, whose two products are rounded first. So a row's
+// result does not depend on the number of rows.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
