@@ -28,7 +28,7 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   experts.each = layer.ffn;
   layer.ffn.size = 0;
   model.modules.router = "block_sparse_moe.router.layer";
-  model.modules.experts_gate_up = "block_sparse_moe.input_linear";
+  model.modules.experts_gate_up = {"block_sparse_moe.input_linear"};
   model.modules.experts_down = "block_sparse_moe.output_linear";
   return model;
 }

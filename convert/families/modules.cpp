@@ -199,23 +199,44 @@ class PartsMaker {
       return {{.source = in_layer(modules_.correction), .shape = {experts.count}}};
     }
     const bool down = name == "experts_down";
-    const std::string& joined = down ? modules_.experts_down : modules_.experts_gate_up;
-    if (!joined.empty()) {
-      TensorPart part = down ? product(joined, config_.hidden, experts.each.size)
-                             : product(joined, experts.each.up_dim(), config_.hidden);
-      part.shape.insert(part.shape.begin(), experts.count);
-      if (down) part.scale = modules_.residual_scale;
-      return {part};
+    if (down && !modules_.experts_down.empty()) {
+      return {residual(of_all_experts(modules_.experts_down, config_.hidden, experts.each.size))};
     }
     Parts all;
     for (int64_t e = 0; e < experts.count; ++e) {
-      const std::string prefix = modules_.experts + std::to_string(e) + ".";
-      const Parts one = down ? Parts{residual(product(prefix + modules_.expert_down, config_.hidden,
-                                                      experts.each.size))}
-                             : gate_up(experts.each, prefix, modules_.expert_gate_up);
+      const Parts one = down ? Parts{expert_down(e)} : expert_gate_up(e);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
+  }
+
+  // A tensor [experts, rows, cols], or the biases [experts, rows].
+  [[nodiscard]] TensorPart of_all_experts(const std::string& module, int64_t rows,
+                                          int64_t cols) const {
+    TensorPart part = product(module, rows, cols);
+    part.shape.insert(part.shape.begin(), layer_.experts->count);
+    return part;
+  }
+
+  [[nodiscard]] TensorPart expert_down(int64_t e) const {
+    return residual(product(modules_.experts + std::to_string(e) + "." + modules_.expert_down,
+                            config_.hidden, layer_.experts->each.size));
+  }
+
+  [[nodiscard]] Parts expert_gate_up(int64_t e) const {
+    const FeedForwardConfig& each = layer_.experts->each;
+    if (modules_.experts_gate_up.empty()) {
+      return gate_up(each, modules_.experts + std::to_string(e) + ".", modules_.expert_gate_up);
+    }
+    const int64_t rows = each.up_dim() / static_cast<int64_t>(modules_.experts_gate_up.size());
+    Parts parts;
+    for (const std::string& module : modules_.experts_gate_up) {
+      TensorPart part = of_all_experts(module, rows, config_.hidden);
+      part.first_row = e * rows;
+      part.n_rows = rows;
+      parts.push_back(std::move(part));
+    }
+    return parts;
   }
 
   const ModelConfig& config_;

@@ -47,9 +47,9 @@ struct Modules {
   std::string experts = "mlp.experts.";                         ///< the number and a dot follow
   std::vector<std::string> expert_gate_up = {"gate_proj", "up_proj"};
   std::string expert_down = "down_proj";
-  /// Or one module for all experts, if named: [experts, rows, columns], the gate's rows before
-  /// up's.
-  std::string experts_gate_up = {};
+  /// If named, modules for all experts, [experts, rows, columns], in place of these three: the gate
+  /// and up, or one that holds the gate's rows and then up's for each expert.
+  std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};

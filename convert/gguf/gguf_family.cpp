@@ -1,193 +1,287 @@
+// What most architectures share is read here from metadata that they all have, and from which
+// tensors there are; gguf_architectures.cpp adds what each has of its own.
 #include "convert/gguf/gguf_family.h"
 
 #include <cmath>
 #include <string>
+#include <utility>
 
+#include "convert/gguf/gguf_architectures.h"
+#include "convert/gguf/gguf_source.h"
 #include "convert/rope_rules.h"
-#include "support/error.h"
 #include "support/printable.h"
 
 namespace faststream {
 namespace {
 
-constexpr std::string_view kRopeFactors = "rope_freqs.weight";
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxContext = int64_t{1} << 28;
 
-// The names of llama.cpp's gguf-py (constants.py). Queries and keys of Llama and its like have
-// their rotary pairs side by side.
-Modules gguf_modules() {
+// The names of llama.cpp's gguf-py (constants.py).
+Modules gguf_modules(const GgufSource& source) {
   Modules modules;
   modules.base = "";
   modules.embedding = "token_embd";
+  modules.positions = "position_embd";
+  modules.embedding_norm = "token_embd_norm";
   modules.layers = "blk.";
   modules.attention_norm = "attn_norm";
   modules.qkv = {"attn_q", "attn_k", "attn_v"};
+  if (source.first_layer_has("attn_qkv.weight")) modules.qkv = {"attn_qkv"};
+  modules.q_norm = "attn_q_norm";
+  modules.k_norm = "attn_k_norm";
+  modules.norms_of_each_head = source.first_layer_shape("attn_q_norm.weight").size() == 2;
+  modules.sinks = "attn_sinks.weight";
   modules.attention_out = "attn_output";
+  modules.attention_after_norm = "post_attention_norm";
   modules.ffn_norm = "ffn_norm";
   modules.gate_up = {"ffn_gate", "ffn_up"};
+  if (!source.first_layer_has("ffn_gate.weight")) modules.gate_up = {"ffn_up"};
   modules.down = "ffn_down";
+  modules.router = "ffn_gate_inp";
+  modules.experts_gate_up = {"ffn_gate_exps", "ffn_up_exps"};
+  modules.experts_down = "ffn_down_exps";
+  modules.shared_gate_up = {"ffn_gate_shexp", "ffn_up_shexp"};
+  modules.shared_down = "ffn_down_shexp";
+  modules.shared_gate = "ffn_gate_inp_shexp";
+  modules.ffn_after_norm = "post_ffw_norm";
   modules.output_norm = "output_norm";
   modules.output = "output";
-  modules.interleaved = true;
-  modules.unused = {std::string(kRopeFactors)};
+  modules.unused = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
   return modules;
 }
 
-// All values of a small vector.
-std::vector<float> read_vector(const Checkpoint& weights, const SourceTensor& tensor) {
-  std::vector<std::byte> raw(tensor.bytes());
-  weights.read(tensor, 0, raw);
-  std::vector<float> values(static_cast<size_t>(tensor.shape[0]));
-  tensor.format->decode(raw.data(), values);
-  return values;
+int64_t head_dim_in(const GgufSource& source, const PlainShape& shape) {
+  const bool given = source.has("attention.key_length");
+  if (!given && shape.hidden % shape.n_heads != 0) {
+    source.fail("embedding_length",
+                "is not a multiple of " + in_quotes(source.key("attention.head_count")) +
+                    ", and there is no " + in_quotes(source.key("attention.key_length")));
+  }
+  const int64_t head_dim =
+      given ? source.count("attention.key_length", kMaxHeadDim) : shape.hidden / shape.n_heads;
+  const int64_t of_values = source.count("attention.value_length", kMaxHeadDim, head_dim);
+  if (of_values != head_dim) {
+    source.fail("attention.value_length", "is " + std::to_string(of_values) + " where keys have " +
+                                              std::to_string(head_dim) +
+                                              "; heads of two lengths are not supported");
+  }
+  return head_dim;
 }
 
-// A description from the metadata of an architecture, whose name its keys begin with.
-class Description {
- public:
-  Description(const GgufMetadata& metadata, const Checkpoint& weights)
-      : metadata_(metadata),
-        weights_(weights),
-        prefix_(metadata.text("general.architecture") + ".") {}
+int64_t vocabulary_rows(const GgufSource& source) {
+  const SourceTensor* embedding = source.weights().find("token_embd.weight");
+  if (embedding != nullptr && embedding->shape.size() == 2) return embedding->shape[0];
+  return source.count("vocab_size", kMaxSize);  // check_tensors() says what the tensor lacks
+}
 
-  [[nodiscard]] ModelConfig make() const {
-    refuse_unsupported();
-    const PlainShape shape = read_shape();
-    ModelConfig config = plain_decoder(shape);
-    config.ropes = {read_rope(shape)};
-    config.output.tied = weights_.find("output.weight") == nullptr;
-    AttentionConfig& attention = config.layer_kinds[0].attention;
-    attention.qkv_bias = weights_.find("blk.0.attn_q.bias") != nullptr;
-    attention.out_bias = weights_.find("blk.0.attn_output.bias") != nullptr;
-    config.layer_kinds[0].ffn.bias = weights_.find("blk.0.ffn_up.bias") != nullptr;
-    validate(config, metadata_.where());
-    return config;
+PlainShape shape_in(const GgufSource& source) {
+  PlainShape shape;
+  shape.n_layers = source.count("block_count", 4096);
+  shape.hidden = source.count("embedding_length", kMaxSize);
+  shape.n_heads = source.count("attention.head_count", kMaxHeads);
+  shape.n_kv_heads = source.count("attention.head_count_kv", kMaxHeads, shape.n_heads);
+  shape.head_dim = head_dim_in(source, shape);
+  shape.ffn_hidden = source.count("feed_forward_length", kMaxSize);
+  shape.vocab = vocabulary_rows(source);
+  shape.max_context = source.count("context_length", kMaxContext);
+  shape.rope_theta = source.number("rope.freq_base", shape.rope_theta);
+  return shape;
+}
+
+// ROPE scaling, as llama.cpp applies what the metadata say.
+class Scaling {
+ public:
+  Scaling(const GgufSource& source, const PlainShape& shape, int64_t rotated)
+      : source_(source), shape_(shape), rotated_(rotated) {}
+
+  void apply(RopeConfig& rope) const {
+    if (const auto factors = source_.vector("rope_freqs.weight", pairs())) {
+      divide(rope.frequencies, *factors);
+    }
+    if (const auto factors = source_.vector("rope_factors_short.weight", pairs())) {
+      return apply_longrope(*factors, rope);
+    }
+    const double factor =
+        source_.number("rope.scaling.factor", source_.number("rope.scale_linear", 0));
+    const std::string type =
+        source_.metadata().find_text(source_.key("rope.scaling.type")).value_or("linear");
+    if (factor < 0) source_.fail("rope.scaling.factor", "is below 0");
+    if (type == "none" || factor == 0) return;  // 0 stands for none
+    if (type == "linear") {
+      for (float& frequency : rope.frequencies) frequency /= static_cast<float>(factor);
+    } else if (type == "yarn") {
+      apply_yarn(factor, rope);
+    } else {
+      source_.fail("rope.scaling.type",
+                   "is " + in_quotes(type) +
+                       ", which is not supported; this version knows none, linear and yarn");
+    }
   }
 
  private:
-  [[nodiscard]] std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  [[nodiscard]] int64_t pairs() const { return (rotated_ + 1) / 2; }
 
-  // A size that must be there unless it has a value when it is not.
-  [[nodiscard]] int64_t count(std::string_view name, int64_t most) const {
-    return in_range(name, metadata_.integer(key(name)), most);
-  }
-  [[nodiscard]] int64_t count(std::string_view name, int64_t most, int64_t otherwise) const {
-    return in_range(name, metadata_.find_integer(key(name)).value_or(otherwise), most);
-  }
-  [[nodiscard]] int64_t in_range(std::string_view name, int64_t value, int64_t most) const {
-    if (value >= 1 && value <= most) return value;
-    metadata_.fail(key(name),
-                   "is " + std::to_string(value) + ", outside 1 to " + std::to_string(most));
+  static void divide(std::vector<float>& frequencies, const std::vector<float>& factors) {
+    for (size_t i = 0; i < factors.size(); ++i) frequencies[i] /= factors[i];
   }
 
-  // Refuses what would give wrong text if it were ignored.
-  void refuse_unsupported() const {
-    const std::string architecture = metadata_.text("general.architecture");
-    if (architecture != "llama") {
-      metadata_.fail("general.architecture",
-                     "is " + in_quotes(architecture) +
-                         ", which is not supported; this version converts \"llama\"");
+  void apply_yarn(double factor, RopeConfig& rope) const {
+    const YarnRule rule{
+        .factor = factor,
+        .original_max_context = static_cast<double>(
+            source_.count("rope.scaling.original_context_length", kMaxContext, shape_.max_context)),
+        .beta_fast = positive("rope.scaling.yarn_beta_fast", 32),
+        .beta_slow = positive("rope.scaling.yarn_beta_slow", 1),
+        .truncate = source_.architecture() != "gpt-oss"};
+    if (shape_.rope_theta <= 1) source_.fail("rope.freq_base", "is not above 1, as yarn needs it");
+    rope.frequencies = yarn_frequencies(shape_.rope_theta, rotated_, rule);
+    const double all = source_.number("rope.scaling.yarn_log_multiplier", 0);
+    const double attention =
+        yarn_attention_factor(factor) / (all == 0 ? 1 : yarn_attention_factor(factor, all));
+    rope.attention_factor =
+        static_cast<float>(attention * source_.number("rope.scaling.attn_factor", 1));
+  }
+
+  void apply_longrope(const std::vector<float>& short_factors, RopeConfig& rope) const {
+    const auto long_factors = source_.vector("rope_factors_long.weight", pairs());
+    if (!long_factors) {
+      source_.fail("rope.scaling.attn_factor", "comes without \"rope_factors_long.weight\"");
     }
-    if (metadata_.find_integer(key("expert_count")).value_or(0) != 0) {
-      metadata_.fail(key("expert_count"), "asks for experts, which are not supported");
-    }
-    for (const char* name :
-         {"embedding_scale", "residual_scale", "logit_scale", "attention.scale"}) {
-      if (metadata_.has(key(name))) {
-        metadata_.fail(key(name), "asks for a scaling that is not supported");
-      }
-    }
+    rope.long_frequencies = rope.frequencies;
+    divide(rope.frequencies, short_factors);
+    divide(rope.long_frequencies, *long_factors);
+    rope.original_max_context = source_.count("rope.scaling.original_context_length", kMaxContext);
+    rope.attention_factor = static_cast<float>(source_.number("rope.scaling.attn_factor", 1));
   }
 
-  [[nodiscard]] PlainShape read_shape() const {
-    PlainShape shape;
-    shape.n_layers = count("block_count", 4096);
-    shape.hidden = count("embedding_length", kMaxSize);
-    shape.n_heads = count("attention.head_count", kMaxHeads);
-    shape.n_kv_heads = count("attention.head_count_kv", kMaxHeads, shape.n_heads);
-    shape.head_dim = read_head_dim(shape);
-    shape.ffn_hidden = count("feed_forward_length", kMaxSize);
-    shape.vocab = vocabulary_rows();
-    shape.max_context = count("context_length", int64_t{1} << 28);
-    shape.norm_eps = static_cast<float>(metadata_.number(key("attention.layer_norm_rms_epsilon")));
-    shape.rope_theta = metadata_.find_number(key("rope.freq_base")).value_or(shape.rope_theta);
-    return shape;
+  [[nodiscard]] double positive(std::string_view name, double otherwise) const {
+    const double value = source_.number(name, otherwise);
+    if (value <= 0) source_.fail(name, "is not above 0");
+    return value;
   }
 
-  [[nodiscard]] int64_t read_head_dim(const PlainShape& shape) const {
-    const bool given = metadata_.has(key("attention.key_length"));
-    if (!given && shape.hidden % shape.n_heads != 0) {
-      metadata_.fail(key("embedding_length"),
-                     "is not a multiple of " + in_quotes(key("attention.head_count")) +
-                         ", and there is no " + in_quotes(key("attention.key_length")));
-    }
-    const int64_t head_dim =
-        given ? count("attention.key_length", kMaxHeadDim) : shape.hidden / shape.n_heads;
-    const auto of_values = metadata_.find_integer(key("attention.value_length"));
-    if (of_values && *of_values != head_dim) {
-      metadata_.fail(key("attention.value_length"),
-                     "is " + std::to_string(*of_values) + " where keys have " +
-                         std::to_string(head_dim) + "; heads of two lengths are not supported");
-    }
-    return head_dim;
-  }
-
-  [[nodiscard]] int64_t vocabulary_rows() const {
-    const SourceTensor* embedding = weights_.find("token_embd.weight");
-    if (embedding != nullptr && embedding->shape.size() == 2) return embedding->shape[0];
-    return count("vocab_size", kMaxSize);  // check_tensors() says what the tensor lacks
-  }
-
-  [[nodiscard]] RopeConfig read_rope(const PlainShape& shape) const {
-    const int64_t rotated = count("rope.dimension_count", shape.head_dim, shape.head_dim);
-    RopeConfig rope;
-    rope.name = "rope";
-    rope.frequencies = rotary_frequencies(shape.rope_theta, rotated);
-    apply_scaling(rope);
-    apply_factors(rope);
-    return rope;
-  }
-
-  void apply_scaling(RopeConfig& rope) const {
-    const double factor =
-        metadata_.find_number(key("rope.scaling.factor"))
-            .value_or(metadata_.find_number(key("rope.scale_linear")).value_or(1.0));
-    const std::string type = metadata_.find_text(key("rope.scaling.type")).value_or("linear");
-    if (type == "none" || (type == "linear" && factor == 0)) return;  // 0 stands for none
-    if (type != "linear") {
-      metadata_.fail(
-          key("rope.scaling.type"),
-          "is " + in_quotes(type) + ", which is not supported; this version knows none and linear");
-    }
-    for (float& frequency : rope.frequencies) frequency /= static_cast<float>(factor);
-  }
-
-  // Factors of llama3's rule, or any other: what each frequency is divided by.
-  void apply_factors(RopeConfig& rope) const {
-    if (weights_.find(kRopeFactors) == nullptr) return;
-    const std::vector<int64_t> shape = {rope.dims() / 2};
-    const std::vector<float> factors = read_vector(weights_, weights_.require(kRopeFactors, shape));
-    for (size_t i = 0; i < factors.size(); ++i) {
-      if (!(factors[i] > 0 && std::isfinite(factors[i]))) {
-        throw Error(metadata_.where() + ": tensor \"" + std::string(kRopeFactors) +
-                    "\" has a factor that is not a number above 0");
-      }
-      rope.frequencies[i] /= factors[i];
-    }
-  }
-
-  static constexpr int64_t kMaxSize = int64_t{1} << 24;
-  static constexpr int64_t kMaxHeads = 4096;
-  static constexpr int64_t kMaxHeadDim = 1024;
-
-  const GgufMetadata& metadata_;
-  const Checkpoint& weights_;
-  std::string prefix_;
+  const GgufSource& source_;
+  const PlainShape& shape_;
+  int64_t rotated_;
 };
+
+RopeConfig rope_in(const GgufSource& source, const PlainShape& shape) {
+  if (shape.rope_theta <= 0) source.fail("rope.freq_base", "is not above 0");
+  const int64_t rotated = source.count("rope.dimension_count", shape.head_dim, shape.head_dim);
+  RopeConfig rope;
+  rope.name = "rope";
+  rope.frequencies = rotary_frequencies(shape.rope_theta, rotated);
+  Scaling(source, shape, rotated).apply(rope);
+  return rope;
+}
+
+// Norms are where their tensors are; their kind is in the name of their epsilon.
+class Norms {
+ public:
+  explicit Norms(const GgufSource& source) : source_(source) {
+    norm_.kind = source.has("attention.layer_norm_epsilon") ? NormKind::layer : NormKind::rms;
+    const char* key = norm_.kind == NormKind::layer ? "attention.layer_norm_epsilon"
+                                                    : "attention.layer_norm_rms_epsilon";
+    norm_.eps = static_cast<float>(source.metadata().number(source.key(key)));
+  }
+
+  [[nodiscard]] NormConfig of_layer(const std::string& module) const {
+    return named("blk.0." + module);
+  }
+  [[nodiscard]] NormConfig named(const std::string& module) const {
+    if (source_.weights().find(module + ".weight") == nullptr) return {};
+    NormConfig norm = norm_;
+    norm.bias = source_.weights().find(module + ".bias") != nullptr;
+    return norm;
+  }
+
+ private:
+  const GgufSource& source_;
+  NormConfig norm_;
+};
+
+void set_norms(const GgufSource& source, const Modules& modules, ModelConfig& config) {
+  const Norms norms(source);
+  config.embedding.norm = norms.named(modules.embedding_norm);
+  config.output.norm = norms.named(modules.output_norm);
+  LayerConfig& layer = config.layer_kinds[0];
+  layer.attention_norms.before = norms.of_layer(modules.attention_norm);
+  layer.attention_norms.after = norms.of_layer(modules.attention_after_norm);
+  layer.ffn_norms.before = norms.of_layer(modules.ffn_norm);
+  layer.ffn_norms.after = norms.of_layer(modules.ffn_after_norm);
+  AttentionConfig& attention = layer.attention;
+  attention.qk_norm_as = norms.of_layer(modules.q_norm);
+  if (!attention.qk_norm_as) return;
+  const std::vector<int64_t> shape = source.first_layer_shape(modules.q_norm + ".weight");
+  const bool heads = shape.size() == 2 || shape[0] == attention.head_dim;
+  attention.qk_norm = heads ? QkNorm::head : QkNorm::whole;
+}
+
+void set_attention(const GgufSource& source, const Modules& modules, AttentionConfig& attention) {
+  attention.qkv_bias = source.first_layer_has(modules.qkv[0] + ".bias");
+  attention.out_bias = source.first_layer_has(modules.attention_out + ".bias");
+  attention.sinks = source.first_layer_has(modules.sinks);
+  attention.soft_cap = static_cast<float>(source.number("attn_logit_softcapping", 0));
+}
+
+void set_feed_forward(const GgufSource& source, const Modules& modules, FeedForwardConfig& ffn) {
+  const std::vector<int64_t> up = source.first_layer_shape("ffn_up.weight");
+  ffn.gated = modules.gate_up.size() == 2 || (!up.empty() && up[0] == 2 * ffn.size);
+  ffn.bias = source.first_layer_has("ffn_up.bias");
+}
+
+void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& layer) {
+  ExpertsConfig& experts = layer.experts.emplace();
+  experts.count = source.count("expert_count", 1024);
+  experts.router.used = static_cast<int32_t>(source.count("expert_used_count", experts.count));
+  experts.router.bias = source.first_layer_has(modules.router + ".bias");
+  experts.each = layer.ffn;
+  experts.each.gated = true;
+  experts.each.bias = source.first_layer_has("ffn_up_exps.bias");
+  experts.each.size = source.count("expert_feed_forward_length", kMaxSize, layer.ffn.size);
+  const std::vector<int64_t> shared = source.first_layer_shape("ffn_up_shexp.weight");
+  if (shared.size() == 2) {
+    experts.shared = layer.ffn;
+    experts.shared.gated = true;
+    experts.shared.size = shared[0];
+    experts.shared_gate = source.first_layer_has(modules.shared_gate + ".weight");
+  }
+  layer.ffn.size = 0;
+}
 
 }  // namespace
 
 GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& weights) {
-  return {Description(metadata, weights).make(), gguf_modules()};
+  const GgufSource source(metadata, weights);
+  const GgufArchitecture& architecture = find_gguf_architecture(source);
+  const PlainShape shape = shape_in(source);
+  GgufFamilyModel model{plain_decoder(shape), gguf_modules(source)};
+  model.modules.interleaved = architecture.pairs == GgufPairs::side_by_side;
+  ModelConfig& config = model.config;
+  LayerConfig& layer = config.layer_kinds[0];
+  config.ropes.clear();
+  if (architecture.pairs == GgufPairs::none) {
+    layer.attention.rope.reset();
+  } else {
+    config.ropes.push_back(rope_in(source, shape));
+  }
+  set_norms(source, model.modules, config);
+  set_attention(source, model.modules, layer.attention);
+  layer.ffn.activation = architecture.activation;
+  set_feed_forward(source, model.modules, layer.ffn);
+  if (source.metadata().find_integer(source.key("expert_count")).value_or(0) != 0) {
+    set_experts(source, model.modules, layer);
+  }
+  config.output.tied = weights.find("output.weight") == nullptr;
+  config.output.bias = weights.find("output.bias") != nullptr;
+  config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", 0));
+  if (architecture.adjust != nullptr) architecture.adjust(source, model);
+  refuse_scalings(source);
+  validate(config, metadata.where());
+  return model;
 }
 
 }  // namespace faststream

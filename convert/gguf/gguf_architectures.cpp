@@ -1,0 +1,243 @@
+// Facts about llama.cpp's architectures are from its src/models and conversion scripts.
+#include "convert/gguf/gguf_architectures.h"
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "convert/families/family.h"
+#include "support/printable.h"
+
+namespace faststream {
+namespace {
+
+int64_t window_of(const GgufSource& source) {
+  return source.metadata().find_integer(source.key("attention.sliding_window")).value_or(0);
+}
+
+// A window for all layers but every so manieth, or, where that is given, for every so manieth.
+void set_windows(const GgufSource& source, GgufFamilyModel& model,
+                 const std::function<bool(int64_t)>& windowed) {
+  const int64_t window = window_of(source);
+  if (window <= 0) return;
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (!windowed(n)) return;
+    layer.name = "windowed";
+    layer.attention.window = window;
+  });
+}
+
+std::function<bool(int64_t)> all_but_every(int64_t pattern) {
+  return [=](int64_t n) { return (n + 1) % pattern != 0; };
+}
+
+// A rotation without rules for layers with a window.
+void set_plain_rope_of_windows(GgufFamilyModel& model, double theta) {
+  RopeConfig rope;
+  rope.name = "windowed";
+  rope.frequencies = rotary_frequencies(theta, model.config.ropes[0].dims());
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (layer.attention.window > 0) layer.attention.rope = model.config.ropes.size();
+  }
+  model.config.ropes.push_back(std::move(rope));
+}
+
+void normalize_experts(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (layer.experts) layer.experts->router.normalized = true;
+  }
+}
+
+void adjust_mistral3(const GgufSource& source, GgufFamilyModel& model) {
+  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  attention.query_scaling = static_cast<float>(source.number("attention.temperature_scale", 0));
+  if (attention.query_scaling != 0) {
+    attention.query_scaling_from =
+        source.count("rope.scaling.original_context_length", kMaxContext);
+  }
+}
+
+void adjust_gemma(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  model.config.embedding.multiplier = std::sqrt(static_cast<float>(model.config.hidden));
+}
+
+// The largest of Gemma 2 and 3 have another scale of scores, which the metadata do not say.
+void set_gemma_scale(GgufFamilyModel& model, int64_t layers_of_largest) {
+  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  if (model.config.n_layers() != layers_of_largest) return;
+  attention.scale = inverse_root(static_cast<double>(model.config.hidden) /
+                                 static_cast<double>(attention.n_heads));
+}
+
+void adjust_gemma2(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr int64_t kLayersOf27B = 46;
+  adjust_gemma(source, model);
+  set_gemma_scale(model, kLayersOf27B);
+  set_windows(source, model, all_but_every(2));
+}
+
+void adjust_gemma3(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr int64_t kLayersOf27B = 62;
+  adjust_gemma(source, model);
+  set_gemma_scale(model, kLayersOf27B);
+  set_windows(source, model,
+              all_but_every(source.count("attention.sliding_window_pattern", kMaxLayers, 6)));
+  const double theta = source.number("rope.freq_base_swa", 10000);
+  if (theta <= 0) source.fail("rope.freq_base_swa", "is not above 0");
+  set_plain_rope_of_windows(model, theta);
+}
+
+void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
+  model.config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", 1));
+  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  attention.scale = static_cast<float>(source.number("attention.scale", attention.scale));
+  model.modules.residual_scale = static_cast<float>(source.number("residual_scale", 1));
+  const double scale = source.number("logit_scale", 1);
+  if (scale == 0) source.fail("logit_scale", "is 0, by which logits are divided");
+  model.modules.output_norm_scale = static_cast<float>(1 / scale);
+  normalize_experts(source, model);
+}
+
+void adjust_smollm3(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  change_layers(model.config, [](int64_t n, LayerConfig& layer) {
+    if ((n + 1) % 4 != 0) return;
+    layer.name = "without rotation";
+    layer.attention.rope.reset();
+  });
+}
+
+// OLMo 3 is OLMo 2 with windows.
+void adjust_olmo2(const GgufSource& source, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].attention.qk_norm = QkNorm::whole;
+  if (window_of(source) <= 0) return;
+  set_windows(source, model, all_but_every(4));
+  set_plain_rope_of_windows(model, source.number("rope.freq_base", 10000));
+}
+
+void adjust_olmoe(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].attention.qk_norm = QkNorm::whole;
+}
+
+// Attention and feed-forward side by side, as norms tell.
+void adjust_stablelm(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.parallel = !layer.ffn_norms.before;
+}
+
+void adjust_command_r(const GgufSource& source, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].parallel = true;
+  model.modules.output_norm_scale = static_cast<float>(source.number("logit_scale", 1));
+}
+
+void adjust_cohere2(const GgufSource& source, GgufFamilyModel& model) {
+  adjust_command_r(source, model);
+  set_windows(source, model, all_but_every(4));
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (layer.attention.window == 0) layer.attention.rope.reset();
+  }
+}
+
+void adjust_gpt2(const GgufSource& source, GgufFamilyModel& model) {
+  const SourceTensor* positions = source.weights().find("position_embd.weight");
+  model.config.embedding.positions = positions != nullptr && positions->shape.size() == 2
+                                         ? positions->shape[0]
+                                         : model.config.max_context;
+}
+
+void adjust_gptneox(const GgufSource& source, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].parallel =
+      source.metadata().find_boolean(source.key("use_parallel_residual")).value_or(true);
+}
+
+// "attn_norm_2" is attention's norm where there are two.
+void adjust_falcon(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.parallel = true;
+  if (!source.first_layer_has("attn_norm_2.weight")) return;
+  layer.ffn_norms.before = layer.attention_norms.before;
+  model.modules.attention_norm = "attn_norm_2";
+  model.modules.ffn_norm = "attn_norm";
+}
+
+void set_alibi(GgufFamilyModel& model) {
+  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  attention.rope.reset();
+  attention.slopes = alibi_slopes(attention.n_heads);
+  model.config.ropes.clear();
+}
+
+void adjust_bloom(const GgufSource& /*source*/, GgufFamilyModel& model) { set_alibi(model); }
+
+// The 7B models rotate; 13B have ALiBi.
+void adjust_baichuan(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  constexpr int64_t kLayersOf7B = 32;
+  if (model.config.n_layers() != kLayersOf7B) set_alibi(model);
+}
+
+void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  if (layer.experts) {
+    layer.experts->router.normalized = true;
+    layer.experts->each.activation = Activation::swiglu_clamped;
+  }
+  // What is called after attention comes before the feed-forward.
+  layer.ffn_norms.before = layer.attention_norms.after;
+  layer.attention_norms.after = {};
+  model.modules.ffn_norm = "post_attention_norm";
+  set_windows(source, model, all_but_every(2));
+}
+
+constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
+    {"llama", GgufPairs::side_by_side, Activation::silu, normalize_experts},
+    {"mistral3", GgufPairs::side_by_side, Activation::silu, adjust_mistral3},
+    {"qwen2"},
+    {"qwen3"},
+    {"qwen2moe"},
+    {"qwen3moe", GgufPairs::halves, Activation::silu, normalize_experts},
+    {"gemma", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma},
+    {"gemma2", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma2},
+    {"gemma3", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma3},
+    {"phi3"},
+    {"chatglm", GgufPairs::side_by_side},
+    {"glm4", GgufPairs::side_by_side},
+    {"granite", GgufPairs::side_by_side, Activation::silu, adjust_granite},
+    {"granitemoe", GgufPairs::side_by_side, Activation::silu, adjust_granite},
+    {"smollm3", GgufPairs::side_by_side, Activation::silu, adjust_smollm3},
+    {"olmo2", GgufPairs::halves, Activation::silu, adjust_olmo2},
+    {"olmoe", GgufPairs::halves, Activation::silu, adjust_olmoe},
+    {"stablelm", GgufPairs::halves, Activation::silu, adjust_stablelm},
+    {"command-r", GgufPairs::side_by_side, Activation::silu, adjust_command_r},
+    {"cohere2", GgufPairs::side_by_side, Activation::silu, adjust_cohere2},
+    {"starcoder2", GgufPairs::halves, Activation::gelu_tanh},
+    {"gpt2", GgufPairs::none, Activation::gelu_tanh, adjust_gpt2},
+    {"gptneox", GgufPairs::halves, Activation::gelu, adjust_gptneox},
+    {"falcon", GgufPairs::halves, Activation::gelu, adjust_falcon},
+    {"bloom", GgufPairs::none, Activation::gelu_tanh, adjust_bloom},
+    {"internlm2", GgufPairs::side_by_side},
+    {"baichuan", GgufPairs::side_by_side, Activation::silu, adjust_baichuan},
+    {"gpt-oss", GgufPairs::halves, Activation::silu, adjust_gpt_oss},
+});
+
+}  // namespace
+
+const GgufArchitecture& find_gguf_architecture(const GgufSource& source) {
+  for (const GgufArchitecture& architecture : kArchitectures) {
+    if (source.architecture() == architecture.name) return architecture;
+  }
+  source.metadata().fail("general.architecture",
+                         "is " + in_quotes(source.architecture()) +
+                             ", which is not supported (README.md lists those that are)");
+}
+
+void refuse_scalings(const GgufSource& source) {
+  const bool granite = source.architecture().starts_with("granite");
+  const bool cohere = source.architecture() == "command-r" || source.architecture() == "cohere2";
+  for (const std::string_view name :
+       {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"}) {
+    if (!source.has(name) || granite || (cohere && name == "logit_scale")) continue;
+    source.fail(name, "asks for a scaling that is not supported");
+  }
+}
+
+}  // namespace faststream

@@ -1,0 +1,32 @@
+// The architectures of GGUF files that can be converted, and what each has of its own.
+#pragma once
+
+#include <string_view>
+
+#include "convert/gguf/gguf_family.h"
+#include "convert/gguf/gguf_source.h"
+
+namespace faststream {
+
+/// Where the members of rotary pairs are in a head.
+enum class GgufPairs {
+  none,          ///< nothing is rotated
+  halves,        ///< llama.cpp calls it NEOX
+  side_by_side,  ///< and this NORM
+};
+
+struct GgufArchitecture {
+  std::string_view name;  ///< "general.architecture"
+  GgufPairs pairs = GgufPairs::halves;
+  Activation activation = Activation::silu;
+  /// Adds what metadata and tensors alone do not say; null: nothing.
+  void (*adjust)(const GgufSource&, GgufFamilyModel&) = nullptr;
+};
+
+/// Throws Error when there is no such architecture.
+const GgufArchitecture& find_gguf_architecture(const GgufSource& source);
+
+/// Throws Error when the metadata ask for a factor that their architecture does not know.
+void refuse_scalings(const GgufSource& source);
+
+}  // namespace faststream

@@ -1,0 +1,61 @@
+#include "convert/gguf/gguf_source.h"
+
+#include <cmath>
+
+#include "support/error.h"
+
+namespace faststream {
+
+std::string GgufSource::key(std::string_view name) const {
+  return architecture_ + "." + std::string(name);
+}
+
+void GgufSource::fail(std::string_view name, const std::string& what) const {
+  metadata_.fail(key(name), what);
+}
+
+int64_t GgufSource::count(std::string_view name, int64_t most) const {
+  return in_range(name, metadata_.integer(key(name)), most);
+}
+
+int64_t GgufSource::count(std::string_view name, int64_t most, int64_t otherwise) const {
+  return in_range(name, metadata_.find_integer(key(name)).value_or(otherwise), most);
+}
+
+int64_t GgufSource::in_range(std::string_view name, int64_t value, int64_t most) const {
+  if (value >= 1 && value <= most) return value;
+  fail(name, "is " + std::to_string(value) + ", outside 1 to " + std::to_string(most));
+}
+
+double GgufSource::number(std::string_view name, double otherwise) const {
+  const double value = metadata_.find_number(key(name)).value_or(otherwise);
+  if (!std::isfinite(value)) fail(name, "is not finite");
+  return value;
+}
+
+bool GgufSource::first_layer_has(std::string_view name) const {
+  return weights_.find("blk.0." + std::string(name)) != nullptr;
+}
+
+std::vector<int64_t> GgufSource::first_layer_shape(std::string_view name) const {
+  const SourceTensor* tensor = weights_.find("blk.0." + std::string(name));
+  return tensor == nullptr ? std::vector<int64_t>{} : tensor->shape;
+}
+
+std::optional<std::vector<float>> GgufSource::vector(std::string_view name, int64_t size) const {
+  if (weights_.find(name) == nullptr) return std::nullopt;
+  const std::vector<int64_t> shape = {size};
+  const SourceTensor& tensor = weights_.require(name, shape);
+  std::vector<std::byte> raw(tensor.bytes());
+  weights_.read(tensor, 0, raw);
+  std::vector<float> values(static_cast<size_t>(size));
+  tensor.format->decode(raw.data(), values);
+  for (const float value : values) {
+    if (value > 0 && std::isfinite(value)) continue;
+    throw Error(metadata_.where() + ": tensor \"" + std::string(name) +
+                "\" has a factor that is not a number above 0");
+  }
+  return values;
+}
+
+}  // namespace faststream

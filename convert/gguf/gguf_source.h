@@ -1,0 +1,56 @@
+// A GGUF file's metadata as a family of models reads it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/checkpoint.h"
+#include "convert/gguf/metadata.h"
+
+namespace faststream {
+
+/// Metadata under the name of the architecture that they begin with, and the tensors beside them.
+class GgufSource {
+ public:
+  /// Both must outlive the source. Throws Error when the file names no architecture.
+  GgufSource(const GgufMetadata& metadata, const Checkpoint& weights)
+      : metadata_(metadata),
+        weights_(weights),
+        architecture_(metadata.text("general.architecture")) {}
+
+  [[nodiscard]] const std::string& architecture() const { return architecture_; }
+  [[nodiscard]] const GgufMetadata& metadata() const { return metadata_; }
+  [[nodiscard]] const Checkpoint& weights() const { return weights_; }
+
+  /// "llama.block_count" of "block_count".
+  [[nodiscard]] std::string key(std::string_view name) const;
+  [[nodiscard]] bool has(std::string_view name) const { return metadata_.has(key(name)); }
+  /// Throws Error about the value; `what` goes on after its name.
+  [[noreturn]] void fail(std::string_view name, const std::string& what) const;
+
+  /// A whole number from 1 to `most` that must be there, or has a value when it is not.
+  [[nodiscard]] int64_t count(std::string_view name, int64_t most) const;
+  [[nodiscard]] int64_t count(std::string_view name, int64_t most, int64_t otherwise) const;
+  /// Finite.
+  [[nodiscard]] double number(std::string_view name, double otherwise) const;
+
+  /// Whether the first layer has a tensor of this name.
+  [[nodiscard]] bool first_layer_has(std::string_view name) const;
+  /// The shape of the first layer's tensor; empty when there is none.
+  [[nodiscard]] std::vector<int64_t> first_layer_shape(std::string_view name) const;
+  /// The values of a small vector of `size` elements, each above 0; nothing when there is none.
+  /// Throws Error when it has another shape.
+  [[nodiscard]] std::optional<std::vector<float>> vector(std::string_view name, int64_t size) const;
+
+ private:
+  [[nodiscard]] int64_t in_range(std::string_view name, int64_t value, int64_t most) const;
+
+  const GgufMetadata& metadata_;
+  const Checkpoint& weights_;
+  std::string architecture_;
+};
+
+}  // namespace faststream
