@@ -177,19 +177,30 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   const W* weight = static_cast<const W*>(p.weight) + output * p.inputs;
   const A* x = static_cast<const A*>(p.x);
 
+  // A warp may be alone on its multiprocessor, a router's say: it has as many loads on the way as
+  // registers allow.
+  constexpr int kUnroll = std::clamp(32 / (kRows * kVector), 2, 8);
+  constexpr int kStep = kWarp * kVector;
   float sums[kRows] = {};
-#pragma unroll 2
-  for (int64_t column = static_cast<int64_t>(lane) * kVector; column < p.inputs;
-       column += kWarp * kVector) {
-    float w[kVector];
-    load_floats(weight + column, w);
+  for (int64_t first = static_cast<int64_t>(lane) * kVector; first < p.inputs;
+       first += kUnroll * kStep) {
+    float w[kUnroll][kVector];
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      // Rows past the end repeat the last one and are not stored.
-      float a[kVector];
-      load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * kStep < p.inputs) load_floats(weight + first + u * kStep, w[u]);
+    }
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) sums[row] += w[i] * a[i];
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = first + u * kStep;
+      if (column >= p.inputs) break;
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        // Rows past the end repeat the last one and are not stored.
+        float a[kVector];
+        load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sums[row] += w[u][i] * a[i];
+      }
     }
   }
 #pragma unroll
