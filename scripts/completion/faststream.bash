@@ -17,12 +17,12 @@ _faststream_options() {
   case $1 in
     faststream-run)
       echo "-h --help --version -m --model
-        -p --prompt -f --file --tokenize
+        -p --prompt -f --file --parse-special --tokenize
         --perplexity --against
         -n --tokens --temp --top-k --top-p --min-p --repetition-penalty --presence-penalty
         --frequency-penalty --logit-bias --stop --seed --ignore-eos
         --device -t --threads -c --context --slots --kv-tokens --chunk
-        --echo --stats
+        --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs
         --chat --system --session --messages --tools --documents --template-arg --show-prompt
         --chat-template"

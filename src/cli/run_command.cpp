@@ -151,7 +151,7 @@ void run_command(const RunOptions& options) {
   }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
-    print_tokens(tokenize(options.model, prompt));
+    print_tokens(tokenize(options.model, prompt, options.request.parse_special));
     return;
   }
 

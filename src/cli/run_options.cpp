@@ -55,6 +55,11 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Prompt")
       ->type_name("FILE")
       ->excludes(prompt);
+  app.add_flag(
+         "--parse-special", options.request.parse_special,
+         "Spellings of special tokens in the prompt or the messages, such as <|im_end|>, become "
+         "those tokens [they are plain text]")
+      ->group("Prompt");
   app.add_flag("--tokenize", options.tokenize,
                "Print the prompt's token ids as a JSON array and leave")
       ->group("Prompt");
@@ -153,6 +158,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number(4));
 
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
+  app.add_flag("--special", options.request.show_special,
+               "Print special tokens of the generated text, too, such as the one that ends it")
+      ->group("Output");
   app.add_flag("--stats", options.stats,
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");

@@ -33,6 +33,16 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
+  return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
+}
+
+std::string room_advice(const EngineInfo& info) {
+  if (info.context == info.max_context) return "shorten the prompt, since the model has no more";
+  return "shorten the prompt or give a larger --context (the model's is " +
+         std::to_string(info.max_context) + ")";
+}
+
 // Whether an answer can have a token.
 bool has_room(const GenerationRules& rules) {
   return rules.max_tokens != 0 && static_cast<int64_t>(rules.prompt.size()) < rules.context;
@@ -133,9 +143,9 @@ struct Engine::Impl {
     throw UsageError(unknown_chat_template(model.file));
   }
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
-  /// Refuses a prompt that is longer than the context; before a long text is split into tokens,
-  /// `at_least` so many.
-  void check_fits(int64_t n_tokens, const char* at_least = "") const;
+  /// Refuses a prompt that is longer than the context; `counted`: it has exactly so many tokens,
+  /// not at least so many.
+  void check_fits(int64_t n_tokens, bool counted) const;
   RequestId submit(std::unique_ptr<Job> job);
   void stop();
 
@@ -171,11 +181,13 @@ struct Engine::Impl {
   std::thread thread;  // last: it uses all others
 };
 
-void Engine::Impl::check_fits(int64_t n_tokens, const char* at_least) const {
-  if (n_tokens <= model.info.context) return;
-  throw Error("the prompt has " + std::string(at_least) + std::to_string(n_tokens) +
-              " tokens, but the context only " + std::to_string(model.info.context) +
-              "; shorten the prompt or give a larger --context");
+void Engine::Impl::check_fits(int64_t n_tokens, bool counted) const {
+  const EngineInfo& info = model.info;
+  if (n_tokens <= info.context) return;
+  throw Error("the prompt has " +
+              (counted ? std::to_string(n_tokens) + " tokens, but the context only "
+                       : "more tokens than the context, which has ") +
+              std::to_string(info.context) + "; " + room_advice(info));
 }
 
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
@@ -184,15 +196,19 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
     const ChatText written = format.write(*prompt);
-    check_fits(written.min_tokens(*model.tokenizer), "at least ");
-    rules.prompt = written.encode(*model.tokenizer);
+    if (!request.parse_special) {  // which can make few tokens of a long text
+      check_fits(written.min_tokens(*model.tokenizer, model.info.context), false);
+    }
+    rules.prompt = written.encode(*model.tokenizer, request.parse_special);
     rules.strip_start = true;
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
   } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
-    check_fits(model.tokenizer->min_tokens(*text), "at least ");
-    rules.prompt = model.tokenizer->encode(*text);
+    if (!request.parse_special) {
+      check_fits(model.tokenizer->min_tokens(*text, model.info.context), false);
+    }
+    rules.prompt = encode(*model.tokenizer, *text, request.parse_special);
   } else {
     rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
   }
@@ -204,12 +220,13 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "the prompt is empty, and the model has no begin-of-sequence token to start from; "
         "give some text");
   }
-  check_fits(static_cast<int64_t>(rules.prompt.size()));
+  check_fits(static_cast<int64_t>(rules.prompt.size()), true);
   rules.sampling = request.sampling;
   if (!rules.sampling.seed) rules.sampling.seed = random_seed();
   rules.max_tokens = request.max_tokens;
   rules.context = model.info.context;
   rules.ignore_eos = request.ignore_eos;
+  rules.show_special = request.show_special;
   rules.stop = request.stop;
   rules.stop_tokens = request.stop_tokens;
   // Samples are compared by their likelihood.
@@ -385,12 +402,19 @@ EngineStats Engine::stats() const {
   return impl_->stats;
 }
 
-std::vector<int32_t> Engine::tokenize(std::string_view text) const {
-  return impl_->model.tokenizer->encode(text);
+std::vector<int32_t> Engine::tokenize(std::string_view text, bool parse_special) const {
+  return encode(*impl_->model.tokenizer, text, parse_special);
 }
 
-std::vector<int32_t> Engine::tokenize(const ChatPrompt& prompt) const {
-  return impl_->chat_template().write(prompt).encode(*impl_->model.tokenizer);
+std::vector<int32_t> Engine::tokenize(const ChatPrompt& prompt, bool parse_special) const {
+  return impl_->chat_template().write(prompt).encode(*impl_->model.tokenizer, parse_special);
+}
+
+std::string Engine::detokenize(std::span<const int32_t> tokens) const {
+  Detokenizer detokenizer(*impl_->model.tokenizer, false);
+  std::string text;
+  for (const int32_t token : tokens) text += detokenizer.push(token);
+  return text + detokenizer.finish();
 }
 
 std::string Engine::chat_text(const ChatPrompt& prompt) const {
@@ -495,9 +519,10 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
   }
 }
 
-std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text) {
+std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
+                              bool parse_special) {
   const ModelFile file = ModelFile::open(model);
-  return make_tokenizer(file, read_config(file).vocab)->encode(text);
+  return encode(*make_tokenizer(file, read_config(file).vocab), text, parse_special);
 }
 
 }  // namespace faststream

@@ -39,8 +39,9 @@ struct EngineOptions {
 };
 
 struct EngineInfo {
-  std::string device;   ///< such as "CPU (2 threads, AMX)"
-  int64_t context = 0;  ///< tokens
+  std::string device;       ///< such as "CPU (2 threads, AMX)"
+  int64_t context = 0;      ///< tokens
+  int64_t max_context = 0;  ///< what the model allows, if memory does
   int32_t slots = 0;
   int64_t kv_tokens = 0;
   int32_t chunk = 0;
@@ -80,13 +81,18 @@ class Engine {
   [[nodiscard]] const EngineInfo& info() const;
   [[nodiscard]] EngineStats stats() const;
 
-  /// Token ids of a text, with the begin-of-sequence token if the model wants one.
-  [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text) const;
+  /// Token ids of a text, with the begin-of-sequence token if the model wants one. `parse_special`,
+  /// here and below: as Request has it.
+  [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text,
+                                              bool parse_special = false) const;
   /// Token ids of a conversation, up to where the answer begins. Throws UsageError when the model
   /// has no chat template, or it refuses the conversation; Error where it fails.
-  [[nodiscard]] std::vector<int32_t> tokenize(const ChatPrompt& prompt) const;
+  [[nodiscard]] std::vector<int32_t> tokenize(const ChatPrompt& prompt,
+                                              bool parse_special = false) const;
   /// The same conversation as text, for people. Throws as tokenize() does.
   [[nodiscard]] std::string chat_text(const ChatPrompt& prompt) const;
+  /// The text of tokens that continue a prompt, without special tokens.
+  [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens) const;
   /// The text of a token alone, with U+FFFD for what is not a whole character.
   [[nodiscard]] std::string token_text(int32_t token) const;
   /// Whether the model has a chat template.
@@ -115,6 +121,7 @@ class Engine {
 };
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
-std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text);
+std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
+                              bool parse_special = false);
 
 }  // namespace faststream

@@ -57,6 +57,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   backend->synchronize();
   info = {.device = backend->description(),
           .context = plan.context,
+          .max_context = config.max_context,
           .slots = plan.slots,
           .kv_tokens = plan.kv_tokens,
           .chunk = plan.chunk,

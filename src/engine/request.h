@@ -24,7 +24,9 @@ struct Request {
   Prompt prompt;
   int64_t max_tokens = -1;  ///< of each sample; -1: until the model ends or the context is full
   SamplingParams sampling = {};
-  bool ignore_eos = false;                ///< go on after an end-of-sequence token
+  bool ignore_eos = false;     ///< go on after an end-of-sequence token
+  bool show_special = false;   ///< the text has special tokens' spellings, the last one's included
+  bool parse_special = false;  ///< spellings of special tokens in the prompt become those tokens
   std::vector<std::string> stop = {};     ///< texts that end an answer; they are not part of it
   std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own
   int32_t n = 1;                          ///< samples to return, at most 128

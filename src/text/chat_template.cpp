@@ -108,7 +108,7 @@ std::vector<ChatText::Known> ChatText::known(const Tokenizer& tokenizer) const {
   return all;
 }
 
-std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer) const {
+std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer, bool parses_special) const {
   std::vector<int32_t> ids;
   const auto add = [&ids](std::span<const int32_t> tokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
@@ -119,7 +119,7 @@ std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer) const {
     std::vector<Stretch> stretches;
     for_each_run(part, [&](size_t from, size_t to, Origin origin) {
       stretches.push_back({.text = part.view().substr(from, to - from),
-                           .from_template = origin == jinja::kFromTemplate});
+                           .from_template = parses_special || origin == jinja::kFromTemplate});
     });
     if (stretches.empty()) return;
     stretches.front().continues = continues;
@@ -141,16 +141,19 @@ std::vector<int32_t> ChatText::encode(const Tokenizer& tokenizer) const {
 }
 
 // Tokens at the ends of a user's text may reach beyond it.
-int64_t ChatText::min_tokens(const Tokenizer& tokenizer) const {
+int64_t ChatText::min_tokens(const Tokenizer& tokenizer, int64_t enough) const {
+  constexpr int64_t kReach = 2;
   const std::vector<Known> all = known(tokenizer);
   int64_t n = 0;
   for (const Known& stretch : all) n += static_cast<int64_t>(stretch.tokens.size());
   auto next = all.begin();
   for_each_run(text_, [&](size_t begin, size_t end, Origin origin) {
-    if (origin == jinja::kFromTemplate) return;
+    if (origin == jinja::kFromTemplate || n > enough) return;
     while (next != all.end() && next->end <= begin) ++next;
     if (next != all.end() && next->begin < end) return;
-    n += std::max<int64_t>(tokenizer.min_tokens(text_.view().substr(begin, end - begin)) - 2, 0);
+    const std::string_view stretch = text_.view().substr(begin, end - begin);
+    const int64_t missing = std::min(enough, kCountAll - kReach) - n + kReach;
+    n += std::max<int64_t>(tokenizer.min_tokens(stretch, missing) - kReach, 0);
   });
   return n;
 }

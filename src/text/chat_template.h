@@ -26,10 +26,13 @@ class ChatText {
   /// spelling of a special token in a message does not become that token. An answer that came with
   /// its tokens is written with them, where its whole content is in the text, but for white space
   /// around it; so the tokens of a conversation that goes on begin with those it had.
-  [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer) const;
+  /// `parses_special`: the spellings of special tokens become those tokens wherever they are.
+  [[nodiscard]] std::vector<int32_t> encode(const Tokenizer& tokenizer,
+                                            bool parses_special = false) const;
 
-  /// At most as many tokens as encode() gives, in a fraction of its time and memory.
-  [[nodiscard]] int64_t min_tokens(const Tokenizer& tokenizer) const;
+  /// At most as many tokens as encode(tokenizer) gives, in a fraction of its time and memory.
+  /// Counts no further once there are more than `enough`.
+  [[nodiscard]] int64_t min_tokens(const Tokenizer& tokenizer, int64_t enough) const;
 
  private:
   friend class ChatTemplate;

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "support/error.h"
-#include "support/utf8.h"
 #include "text/word_splitter.h"
 
 namespace faststream {
@@ -23,20 +22,9 @@ void SentencePieceEncoder::for_each_word(std::string_view text, SpaceRules rules
     }
     last = word.size();
     word += character;
+    return true;
   });
   if (!word.empty()) use(std::string_view(word));
-}
-
-// Bytes of characters that cannot vanish in a run of unknown ones, which becomes a single token.
-size_t SentencePieceEncoder::certain_bytes(std::string_view word) const {
-  if (model_.byte_fallback) return word.size();
-  size_t n = 0;
-  while (!word.empty()) {
-    const auto size = static_cast<size_t>(utf8_character(word));
-    if (table_.is_known(word.substr(0, size))) n += size;
-    word.remove_prefix(size);
-  }
-  return n;
 }
 
 std::vector<int32_t> SentencePieceEncoder::encode(std::string_view text, SpaceRules rules) const {
@@ -65,14 +53,28 @@ std::vector<int32_t> SentencePieceEncoder::encode(std::string_view text, SpaceRu
   return ids;
 }
 
-int64_t SentencePieceEncoder::min_tokens(std::string_view text) const {
+// A word of n bytes has at least n / longest tokens; but for a run of unknown characters, which
+// becomes a single one.
+int64_t SentencePieceEncoder::min_tokens(std::string_view text, int64_t enough) const {
   // Without a dummy space and without extra ones a text is shortest.
   const SpaceRules rules{.add_dummy = false, .remove_extra = model_.remove_extra_whitespaces};
-  const size_t longest = table_.longest();
-  size_t n = 0;
-  for_each_word(text, rules,
-                [&](std::string_view word) { n += (certain_bytes(word) + longest - 1) / longest; });
-  return static_cast<int64_t>(n);
+  const auto longest = static_cast<int64_t>(table_.longest());
+  int64_t n = 0;        // of the words before this one
+  int64_t n_bytes = 0;  // of this word, in characters that are certain to be in tokens
+  std::string last;     // character of this word
+  const auto n_of_word = [&] { return (n_bytes + longest - 1) / longest; };
+  normalizer_.normalize(text, rules, [&](std::string_view character) {
+    if (!last.empty() && !table_.can_join(last, character)) {
+      n += n_of_word();
+      n_bytes = 0;
+    }
+    last = character;
+    if (model_.byte_fallback || table_.is_known(character)) {
+      n_bytes += static_cast<int64_t>(character.size());
+    }
+    return n + n_of_word() <= enough;
+  });
+  return n + n_of_word();
 }
 
 }  // namespace faststream

@@ -32,13 +32,12 @@ class SentencePieceEncoder {
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpaceRules rules) const;
 
   /// At most as many as encode(text, rules) gives, whatever the rules. Takes a fraction of its
-  /// time.
-  [[nodiscard]] int64_t min_tokens(std::string_view text) const;
+  /// time. Counts no further once there are more than `enough`.
+  [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t enough) const;
 
  private:
   template <typename Use>
   void for_each_word(std::string_view text, SpaceRules rules, Use&& use) const;
-  [[nodiscard]] size_t certain_bytes(std::string_view word) const;
 
   const SentencePieceModel& model_;
   PieceTable table_;

@@ -16,7 +16,7 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
 
 void SentencePieceNormalizer::normalize(
     std::string_view text, SpaceRules rules,
-    const std::function<void(std::string_view character)>& put) const {
+    const std::function<bool(std::string_view character)>& put) const {
   if (rules.remove_extra) {
     while (!text.empty()) {
       const Step step = next(text);
@@ -33,14 +33,16 @@ void SentencePieceNormalizer::normalize(
     if (character == " ") character = space;
     if (rules.remove_extra && character == space) {
       ++waiting;
-      return;
+      return true;
     }
-    for (; waiting > 0; --waiting) put(space);
-    put(character);
+    for (; waiting > 0; --waiting) {
+      if (!put(space)) return false;
+    }
+    return put(character);
   };
 
   const bool as_suffix = model_.whitespace_as_suffix;
-  if (rules.add_dummy && !as_suffix) put_character(space);
+  if (rules.add_dummy && !as_suffix && !put_character(space)) return;
   bool after_space = rules.remove_extra;
   while (!text.empty()) {
     const Step step = next(text);
@@ -51,7 +53,7 @@ void SentencePieceNormalizer::normalize(
     after_space = rules.remove_extra && output.ends_with(' ');
     while (!output.empty()) {
       const auto length = static_cast<size_t>(utf8_character(output));
-      put_character(output.substr(0, length));
+      if (!put_character(output.substr(0, length))) return;
       output.remove_prefix(length);
     }
   }

@@ -24,10 +24,10 @@ class SentencePieceNormalizer {
     bool remove_extra = true;
   };
 
-  /// Calls put() with each UTF-8 character of the normalized `text`, which may be any bytes. Needs
-  /// no memory that grows with the text.
+  /// Calls put() with each UTF-8 character of the normalized `text`, which may be any bytes, until
+  /// that returns false. Needs no memory that grows with the text.
   void normalize(std::string_view text, SpaceRules rules,
-                 const std::function<void(std::string_view character)>& put) const;
+                 const std::function<bool(std::string_view character)>& put) const;
 
  private:
   struct Step {

@@ -96,8 +96,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
-  [[nodiscard]] int64_t min_tokens(std::string_view text) const override {
-    return encoder_->min_tokens(text);
+  [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t enough) const override {
+    return encoder_->min_tokens(text, enough);
   }
 
   [[nodiscard]] std::optional<int32_t> find_token(std::string_view piece) const override {
@@ -127,7 +127,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     return start;
   }
 
-  [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start) const override;
+  [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start,
+                                                   bool shows_special) const override;
+  /// What a special token shows, which token_bytes() does not have; empty for other tokens.
+  [[nodiscard]] std::string_view control_text(int32_t id) const {
+    const SentencePieceModel::Piece& piece = model_.pieces[static_cast<size_t>(id)];
+    return piece.type == SentencePieceModel::PieceType::control ? piece.text : std::string_view();
+  }
 
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
     std::vector<int> known;
@@ -255,8 +261,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 /// decode() has it.
 class SentencePieceStream final : public TextStream {
  public:
-  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start)
-      : tokenizer_(tokenizer), at_start_(at_start) {}
+  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start, bool shows_special)
+      : tokenizer_(tokenizer), at_start_(at_start), shows_special_(shows_special) {}
 
   std::string push(int32_t id) override {
     if (id < 0 || id >= tokenizer_.vocab_size()) return "";
@@ -268,7 +274,10 @@ class SentencePieceStream final : public TextStream {
     } else {
       bytes = tokenizer_.token_bytes(id);
     }
-    if (bytes.empty()) return finish();
+    if (bytes.empty()) {
+      std::string done = finish();
+      return shows_special_ ? done.append(tokenizer_.control_text(id)) : done;
+    }
     pending_ += bytes;
     return take_utf8(pending_);
   }
@@ -277,11 +286,13 @@ class SentencePieceStream final : public TextStream {
  private:
   const SentencePieceTokenizer& tokenizer_;
   bool at_start_;
+  bool shows_special_;
   std::string pending_;  // an incomplete character
 };
 
-std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start) const {
-  return std::make_unique<SentencePieceStream>(*this, at_start);
+std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start,
+                                                           bool shows_special) const {
+  return std::make_unique<SentencePieceStream>(*this, at_start, shows_special);
 }
 
 }  // namespace

@@ -43,6 +43,21 @@ bool Tokenizer::is_eos(int32_t id) const {
   return std::find(eos.begin(), eos.end(), id) != eos.end();
 }
 
+std::vector<int32_t> Tokenizer::encode_parsing_special(std::string_view text) const {
+  const Stretch whole{.text = text, .from_template = true};
+  std::vector<int32_t> ids = encode_stretches({&whole, 1});
+  const std::vector<int32_t>& prefix = config().prefix;
+  const std::vector<int32_t>& suffix = config().suffix;
+  if (!std::equal(prefix.begin(), prefix.end(), ids.begin(),
+                  ids.begin() + static_cast<std::ptrdiff_t>(std::min(prefix.size(), ids.size())))) {
+    ids.insert(ids.begin(), prefix.begin(), prefix.end());
+  }
+  if (ids.size() < suffix.size() || !std::equal(suffix.rbegin(), suffix.rend(), ids.rbegin())) {
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+  }
+  return ids;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
                                           const TokenizerConfig& config, std::string_view where) {
   const auto make =

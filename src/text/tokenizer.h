@@ -17,6 +17,9 @@ namespace faststream {
 /// The largest token id that a model file or a checkpoint may name.
 constexpr int32_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
+/// For Tokenizer::min_tokens(): never enough.
+constexpr int64_t kCountAll = std::numeric_limits<int64_t>::max();
+
 /// Ids that mean something to the engine, from the model file's header under "tokenizer".
 struct TokenizerConfig {
   /// What the model file's tensor "tokenizer" holds: a SentencePiece model ("sentencepiece") or
@@ -72,6 +75,10 @@ class Tokenizer {
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
+  /// encode(text), but spellings of special tokens in the text become these tokens. A text that
+  /// begins with the configuration's prefix itself gets no second one, nor a second suffix.
+  [[nodiscard]] std::vector<int32_t> encode_parsing_special(std::string_view text) const;
+
   /// Token ids of a text that continues another: no prefix or suffix, no dummy prefix before it,
   /// and its spaces as they are written, also where encode() removes extra ones.
   [[nodiscard]] virtual std::vector<int32_t> encode_continuation(std::string_view text) const = 0;
@@ -83,8 +90,8 @@ class Tokenizer {
       std::span<const Stretch> stretches) const = 0;
 
   /// At most as many tokens as encode() or encode_continuation() gives for `text`, in a fraction of
-  /// their time and hardly any memory.
-  [[nodiscard]] virtual int64_t min_tokens(std::string_view text) const = 0;
+  /// their time and hardly any memory. Counts no further once there are more than `enough`.
+  [[nodiscard]] virtual int64_t min_tokens(std::string_view text, int64_t enough) const = 0;
 
   /// The token that is spelled `piece` in the vocabulary, such as "<|im_end|>"; nothing if none is.
   [[nodiscard]] virtual std::optional<int32_t> find_token(std::string_view piece) const = 0;
@@ -96,7 +103,9 @@ class Tokenizer {
 
   /// Decodes token by token. `at_start`: the stream begins a text, so that a dummy prefix's space
   /// is dropped (unless the configuration keeps it). False when it continues a prompt.
-  [[nodiscard]] virtual std::unique_ptr<TextStream> stream(bool at_start) const = 0;
+  /// `shows_special`: special tokens' spellings are in the text; else they are passed over.
+  [[nodiscard]] virtual std::unique_ptr<TextStream> stream(bool at_start,
+                                                           bool shows_special) const = 0;
 
   /// Whether `id` is one of config().eos.
   [[nodiscard]] bool is_eos(int32_t id) const;
@@ -120,11 +129,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
                                           const TokenizerConfig& config, std::string_view where);
 
 /// Turns a stream of tokens into a stream of whole UTF-8 characters: all output together is the
-/// tokens' text as decode() has it.
+/// tokens' text as decode() has it, but for the special ones that are shown.
 class Detokenizer {
  public:
-  /// `at_start`: as Tokenizer::stream() has it.
-  Detokenizer(const Tokenizer& tokenizer, bool at_start) : stream_(tokenizer.stream(at_start)) {}
+  /// As Tokenizer::stream() has them.
+  Detokenizer(const Tokenizer& tokenizer, bool at_start, bool shows_special = false)
+      : stream_(tokenizer.stream(at_start, shows_special)) {}
 
   std::string push(int32_t id) { return stream_->push(id); }
   std::string finish() { return stream_->finish(); }

@@ -140,6 +140,18 @@ TEST(Run, CountsTokens) {
   EXPECT_GT(tokenize_with_run(stories_model(), "Once upon a time").size(), 2U);
 }
 
+TEST(Run, ShowsAndParsesSpecialTokensWhenAsked) {
+  REQUIRE_STORIES();
+  EXPECT_EQ(run_program({"faststream-run", "-m", stories_model(), "-p", "<s>Hi</s>",
+                         "--parse-special", "--tokenize"})
+                .out,
+            "[1,320,417,2]\n");
+  EXPECT_EQ(run_program({"faststream-run", "-m", stories_model(), "-p", "Hi", "--logit-bias",
+                         "2=100", "--special", "--device", "cpu"})
+                .out,
+            "</s>\n");
+}
+
 TEST(Run, GoesOnAfterEosWhenAsked) {
   REQUIRE_STORIES();
   const ProgramResult result =

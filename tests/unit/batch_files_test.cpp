@@ -94,7 +94,11 @@ TEST(LineReader, SaysWhatItCannotRead) {
 
 // Records. ----------------------------------------------------------------------------------------
 
-std::string text_of(int32_t token) { return "<" + std::to_string(token) + ">"; }
+std::string text_of(std::span<const int32_t> tokens) {
+  std::string text;
+  for (const int32_t token : tokens) text += "<" + std::to_string(token) + ">";
+  return text;
+}
 
 Result two_outputs() {
   Result result;
@@ -143,6 +147,19 @@ TEST(BatchRecord, TellsLogProbabilities) {
   EXPECT_FALSE(choices.contains("logprobs"));
   EXPECT_EQ(choices.at("choices")[0].at("logprobs"), record.at("logprobs"));
   EXPECT_EQ(choices.at("choices")[1].at("logprobs"), json::array());
+}
+
+TEST(BatchRecord, FindsToolCallsAmongSpecialTokensThatAreShown) {
+  Result result = two_outputs();
+  result.outputs.resize(1);
+  result.outputs[0].text = R"({"name":"f","arguments":{}}</s>)";
+  const RecordHead head{.id = 1, .line = 1, .has_tools = true, .show_special = true};
+  const json record = json::parse(result_record(head, result, [](std::span<const int32_t>) {
+    return std::string(R"({"name":"f","arguments":{}})");
+  }));
+  EXPECT_EQ(record.at("tool_calls")[0].at("function").at("name"), "f");
+  EXPECT_EQ(record.at("text"), "");
+  EXPECT_EQ(json::parse(result_record(head, result, text_of)).at("text"), result.outputs[0].text);
 }
 
 TEST(BatchRecord, TellsAnErrorAndTheId) {

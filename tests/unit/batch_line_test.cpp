@@ -133,6 +133,8 @@ TEST(BatchLine, HasEveryKeyOfARequest) {
   EXPECT_EQ(with(R"("stop":[])").stop, std::vector<std::string>{});
   EXPECT_EQ(with(R"("stop_tokens":[2,13])").stop_tokens, (std::vector<int32_t>{2, 13}));
   EXPECT_TRUE(with(R"("ignore_eos":true)").ignore_eos);
+  EXPECT_TRUE(with(R"("special":true)").show_special);
+  EXPECT_TRUE(with(R"("parse_special":true)").parse_special);
   EXPECT_EQ(with(R"("n":4)").n, 4);
   EXPECT_EQ(with(R"("n":2,"best_of":4)").best_of, 4);
   EXPECT_EQ(with(R"("logprobs":0)").logprobs, 0);

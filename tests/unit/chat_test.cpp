@@ -28,6 +28,7 @@ Output made(std::string text, std::vector<int32_t> tokens, FinishReason reason) 
 class FakeAnswerer : public Answerer {
  public:
   [[nodiscard]] int64_t context() const override { return context_tokens; }
+  [[nodiscard]] int64_t max_context() const override { return max_context_tokens; }
 
   [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override {
     ++n_counts;
@@ -41,6 +42,10 @@ class FakeAnswerer : public Answerer {
       tokens += message.tokens.empty() ? n_words : std::ssize(message.tokens);
     }
     return tokens;
+  }
+
+  [[nodiscard]] std::string text_of(std::span<const int32_t> tokens) const override {
+    return " " + std::to_string(tokens.size()) + " tokens END";
   }
 
   Result answer(Request request, const std::function<bool(std::string_view)>& on_text) override {
@@ -81,6 +86,7 @@ class FakeAnswerer : public Answerer {
   }
 
   int64_t context_tokens = 1000;
+  int64_t max_context_tokens = 1000;
   bool knows_system = true;
   std::string error;
   std::deque<Output> outputs;  // the next answers; then "fine"
@@ -164,6 +170,18 @@ TEST_F(ChatTest, KeepsOnlyTheTextBeforeAStopString) {
   answerer.outputs = {made("so", {4, 5, 6}, FinishReason::stop_string)};
   type("a");
   EXPECT_EQ(state(), "|a|so");
+}
+
+TEST_F(ChatTest, KeepsAnswersWithoutTheSpecialTokensThatItShows) {
+  Chat special(answerer, {}, {.prompt = {}, .show_special = true}, output);
+  answerer.outputs = {made("so</s>", {4, 5, 2}, FinishReason::eos),
+                      made("so", {4, 5, 6}, FinishReason::stop_string)};
+  answerer.outputs.back().stop = "END";
+  for (const char* message : {"a", "b"}) (void)special.take({.command = {}, .text = message});
+  EXPECT_EQ(answers, "so</s>\nso\n");
+  EXPECT_EQ(special.conversation().messages[1].content, "3 tokens END");
+  EXPECT_EQ(special.conversation().messages[1].tokens, (std::vector<int32_t>{4, 5}));
+  EXPECT_EQ(special.conversation().messages[3].content, "3 tokens ");
 }
 
 TEST_F(ChatTest, TakesAMessageBackThatWasStoppedBeforeItsAnswer) {

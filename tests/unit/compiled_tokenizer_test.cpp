@@ -149,6 +149,24 @@ TEST(CompiledTokenizer, StreamsWholeCharactersAndNoSpecialTokens) {
   EXPECT_EQ(detokenizer.finish(), "\xEF\xBF\xBD") << "one for the two, as Rust and Python have it";
 }
 
+TEST(CompiledTokenizer, StreamsSpecialTokensWhereTheyAreShown) {
+  const Compiled compiled(byte_level());
+  Detokenizer detokenizer(*compiled.tokenizer, true, true);
+  EXPECT_EQ(detokenizer.push(260), "<|a|>");
+  EXPECT_EQ(detokenizer.push(0xC3), "");
+  EXPECT_EQ(detokenizer.push(260), "\xEF\xBF\xBD<|a|>") << "which ends a character";
+  EXPECT_EQ(detokenizer.push(259), "hello");
+}
+
+TEST(CompiledTokenizer, ParsesSpecialTokensInATextWhereAsked) {
+  const TokenizerConfig config{.bos = 260, .eos = {261}, .prefix = {260, 5}, .suffix = {261}};
+  const Compiled compiled(byte_level(), config);
+  EXPECT_EQ(compiled->encode_parsing_special("hello<|b|>!"), (Ids{260, 5, 259, 261, '!', 261}));
+  EXPECT_EQ(compiled->encode_parsing_special("<|a|>\x05hello<|b|>"), (Ids{260, 5, 259, 261}));
+  EXPECT_EQ(compiled->encode_parsing_special("<|a|>"), (Ids{260, 5, 260, 261}));
+  EXPECT_EQ(compiled->encode_parsing_special(""), (Ids{260, 5, 261}));
+}
+
 TEST(CompiledTokenizer, FindsTokensByTheirSpelling) {
   const Compiled compiled(byte_level());
   EXPECT_EQ(compiled->find_token("hello"), 259);
@@ -174,7 +192,7 @@ TEST(CompiledTokenizer, GivesTheSameTokensToALongWordAsToItsParts) {
   const Ids ids = compiled->encode(word);
   EXPECT_EQ(compiled->decode(ids), word);
   EXPECT_LE(ids.size(), expected.size());
-  EXPECT_GE(static_cast<int64_t>(ids.size()), compiled->min_tokens(word));
+  EXPECT_GE(static_cast<int64_t>(ids.size()), compiled->min_tokens(word, kCountAll));
 }
 
 TEST(CompiledTokenizer, NamesThePartThatIsNotSupported) {

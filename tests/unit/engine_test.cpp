@@ -419,6 +419,18 @@ TEST_P(EngineTest, EndsATextAtAStopStringWithoutPrintingIt) {
   EXPECT_EQ(streamed, output.text);
 }
 
+TEST_P(EngineTest, ShowsSpecialTokensWhereAsked) {
+  Engine engine(engine_model(), options(1));
+  Request request{.prompt = "hello"};
+  request.sampling.logit_bias = {{2, 100}};
+  EXPECT_EQ(engine.submit(request).get().outputs.at(0).text, "");
+  request.show_special = true;
+  const Output output = engine.submit(request).get().outputs.at(0);
+  EXPECT_EQ(output.text, "</s>");
+  EXPECT_EQ(output.finish_reason, FinishReason::eos);
+  EXPECT_EQ(engine.detokenize(output.tokens), "");
+}
+
 TEST_P(EngineTest, AnswersAConversationWithoutTheSpaceBeforeIt) {
   EngineOptions plain = options(2);
   plain.chat_template = "plain";

@@ -118,8 +118,8 @@ class EncoderAgainstLibrary {
         text,
         {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
     ASSERT_EQ(ids, std::vector<int32_t>(expected.begin(), expected.end())) << text;
-    ASSERT_LE(encoder_.min_tokens(text), static_cast<int64_t>(ids.size())) << text;
-    ASSERT_LE(encoder_.min_tokens(text),
+    ASSERT_LE(encoder_.min_tokens(text, kCountAll), static_cast<int64_t>(ids.size())) << text;
+    ASSERT_LE(encoder_.min_tokens(text, kCountAll),
               static_cast<int64_t>(
                   encoder_.encode(text, {.add_dummy = false, .remove_extra = false}).size()))
         << text;
@@ -227,7 +227,8 @@ TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWo
   // SentencePiece's own encoder takes 230 bytes for a byte. The bounds leave room for sanitizers.
   EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->encode(word)); }), 60 * kSize);
   EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->encode(words)); }), 30 * kSize);
-  EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->min_tokens(word)); }), 8 * kSize);
+  EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->min_tokens(word, kCountAll)); }),
+            8 * kSize);
 }
 
 TEST(SentencePieceTokenizerMinTokens, BoundsTheNumberOfTokensClosely) {
@@ -235,11 +236,12 @@ TEST(SentencePieceTokenizerMinTokens, BoundsTheNumberOfTokensClosely) {
   const auto tokenizer = make_sentencepiece_tokenizer(
       as_bytes(serialize_sentencepiece_model(model)), {}, "test.model");
   // The longest piece, "▁the", has 6 bytes, and none has "el" and " h" in it.
-  EXPECT_EQ(tokenizer->min_tokens(""), 0);
-  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l')), 100);
-  EXPECT_EQ(tokenizer->min_tokens("hell hell hell"), 5);
+  EXPECT_EQ(tokenizer->min_tokens("", kCountAll), 0);
+  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), kCountAll), 100);
+  EXPECT_EQ(tokenizer->min_tokens("hell hell hell", kCountAll), 5);
+  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), 7), 8);
   for (const std::string& text : text_samples()) {
-    const auto least = static_cast<size_t>(tokenizer->min_tokens(text));
+    const auto least = static_cast<size_t>(tokenizer->min_tokens(text, kCountAll));
     ASSERT_LE(least, tokenizer->encode(text, false).size()) << text;
     ASSERT_LE(least, tokenizer->encode_continuation(text).size()) << text;
     ASSERT_GE(least, text.size() / 6) << text;

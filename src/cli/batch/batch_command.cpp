@@ -218,7 +218,8 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
                               .line_hash = std::move(hash),
                               .n = request.n,
                               .logprobs = request.logprobs >= 0,
-                              .has_tools = has_tools(request)},
+                              .has_tools = has_tools(request),
+                              .show_special = request.show_special},
                      .bytes = bytes,
                      .samples = samples_of(request),
                      .memory = bytes_in_work(request, engine_.info().context)})) {
@@ -278,11 +279,13 @@ void BatchRun::write_results() {
 }
 
 void BatchRun::write(const BatchItem& item) {
-  const auto token_text = [this](int32_t token) { return engine_.token_text(token); };
+  const auto text_of = [this](std::span<const int32_t> tokens) {
+    return engine_.detokenize(tokens);
+  };
   std::string record;
   std::string error = item.error;
   if (item.result) {
-    error = line_error([&] { record = result_record(item.head, *item.result, token_text); });
+    error = line_error([&] { record = result_record(item.head, *item.result, text_of); });
   }
   if (!error.empty()) {
     record = error_record(item.head, error);

@@ -14,7 +14,6 @@ namespace faststream {
 namespace {
 
 using Record = nlohmann::ordered_json;
-using TokenText = std::function<std::string(int32_t)>;
 
 Record start(const RecordHead& head) {
   Record record = Record::object();
@@ -28,18 +27,18 @@ std::string finish(const Record& record) {
   return record.dump(-1, ' ', false, Record::error_handler_t::replace);
 }
 
-Record token_entry(const TokenLogprob& entry, const TokenText& token_text) {
+Record token_entry(const TokenLogprob& entry, const TokensText& text_of) {
   constexpr double kDecimals = 1e6;
-  Record record = {{"token", entry.token}, {"text", token_text(entry.token)}};
+  Record record = {{"token", entry.token}, {"text", text_of({&entry.token, 1})}};
   record["logprob"] = std::round(double{entry.logprob} * kDecimals) / kDecimals + 0.0;  // no -0
   return record;
 }
 
-std::string position_text(const PositionLogprobs& position, const TokenText& token_text) {
-  Record entry = token_entry(position.chosen, token_text);
+std::string position_text(const PositionLogprobs& position, const TokensText& text_of) {
+  Record entry = token_entry(position.chosen, text_of);
   if (!position.top.empty()) {
     Record top = Record::array();
-    for (const TokenLogprob& token : position.top) top.push_back(token_entry(token, token_text));
+    for (const TokenLogprob& token : position.top) top.push_back(token_entry(token, text_of));
     entry["top"] = std::move(top);
   }
   return finish(entry);
@@ -69,10 +68,13 @@ Record tool_calls_entry(const std::vector<ToolCall>& calls) {
   return list;
 }
 
-void add_text(Record& record, const Output& output, bool has_tools) {
+void add_text(Record& record, const RecordHead& head, const Output& output,
+              const TokensText& text_of) {
   record["text"] = output.text;
-  if (has_tools) {
-    ParsedAnswer answer = parse_tool_calls(output.text);
+  if (head.has_tools) {
+    // Special tokens may stand around a call; that of the end is no part of it.
+    ParsedAnswer answer =
+        parse_tool_calls(head.show_special ? text_of(output.tokens) : output.text);
     if (!answer.tool_calls.empty()) {
       record["text"] = std::move(answer.content);
       record["tool_calls"] = tool_calls_entry(answer.tool_calls);
@@ -89,16 +91,14 @@ std::string line_hash(std::string_view text) {
   return digits.data();
 }
 
-std::string result_record(const RecordHead& head, const Result& result,
-                          const TokenText& token_text) {
+std::string result_record(const RecordHead& head, const Result& result, const TokensText& text_of) {
   const auto append_logprobs = [&](std::string& text, const Output& output) {
     if (!head.logprobs) return;
-    append_list(text, "logprobs", output.logprobs, [&](const PositionLogprobs& position) {
-      return position_text(position, token_text);
-    });
+    append_list(text, "logprobs", output.logprobs,
+                [&](const PositionLogprobs& position) { return position_text(position, text_of); });
   };
   Record record = start(head);
-  if (head.n == 1) add_text(record, result.outputs.at(0), head.has_tools);
+  if (head.n == 1) add_text(record, head, result.outputs.at(0), text_of);
   size_t n_tokens = 0;
   for (const Output& output : result.outputs) n_tokens += output.tokens.size();
   record["prompt_tokens"] = result.prompt_tokens;
@@ -111,7 +111,7 @@ std::string result_record(const RecordHead& head, const Result& result,
   }
   append_list(text, "choices", result.outputs, [&](const Output& output) {
     Record choice = Record::object();
-    add_text(choice, output, head.has_tools);
+    add_text(choice, head, output, text_of);
     choice["completion_tokens"] = output.tokens.size();
     std::string choice_text = finish(choice);
     append_logprobs(choice_text, output);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,21 +20,23 @@ struct RecordHead {
   int32_t n = 1;               ///< samples asked for
   bool logprobs = false;       ///< asked for
   bool has_tools = false;      ///< the conversation: answers may call them
+  bool show_special = false;   ///< texts have special tokens' spellings
 };
 
 /// XXH3-64 of a line's text in 16 hexadecimal digits, by which a resumed run sees that a line is
 /// another one now.
 std::string line_hash(std::string_view text);
 
+using TokensText = std::function<std::string(std::span<const int32_t> tokens)>;
+
 /// {"id", "line", "line_hash", "text", "finish_reason", "prompt_tokens", "completion_tokens",
 /// "seed"}, with "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of
 /// "text" and "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of
 /// {"token", "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each;
 /// Calls of tools (text/tool_calls.h) are in "tool_calls" beside the text, not in it.
-/// `token_text` gives the text of a token. UTF-8, with U+FFFD for what is not; no newline, inside
-/// or at the end.
-std::string result_record(const RecordHead& head, const Result& result,
-                          const std::function<std::string(int32_t)>& token_text);
+/// `text_of` gives the text of tokens, without special ones. UTF-8, with U+FFFD for what is not; no
+/// newline, inside or at the end.
+std::string result_record(const RecordHead& head, const Result& result, const TokensText& text_of);
 
 /// {"id", "line", "line_hash", "error"}.
 std::string error_record(const RecordHead& head, const std::string& error);

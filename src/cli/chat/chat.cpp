@@ -287,6 +287,7 @@ bool Chat::exchange(Conversation before, const std::string& message) {
     return false;
   }
   after.messages.push_back(assistant_message(output));
+  if (prototype_.show_special) after.messages.back().content = text_without_special(output);
   session_.conversation = std::move(after);
   first_in_context_ = first;
   usage_ = {.prompt_tokens = result.prompt_tokens,
@@ -297,6 +298,15 @@ bool Chat::exchange(Conversation before, const std::string& message) {
             .seed = result.seed};
   tell_end(output.finish_reason);
   return true;
+}
+
+// Of an answer that was shown with special tokens' spellings, which the model shall not read as
+// text the next time.
+std::string Chat::text_without_special(const Output& output) const {
+  const std::string text = answerer_->text_of(output.tokens);
+  const std::string_view answer = strip_left(text);
+  return std::string(
+      answer.substr(0, output.stop.empty() ? answer.npos : answer.find(output.stop)));
 }
 
 Result Chat::generate(ChatPrompt prompt) {

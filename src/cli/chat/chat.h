@@ -76,6 +76,7 @@ class Chat {
   bool exchange(Conversation before, const std::string& message);
   void check_template(const std::optional<std::string>& system) const;
   Result generate(ChatPrompt prompt);
+  [[nodiscard]] std::string text_without_special(const Output& output) const;
   void tell_end(FinishReason reason) const;
   [[nodiscard]] size_t n_exchanges() const { return session_.conversation.messages.size() / 2; }
   void notice(const std::string& line) const { output_.notice(line + "\n"); }

@@ -8,8 +8,14 @@ namespace faststream {
 
 int64_t EngineAnswerer::context() const { return engine_->info().context; }
 
+int64_t EngineAnswerer::max_context() const { return engine_->info().max_context; }
+
 int64_t EngineAnswerer::count_tokens(const ChatPrompt& prompt) const {
-  return static_cast<int64_t>(engine_->tokenize(prompt).size());
+  return static_cast<int64_t>(engine_->tokenize(prompt, parse_special_).size());
+}
+
+std::string EngineAnswerer::text_of(std::span<const int32_t> tokens) const {
+  return engine_->detokenize(tokens);
 }
 
 Result EngineAnswerer::answer(Request request,

@@ -159,7 +159,7 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
   if (!options.messages.empty()) return answer_once(loaded, std::move(prompt), output);
 
   loaded.prototype.prompt = std::move(prompt);
-  EngineAnswerer answerer(loaded.engine);
+  EngineAnswerer answerer(loaded.engine, loaded.prototype.parse_special);
   Chat chat(answerer, *model, loaded.prototype, output);
   prepare(chat, options,
           {.max_tokens = loaded.prototype.max_tokens, .sampling = loaded.prototype.sampling});

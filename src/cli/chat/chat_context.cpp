@@ -32,8 +32,11 @@ size_t fit_context(const Answerer& answerer, const Conversation& conversation, s
   const int64_t least = count(last);
   if (least >= context) {
     throw Error("the message is too long: with the system prompt it has " + std::to_string(least) +
-                " tokens, and the context only " + std::to_string(context) +
-                "; shorten it or start with a larger --context");
+                " tokens, and the context only " + std::to_string(context) + "; shorten it" +
+                (context == answerer.max_context()
+                     ? ", since the model has no more"
+                     : " or start with a larger --context (the model's is " +
+                           std::to_string(answerer.max_context()) + ")"));
   }
   const int64_t half = least + (room - least) / 2;
   size_t end = last;

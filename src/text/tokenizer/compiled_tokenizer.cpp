@@ -218,7 +218,7 @@ class CompiledTokenizer final : public Tokenizer {
     return TextEncoding(pipeline_, text.size()).encode(text, specials, all_special, continues);
   }
 
-  [[nodiscard]] int64_t min_tokens(std::string_view text) const override {
+  [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t /*enough*/) const override {
     return static_cast<int64_t>(text.size() / bytes_of_a_token_);
   }
 
@@ -239,23 +239,24 @@ class CompiledTokenizer final : public Tokenizer {
   [[nodiscard]] std::string token_bytes(int32_t id) const override {
     std::string bytes;
     Decoder::Stream decoding(pipeline_.decoder, false);
-    if (is_printed(id)) decoding.push(spelling(id), bytes);
+    if (is_printed(id, false)) decoding.push(spelling(id), bytes);
     decoding.finish(bytes);
     return bytes;
   }
 
-  [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start) const override;
+  [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start,
+                                                   bool shows_special) const override;
 
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
-    const auto decoding = stream(true);
+    const auto decoding = stream(true, false);
     std::string text;
     for (const int32_t id : ids) text += decoding->push(id);
     return text + decoding->finish();
   }
 
   [[nodiscard]] const Decoder& decoder() const { return pipeline_.decoder; }
-  [[nodiscard]] bool is_printed(int32_t id) const {
-    return (tables_.flags(id) & kTokenSpecial) == 0 && !tables_.text(id).empty();
+  [[nodiscard]] bool is_printed(int32_t id, bool shows_special) const {
+    return (shows_special || (tables_.flags(id) & kTokenSpecial) == 0) && !tables_.text(id).empty();
   }
   /// A token as Hugging Face's decoders get it.
   [[nodiscard]] std::string spelling(int32_t id) const {
@@ -325,14 +326,16 @@ class CompiledTokenizer final : public Tokenizer {
   size_t bytes_of_a_token_ = std::numeric_limits<size_t>::max();
 };
 
-/// Special tokens are passed over, also within a character.
+/// Special tokens that are not shown are passed over, also within a character.
 class CompiledTokenizerStream final : public TextStream {
  public:
-  CompiledTokenizerStream(const CompiledTokenizer& tokenizer, bool at_start)
-      : tokenizer_(tokenizer), decoding_(tokenizer.decoder(), at_start) {}
+  CompiledTokenizerStream(const CompiledTokenizer& tokenizer, bool at_start, bool shows_special)
+      : tokenizer_(tokenizer),
+        decoding_(tokenizer.decoder(), at_start),
+        shows_special_(shows_special) {}
 
   std::string push(int32_t id) override {
-    if (!tokenizer_.is_printed(id)) return "";
+    if (!tokenizer_.is_printed(id, shows_special_)) return "";
     decoding_.push(tokenizer_.spelling(id), pending_);
     return take_characters(pending_, false);
   }
@@ -344,11 +347,12 @@ class CompiledTokenizerStream final : public TextStream {
  private:
   const CompiledTokenizer& tokenizer_;
   Decoder::Stream decoding_;
+  bool shows_special_;
   std::string pending_;  // an incomplete character
 };
 
-std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start) const {
-  return std::make_unique<CompiledTokenizerStream>(*this, at_start);
+std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start, bool shows_special) const {
+  return std::make_unique<CompiledTokenizerStream>(*this, at_start, shows_special);
 }
 
 }  // namespace
