@@ -9,6 +9,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
+#include "text/chat_variables.h"
 
 namespace faststream {
 namespace {
@@ -127,6 +128,11 @@ void add_template_variable(std::string& variables, const std::string& definition
   if (equals == 0 || equals == std::string::npos) {
     throw UsageError("--template-arg " + definition +
                      " is not NAME=VALUE, such as enable_thinking=false");
+  }
+  if (is_own_variable(definition.substr(0, equals))) {
+    throw UsageError("--template-arg " + definition.substr(0, equals) +
+                     " is set from the conversation and cannot be given; --messages, --tools and "
+                     "--documents can");
   }
   ordered_json object = variables.empty() ? ordered_json::object() : ordered_json::parse(variables);
   const std::string value = definition.substr(equals + 1);

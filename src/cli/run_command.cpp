@@ -1,6 +1,5 @@
 #include "cli/run_command.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -21,6 +20,7 @@
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/machine.h"
 #include "support/progress.h"
 
 namespace faststream {
@@ -105,8 +105,6 @@ std::string rate(size_t tokens, double seconds) {
 }
 
 void print_stats(const EngineInfo& info, const Result& result) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   // The first generated token comes out of the prompt's pass.
   const size_t generated = result.outputs.front().tokens.size();
   const size_t steps = generated == 0 ? 0 : generated - 1;
@@ -119,8 +117,7 @@ void print_stats(const EngineInfo& info, const Result& result) {
                rate(steps, result.generation_seconds).c_str());
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
-               static_cast<long long>(info.context),
-               format_bytes(static_cast<uint64_t>(usage.ru_maxrss) * 1024).c_str());
+               static_cast<long long>(info.context), format_bytes(peak_memory()).c_str());
   std::fprintf(stderr, "seed:       %llu\n", static_cast<unsigned long long>(result.seed));
 }
 
@@ -137,7 +134,9 @@ void run_command(const RunOptions& options) {
     return;
   }
   if (!options.batch.input.empty()) {
-    batch_command(options.batch, [&] { return load(options); });
+    Request asked = options.request;
+    asked.sampling.seed = options.seed;
+    batch_command(options.batch, asked, [&] { return load(options); });
     return;
   }
   if (options.chat.enabled) {

@@ -20,8 +20,6 @@ namespace {
 
 constexpr int kTabStop = 8;
 
-bool is_control(char32_t code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
-
 }  // namespace
 
 std::string TerminalText::push(std::string_view text) {
@@ -41,8 +39,7 @@ std::string TerminalText::push(std::string_view text) {
       column_ += kTabStop - column_ % kTabStop;
       word_.clear();
       word_width_ = 0;
-    } else if (is_control(code)) {
-      const std::string shown = printable(character);
+    } else if (const std::string shown = printable(character); shown != character) {
       add(shown, static_cast<int>(shown.size()), out);
     } else {
       add(character, std::max(wcwidth(static_cast<wchar_t>(code)), 0), out);
@@ -88,7 +85,9 @@ void TerminalText::break_line(std::string& out) {
 
 bool obeys_sequences() {
   const char* terminal = std::getenv("TERM");
-  return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+  if (terminal == nullptr) return false;
+  const std::string_view name = terminal;
+  return !name.empty() && name != "dumb" && name != "unknown";
 }
 
 void use_utf8() {

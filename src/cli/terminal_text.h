@@ -7,7 +7,8 @@
 
 namespace faststream {
 
-/// Makes control characters visible, which a terminal would obey, and breaks lines between words.
+/// Makes control characters visible, which a terminal would obey, those of Unicode that change the
+/// direction of text too, and breaks lines between words.
 /// A word is shown as it comes; where it turns out not to fit into its line, it is taken back and
 /// goes on the next one.
 class TerminalText {
@@ -34,8 +35,8 @@ class TerminalText {
   int word_width_ = 0;  // columns
 };
 
-/// Whether the terminal obeys sequences that move its cursor, as all do but those that TERM calls
-/// dumb.
+/// Whether the terminal obeys sequences that move its cursor and colour its text, as all do but
+/// those that TERM calls dumb or unknown.
 bool obeys_sequences();
 
 /// Makes the program's characters UTF-8, and their widths known, whatever the environment says.

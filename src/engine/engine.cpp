@@ -427,6 +427,10 @@ std::string Engine::token_text(int32_t token) const {
 
 bool Engine::can_chat() const { return impl_->chat.has_value(); }
 
+bool Engine::chat_template_mentions(std::string_view variable) const {
+  return impl_->chat && impl_->chat->mentions(variable);
+}
+
 RequestId Engine::submit(Request request, Callbacks callbacks) {
   std::unique_ptr<Job> job = impl_->make_job(std::move(request));
   job->callbacks = std::move(callbacks);

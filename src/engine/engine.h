@@ -97,6 +97,8 @@ class Engine {
   [[nodiscard]] std::string token_text(int32_t token) const;
   /// Whether the model has a chat template.
   [[nodiscard]] bool can_chat() const;
+  /// Whether it has one that knows the variable "tools" or "documents".
+  [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
   /// UsageError when the request makes no sense, Error when its prompt is empty or longer than the

@@ -45,16 +45,16 @@ std::optional<ChatTemplate> find_chat_template(const std::string& asked, const M
   }
   const auto own = header.find("chat_template");
   if (own == header.end()) return std::nullopt;
+  const std::string where = file.name() + ": its chat template";
   try {
     if (own->is_string()) {
-      return ChatTemplate(own->get_ref<const std::string&>(), "its chat template", {},
-                          special_tokens);
+      return ChatTemplate(own->get_ref<const std::string&>(), where, {}, special_tokens);
     }
-    const JsonView named(*own, "its chat templates");
-    return ChatTemplate(named.get<std::string>("default"), "its chat template",
+    const JsonView named(*own, where);
+    return ChatTemplate(named.get<std::string>("default"), where,
                         named.get<std::string>("tool_use", ""), special_tokens);
   } catch (const Error& error) {
-    throw Error(file.name() + ": " + error.what() +
+    throw Error(std::string(error.what()) +
                 "; give another with --chat-template NAME|FILE (built in: " + known_names() + ")");
   }
 }

@@ -41,7 +41,7 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv,
 int fail(const CLI::App& app, const std::string& message, int code) {
   std::cout.flush();
   print_notice(app.get_name() + ": " + printable(message));
-  return code;
+  return interrupted() ? kExitInterrupted : code;
 }
 
 }  // namespace

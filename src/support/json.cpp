@@ -51,7 +51,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     } else {
       Json& object = *open_.back();
       if (repeated_ == RepeatedMembers::are_errors && object.contains(name)) {
-        throw failure("has the member " + in_quotes(name) + " twice");
+        throw repetition(name);
       }
       member_ = &object[std::move(name)];
     }
@@ -79,12 +79,13 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   // Of members of the same name, the first one's place and the last one's value stay.
   template <typename Members>
-  static void drop_duplicates(Members& members) {
+  void drop_duplicates(Members& members) const {
     std::unordered_map<std::string_view, size_t> places;
     size_t n = 0;
     for (auto& member : members) {
       const auto [place, is_new] = places.emplace(member.first, n);
       if (!is_new) {
+        if (repeated_ == RepeatedMembers::are_errors) throw repetition(member.first);
         (members.begin() + static_cast<std::ptrdiff_t>(place->second))->second =
             std::move(member.second);
         continue;
@@ -128,6 +129,9 @@ class Builder final : public nlohmann::json_sax<Json> {
     open_.pop_back();
     return true;
   }
+  [[nodiscard]] Error repetition(std::string_view name) const {
+    return failure("has the member " + in_quotes(name) + " twice");
+  }
   [[nodiscard]] Error failure(const std::string& what) const {
     return Error(std::string(where_) + ": " + what + "; " + std::string(advice_));
   }
@@ -162,8 +166,8 @@ json parse_json(std::string_view text, std::string_view where, std::string_view 
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
-                                          std::string_view advice) {
-  Builder<nlohmann::ordered_json> builder(where, advice, RepeatedMembers::last_counts);
+                                          std::string_view advice, RepeatedMembers repeated) {
+  Builder<nlohmann::ordered_json> builder(where, advice, repeated);
   nlohmann::ordered_json::sax_parse(text, &builder);
   return builder.take();
 }

@@ -33,7 +33,8 @@ nlohmann::json parse_json(std::string_view text, std::string_view where,
 
 /// The same, with the members of objects in their order in the text.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
-                                          std::string_view advice = kDamagedFile);
+                                          std::string_view advice = kDamagedFile,
+                                          RepeatedMembers repeated = RepeatedMembers::last_counts);
 
 /// parse_json(), and the value must be an object.
 nlohmann::json parse_json_object(std::string_view text, std::string_view where,

@@ -218,6 +218,14 @@ size_t available_memory(const fs::path& root, size_t address_space) {
   return least;
 }
 
+size_t peak_memory(const fs::path& root) {
+  size_t peak = 0;
+  for_each_line(root / "proc/self/status", [&](const std::vector<std::string>& line) {
+    if (line.size() == 3 && line[0] == "VmHWM:") peak = number(line[1]).value_or(0) * 1024;
+  });
+  return peak;
+}
+
 int available_threads(const fs::path& root, int affinity) {
   return std::max(1, std::min(affinity, group_processors(root)));
 }
@@ -226,6 +234,14 @@ size_t available_memory() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return available_memory("/", limited ? static_cast<size_t>(limit.rlim_cur) : kNoLimit);
+}
+
+// What getrusage() says is inherited over fork, so it may be another program's.
+size_t peak_memory() {
+  if (const size_t peak = peak_memory("/"); peak > 0) return peak;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
 int available_threads() {

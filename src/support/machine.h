@@ -12,6 +12,9 @@ namespace faststream {
 /// where the system does not say.
 size_t available_memory();
 
+/// Bytes of memory that the process had at most at once.
+size_t peak_memory();
+
 /// Hardware threads that the process may use, at least 1.
 int available_threads();
 
@@ -22,6 +25,9 @@ int available_threads();
 /// `address_space` (RLIMIT_AS, SIZE_MAX for none) is not in use. Throws Error
 /// where proc/meminfo cannot be read or says nothing.
 size_t available_memory(const std::filesystem::path& root, size_t address_space);
+
+/// VmHWM of proc/self/status; 0 where it is not there.
+size_t peak_memory(const std::filesystem::path& root);
 
 /// `affinity`, the number of processors that the process may run on, or less where the control
 /// group or one of its parents (versions 1 and 2) has a quota of less time; parts count as whole.

@@ -250,6 +250,10 @@ void ChatTemplate::find_answers(const ChatPrompt& prompt, const jinja::LocalTime
   });
 }
 
+bool ChatTemplate::mentions(std::string_view name) const {
+  return default_.mentions(name) || (tool_use_ && tool_use_->mentions(name));
+}
+
 std::vector<int32_t> ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const {
   std::vector<int32_t> ids;
   for (const std::string& token : stop_tokens_) {

@@ -65,15 +65,17 @@ class ChatTemplate {
   /// Names of the built-in ones.
   static std::vector<std::string> names();
 
-  /// Renders as Transformers' apply_chat_template does. Throws UsageError in the template's own
-  /// words for a conversation that it refuses, and for JSON in `prompt` that is none; Error where
-  /// the template fails.
+  /// Renders as Transformers' apply_chat_template does. Throws Error, which names the template,
+  /// where that fails or refuses the conversation; UsageError for JSON in `prompt` that is none,
+  /// and for a variable of its own that the program sets.
   [[nodiscard]] ChatText write(const ChatPrompt& prompt,
                                const jinja::LocalTime& now = jinja::local_time_now()) const;
 
   /// Tokens of `tokenizer` that end an answer, besides its own end-of-sequence tokens: those of a
   /// built-in template, and the well-known ends of turns that another one writes.
   [[nodiscard]] std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
+  /// Whether conversations' "tools" or "documents" can be in what it writes: it has that name.
+  [[nodiscard]] bool mentions(std::string_view name) const;
   /// Texts that end an answer (where a model may write the next turn itself).
   [[nodiscard]] const std::vector<std::string>& stop() const { return stop_; }
 

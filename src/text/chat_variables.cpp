@@ -109,6 +109,12 @@ Dict message_value(const Message& message, size_t index) {
 
 }  // namespace
 
+bool is_own_variable(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kOwn = {"messages", "tools", "documents",
+                                                    "add_generation_prompt"};
+  return std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
+}
+
 Dict chat_variables(const ChatPrompt& prompt) {
   if (prompt.messages.empty()) throw UsageError("the conversation has no messages");
   std::vector<Value> messages;
@@ -123,6 +129,10 @@ Dict chat_variables(const ChatPrompt& prompt) {
   if (!prompt.variables.empty()) {
     const ordered_json given = parse_object(prompt.variables, "the template's variables");
     for (const auto& [name, value] : given.items()) {
+      if (is_own_variable(name)) {
+        throw UsageError("the template's variables have \"" + name +
+                         "\", which is set from the conversation; leave it out");
+      }
       variables.set(text_key(name), jinja::from_json(value, jinja::kFromUser));
     }
   }

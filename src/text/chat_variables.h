@@ -15,10 +15,13 @@ constexpr jinja::Origin kFirstAnswer = 5;  ///< message i's content, if it has t
 
 constexpr std::string_view kMarkText = "CONTINUE_FINAL_MESSAGE_TAG ";
 
+/// Whether the program sets the template's variable of that name, so that nobody else can.
+bool is_own_variable(std::string_view name);
+
 /// The variables messages, tools and documents and those of `prompt`, as Transformers prepares
 /// them: members of messages that are null are left out, and reasoning goes by all its names.
-/// Throws UsageError for an empty conversation, JSON that is none, and when a message that is to be
-/// continued has no text.
+/// Throws UsageError for an empty conversation, JSON that is none, own variables, and when a
+/// message that is to be continued has no text.
 jinja::Dict chat_variables(const ChatPrompt& prompt);
 
 }  // namespace faststream

@@ -293,18 +293,24 @@ TEST(ChatTemplate, EncodesNoFewerTokensThanItsLowerBound) {
 TEST(ChatTemplate, RefusesConversationsThatABuiltInOneCannotExpress) {
   EXPECT_EQ(refusal("chatml", {}), "the conversation has no messages");
   EXPECT_EQ(refusal("chatml", {{"user", "a"}, {"tool", "b"}}),
-            "message 2 has the role \"tool\", but this chat template has user and assistant, and "
+            "failed: the chat template chatml refuses the conversation: message 2 has the role "
+            "\"tool\", but this chat template has user and assistant, and "
             "system for the first message");
-  EXPECT_TRUE(refusal("chatml", {{"user", "b"}, {"system", "c"}}).starts_with("message 2 has"));
+  EXPECT_TRUE(refusal("chatml", {{"user", "b"}, {"system", "c"}}).find("message 2 has") !=
+              std::string::npos);
   EXPECT_EQ(refusal("chatml", {{"user", "a"}, {"user", "b"}}), "accepted");
+  const auto refused = [](const std::string& name) {
+    return "failed: the chat template " + name + " refuses the conversation: ";
+  };
   const std::string by_turns =
       "this chat template needs user and assistant messages by turns, the user's first";
-  EXPECT_EQ(refusal("llama-2", {{"user", "a"}, {"user", "b"}, {"user", "c"}}), by_turns);
-  EXPECT_EQ(refusal("gemma", {{"system", "s"}, {"assistant", "b"}}), by_turns);
+  EXPECT_EQ(refusal("llama-2", {{"user", "a"}, {"user", "b"}, {"user", "c"}}),
+            refused("llama-2") + by_turns);
+  EXPECT_EQ(refusal("gemma", {{"system", "s"}, {"assistant", "b"}}), refused("gemma") + by_turns);
   EXPECT_EQ(refusal("mistral", {{"user", "a"}, {"assistant", "b"}}),
-            "this chat template needs a user message as the last one");
+            refused("mistral") + "this chat template needs a user message as the last one");
   EXPECT_EQ(refusal("llama-2", {{"system", "a"}}),
-            "this chat template needs a user message as the last one");
+            refused("llama-2") + "this chat template needs a user message as the last one");
 }
 
 TEST(ChatTemplate, GivesTemplatesWhatTransformersGives) {
@@ -396,7 +402,22 @@ TEST(ChatTemplate, SaysWhereATemplateIsNone) {
       refusal([] {
         static_cast<void>(write("{{ raise_exception('No\ttools.') }}", Messages{{"user", ""}}));
       }),
-      "No\\ttools.");
+      "failed: test refuses the conversation: No\\ttools.");
+}
+
+TEST(ChatTemplate, RefusesVariablesThatTheProgramSets) {
+  for (const std::string name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    ChatPrompt prompt = Messages{{"user", ""}};
+    prompt.variables = R"({")" + name + R"(": []})";
+    EXPECT_NE(refusal([&] { static_cast<void>(write("", prompt)); }).find('"' + name + '"'),
+              std::string::npos);
+  }
+}
+
+TEST(ChatTemplate, KnowsWhatItsTemplatesMention) {
+  const ChatTemplate two("{{ messages }}", "test", "{{ tools }}");
+  EXPECT_TRUE(two.mentions("tools"));
+  EXPECT_FALSE(two.mentions("documents"));
 }
 
 }  // namespace

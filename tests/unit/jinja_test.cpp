@@ -48,7 +48,8 @@ TEST(Jinja, SaysInWhichLineWhatIsWrong) {
   EXPECT_EQ(rendered("{{ x | nope }}"), "error: t, line 1: there is no filter named \"nope\"");
   EXPECT_EQ(rendered("{{ [1].append(2) }}"),
             "error: t, line 1: a template cannot change its data, with the list's \"append\"");
-  EXPECT_EQ(rendered("{{ raise_exception('Only this.') }}"), "error: Only this.");
+  EXPECT_EQ(rendered("{{ raise_exception('Only this.') }}"),
+            "error: t refuses the conversation: Only this.");
 }
 
 // Each within a second, however it tries.

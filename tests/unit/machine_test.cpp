@@ -160,8 +160,15 @@ TEST_F(Machine, IgnoresWhatItCannotRead) {
   EXPECT_EQ(threads(2), 2);
 }
 
+TEST_F(Machine, SaysWhatTheProcessHadAtMost) {
+  EXPECT_EQ(peak_memory(root_.path()), 0U);
+  write("proc/self/status", "Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t  512 kB\nThreads:\t1\n");
+  EXPECT_EQ(peak_memory(root_.path()), size_t{512} << 10);
+}
+
 TEST(ThisMachine, HasMemoryAndProcessors) {
   EXPECT_GT(available_memory(), kMiB);
+  EXPECT_GT(peak_memory(), kMiB);
   EXPECT_GE(available_threads(), 1);
   EXPECT_LE(available_threads(), static_cast<int>(std::thread::hardware_concurrency()));
 }

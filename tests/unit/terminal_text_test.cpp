@@ -78,6 +78,7 @@ TEST(TerminalText, ShowsControlCharactersAsTheyAreWritten) {
   TerminalText terminal(0);
   EXPECT_EQ(terminal.push("a\tb\x1b[31m\a\r\n\u009b1A\x7f"),
             "a\tb\\x1B[31m\\x07\\r\n\\u{009B}1A\\x7F");
+  EXPECT_EQ(terminal.push("\u202Egpj.\u2066"), "\\u{202E}gpj.\\u{2066}");
 }
 
 }  // namespace

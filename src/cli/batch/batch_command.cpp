@@ -27,6 +27,7 @@
 #include "cli/batch/batch_submitters.h"
 #include "cli/batch/batch_window.h"
 #include "program/open_file.h"
+#include "program/output.h"
 #include "support/error.h"
 #include "support/machine.h"
 #include "support/random_seed.h"
@@ -51,6 +52,30 @@ bool has_tools(const Request& request) {
   return conversation != nullptr && !conversation->tools.empty();
 }
 
+std::string hash_of(const LineReader::Line& line) {
+  return line_hash(line.too_long ? "" : line.text);
+}
+
+BatchLine parse_line(const LineReader::Line& line, BatchFormat format, const Request& defaults) {
+  if (line.too_long) {
+    return {.id = line.number,
+            .error = "the line is longer than 64 MB, or than memory allows; split it"};
+  }
+  return parse_batch_line(line.text, line.number, format, defaults);
+}
+
+// Throws Error when the result of the line, which is there, is of another one. `asked`: with a seed
+// where the command line gives one.
+void check_done(const DoneLines& done, const LineReader::Line& line, BatchFormat format,
+                const Request& asked) {
+  Request defaults = asked;
+  const bool seed_is_given = asked.sampling.seed.has_value();
+  if (!seed_is_given) defaults.sampling.seed = 0;
+  const BatchLine parsed = parse_line(line, format, defaults);
+  done.check_same(line.number, parsed.id, hash_of(line),
+                  seed_is_given ? parsed.request.sampling.seed : std::nullopt);
+}
+
 // The input, open.
 class Input {
  public:
@@ -71,19 +96,32 @@ class Input {
   // Bytes, if it is a regular file; else 0.
   [[nodiscard]] uint64_t size() const { return size_; }
 
-  // Throws Error when a file, from where it is read, is not of a format that a batch can have: what
-  // can be known before the model is loaded. A pipe's text is looked at when it comes.
-  void check_format() const {
+  // What can be known before the model is loaded. Throws Error when a file, from where it is read,
+  // is not of a format that a batch can have, or is another one than `done` answers: true when it
+  // is not. A pipe's text is looked at when it comes.
+  [[nodiscard]] bool check(const DoneLines& done, const Request& asked) const {
     const off_t begin = lseek(fd(), 0, SEEK_CUR);
-    if (size_ == 0 || begin < 0) return;
+    if (size_ == 0 || begin < 0) return false;
     LineReader reader(fd(), name_, kMaxBatchLineBytes);
-    while (const auto line = reader.next()) {
-      const std::string_view text = without_byte_order_mark(line->text, line->number);
-      if (!line->too_long && is_blank(text)) continue;
-      (void)recognize_batch_format(text, name_);
-      break;
+    std::optional<BatchFormat> format;
+    uint64_t n_lines = 0;
+    while (!format || n_lines < done.last_line()) {
+      auto line = reader.next();
+      if (!line) {
+        done.check_end(n_lines);
+        break;
+      }
+      n_lines = line->number;
+      line->text = without_byte_order_mark(line->text, line->number);
+      if (!line->too_long && is_blank(line->text)) {
+        done.check_blank(line->number);
+        continue;
+      }
+      if (!format) format = recognize_batch_format(line->text, name_);
+      if (done.contains(line->number)) check_done(done, *line, *format, asked);
     }
     lseek(fd(), begin, SEEK_SET);
+    return true;
   }
 
  private:
@@ -104,20 +142,22 @@ class Input {
 
 class BatchRun {
  public:
-  BatchRun(const BatchOptions& options, const Request& defaults, const Input& input,
-           BatchOutput& output, const DoneLines& done, Engine& engine)
+  // `done_is_checked`: against the input.
+  BatchRun(const BatchOptions& options, const Request& asked, const Input& input,
+           BatchOutput& output, const DoneLines& done, bool done_is_checked, Engine& engine)
       : strict_(options.strict),
-        defaults_(defaults),
+        asked_(asked),
+        defaults_(asked),
         input_(input),
         output_(output),
         done_(done),
+        done_is_checked_(done_is_checked),
         engine_(engine),
         window_(
             std::make_shared<BatchWindow>(!options.unordered, window_limits(engine.info().slots))),
-        seed_is_given_(defaults.sampling.seed.has_value()),
         submitters_(std::min(available_threads(), kMaxSubmitters),
                     [this](uint64_t line, Request request) { submit(line, std::move(request)); }) {
-    if (!seed_is_given_) defaults_.sampling.seed = random_seed();
+    if (!defaults_.sampling.seed) defaults_.sampling.seed = random_seed();
     counts_.bytes_total = input.size();
   }
 
@@ -126,6 +166,7 @@ class BatchRun {
  private:
   void feed();
   bool feed_line(const LineReader::Line& line, uint64_t bytes);
+  void warn_of_unused(const Request& request);
   void submit(uint64_t line, Request request);
   std::string error_of_submitting(uint64_t line, Request request);
   void write_results();
@@ -133,14 +174,16 @@ class BatchRun {
   [[nodiscard]] BatchCounts counts_now() const;
 
   const bool strict_;
-  Request defaults_;
+  const Request asked_;  // without a seed where none is given
+  Request defaults_;     // with one
   const Input& input_;
   BatchOutput& output_;
   const DoneLines& done_;
+  const bool done_is_checked_;
   Engine& engine_;
   std::shared_ptr<BatchWindow> window_;  // the engine's callbacks may outlive the run
-  const bool seed_is_given_;             // else it was drawn
   std::optional<BatchFormat> format_;
+  bool warned_ = false;
   std::string bad_line_;  // with --strict, what is wrong with the line that ended the run
   std::atomic<uint64_t> done_before_ = 0;
   std::atomic<uint64_t> bytes_passed_ = 0;
@@ -198,24 +241,17 @@ void BatchRun::feed() {
 
 // False when no more lines are wanted.
 bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
-  BatchLine parsed{.id = line.number};
-  if (line.too_long) {
-    parsed.error = "the line is longer than 64 MB, or than memory allows; split it";
-  } else {
-    parsed = parse_batch_line(line.text, line.number, *format_, defaults_);
-  }
-  const Request& request = parsed.request;
-  std::string hash = line_hash(line.too_long ? "" : line.text);
   if (done_.contains(line.number)) {
-    const auto seed = seed_is_given_ ? request.sampling.seed : std::nullopt;
-    done_.check_same(line.number, parsed.id, hash, seed);
+    if (!done_is_checked_) check_done(done_, line, *format_, asked_);
     ++done_before_;
     bytes_passed_ += bytes;
     return true;
   }
+  BatchLine parsed = parse_line(line, *format_, defaults_);
+  const Request& request = parsed.request;
   if (!window_->add({.head = {.id = std::move(parsed.id),
                               .line = line.number,
-                              .line_hash = std::move(hash),
+                              .line_hash = hash_of(line),
                               .n = request.n,
                               .logprobs = request.logprobs >= 0,
                               .has_tools = has_tools(request),
@@ -225,6 +261,7 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
                      .memory = bytes_in_work(request, engine_.info().context)})) {
     return false;
   }
+  warn_of_unused(request);
   if (!strict_) {
     if (parsed.error.empty()) {
       submitters_.add(line.number, std::move(parsed.request));
@@ -240,6 +277,20 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
   window_->withdraw(line.number);
   bad_line_ = input_.name() + ": line " + std::to_string(line.number) + ": " + parsed.error;
   return false;
+}
+
+// Once a run.
+void BatchRun::warn_of_unused(const Request& request) {
+  const auto* conversation = std::get_if<ChatPrompt>(&request.prompt);
+  if (conversation == nullptr || warned_ || !engine_.can_chat()) return;
+  const auto check = [&](const std::string& list, const std::string& name) {
+    if (list.empty() || warned_ || engine_.chat_template_mentions(name)) return;
+    print_notice("the chat template does not look at " + name +
+                 ", which some lines have: the model will not see them\n");
+    warned_ = true;
+  };
+  check(conversation->tools, "tools");
+  check(conversation->documents, "documents");
 }
 
 void BatchRun::submit(uint64_t line, Request request) {
@@ -306,16 +357,17 @@ BatchCounts BatchRun::counts_now() const {
 
 }  // namespace
 
-void batch_command(const BatchOptions& options, const std::function<LoadedEngine()>& load) {
+void batch_command(const BatchOptions& options, const Request& asked,
+                   const std::function<LoadedEngine()>& load) {
   const Input input(options.input);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
-  input.check_format();
   DoneLines done;
   if (options.resume) done = DoneLines(output.fd(), output.name());
+  const bool done_is_checked = input.check(done, asked);
   LoadedEngine model = load();
   if (options.resume) output.truncate(done.whole_bytes());
-  BatchRun(options, model.prototype, input, output, done, model.engine).run();
+  BatchRun(options, model.prototype, input, output, done, done_is_checked, model.engine).run();
 }
 
 }  // namespace faststream

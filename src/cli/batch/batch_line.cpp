@@ -27,14 +27,40 @@ constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr std::string_view kUtf16LittleEndian = "\xFF\xFE";
 constexpr std::string_view kUtf16BigEndian = "\xFE\xFF";
 
-// A member of an object; null where there is none.
-const json& member(const json& object, const char* key) {
-  static const json null;
+bool given(const ordered_json& object, const char* key) {
   const auto found = object.find(key);
-  return found == object.end() ? null : *found;
+  return found != object.end() && !found->is_null();
 }
 
-bool given(const json& object, const char* key) { return !member(object, key).is_null(); }
+// Makes `to`, which is null, the same value in the other kind of JSON. Texts are moved, not copied.
+void move_into(ordered_json& from, json& to) {
+  if (auto* text = from.get_ptr<std::string*>()) {
+    to = std::move(*text);
+  } else if (auto* elements = from.get_ptr<ordered_json::array_t*>()) {
+    to = json::array();
+    for (ordered_json& element : *elements) {
+      move_into(element, to.get_ref<json::array_t&>().emplace_back());
+    }
+  } else if (auto* members = from.get_ptr<ordered_json::object_t*>()) {
+    to = json::object();
+    for (auto& [name, member] : *members) move_into(member, to[name]);
+  } else {
+    to = from;
+  }
+}
+
+// Makes `options` the members of a line that are no conversation's, which are looked for by name.
+// Chat templates see the others in the order in which they are written.
+void move_options(ordered_json& object, json& options) {
+  options = json::object();
+  for (auto& [name, value] : object.get_ref<ordered_json::object_t&>()) {
+    if (name == "body" && value.is_object()) {
+      move_options(value, options[name]);
+    } else if (!is_conversation_member(name)) {
+      move_into(value, options[name]);
+    }
+  }
+}
 
 // Values of keys. ---------------------------------------------------------------------------------
 
@@ -170,9 +196,10 @@ const Key* find_key(std::span<const Key> keys, std::string_view name) {
   throw Error("unknown key " + in_quotes(name) + "; correct it or leave it out");
 }
 
-void check_prompt(const json& object) {
-  const bool both = given(object, "prompt") && given(object, "messages");
-  const bool none = !given(object, "prompt") && !given(object, "messages");
+void check_prompt(const json& options, const ordered_json& object) {
+  const bool has_prompt = options.contains("prompt") && !options.at("prompt").is_null();
+  const bool both = has_prompt && given(object, "messages");
+  const bool none = !has_prompt && !given(object, "messages");
   if (both) throw Error("both \"prompt\" and \"messages\" are given; leave one out");
   if (none) throw Error("neither \"prompt\" nor \"messages\" is given; give one");
   for (const char* name : {"tools", "documents", "chat_template_kwargs"}) {
@@ -188,15 +215,15 @@ json read_id(const JsonView& value) {
 }
 
 // Ours. A value of null is none, here and below.
-void parse_own(const JsonView& object, const ordered_json& ordered, BatchLine& line) {
-  if (const auto id = object.find("id")) line.id = read_id(*id);
-  check_prompt(object.value());
-  if (given(object.value(), "messages")) line.request.prompt = read_conversation(ordered);
-  for (const auto& [name, ignored] : object.value().items()) {
-    if (name == "id" || is_conversation_member(name)) continue;
+void parse_own(const JsonView& options, const ordered_json& object, BatchLine& line) {
+  if (const auto id = options.find("id")) line.id = read_id(*id);
+  check_prompt(options.value(), object);
+  if (given(object, "messages")) line.request.prompt = read_conversation(object);
+  for (const auto& [name, ignored] : options.value().items()) {
+    if (name == "id") continue;
     const Key* key = find_key(kKeys, name);
     if (key == nullptr) refuse_key(name);
-    if (const auto value = object.find(name)) key->set(*value, line.request);
+    if (const auto value = options.find(name)) key->set(*value, line.request);
   }
 }
 
@@ -215,36 +242,37 @@ bool has_no_effect(std::string_view name, const json& value) {
   throw Error(in_quotes(name) + " is not supported; leave it out");
 }
 
-void parse_openai_body(const JsonView& view, const ordered_json& ordered, Request& request) {
-  const json& body = view.value();
-  check_prompt(body);
-  if (given(body, "messages")) request.prompt = read_conversation(ordered);
-  if (given(body, "max_tokens") && given(body, "max_completion_tokens")) {
+void parse_openai_body(const JsonView& options, const ordered_json& body, Request& request) {
+  check_prompt(options.value(), body);
+  if (given(body, "messages")) request.prompt = read_conversation(body);
+  if (options.find("max_tokens") && options.find("max_completion_tokens")) {
     throw Error("both \"max_tokens\" and \"max_completion_tokens\" are given; leave one out");
   }
-  if (given(body, "top_logprobs") && member(body, "logprobs") != true) {
+  const auto logprobs = options.find("logprobs");
+  if (options.find("top_logprobs") && (!logprobs || logprobs->value() != true)) {
     throw Error("\"top_logprobs\" needs \"logprobs\": true");
   }
-  for (const auto& [name, value] : body.items()) {  // by name: logprobs comes before top_logprobs
-    if (is_conversation_member(name) || has_no_effect(name, value)) continue;
+  // By name: logprobs comes before top_logprobs.
+  for (const auto& [name, value] : options.value().items()) {
+    if (has_no_effect(name, value)) continue;
     const Key* key = find_key(kOpenAiKeys, name);
     if (key == nullptr) key = find_key(kKeys, name);
     if (key == nullptr) refuse_key(name);
-    if (const auto given_value = view.find(name)) key->set(*given_value, request);
+    if (const auto given_value = options.find(name)) key->set(*given_value, request);
   }
 }
 
-void parse_openai(const JsonView& object, const ordered_json& ordered, BatchLine& line) {
-  if (const auto id = object.find("custom_id")) line.id = read_id(*id);
-  for (const auto& [name, ignored] : object.value().items()) {
+void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {
+  if (const auto id = options.find("custom_id")) line.id = read_id(*id);
+  for (const auto& [name, ignored] : object.items()) {
     if (name != "custom_id" && name != "body" && name != "method" && name != "url") {
       refuse_key(name);
     }
   }
-  if (!object.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
-  const JsonView body = object.member("body");
+  if (!options.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
+  const JsonView body = options.member("body");
   if (!body.value().is_object()) body.fail("is not an object");
-  parse_openai_body(body, ordered.at("body"), line.request);
+  parse_openai_body(body, object.at("body"), line.request);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -299,16 +327,17 @@ BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat f
       line.request.prompt = std::string(text);
       return;
     }
-    json object = parse_json_object(text, "the line", "give one JSON object a line");
+    ordered_json object = parse_ordered_json(text, "the line", "give one JSON object a line",
+                                             RepeatedMembers::are_errors);
     const auto free_at_end = [](auto* value) { dismantle(*value); };
-    const std::unique_ptr<json, decltype(free_at_end)> guard(&object, free_at_end);
-    const JsonView view(object, "");
+    const std::unique_ptr<ordered_json, decltype(free_at_end)> guard(&object, free_at_end);
+    if (!object.is_object()) throw Error("the line is JSON, but not an object as it must be");
+    json options;
+    const std::unique_ptr<json, decltype(free_at_end)> second(&options, free_at_end);
+    move_options(object, options);
+    const JsonView view(options, "");
     const bool openai = view.has("custom_id") || view.has("body");
-    // Chat templates see members in the order in which they are written.
-    ordered_json ordered;
-    if (openai || view.has("messages")) ordered = parse_ordered_json(text, "the line");
-    const std::unique_ptr<ordered_json, decltype(free_at_end)> second(&ordered, free_at_end);
-    openai ? parse_openai(view, ordered, line) : parse_own(view, ordered, line);
+    openai ? parse_openai(view, object, line) : parse_own(view, object, line);
   });
   return line;
 }

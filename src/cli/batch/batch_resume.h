@@ -26,6 +26,8 @@ class DoneLines {
   /// Bytes of the output up to the end of its last whole line.
   [[nodiscard]] uint64_t whole_bytes() const { return whole_bytes_; }
 
+  /// The last line of the input that has been answered; 0: none.
+  [[nodiscard]] uint64_t last_line() const { return records_.empty() ? 0 : records_.back().line(); }
   /// Whether line `line` of the input has been answered.
   [[nodiscard]] bool contains(uint64_t line) const { return find(line) != records_.end(); }
   /// Throws Error unless the record of `line`, which is there, has, where it

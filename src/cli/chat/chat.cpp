@@ -253,9 +253,6 @@ void Chat::save_to(const std::string& path, const std::string& command, bool ove
 }
 
 void Chat::check_replaceable(const std::string& path, const std::string& command) const {
-  if (!std::filesystem::is_regular_file(path)) {
-    throw UsageError(path + ": is not a regular file and cannot be replaced");
-  }
   try {
     (void)read_session(path, session_, command);
   } catch (const Error& error) {

@@ -63,15 +63,38 @@ void add_frame(const ChatOptions& options, ChatPrompt& prompt) {
   }
 }
 
-void check_combination(const ChatOptions& options, bool has_question) {
+// Renders what is asked once, before a model is loaded for it.
+std::string written_text(const ChatTemplate& chat_template, const ChatPrompt& prompt,
+                         const std::string& messages_file) {
+  try {
+    return chat_template.write(prompt).text();
+  } catch (const Error& error) {
+    if (messages_file.empty()) throw;
+    throw Error("--messages " + messages_file + ": " + error.what());
+  }
+}
+
+void warn_of_unused(const ChatTemplate& chat_template, const ChatPrompt& prompt) {
+  const auto check = [&](const std::string& list, const std::string& name) {
+    if (list.empty() || chat_template.mentions(name)) return;
+    print_notice("the chat template does not look at " + name + ": the model will not see them\n");
+  };
+  check(prompt.tools, "tools");
+  check(prompt.documents, "documents");
+}
+
+void check_combination(const ChatOptions& options, const ChatRun& run) {
   const bool has_messages = !options.messages.empty();
-  if (has_messages && has_question) {
+  if (run.question && run.question->empty()) {
+    throw UsageError("the question is empty; give a text with -p or -f");
+  }
+  if (has_messages && run.question) {
     throw UsageError("--messages and -p or -f do not go together; leave one of them out");
   }
   if (has_messages && (!options.session.empty() || options.system)) {
     throw UsageError("--messages does not go with --session or --system; put all into its file");
   }
-  if (options.show_prompt && !has_messages && !has_question) {
+  if (options.show_prompt && !has_messages && !run.question) {
     throw UsageError("--show-prompt needs -p, -f or --messages");
   }
   if (options.show_prompt && !options.session.empty()) {
@@ -133,7 +156,7 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 
 void chat_command(const ChatOptions& options, const ChatRun& run,
                   const std::function<LoadedEngine()>& load) {
-  check_combination(options, run.question.has_value());
+  check_combination(options, run);
   ChatPrompt prompt;  // what is known of it: all, or the frame of a chat
   if (!options.messages.empty()) prompt = read_conversation_file(options.messages);
   add_frame(options, prompt);
@@ -142,13 +165,16 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
     const ModelFile file = ModelFile::open(run.model);
     const std::optional<ChatTemplate> chat_template = find_chat_template(run.chat_template, file);
     if (!chat_template) throw UsageError(unknown_chat_template(file));
-    if (options.show_prompt) {
-      if (run.question) {
-        const Conversation conversation{.system = options.system,
-                                        .messages = {{.role = "user", .content = *run.question}}};
-        prompt = prompt_of(conversation, 0, prompt);
-      }
-      return print(chat_template->write(prompt).text());
+    warn_of_unused(*chat_template, prompt);
+    if (options.show_prompt && run.question) {
+      const Conversation conversation{.system = options.system,
+                                      .messages = {{.role = "user", .content = *run.question}}};
+      prompt = prompt_of(conversation, 0, prompt);
+    }
+    if (options.show_prompt || !options.messages.empty()) {
+      const std::string text = written_text(*chat_template, prompt, options.messages);
+      check_interrupted();
+      if (options.show_prompt) return print(text);
     }
     model = chat_model(file);
   }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "support/utf8.h"
+
 namespace faststream {
 namespace {
 
@@ -14,10 +16,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-bool is_blank(std::string_view text) { return trimmed(text).empty(); }
-
 std::optional<ChatInput> message(std::string text) {
-  if (is_blank(text)) return std::nullopt;
+  if (strip_left(text).empty()) return std::nullopt;
   return ChatInput{.command = {}, .text = std::move(text)};
 }
 

@@ -50,6 +50,15 @@ ordered_json message_to_json(const Message& message) {
   return item;
 }
 
+// A pipe could keep a reader waiting forever.
+void check_kind(const std::string& path, const std::string& command) {
+  std::error_code unknown;  // reading or writing says what is wrong
+  if (!std::filesystem::exists(path, unknown)) return;
+  if (std::filesystem::is_regular_file(path, unknown)) return;
+  throw Error(command + " " + path +
+              ": is not a regular file, as a session must be; name another file");
+}
+
 }  // namespace
 
 ChatModel chat_model(const ModelFile& file) {
@@ -113,6 +122,7 @@ Session session_from_json(std::string_view text, const Session& current, std::st
 }
 
 FileLock lock_session(const std::string& path, const std::string& command) {
+  check_kind(path, command);
   std::optional<FileLock> lock = FileLock::take(path);
   if (!lock) {
     throw Error(command + " " + path +
@@ -131,7 +141,9 @@ void write_session(const std::filesystem::path& path, const Session& session, bo
 }
 
 Session read_session(const std::string& path, const Session& current, const std::string& command) {
-  return session_from_json(read_text_file(path, command), current, path);
+  check_kind(path, command);
+  const std::string file = path == "-" ? "./-" : path;  // not standard input
+  return session_from_json(read_text_file(file, command), current, path);
 }
 
 }  // namespace faststream

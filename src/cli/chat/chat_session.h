@@ -47,7 +47,8 @@ std::string session_to_json(const Session& session);
 Session session_from_json(std::string_view json, const Session& current, std::string_view where);
 
 /// Keeps all other chats from writing the session of that name. `command`: what named it, for
-/// messages. Throws Error when another chat holds it, and as FileLock::take() does.
+/// messages. Throws Error when another chat holds it or there is something else than a regular
+/// file, and as FileLock::take() does.
 FileLock lock_session(const std::string& path, const std::string& command);
 
 /// Whether there is anything at `path` but an empty file, which is a session that has not begun.
@@ -56,7 +57,7 @@ bool session_begun(const std::filesystem::path& path);
 /// Throws Error, naming the file; also when there is one already and not `overwrite`.
 void write_session(const std::filesystem::path& path, const Session& session, bool overwrite);
 /// `command`: what named the file, for messages ("--session", "/load"). Throws as
-/// session_from_json() does, and Error when the file cannot be read.
+/// session_from_json() does, and Error when the file cannot be read or is no regular one.
 Session read_session(const std::string& path, const Session& current, const std::string& command);
 
 }  // namespace faststream

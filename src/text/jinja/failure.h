@@ -12,7 +12,7 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a template says with raise_exception(): for the user as it is.
+/// What a template says with raise_exception(): Template says of which one it is.
 class Refusal : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -8,12 +8,22 @@
 namespace faststream::jinja {
 namespace {
 
-// Some tenths of a second; a hundred messages take about 10,000 steps.
+// A hundred messages take about 10,000 steps.
 constexpr size_t kMaxSteps = 5'000'000;
+constexpr size_t kStepsBetweenChecks = 1024;  // of the clock
+constexpr double kMaxSeconds = 0.5;           // of processor time, and for each byte of the input:
+constexpr double kMaxSecondsAByte = 1e-7;
 // Made in all, so in memory at once at most.
 constexpr size_t kMaxBytes = size_t{64} << 20U;
 constexpr size_t kMaxCopies = 32;  // of the input
 constexpr int kDeepestCall = 600;  // some 600 KB of stack
+
+// The processor time of this thread: others may keep it waiting.
+double seconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 }  // namespace
 
@@ -32,6 +42,9 @@ LocalTime local_time_now() {
 Runtime::Runtime(LocalTime now, size_t input_bytes)
     : now_(now),
       steps_left_(kMaxSteps + input_bytes),
+      steps_at_check_(steps_left_ - kStepsBetweenChecks),
+      seconds_at_start_(seconds_now()),
+      seconds_(kMaxSeconds + kMaxSecondsAByte * static_cast<double>(input_bytes)),
       bytes_left_(kMaxBytes + kMaxCopies * input_bytes) {}
 
 void Runtime::spend_steps(size_t n) {
@@ -39,6 +52,14 @@ void Runtime::spend_steps(size_t n) {
     throw Failure("it does not come to an end (after millions of steps)");
   }
   steps_left_ -= n;
+  if (steps_left_ < steps_at_check_) check_clock();
+}
+
+void Runtime::check_clock() {
+  steps_at_check_ = steps_left_ - std::min(steps_left_, kStepsBetweenChecks);
+  if (seconds_now() - seconds_at_start_ > seconds_) {
+    throw Failure("it does not come to an end (it took half a second)");
+  }
 }
 
 void Runtime::spend_bytes(size_t n) {

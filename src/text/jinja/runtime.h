@@ -71,8 +71,13 @@ class Runtime {
   }
 
  private:
+  void check_clock();
+
   LocalTime now_;
   size_t steps_left_;
+  size_t steps_at_check_;    // of steps_left_, when the clock is looked at next
+  double seconds_at_start_;  // of the thread's processor time
+  double seconds_;           // that it may take
   size_t bytes_left_;
   int depth_ = 0;
   std::deque<std::unique_ptr<Object>> objects_;

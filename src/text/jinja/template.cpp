@@ -53,7 +53,7 @@ Text Template::render(const Dict& variables, const LocalTime& now) const {
   } catch (const Failure& failure) {
     throw Error(at_line(where_, line, failure.what()));
   } catch (const Refusal& refusal) {
-    throw UsageError(printable(refusal.what()));
+    throw Error(where_ + " refuses the conversation: " + printable(refusal.what()));
   }
 }
 

@@ -20,9 +20,10 @@ class Template {
   /// Throws Error, "WHERE, line N: ...", for what is no template, and for one of more than 1 MB.
   Template(std::string_view source, std::string_view where);
 
-  /// What it prints. `now` is strftime_now()'s. Throws UsageError with the template's own words
-  /// where it calls raise_exception(), and Error, "WHERE, line N: ...", where it fails or goes past
-  /// limits on steps, memory and depth; all of them are reached within a second.
+  /// What it prints. `now` is strftime_now()'s. Throws Error: "WHERE refuses the conversation: ..."
+  /// with the template's own words where it calls raise_exception(), "WHERE, line N: ..." where it
+  /// fails or goes past limits on steps, time, memory and depth; all of them are reached within a
+  /// second.
   [[nodiscard]] Text render(const Dict& variables, const LocalTime& now) const;
 
   /// Whether the source has this name or text anywhere.
