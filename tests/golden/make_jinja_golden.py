@@ -75,6 +75,22 @@ TEMPLATES += ["{{ %s }}" % e for e in (
     "d.get('a').get('c'), d.get('z'), d.get('z', 5), d.items() | list | length, d.keys() | list", "'a\\tb'.expandtabs(4)", "(2.0).is_integer()",
     "'%s is %d years, %.1f%%, %5s|%-5s|%05d|%x|%r' % ('Al', 30, 99.5, 'a', 'b', 42, 255, 'q')", "'%s' % 5, '%s' % [1]", "'%s %s' % 'a'", "'%(k)s' % {'k': 1}",
     "'%d' % 'a'", "'a'.nope()", "'a'.upper(1)")]
+# Letters and numbers of the world.
+TEMPLATES += ["{{ %s }}" % e for e in (
+    "'\u0130I\u0131'.lower() | list, '\u03a3\u0391\u03a3 \u03a3. A\u03a3\u2019 \u0391\u03a3b'.lower(), '\ufb01\u00df\u0149'.upper(), '\u00df\u03c2\ufb01\u0130'.casefold() | list",
+    "'\u01c6x \ufb01n \u00dfa \u1f88\u03a3 o\u2019neil'.title(), '\ufb01N \u039f\u03a3'.capitalize(), '\u00df\u01c5\u0391\u03a3'.swapcase()",
+    "'\u00b2'.isdigit(), '\u00b2'.isdecimal(), '\u00b2'.isnumeric(), '\u00bd'.isdigit(), '\u4e09'.isnumeric(), '\u0663'.isdecimal(), '\u00b2\u4e09'.isalnum()",
+    "'\u01c5'.istitle(), '\u01c5'.isupper(), '\u1d43'.islower(), '\u2160'.isupper(), 'Ab Cd'.istitle(), 'AB'.istitle(), '1 A'.istitle()",
+    "'\u03a3\u0391\u03a3 \u03a3\u03b1'| title, '\ufb01x' | capitalize, '\u0391\u03a3' | lower, '\u00df' | upper")]
+# What Python has besides.
+TEMPLATES += ["{{ %s }}" % e for e in (
+    "'%c|%3c|%-3c|%c' % (97, 'b', 128512, '\u00e9')", "'%c' % 'ab'", "'%c' % 1.0", "'%c' % -1", "'{:c}{:3c}|{:<3c}|'.format(97, 98, 99)", "'{:c}'.format('a')",
+    "range(10)[2:5], range(10)[::-1], range(0, 20, 3)[1::2], range(3)[5:], range(5)[1:4][1:] | list",
+    "'{a}-{b[0]}'.format_map({'a': 1, 'b': [2]})", "'{a}'.format_map({})", "'{}'.format_map({'a': 1})", "dict.fromkeys(['a', 'b'], 1), {}.fromkeys('ab'), dict.fromkeys([1, 1.0, true])",
+    "dict.fromkeys([[]])", "'a'.translate({97: 'b'}) if false else 1")]
+TEMPLATES += [
+    "{% set loop = 1 %}{{ loop }}", "{% for i in list %}{% set loop = 1 %}{% endfor %}", "{% for loop in list %}{% endfor %}", "{% for i in list %}{% else %}{% set a, loop = 1, 2 %}{% endfor %}",
+    "{% for i in list %}{% macro f() %}{% set loop %}{% endset %}{% endmacro %}{% endfor %}", "{% for i in list %}{% with loop = 2 %}{{ loop }}{% endwith %}{% endfor %}", "{% macro f(loop) %}{{ loop }}{% endmacro %}{% for i in list %}{{ f(i) }}{% endfor %}"]
 # Filters.
 TEMPLATES += ["{{ %s }}" % e for e in (
     "text | trim, 'xax' | trim('x'), name | upper, name | lower, 'foo bar-baz (qux)' | title, 'aBC' | capitalize", "name | length, list | count, d | length, n | length",

@@ -18,12 +18,21 @@ size_t count_characters(std::string_view text);
 /// Where the character of that number begins; text.size() when there are fewer.
 size_t character_offset(std::string_view text, size_t index);
 
+/// Where the character begins that ends at `end`, which is not 0.
+size_t start_of_character(std::string_view text, size_t end);
+
 bool is_space(char32_t code);
 bool is_alpha(char32_t code);
 bool is_upper(char32_t code);
 bool is_lower(char32_t code);
-/// What int() takes for a digit, and what isnumeric() counts besides.
+/// Of two letters, of which the first alone is upper case.
+bool is_title(char32_t code);
+bool is_cased(char32_t code);
+/// What is passed over where a word's last letter is looked for: marks, apostrophes and the like.
+bool is_case_ignorable(char32_t code);
+/// What int() takes for a digit, what isdigit() counts besides, and isnumeric() besides that.
 bool is_decimal(char32_t code);
+bool is_digit(char32_t code);
 bool is_numeric(char32_t code);
 /// Whether repr() shows it as it is.
 bool is_printable(char32_t code);
@@ -31,8 +40,11 @@ bool is_printable(char32_t code);
 bool begins_name(char32_t code);
 bool continues_name(char32_t code);
 
-/// One character in upper or lower case, which may be several.
+/// One character in another case, which may be several: Unicode's full mappings, but for a sigma's
+/// that ends a word.
 std::string to_upper(std::string_view character);
 std::string to_lower(std::string_view character);
+std::string to_title(std::string_view character);
+std::string to_folded(std::string_view character);
 
 }  // namespace faststream::jinja

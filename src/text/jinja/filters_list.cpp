@@ -7,6 +7,7 @@
 #include "text/jinja/attribute_path.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/filters.h"
+#include "text/jinja/text_case.h"
 #include "text/jinja/text_methods.h"
 
 namespace faststream::jinja {

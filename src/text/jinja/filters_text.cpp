@@ -10,6 +10,7 @@
 #include "text/jinja/failure.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/text_case.h"
 #include "text/jinja/text_methods.h"
 
 namespace faststream::jinja {
@@ -25,18 +26,23 @@ Value changed(Runtime& runtime, const Value& input, Arguments arguments) {
 
 // Words begin after white space and "-({[<".
 Text title_words(const Text& text) {
+  constexpr std::string_view kBefore = "-({[<";
   Text out;
+  size_t begin = 0;  // of what is not yet in lower case
   bool at_start = true;
   for (size_t at = 0; at < text.size();) {
     const size_t size = character_size(text.view().substr(at));
-    const Text character = text.substr(at, size);
-    out.append(at_start ? upper(character) : lower(character));
-    const char32_t code = code_point(character.view());
+    if (at_start) {
+      out.append(lower(text.substr(begin, at - begin)));
+      out.append(upper(text.substr(at, size)));
+      begin = at + size;
+    }
+    const char32_t code = code_point(text.view().substr(at));
     at_start = is_space(code) ||
-               (code < 0x80 &&
-                std::string_view("-({[<").find(static_cast<char>(code)) != std::string_view::npos);
+               (code < 0x80 && kBefore.find(static_cast<char>(code)) != std::string_view::npos);
     at += size;
   }
+  out.append(lower(text.substr(begin)));
   return out;
 }
 

@@ -131,6 +131,21 @@ Text format_number(const Value& value, Layout layout) {
   return pad(Text(sign + digits), layout, '>');
 }
 
+// What "%c" makes of a code point or a text of one character.
+Text character_of(const Value& value) {
+  const Text* text = value.text();
+  if (text != nullptr && count_characters(text->view()) == 1) return *text;
+  if (text != nullptr || !value.is_integer()) {
+    throw Failure("the format \"c\" is for an int or one character");
+  }
+  const int64_t code = value.integer();
+  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+  if (code < 0 || code > 0x10FFFF || is_surrogate) {
+    throw Failure("there is no character of number " + std::to_string(code));
+  }
+  return Text(encode_utf8(static_cast<char32_t>(code)));
+}
+
 Layout parse_spec(std::string_view spec) {
   Layout layout;
   const std::string_view whole = spec;
@@ -247,6 +262,7 @@ class PercentFormatter {
       }
       return pad(std::move(text), layout, '>');
     }
+    if (type == 'c') return pad(character_of(value), layout, '>');
     if (std::string_view("dixXofFeEgG").find(type) == std::string_view::npos) {
       throw Failure(std::string("the format \"%") + type + "\" is unknown");
     }
@@ -323,9 +339,8 @@ Text format_spec(Runtime& runtime, const Value& value, std::string_view spec) {
   if (spec.empty()) return to_text(runtime, value);
   const Layout layout = parse_spec(spec);
   runtime.spend_bytes(static_cast<size_t>(layout.width));
-  if (value.is_number() && layout.type != 's' && layout.type != 'c') {
-    return format_number(value, layout);
-  }
+  if (value.is_integer() && layout.type == 'c') return pad(character_of(value), layout, '>');
+  if (value.is_number() && layout.type != 's') return format_number(value, layout);
   if (!value.is_text() || (layout.type != '\0' && layout.type != 's')) {
     throw Failure("the format " + in_quotes(spec) + " is none for a " +
                   std::string(value.type_name()));

@@ -5,6 +5,7 @@
 #include "text/jinja/arguments.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/library.h"
+#include "text/jinja/methods.h"
 
 namespace faststream::jinja {
 namespace {
@@ -62,9 +63,18 @@ Dict make_dict(Runtime& runtime, const char* function, const Arguments& argument
   return dict;
 }
 
-Value dict(Runtime& runtime, const Arguments& arguments) {
-  return Value(make_dict(runtime, "dict", arguments));
-}
+class DictType final : public Object {
+ public:
+  [[nodiscard]] std::string_view type_name() const override { return "type"; }
+  [[nodiscard]] bool callable() const override { return true; }
+  Value call(Runtime& runtime, Arguments arguments) override {
+    return Value(make_dict(runtime, "dict", arguments));
+  }
+  [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
+    if (name != "fromkeys") return std::nullopt;
+    return Value(runtime.make<Function>("method", &dict_from_keys));
+  }
+};
 
 Value make_namespace(Runtime& runtime, const Arguments& arguments) {
   auto* space = runtime.make<Namespace>();
@@ -149,12 +159,12 @@ Value strftime_now(Runtime& runtime, Arguments arguments) {
 std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
   static const std::unordered_map<std::string_view, Function::Body> known_globals = {
       {"cycler", &cycler},
-      {"dict", &dict},
       {"joiner", &joiner},
       {"namespace", &make_namespace},
       {"raise_exception", &raise_exception},
       {"range", &range},
       {"strftime_now", &strftime_now}};
+  if (name == "dict") return Value(runtime.make<DictType>());
   const auto found = known_globals.find(name);
   if (found == known_globals.end()) return std::nullopt;
   return Value(runtime.make<Function>("function", found->second));

@@ -25,7 +25,8 @@ Failure no_test(std::string_view name);
 std::optional<Value> find_global(Runtime& runtime, std::string_view name);
 
 /// A method of a text, list or dictionary, its value bound to it: Python's, but for those that
-/// change a list or dictionary, which are undefined with that reason.
+/// change a list or dictionary, and encode, maketrans and translate, which are undefined with that
+/// reason.
 std::optional<Value> find_method(Runtime& runtime, const Value& value, std::string_view name);
 /// The same, called; `arguments` stay as they are when there is no such method.
 std::optional<Value> call_method(Runtime& runtime, const Value& value, std::string_view name,

@@ -41,6 +41,10 @@ Value copy(Runtime& /*runtime*/, const Value& self, Arguments arguments) {
   return self;
 }
 
+Value dict_of_keys(Runtime& runtime, const Value& /*self*/, Arguments arguments) {
+  return dict_from_keys(runtime, std::move(arguments));
+}
+
 Value list_count(Runtime& runtime, const Value& self, Arguments arguments) {
   const ArgumentReader given("count", std::move(arguments), {"value"});
   runtime.spend_steps(self.weight());
@@ -77,10 +81,11 @@ Method find(std::span<const Named> methods, std::string_view name) {
 }
 
 Method find_method(const Value& value, std::string_view name) {
-  static constexpr std::array<Named, 5> kOfDicts = {{{"get", &dict_get},
+  static constexpr std::array<Named, 6> kOfDicts = {{{"get", &dict_get},
                                                      {"items", &dict_view<List::Type::items>},
                                                      {"keys", &dict_view<List::Type::keys>},
                                                      {"values", &dict_view<List::Type::values>},
+                                                     {"fromkeys", &dict_of_keys},
                                                      {"copy", &copy}}};
   static constexpr std::array<Named, 3> kOfLists = {
       {{"count", &list_count}, {"index", &list_index}, {"copy", &copy}}};
@@ -111,12 +116,30 @@ Value unsafe(const Value& value, std::string_view name) {
                           std::string(value.type_name()) + "'s " + in_quotes(name));
 }
 
+// Of str's methods, those of bytes and of tables of characters.
+std::optional<Value> missing_text_method(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kMissing = {"encode", "maketrans", "translate"};
+  if (std::find(kMissing.begin(), kMissing.end(), name) == kMissing.end()) return std::nullopt;
+  return Value::undefined("str's method " + in_quotes(name) + " is not supported");
+}
+
 }  // namespace
+
+Value dict_from_keys(Runtime& runtime, Arguments arguments) {
+  const ArgumentReader given("fromkeys", std::move(arguments), {"iterable", "value"});
+  Dict dict;
+  for (const Value& key : elements(runtime, given.at(0))) {
+    runtime.spend_bytes(sizeof(Dict::Entry));
+    runtime.spend_steps(key.is_text() ? key.weight() : key.weight() * (dict.size() + 1));
+    dict.set(key, given.get(1));
+  }
+  return Value(std::move(dict));
+}
 
 std::optional<Value> find_method(Runtime& runtime, const Value& value, std::string_view name) {
   if (value.is_text()) {
     const TextMethod method = find_text_method(name);
-    if (method == nullptr) return std::nullopt;
+    if (method == nullptr) return missing_text_method(name);
     return Value(runtime.make<Function>("method", [method, value](Runtime& r, Arguments arguments) {
       return method(r, *value.text(), std::move(arguments));
     }));

@@ -203,9 +203,14 @@ bool contains(Runtime& runtime, const Value& container, const Value& value) {
                      [&](const Value& item) { return equal(item, value); });
 }
 
-// The elements of 0 ... n-1 that a slice takes, as Python's slice.indices() has them.
-std::vector<size_t> slice_indices(int64_t n, const Value& start, const Value& stop,
-                                  const Value& step) {
+/// As Python's slice.indices() has it.
+struct SliceBounds {
+  int64_t first;
+  int64_t last;  ///< is not in it
+  int64_t stride;
+};
+
+SliceBounds slice_bounds(int64_t n, const Value& start, const Value& stop, const Value& step) {
   const auto number = [](const Value& value) {
     if (value.is_integer()) return value.integer();
     if (value.is_undefined()) throw Failure(value.reason());
@@ -220,12 +225,17 @@ std::vector<size_t> slice_indices(int64_t n, const Value& start, const Value& st
     const int64_t index = number(value);
     return index < 0 ? std::max(index + n, low) : std::min(index, high);
   };
-  const int64_t first = bound(start, stride < 0 ? high : low);
-  const int64_t last = bound(stop, stride < 0 ? low : high);
+  return {.first = bound(start, stride < 0 ? high : low),
+          .last = bound(stop, stride < 0 ? low : high),
+          .stride = stride};
+}
+
+// The elements that a slice takes.
+std::vector<size_t> slice_indices(const SliceBounds& bounds) {
   std::vector<size_t> indices;
-  for (int64_t i = first; stride < 0 ? i > last : i < last;) {
+  for (int64_t i = bounds.first; bounds.stride < 0 ? i > bounds.last : i < bounds.last;) {
     indices.push_back(static_cast<size_t>(i));
-    if (__builtin_add_overflow(i, stride, &i)) break;
+    if (__builtin_add_overflow(i, bounds.stride, &i)) break;
   }
   return indices;
 }
@@ -240,7 +250,7 @@ Value slice_text(Runtime& runtime, const Text& text, const Value& start, const V
   const auto n = static_cast<int64_t>(offsets.size());
   offsets.push_back(text.size());
   runtime.spend_bytes(offsets.size() * sizeof(size_t));
-  const std::vector<size_t> taken = slice_indices(n, start, stop, step);
+  const std::vector<size_t> taken = slice_indices(slice_bounds(n, start, stop, step));
   Text cut;
   for (size_t i = 0; i < taken.size();) {
     size_t end = i + 1;  // neighbours go together
@@ -307,13 +317,24 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
   if (list == nullptr || !list->is_sequence()) {
     return Value::undefined("a " + std::string(object.type_name()) + " has no slices");
   }
+  const SliceBounds bounds =
+      slice_bounds(static_cast<int64_t>(list->items.size()), start, stop, step);
   std::vector<Value> items;
-  for (const size_t index :
-       slice_indices(static_cast<int64_t>(list->items.size()), start, stop, step)) {
-    items.push_back(list->items[index]);
-  }
-  return runtime.list(std::move(items),
-                      list->type == List::Type::range ? List::Type::list : list->type);
+  for (const size_t index : slice_indices(bounds)) items.push_back(list->items[index]);
+  if (list->type != List::Type::range) return runtime.list(std::move(items), list->type);
+  const size_t n = items.size();
+  runtime.spend_bytes(n * sizeof(Value));
+  List part(std::move(items), List::Type::range);
+  const auto& whole = list->range;  // of 64 bits, as Python's that do not fit are none here
+  const auto at = [&](int64_t index) {
+    return static_cast<int64_t>(static_cast<uint64_t>(whole.start) +
+                                static_cast<uint64_t>(index) * static_cast<uint64_t>(whole.step));
+  };
+  part.range = {.start = at(bounds.first),
+                .stop = at(bounds.last),
+                .step = static_cast<int64_t>(static_cast<uint64_t>(whole.step) *
+                                             static_cast<uint64_t>(bounds.stride))};
+  return Value(std::move(part));
 }
 
 }  // namespace faststream::jinja

@@ -193,6 +193,7 @@ Body Parser::parse_enclosed(std::string_view end) {
 Statement Parser::parse_set() {
   skip();
   Target target = parse_target(true);
+  check_no_loop(target);
   if (take_op("=")) {
     return {.node = SetStatement{.target = std::move(target), .value = parse_tuple()}};
   }
@@ -205,7 +206,9 @@ Statement Parser::parse_set() {
 Statement Parser::parse_for() {
   skip();
   ForStatement loop;
+  ++n_for_tags_;
   loop.target = parse_target(false);
+  check_no_loop(loop.target);
   expect_name("in");
   loop.iterable = parse_tuple(false);
   if (take_name("if")) loop.condition = parse_expression();
@@ -216,6 +219,7 @@ Statement Parser::parse_for() {
   const bool has_else = current().is_name("else");
   skip();
   if (has_else) loop.otherwise = parse_enclosed("endfor");
+  --n_for_tags_;
   return {.node = std::move(loop)};
 }
 
@@ -368,6 +372,16 @@ Target Parser::parse_single_target(bool with_attributes) {
   target.symbol = symbol(name);
   if (with_attributes && take_op(".")) target.attribute = expect_any_name();
   return target;
+}
+
+// Within "for" the name is the loop's, also for what Jinja refuses: all of the tag and its blocks.
+void Parser::check_no_loop(const Target& target) const {
+  for (const Target& part : target.parts) check_no_loop(part);
+  const bool is_loop =
+      !target.is_tuple && target.attribute.empty() && names_[target.symbol] == "loop";
+  if (is_loop && n_for_tags_ > 0) {
+    throw Failure("\"loop\" cannot be assigned to within a for-loop");
+  }
 }
 
 }  // namespace faststream::jinja

@@ -57,6 +57,7 @@ class Parser {
   void parse_macro_body(MacroNode& macro, std::string_view end);
   Target parse_target(bool with_attributes);
   Target parse_single_target(bool with_attributes);
+  void check_no_loop(const Target& target) const;
 
   // Expressions; parse_expression.cpp.
   ExpressionPtr parse_expression();
@@ -93,6 +94,7 @@ class Parser {
   size_t at_ = 0;
   int nesting_ = 0;
   int n_loops_ = 0;                 // around this place, in this macro
+  int n_for_tags_ = 0;              // around this place, and this one
   int n_conditions_ = 0;            // around this place
   std::vector<MacroNode*> macros_;  // around this place
   std::unordered_map<std::string, Symbol> symbols_;

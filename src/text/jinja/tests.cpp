@@ -6,7 +6,7 @@
 #include "text/jinja/arguments.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/library.h"
-#include "text/jinja/text_methods.h"
+#include "text/jinja/text_case.h"
 
 namespace faststream::jinja {
 namespace {

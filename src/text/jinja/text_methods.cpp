@@ -3,35 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <utility>
 
 #include "support/utf8.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/text_case.h"
 
 namespace faststream::jinja {
 namespace {
-
-using MapCharacter = std::string (*)(std::string_view);
-
-// Each character of a text changed by itself.
-Text map_characters(const Text& text, const std::function<std::string(std::string_view)>& change) {
-  Text mapped;
-  size_t at = 0;
-  const auto map_to = [&](size_t end, Origin origin) {
-    std::string changed;
-    while (at < end) {
-      const size_t size = character_size(text.view().substr(at));
-      changed += change(text.view().substr(at, size));
-      at += size;
-    }
-    mapped.append(changed, origin);
-  };
-  if (text.runs().empty()) map_to(text.size(), kFromTemplate);
-  for (const Text::Run& run : text.runs()) map_to(run.end, run.origin);
-  return mapped;
-}
 
 // Whether there are characters, and `test` holds for all.
 template <typename Test>
@@ -42,34 +24,6 @@ bool all_characters(std::string_view text, Test&& test) {
     text.remove_prefix(character_size(text));
   }
   return true;
-}
-
-bool is_cased(char32_t code) { return is_upper(code) || is_lower(code); }
-
-bool has_case(std::string_view text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
-  bool any = false;
-  for (; !text.empty(); text.remove_prefix(character_size(text))) {
-    const char32_t code = code_point(text);
-    if (other(code)) return false;
-    any = any || wanted(code);
-  }
-  return any;
-}
-
-Text title(const Text& text) {
-  bool after_letter = false;
-  return map_characters(text, [&](std::string_view character) {
-    const bool cased = is_cased(code_point(character));
-    std::string changed = cased && after_letter ? to_lower(character) : to_upper(character);
-    after_letter = cased;
-    return changed;
-  });
-}
-
-Text swap_case(const Text& text) {
-  return map_characters(text, [](std::string_view character) {
-    return is_upper(code_point(character)) ? to_lower(character) : to_upper(character);
-  });
 }
 
 std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t most,
@@ -86,8 +40,7 @@ std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t mo
     if (from_right) {
       size_t begin = rest.size();
       while (begin > 0) {
-        size_t before = begin - 1;
-        while (before > 0 && (static_cast<unsigned char>(rest[before]) & 0xC0U) == 0x80U) --before;
+        const size_t before = start_of_character(rest, begin);
         if (is_space(code_point(rest.substr(before)))) break;
         begin = before;
       }
@@ -293,6 +246,19 @@ Value join_method(Runtime& runtime, const Text& separator, Arguments arguments) 
   return runtime.text(std::move(joined));
 }
 
+Value format_map(Runtime& runtime, const Text& text, Arguments arguments) {
+  const ArgumentReader given("format_map", std::move(arguments), {"mapping"});
+  const Dict* dict = given.at(0).dict();
+  if (dict == nullptr) throw Failure("format_map needs a dict");
+  Arguments named;
+  for (const auto& [key, value] : dict->entries()) {
+    if (!key.is_text()) continue;
+    runtime.spend_bytes(key.text()->size() + sizeof(named.named.front()));
+    named.named.emplace_back(key.text()->bytes(), value);
+  }
+  return runtime.text(format_braces(runtime, text, named));
+}
+
 Value lines_method(Runtime& runtime, const Text& text, Arguments arguments) {
   const ArgumentReader given("splitlines", std::move(arguments), {"keepends"});
   std::vector<Value> lines;
@@ -335,26 +301,23 @@ bool is_identifier(std::string_view text) {
 bool is_printable_text(std::string_view text) {
   return text.empty() || all_characters(text, &is_printable);
 }
-bool is_title(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return c != ' '; }) &&
-         title(Text(std::string(text))).bytes() == text &&
-         (is_upper_text(text) || has_case(text, &is_cased, [](char32_t) { return false; }));
-}
-
 }  // namespace
 
-Text upper(const Text& text) {
-  return map_characters(text, [](std::string_view c) { return to_upper(c); });
-}
-Text lower(const Text& text) {
-  return map_characters(text, [](std::string_view c) { return to_lower(c); });
-}
-
-Text capitalize(const Text& text) {
-  const size_t first = text.empty() ? 0 : character_size(text.view());
-  Text changed = upper(text.substr(0, first));
-  changed.append(lower(text.substr(first)));
-  return changed;
+Text map_characters(const Text& text, const std::function<std::string(std::string_view)>& change) {
+  Text mapped;
+  size_t at = 0;
+  const auto map_to = [&](size_t end, Origin origin) {
+    std::string changed;
+    while (at < end) {
+      const size_t size = character_size(text.view().substr(at));
+      changed += change(text.view().substr(at, size));
+      at += size;
+    }
+    mapped.append(changed, origin);
+  };
+  if (text.runs().empty()) map_to(text.size(), kFromTemplate);
+  for (const Text::Run& run : text.runs()) map_to(run.end, run.origin);
+  return mapped;
 }
 
 Text strip(const Text& text, const Text* chars, bool left, bool right) {
@@ -371,8 +334,7 @@ Text strip(const Text& text, const Text* chars, bool left, bool right) {
     rest.remove_prefix(character_size(rest));
   }
   while (right && !rest.empty()) {
-    size_t last = rest.size() - 1;
-    while (last > 0 && (static_cast<unsigned char>(rest[last]) & 0xC0U) == 0x80U) --last;
+    const size_t last = start_of_character(rest, rest.size());
     if (!in_set(rest.substr(last))) break;
     rest.remove_suffix(rest.size() - last);
   }
@@ -447,9 +409,6 @@ Text center(const Text& text, int64_t width, std::string_view fill) {
   return out;
 }
 
-bool is_upper_text(std::string_view text) { return has_case(text, &is_upper, &is_lower); }
-bool is_lower_text(std::string_view text) { return has_case(text, &is_lower, &is_upper); }
-
 Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Text& with,
                    int64_t most) {
   // Each replacement makes the text longer by as much at most.
@@ -467,7 +426,7 @@ Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Te
 TextMethod find_text_method(std::string_view name) {
   static const std::unordered_map<std::string_view, TextMethod> known_methods = {
       {"capitalize", &changed<&capitalize>},
-      {"casefold", &changed<&lower>},
+      {"casefold", &changed<&fold_case>},
       {"center", [](Runtime& r, const Text& t,
                     Arguments a) { return justify(r, t, std::move(a), "center"); }},
       {"count", &count_text},
@@ -480,19 +439,20 @@ TextMethod find_text_method(std::string_view name) {
        [](Runtime& r, const Text& t, Arguments a) {  // NOLINT(performance-unnecessary-value-param)
          return r.text(format_braces(r, t, a));
        }},
+      {"format_map", &format_map},
       {"index", [](Runtime& r, const Text& t,
                    Arguments a) { return find_text(r, t, std::move(a), false, true); }},
       {"isalnum", &every<&is_alphanumeric>},
       {"isalpha", &every<&is_alpha>},
       {"isascii", &whole<&is_ascii>},
       {"isdecimal", &every<&is_decimal>},
-      {"isdigit", &every<&is_decimal>},
+      {"isdigit", &every<&is_digit>},
       {"isidentifier", &whole<&is_identifier>},
       {"islower", &whole<&is_lower_text>},
       {"isnumeric", &every<&is_numeric>},
       {"isprintable", &whole<&is_printable_text>},
       {"isspace", &every<&is_space>},
-      {"istitle", &whole<&is_title>},
+      {"istitle", &whole<&is_title_text>},
       {"isupper", &whole<&is_upper_text>},
       {"join", &join_method},
       {"ljust",

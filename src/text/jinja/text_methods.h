@@ -11,9 +11,8 @@
 
 namespace faststream::jinja {
 
-Text upper(const Text& text);
-Text lower(const Text& text);
-Text capitalize(const Text& text);
+/// Each character, a view into the text, changed by itself.
+Text map_characters(const Text& text, const std::function<std::string(std::string_view)>& change);
 /// `chars`: a set of characters; null for white space.
 Text strip(const Text& text, const Text* chars, bool left, bool right);
 Text replace(const Text& text, std::string_view old, const Text& with, int64_t most);
@@ -22,7 +21,5 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends);
 Text center(const Text& text, int64_t width, std::string_view fill);
 /// With &, <, >, ' and " as HTML writes them.
 Text escape_html(const Text& text);
-bool is_upper_text(std::string_view text);
-bool is_lower_text(std::string_view text);
 
 }  // namespace faststream::jinja
