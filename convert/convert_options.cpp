@@ -24,8 +24,10 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
                "With --dtype int8: leave the output matrix in 16 bits");
-  app.add_option("--tokenizer", options.tokenizer,
-                 "A SentencePiece .model or llama2.c tokenizer .bin instead of the checkpoint's")
+  app.add_option(
+         "--tokenizer", options.tokenizer,
+         "A tokenizer.json, SentencePiece .model, tekken.json or llama2.c tokenizer .bin instead "
+         "of the checkpoint's")
       ->type_name("FILE");
   app.add_flag("--force", options.force, "Overwrite the output file");
   app.add_flag("-q,--quiet", options.quiet, "No progress bar and no summary");

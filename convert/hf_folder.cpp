@@ -10,7 +10,6 @@
 #include "convert/families/family.h"
 #include "convert/safetensors.h"
 #include "convert/tokenizers/tokenizer_file.h"
-#include "convert/tokenizers/tokenizer_json.h"
 #include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -83,23 +82,10 @@ json special_tokens(const json& tokenizer_config) {
   return spellings;
 }
 
-/// What a folder's files, or the one that `given` names, say of the tokenizer.
-struct FoundTokenizer {
-  TokenizerFile file;
-  std::optional<TokenizerConfig> config;  // as tokenizer.json has it
-};
-
 // As Transformers: tokenizer.json before tokenizer.model.
-FoundTokenizer read_hf_tokenizer(const fs::path& folder, const std::optional<fs::path>& given,
-                                 int64_t vocab, SourceFiles& files) {
-  if (given) return {read_tokenizer_file(*given, vocab, files), std::nullopt};
-  if (auto found = read_tokenizer_json(folder, files)) {
-    return {{.sentencepiece = {}, .description = std::move(found->description)},
-            std::move(found->config)};
-  }
-  for (const char* name : {"tokenizer.model", "tekken.json"}) {
-    if (!fs::exists(folder / name)) continue;
-    return {read_tokenizer_file(folder / name, vocab, files), std::nullopt};
+fs::path find_tokenizer(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    if (fs::exists(folder / name)) return folder / name;
   }
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
@@ -229,19 +215,17 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                                [&](const std::string& ending) { return name.ends_with(ending); });
   });
   take_types_of_weights(model);
-  FoundTokenizer found = read_hf_tokenizer(folder, tokenizer, model.config.vocab, files);
-  model.tokenizer_model = std::move(found.file.sentencepiece);
-  model.tokenizer_description = std::move(found.file.description);
-  if (found.config) {
-    std::vector<int32_t> eos = end_tokens(JsonView(config, config_path.string()),
-                                          JsonView(generation_config, folder.string()));
-    model.tokenizer = *found.config;
-    if (!eos.empty()) model.tokenizer.eos = std::move(eos);
+  TokenizerFile found = read_tokenizer_file(tokenizer ? *tokenizer : find_tokenizer(folder),
+                                            model.config.vocab, files);
+  if (found.config) {  // config.json alone says less, but generation_config.json more
+    model.tokenizer.eos = end_tokens(JsonView(config, config_path.string()),
+                                     JsonView(generation_config, folder.string()));
   } else {
     model.added_tokens =
         added_tokens_from_hf(tokenizer_config, files.read_json(folder / "added_tokens.json"),
                              files.read_json(folder / "tokenizer.json"), folder);
   }
+  use_tokenizer(std::move(found), model);
   model.files = std::move(files);
   return model;
 }

@@ -161,10 +161,9 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   model.tokenizer.bos = 1;
   model.tokenizer.prefix = {1};
   model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one
-  TokenizerFile tokenizer_file =
-      read_tokenizer_file(tokenizer ? *tokenizer : find_tokenizer(path), model.config.vocab, files);
-  model.tokenizer_model = std::move(tokenizer_file.sentencepiece);
-  model.tokenizer_description = std::move(tokenizer_file.description);
+  use_tokenizer(
+      read_tokenizer_file(tokenizer ? *tokenizer : find_tokenizer(path), model.config.vocab, files),
+      model);
   model.files = std::move(files);
   return model;
 }

@@ -111,9 +111,10 @@ void check_size(const SourceModel& model, int64_t n_tokens) {
 }
 
 void finish_tokenizer(SourceModel& model) {
-  const std::string where = model.weights.name() + ": tokenizer";
+  const std::string where = model.tokenizer_file.empty() ? model.weights.name() + ": tokenizer"
+                                                         : model.tokenizer_file.string();
+  model.tokenizer.kind = model.tokenizer_description ? kCompiledTokenizer : kSentencePieceTokenizer;
   if (model.tokenizer_description) {
-    model.tokenizer.kind = kCompiledTokenizer;
     model.tokenizer_model = compile_tokenizer(*model.tokenizer_description, where);
   }
   const auto tokenizer =
@@ -142,6 +143,15 @@ void take_types_of_weights(SourceModel& model) {
     model.config.weights = model.config.embedding_dtype = model.config.output_dtype = type;
     return;
   }
+}
+
+void use_tokenizer(TokenizerFile file, SourceModel& model) {
+  model.tokenizer_file = std::move(file.path);
+  model.tokenizer_model = std::move(file.sentencepiece);
+  model.tokenizer_description = std::move(file.description);
+  if (!file.config) return;
+  if (!model.tokenizer.eos.empty()) file.config->eos = std::move(model.tokenizer.eos);
+  model.tokenizer = *std::move(file.config);
 }
 
 void refuse_unknown_tensors(const SourceModel& model,

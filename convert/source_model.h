@@ -12,6 +12,7 @@
 
 #include "convert/added_tokens.h"
 #include "convert/checkpoint.h"
+#include "convert/tokenizers/tokenizer_file.h"
 #include "models/config.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
@@ -64,6 +65,7 @@ struct SourceModel {
   TokenizerConfig tokenizer;
   std::string tokenizer_model;  ///< the tensor: a SentencePiece model, or compiled tables
   std::optional<TokenizerDescription> tokenizer_description;  ///< which these are compiled from
+  std::filesystem::path tokenizer_file = {};  ///< where it is from; empty: the weights' file
   nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
   nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended
@@ -84,6 +86,10 @@ SourceModel open_source_model(const std::filesystem::path& path,
 /// Takes the type of weights from what the first matrix of a layer comes from: not what a
 /// configuration says, for people convert one without the other.
 void take_types_of_weights(SourceModel& model);
+
+/// Gives the model the tokenizer of a file: with what a tokenizer.json says of its special tokens,
+/// but for the ends of texts that the model knows already.
+void use_tokenizer(TokenizerFile file, SourceModel& model);
 
 /// Throws Error, naming the first, when the checkpoint has tensors that no part asks for, but for
 /// those that `is_derived` knows by name: a model with more tensors is another model, and its text

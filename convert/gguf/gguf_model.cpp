@@ -67,9 +67,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
                     .left_out = {},
                     .files = {}};
   if (tokenizer) {
-    TokenizerFile file = read_tokenizer_file(*tokenizer, model.config.vocab, files);
-    model.tokenizer_model = std::move(file.sentencepiece);
-    model.tokenizer_description = std::move(file.description);
+    use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model);
   }
   model.parts = parts_of(model.config, family.modules, model.weights);
   take_types_of_weights(model);

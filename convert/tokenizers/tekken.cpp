@@ -82,7 +82,8 @@ std::vector<std::string> read_vocabulary(const JsonView& vocab, int64_t count) {
 
 bool is_tekken(std::string_view bytes) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && bytes[first] == '{';
+  return first != std::string_view::npos && bytes[first] == '{' &&
+         bytes.find("\"default_vocab_size\"") != std::string_view::npos;
 }
 
 TokenizerDescription parse_tekken(std::string_view bytes, std::string_view where) {

@@ -7,6 +7,7 @@
 #include "convert/llama2c_tokenizer.h"
 #include "convert/tokenizers/tekken.h"
 #include "convert/tokenizers/tiktoken.h"
+#include "convert/tokenizers/tokenizer_json.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -21,13 +22,18 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& path, int64_t voc
     if (vocab > std::numeric_limits<int32_t>::max()) {
       throw Error(where + ": a llama2.c tokenizer cannot have that many tokens");
     }
-    return {sentencepiece_from_llama2c(std::as_bytes(std::span(bytes)), static_cast<int32_t>(vocab),
-                                       where),
-            std::nullopt};
+    return {.path = path,
+            .sentencepiece = sentencepiece_from_llama2c(std::as_bytes(std::span(bytes)),
+                                                        static_cast<int32_t>(vocab), where)};
   }
-  if (is_tiktoken(bytes)) return {"", parse_tiktoken(bytes, where)};
-  if (is_tekken(bytes)) return {"", parse_tekken(bytes, where)};
-  return {std::move(bytes), std::nullopt};
+  if (is_tiktoken(bytes)) return {.path = path, .description = parse_tiktoken(bytes, where)};
+  if (is_tekken(bytes)) return {.path = path, .description = parse_tekken(bytes, where)};
+  if (bytes.starts_with('{')) {
+    HfTokenizer read = read_tokenizer_json(path, files);
+    return {
+        .path = path, .description = std::move(read.description), .config = std::move(read.config)};
+  }
+  return {.path = path, .sentencepiece = std::move(bytes)};
 }
 
 }  // namespace faststream

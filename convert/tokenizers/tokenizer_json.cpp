@@ -36,8 +36,8 @@ std::optional<std::string> token_text(const JsonView& members, std::string_view 
 class HfTokenizerReader {
  public:
   HfTokenizerReader(json tokenizer, const json& config, const json& special_tokens_map,
-                    std::string_view where)
-      : where_(std::string(where) + ": tokenizer.json"),
+                    std::string_view where, std::string_view name)
+      : where_(std::string(where) + ": " + std::string(name)),
         json_(std::move(tokenizer)),
         view_(json_, where_),
         config_(config, std::string(where) + ": tokenizer_config.json"),
@@ -299,16 +299,18 @@ class HfTokenizerReader {
 }  // namespace
 
 HfTokenizer tokenizer_from_json(json tokenizer, const json& tokenizer_config,
-                                const json& special_tokens_map, std::string_view where) {
-  return HfTokenizerReader(std::move(tokenizer), tokenizer_config, special_tokens_map, where)
+                                const json& special_tokens_map, std::string_view where,
+                                std::string_view name) {
+  return HfTokenizerReader(std::move(tokenizer), tokenizer_config, special_tokens_map, where, name)
       .read();
 }
 
-std::optional<HfTokenizer> read_tokenizer_json(const fs::path& folder, SourceFiles& files) {
-  if (!fs::exists(folder / "tokenizer.json")) return std::nullopt;
-  return tokenizer_from_json(files.read_json(folder / "tokenizer.json"),
+HfTokenizer read_tokenizer_json(const fs::path& path, SourceFiles& files) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  return tokenizer_from_json(files.read_json(path),
                              files.read_json(folder / "tokenizer_config.json"),
-                             files.read_json(folder / "special_tokens_map.json"), folder.string());
+                             files.read_json(folder / "special_tokens_map.json"), folder.string(),
+                             path.filename().string());
 }
 
 }  // namespace faststream

@@ -20,15 +20,15 @@ struct HfTokenizer {
   TokenizerConfig config;
 };
 
-/// Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json in `folder`; nothing
-/// where there is no tokenizer.json. Throws Error, naming the file, when one is not as it should
-/// be. What is in the description may still be unknown to compile_tokenizer().
-std::optional<HfTokenizer> read_tokenizer_json(const std::filesystem::path& folder,
-                                               SourceFiles& files);
+/// Reads a tokenizer.json, whatever its name, and tokenizer_config.json and special_tokens_map.json
+/// beside it where they are. Throws Error, naming the file, when one is not as it should be. What
+/// is in the description may still be unknown to compile_tokenizer().
+HfTokenizer read_tokenizer_json(const std::filesystem::path& path, SourceFiles& files);
 
 /// The same from JSON objects; `tokenizer_config` and `special_tokens_map` may be empty ones, and
-/// `where` is the folder's name.
+/// `where` is the folder's name, `name` the file's in it.
 HfTokenizer tokenizer_from_json(nlohmann::json tokenizer, const nlohmann::json& tokenizer_config,
-                                const nlohmann::json& special_tokens_map, std::string_view where);
+                                const nlohmann::json& special_tokens_map, std::string_view where,
+                                std::string_view name = "tokenizer.json");
 
 }  // namespace faststream

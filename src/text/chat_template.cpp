@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -197,8 +198,35 @@ ChatTemplate ChatTemplate::named(std::string_view name, const nlohmann::json* sp
 
 Text ChatTemplate::render(const ChatPrompt& prompt, bool with_generation_prompt,
                           const jinja::LocalTime& now) const {
+  const auto render_with = [&](TextArguments arguments) {
+    return render(prompt, arguments, with_generation_prompt, now);
+  };
+  const std::vector<std::string> texts = text_arguments(prompt);
+  if (texts.empty()) return render_with(TextArguments::stay);
+  // A template that wants objects fails with texts, or writes them as JSON once more.
+  std::optional<Text> written;
+  std::exception_ptr failure;
+  try {
+    written = render_with(TextArguments::stay);
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  const auto is_quoted = [&](const std::string& text) {
+    return written->view().find(nlohmann::json(text).dump()) != std::string_view::npos;
+  };
+  if (written && std::none_of(texts.begin(), texts.end(), is_quoted)) return *std::move(written);
+  try {
+    return render_with(TextArguments::become_objects);
+  } catch (const Error&) {
+    if (failure) std::rethrow_exception(failure);
+    return *std::move(written);
+  }
+}
+
+Text ChatTemplate::render(const ChatPrompt& prompt, TextArguments arguments,
+                          bool with_generation_prompt, const jinja::LocalTime& now) const {
   jinja::Dict variables = special_tokens_;
-  const jinja::Dict given = chat_variables(prompt);
+  const jinja::Dict given = chat_variables(prompt, arguments);
   for (const auto& [name, value] : given.entries()) variables.set(name, value);
   variables.set(Value(std::string_view("add_generation_prompt")), Value(with_generation_prompt));
   const bool for_tools = tool_use_ && !prompt.tools.empty();

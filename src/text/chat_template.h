@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/chat_variables.h"
 #include "text/jinja/template.h"
 #include "text/message.h"
 #include "text/tokenizer.h"
@@ -82,6 +83,8 @@ class ChatTemplate {
  private:
   [[nodiscard]] jinja::Text render(const ChatPrompt& prompt, bool with_generation_prompt,
                                    const jinja::LocalTime& now) const;
+  [[nodiscard]] jinja::Text render(const ChatPrompt& prompt, TextArguments arguments,
+                                   bool with_generation_prompt, const jinja::LocalTime& now) const;
   void find_answers(const ChatPrompt& prompt, const jinja::LocalTime& now, ChatText& written) const;
 
   jinja::Template default_;

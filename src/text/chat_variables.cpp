@@ -79,14 +79,39 @@ Value marked(const Value* content) {
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
                                                         "reasoning"};
 
-Dict message_value(const Message& message, size_t index) {
+// Calls use(arguments, object) for the arguments of each call that are the text of an object.
+template <typename Use>
+void for_each_text_arguments(ordered_json& members, Use&& use) {
+  const auto calls = members.find("tool_calls");
+  if (calls == members.end() || !calls->is_array()) return;
+  for (ordered_json& call : *calls) {
+    if (!call.is_object()) continue;
+    const auto function = call.find("function");
+    ordered_json& called = function != call.end() && function->is_object() ? *function : call;
+    const auto arguments = called.find("arguments");
+    if (arguments == called.end() || !arguments->is_string()) continue;
+    try {
+      ordered_json object = parse_ordered_json(arguments->get_ref<const std::string&>(), "");
+      if (object.is_object()) use(*arguments, std::move(object));
+    } catch (const Error&) {  // some other text
+    }
+  }
+}
+
+ordered_json further_members(const Message& message, size_t index) {
+  if (message.more.empty()) return ordered_json::object();
+  return parse_object(message.more, "the members of message " + std::to_string(index + 1));
+}
+
+Dict message_value(const Message& message, size_t index, TextArguments arguments) {
   Dict value;
   const Origin content_origin =
       message.tokens.empty() ? jinja::kFromUser : kFirstAnswer + static_cast<Origin>(index);
-  const ordered_json more =
-      message.more.empty()
-          ? ordered_json::object()
-          : parse_object(message.more, "the members of message " + std::to_string(index + 1));
+  ordered_json more = further_members(message, index);
+  if (arguments == TextArguments::become_objects) {
+    for_each_text_arguments(
+        more, [](ordered_json& text, ordered_json object) { text = std::move(object); });
+  }
   const Value* reasoning = nullptr;
   Dict others;
   for (const auto& [name, member] : more.items()) {
@@ -115,11 +140,22 @@ bool is_own_variable(std::string_view name) {
   return std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
 }
 
-Dict chat_variables(const ChatPrompt& prompt) {
+std::vector<std::string> text_arguments(const ChatPrompt& prompt) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < prompt.messages.size(); ++i) {
+    ordered_json more = further_members(prompt.messages[i], i);
+    for_each_text_arguments(more, [&](const ordered_json& text, const ordered_json& /*object*/) {
+      texts.push_back(text.get<std::string>());
+    });
+  }
+  return texts;
+}
+
+Dict chat_variables(const ChatPrompt& prompt, TextArguments arguments) {
   if (prompt.messages.empty()) throw UsageError("the conversation has no messages");
   std::vector<Value> messages;
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    Dict message = message_value(prompt.messages[i], i);
+    Dict message = message_value(prompt.messages[i], i, arguments);
     if (prompt.continue_final_message && i + 1 == prompt.messages.size()) {
       message.set(text_key("content"), marked(message.find("content")));
     }

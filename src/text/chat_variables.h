@@ -1,6 +1,10 @@
 // What chat templates are given.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "text/jinja/value.h"
 #include "text/message.h"
 
@@ -18,10 +22,19 @@ constexpr std::string_view kMarkText = "CONTINUE_FINAL_MESSAGE_TAG ";
 /// Whether the program sets the template's variable of that name, so that nobody else can.
 bool is_own_variable(std::string_view name);
 
+/// Arguments of a call in "tool_calls" may be the text of a JSON object, as OpenAI's API has them.
+enum class TextArguments {
+  stay,
+  become_objects,  ///< as most templates want them
+};
+
+/// Those texts, of all messages.
+std::vector<std::string> text_arguments(const ChatPrompt& prompt);
+
 /// The variables messages, tools and documents and those of `prompt`, as Transformers prepares
 /// them: members of messages that are null are left out, and reasoning goes by all its names.
 /// Throws UsageError for an empty conversation, JSON that is none, own variables, and when a
 /// message that is to be continued has no text.
-jinja::Dict chat_variables(const ChatPrompt& prompt);
+jinja::Dict chat_variables(const ChatPrompt& prompt, TextArguments arguments);
 
 }  // namespace faststream

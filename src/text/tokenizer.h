@@ -121,7 +121,9 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byt
                                                         const TokenizerConfig& config,
                                                         std::string_view where);
 
-/// The kind of make_compiled_tokenizer() (tokenizer/compiled_tokenizer.h).
+/// The kind of make_sentencepiece_tokenizer(), and of make_compiled_tokenizer()
+/// (tokenizer/compiled_tokenizer.h).
+inline constexpr const char* kSentencePieceTokenizer = "sentencepiece";
 inline constexpr const char* kCompiledTokenizer = "compiled";
 
 /// The tokenizer of config.kind; `bytes`, as that takes them, must outlive it. Throws as it does.

@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
     if (argc != 2 && argc != 3) throw faststream::Error("usage: tokenizer-bench FOLDER [TEXT]");
     faststream::SourceFiles files;
     std::optional<faststream::HfTokenizer> read;
-    const double reading = fastest([&] { read = faststream::read_tokenizer_json(argv[1], files); });
-    if (!read) throw faststream::Error("the folder has no tokenizer.json");
+    const auto path = std::filesystem::path(argv[1]) / "tokenizer.json";
+    const double reading = fastest([&] { read = faststream::read_tokenizer_json(path, files); });
     const std::string tables = faststream::compile_tokenizer(read->description, argv[1]);
     const auto bytes = std::as_bytes(std::span(tables));
     const auto tokenizer = faststream::make_compiled_tokenizer(bytes, read->config, argv[1]);

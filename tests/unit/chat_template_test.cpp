@@ -414,6 +414,28 @@ TEST(ChatTemplate, RefusesVariablesThatTheProgramSets) {
   }
 }
 
+TEST(ChatTemplate, WritesArgumentsOfCallsThatAreTextsAsItsTemplateWantsThem) {
+  ChatPrompt prompt = Messages{{"user", "Hi"}};
+  prompt.messages.push_back({.role = "assistant", .content = ""});
+  prompt.messages[1].more =
+      R"({"tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]})";
+  const auto written = [&](const std::string& arguments) {
+    return write("{% for m in messages %}{% for c in m.tool_calls %}{{ " + arguments +
+                     " }}{% endfor %}{% endfor %}",
+                 prompt);
+  };
+  EXPECT_EQ(written("c.function.arguments"), R"({"a":1})");
+  EXPECT_EQ(written("'' + c.function.arguments"), R"({"a":1})");
+  EXPECT_EQ(written("c.function.arguments | tojson"), R"({"a": 1})");
+  EXPECT_EQ(written("c.function | tojson"), R"({"name": "f", "arguments": {"a": 1}})");
+  EXPECT_EQ(written("c.function.arguments.items() | list"), "[('a', 1)]");
+  EXPECT_NE(
+      refusal([&] { (void)written("c.function.arguments.b.c"); }).find("has no attribute \"b\""),
+      std::string::npos);
+  prompt.messages[1].more = R"({"tool_calls": [{"name": "f", "arguments": "a text"}]})";
+  EXPECT_EQ(written("c.arguments | tojson"), R"("a text")");
+}
+
 TEST(ChatTemplate, KnowsWhatItsTemplatesMention) {
   const ChatTemplate two("{{ messages }}", "test", "{{ tools }}");
   EXPECT_TRUE(two.mentions("tools"));

@@ -250,6 +250,30 @@ TEST_F(HfFolder, NeedsATokenizerThatFits) {
   EXPECT_EQ(error_of([&] { open_source_model(folder_.path(), folder_ / "other.model"); }), "");
 }
 
+TEST_F(HfFolder, TakesATokenizerJsonOfAnyName) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  json vocab;
+  for (int64_t i = 0; i < kTinyVocab; ++i) vocab["w" + std::to_string(i)] = i;
+  write_bytes(folder_ / "mine.json",
+              json({{"added_tokens", json::array()},
+                    {"pre_tokenizer", {{"type", "Whitespace"}}},
+                    {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "w0"}}}})
+                  .dump());
+  const SourceModel model = open_source_model(folder_.path(), folder_ / "mine.json");
+  EXPECT_EQ(model.tokenizer.kind, kCompiledTokenizer);
+  EXPECT_EQ(model.tokenizer.eos, std::vector<int32_t>{2});
+  EXPECT_EQ(open().tokenizer.kind, kSentencePieceTokenizer);
+}
+
+TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  for (const char* name : {"mine.model", "mine.json"}) {
+    write_bytes(folder_ / name, name == std::string("mine.json") ? "{}" : "not a tokenizer");
+    EXPECT_TRUE(
+        says(error_of([&] { (void)open_source_model(folder_.path(), folder_ / name); }), name));
+  }
+}
+
 TEST_F(HfFolder, AcceptsRowsWithoutTokensOnlyAsPadding) {
   const auto error = [this](int64_t rows, int tokens) {
     json config = tiny_config();
