@@ -187,6 +187,7 @@ TEST(Batch, DoesNotResumeWithAnotherInputOrOutput) {
     EXPECT_EQ(result.exit_code, 1) << text;
     EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
     EXPECT_EQ(read_file(output), text);
+    EXPECT_EQ(result.err.find("device:"), std::string::npos) << "found before the model is loaded";
   }
 }
 

@@ -315,6 +315,30 @@ TEST(ChatOnce, RefusesWhatDoesNotGoTogether) {
   refused({"--messages", "x", "--system", "y"}, "--system");
   refused({"--show-prompt"}, "--show-prompt needs");
   refused({"-p", "x", "--template-arg", "y"}, "NAME=VALUE");
+  refused({"-p", "x", "--template-arg", "messages=[]"}, "--template-arg messages");
+  refused({"-p", ""}, "the question is empty");
+}
+
+TEST(ChatOnce, NamesTheTemplateAndTheFileOfAConversationThatIsRefused) {
+  const std::string jinja = (scratch_folder() / "refuses.jinja").string();
+  std::ofstream(jinja) << "{{ raise_exception('No.') }}";
+  const ProgramResult result =
+      run_program(chat_args({"--messages", "-", "--chat-template", jinja}),
+                  R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"a": 1}]})");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err,
+            "the chat template does not look at tools: the model will not see them\n"
+            "faststream-run: --messages -: " +
+                jinja + " refuses the conversation: No.\n");
+}
+
+TEST(ChatOnce, TakesNoPipeForASession) {
+  const std::string pipe = (scratch_folder() / "session.pipe").string();
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const ProgramResult result = run_program(chat_args({"-p", "Hi", "--session", pipe}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("is not a regular file"), std::string::npos) << result.err;
 }
 
 // Terminals. -------------------------------------------------------------------------------------
@@ -348,7 +372,8 @@ TEST_F(ChatOnTerminal, ShowsWhatTheUserTypesInAColourUnlessNoneIsWanted) {
   coloured.send("/quit\r");
   EXPECT_TRUE(coloured.expect("\x1b[0m"));
   EXPECT_EQ(coloured.wait(), 0);
-  for (const auto& plain : {std::pair("NO_COLOR", "1"), std::pair("TERM", "dumb")}) {
+  for (const auto& plain :
+       {std::pair("NO_COLOR", "1"), std::pair("TERM", "dumb"), std::pair("TERM", "unheard-of")}) {
     PseudoTerminal terminal(
         chat_args({}), {{"HOME", state_.string()}, {"XDG_STATE_HOME", state_.string()}, plain});
     ASSERT_TRUE(terminal.expect_prompt("> "));

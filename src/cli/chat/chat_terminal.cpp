@@ -48,6 +48,12 @@ void tell_terminal(std::string_view sequence) {
   std::fflush(stdout);
 }
 
+// Whether the terminal's description, if there is one, says how attributes of text end.
+bool knows_attributes(EditLine* editor) {
+  const char* end = nullptr;
+  return el_get(editor, EL_GETTC, "me", &end) == 0 && end != nullptr && *end != '\0';
+}
+
 // Whether an open file, read from its beginning, is a history that the editor wrote, or empty.
 bool is_history(int fd) {
   constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
@@ -130,7 +136,8 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
 
   marks_pastes = obeys_sequences();
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
-  colours = obeys_sequences() && (no_colour == nullptr || *no_colour == '\0');
+  colours =
+      obeys_sequences() && knows_attributes(el) && (no_colour == nullptr || *no_colour == '\0');
   el_wset(  // el_set would copy the texts and never free them
       el, EL_ADDFN, L"faststream-paste", L"Insert a pasted text",
       +[](EditLine* self, int /*key*/) { return of(self).paste(); });
