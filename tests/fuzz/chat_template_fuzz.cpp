@@ -40,14 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                      {"assistant", "the", {5, 270, 6}},
                      {"user", "1,2 a|b"}};
   prompt.messages[2].more =
-      R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})";
+      R"({"tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}]})";
   prompt.tools = R"([{"type": "function", "function": {"name": "f", "parameters": {"x": null}}}])";
   try {
     const faststream::ChatTemplate chat(jinja, "fuzz");
     static_cast<void>(chat.stop_tokens(tokenizer()));
     const faststream::ChatText written = chat.write(prompt, {});
     const std::vector<int32_t> ids = written.encode(tokenizer());
-    if (written.min_tokens(tokenizer(), kCountAll) > static_cast<int64_t>(ids.size())) std::abort();
+    if (written.min_tokens(tokenizer(), faststream::kCountAll) > static_cast<int64_t>(ids.size()))
+      std::abort();
     const int32_t mark = tokenizer().find_token(kMark).value();
     if (jinja.find_first_of("\x01\\") == std::string_view::npos &&
         std::find(ids.begin(), ids.end(), mark) != ids.end()) {

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(tokenizer->encode(text.text));
     static_cast<void>(tokenizer->decode(ids));
     static_cast<void>(tokenizer->find_token("hello"));
-    static_cast<void>(tokenizer->min_tokens(text.text, kCountAll));
+    static_cast<void>(tokenizer->min_tokens(text.text, faststream::kCountAll));
   } catch (const faststream::Error&) {  // the only way to say no
   }
   return 0;

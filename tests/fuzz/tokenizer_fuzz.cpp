@@ -22,7 +22,7 @@ void check(const faststream::SentencePieceModel& model, std::string_view text) {
   const auto tokenizer =
       faststream::make_sentencepiece_tokenizer(faststream::as_bytes(bytes), {}, "fuzz");
   const std::vector<int32_t> ids = tokenizer->encode(text);
-  const auto least = static_cast<size_t>(tokenizer->min_tokens(text, kCountAll));
+  const auto least = static_cast<size_t>(tokenizer->min_tokens(text, faststream::kCountAll));
   if (least > ids.size() || least > tokenizer->encode_continuation(text).size()) std::abort();
 
   sentencepiece::SentencePieceProcessor library;

@@ -28,7 +28,7 @@ void check(const faststream::Tokenizer& tokenizer, std::string_view text) {
   for (const int32_t id : ids) streamed += detokenizer.push(id);
   if (streamed + detokenizer.finish() != tokenizer.decode(ids)) std::abort();
   const auto n = static_cast<int64_t>(tokenizer.encode(text).size());
-  if (tokenizer.min_tokens(text, kCountAll) > n) std::abort();
+  if (tokenizer.min_tokens(text, faststream::kCountAll) > n) std::abort();
 }
 
 }  // namespace
