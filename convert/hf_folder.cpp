@@ -83,7 +83,7 @@ json special_tokens(const json& tokenizer_config) {
 }
 
 // As Transformers: tokenizer.json before tokenizer.model.
-fs::path find_tokenizer(const fs::path& folder) {
+fs::path find_hf_tokenizer(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
     if (fs::exists(folder / name)) return folder / name;
   }
@@ -215,7 +215,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                                [&](const std::string& ending) { return name.ends_with(ending); });
   });
   take_types_of_weights(model);
-  TokenizerFile found = read_tokenizer_file(tokenizer ? *tokenizer : find_tokenizer(folder),
+  TokenizerFile found = read_tokenizer_file(tokenizer ? *tokenizer : find_hf_tokenizer(folder),
                                             model.config.vocab, files);
   if (found.config) {  // config.json alone says less, but generation_config.json more
     model.tokenizer.eos = end_tokens(JsonView(config, config_path.string()),
