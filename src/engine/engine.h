@@ -86,7 +86,7 @@ class Engine {
   [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text,
                                               bool parse_special = false) const;
   /// Token ids of a conversation, up to where the answer begins. Throws UsageError when the model
-  /// has no chat template, or it refuses the conversation; Error where it fails.
+  /// has no chat template, Error when that refuses the conversation or fails.
   [[nodiscard]] std::vector<int32_t> tokenize(const ChatPrompt& prompt,
                                               bool parse_special = false) const;
   /// The same conversation as text, for people. Throws as tokenize() does.
@@ -101,8 +101,8 @@ class Engine {
   [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
-  /// UsageError when the request makes no sense, Error when its prompt is empty or longer than the
-  /// context; nothing is queued then.
+  /// UsageError when the request makes no sense, Error when its prompt is empty, longer than the
+  /// context or refused by the chat template; nothing is queued then.
   RequestId submit(Request request, Callbacks callbacks);
   /// The same; the future's get() throws Error where the device failed.
   std::future<Result> submit(Request request);

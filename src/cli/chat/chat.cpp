@@ -111,7 +111,7 @@ void Chat::set_system(const std::string& text) {
   session_.conversation.system = std::move(prompt);
 }
 
-// Throws UsageError when there is `system` and the template has no system prompts.
+// Throws Error when there is `system` and the template refuses system prompts.
 void Chat::check_template(const std::optional<std::string>& system) const {
   (void)answerer_->count_tokens(
       prompt_of({.system = system, .messages = {{.role = "user", .content = "?"}}}, 0, frame_));

@@ -34,8 +34,8 @@ class Chat {
   /// not be shown to its end; the conversation has what there is of it.
   bool take(const ChatInput& input);
 
-  /// Gives the conversation another system prompt; an empty one is none. Throws UsageError when the
-  /// chat template has no system prompts.
+  /// Gives the conversation another system prompt; an empty one is none. Throws UsageError when it
+  /// is not UTF-8, Error when the chat template refuses system prompts.
   void set_system(const std::string& text);
   /// Throws UsageError as change_setting() does.
   void set(std::string_view name, std::string_view value);

@@ -20,7 +20,7 @@ class Answerer {
   [[nodiscard]] virtual int64_t context() const = 0;
   /// As many as the model allows.
   [[nodiscard]] virtual int64_t max_context() const = 0;
-  /// Tokens of a conversation's prompt. Throws UsageError when the chat template cannot express it.
+  /// Tokens of a conversation's prompt. Throws Error when the chat template refuses it.
   [[nodiscard]] virtual int64_t count_tokens(const ChatPrompt& prompt) const = 0;
   /// The text of an answer's tokens, without special ones.
   [[nodiscard]] virtual std::string text_of(std::span<const int32_t> tokens) const = 0;
