@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and tests everything: all tests in release and under the address and undefined-behaviour
-# sanitizers, those of threads under ThreadSanitizer, the fuzzers for half a minute each, lint, and a
+# sanitizers, those of threads under ThreadSanitizer, the fuzzers for ten seconds each, lint, and a
 # program that uses the installed library. The last lines say how long each part took and count
 # results.
 #
@@ -12,7 +12,7 @@ source scripts/packages.sh
 
 LC_NUMERIC=C  # times and awk write and read a point
 preset=release-sm90
-fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-30}
+fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-10}
 passed=0 failed=0 skipped=0
 failures=()
 took=()
