@@ -1,6 +1,7 @@
 // What the fast CPU backend promises beside its operations' contract (backend_ops_test.cpp): it
 // reads nothing beyond the weights, survives damaged ones, and says what it runs on.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -125,6 +126,44 @@ TEST_P(CpuOps, AttentionReadsNoPageBeforeTheWindow) {
                         {cache.data(), cache.data(), DType::f32, kPages, 1, kDim}, {.window = 37},
                         {out.data(), DType::f32, queries, kDim});
     for (const float value : out) EXPECT_NEAR(value, 1, 1e-6);
+  }
+}
+
+/// Bytes that malloc() has given; 0 under a sanitizer.
+size_t allocated_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_P(CpuOps, TakesNoMoreScratchMemoryThanItSays) {
+  constexpr int64_t kExperts = 8;
+  constexpr int64_t kUsed = 3;
+  constexpr int64_t kIn = 320;
+  constexpr int64_t kMiddle = 200;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const size_t element = dtype_size(dtype);
+    const std::vector<std::byte> up(kExperts * 2 * kMiddle * kIn * element);
+    const std::vector<std::byte> down(kExperts * kIn * kMiddle * element);
+    const std::vector<float> scales(kExperts * 2 * kMiddle, 1.0F);
+    const float* scale = dtype == DType::i8 ? scales.data() : nullptr;
+    for (const int64_t tokens : {1, 40, 300}) {
+      StepBounds bounds;
+      bounds.tokens = bounds.sequences = bounds.logits = tokens;
+      bounds.products = {{tokens * kUsed, kIn, 2 * kMiddle, dtype, true, false, false, kExperts},
+                         {tokens * kUsed, kMiddle, kIn, dtype, false, false, false, kExperts}};
+      std::vector<float> x(static_cast<size_t>(tokens * kIn), 1.0F);
+      std::vector<float> scores(static_cast<size_t>(tokens * kExperts), 1.0F);  // the same for all
+      const std::unique_ptr<Backend> backend = make_cpu_backend(2, GetParam());
+      const size_t before = allocated_bytes();
+      backend->experts({x.data(), DType::f32, tokens, kIn},
+                       {scores.data(), DType::f32, tokens, kExperts}, {.used = kUsed},
+                       {.n_experts = kExperts,
+                        .up = {up.data(), dtype, kExperts * 2 * kMiddle, kIn, scale},
+                        .down = {down.data(), dtype, kExperts * kIn, kMiddle, scale}},
+                       OutputMode::add, {x.data(), DType::f32, tokens, kIn});
+      EXPECT_LE(allocated_bytes(), before + backend->scratch_bytes(bounds))
+          << dtype_name(dtype) << ", " << tokens << " tokens";
+    }
   }
 }
 
