@@ -131,16 +131,15 @@ TEST_P(BackendRope, AppendRotatesQueriesAndFillsPages) {
 
 TEST_P(BackendRope, AppendRotatesPartsOfHeadsOrNothing) {
   for (const DType weights : kWeightTypes) {
-    for (const int32_t rotated : {0, 2, 6, 32, 62}) check_append(weights, {64, rotated});
+    for (const int32_t rotated : {0, 2, 62}) check_append(weights, {64, rotated});
     check_append(weights, {80, 20});
-    check_append(weights, {256, 64});
   }
 }
 
 TEST_P(BackendRope, AppendNormalizesEachHead) {
   for (const DType weights : kWeightTypes) {
     for (const NormKind norm : {NormKind::rms, NormKind::layer}) {
-      for (const int32_t dim : {20, 64, 80, 256}) check_append(weights, {dim, dim, norm});
+      for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm});
       check_append(weights, {128, 32, norm, 0.5F});
       check_append(weights, {128, 0, norm});
     }
