@@ -39,6 +39,31 @@ TEST_P(CudaScratch, IsAskedForWithinBounds) {
   EXPECT_LE(bytes, 2 * kMaxScratchBytes);
 }
 
+// Eight of 128 experts for each of 2,048 tokens.
+TEST_P(CudaScratch, OfExpertsIsAskedForWithinBounds) {
+  constexpr int64_t kPairs = 8 * 2048;
+  const size_t bytes = backend_->scratch_bytes(
+      {.tokens = 2048,
+       .sequences = 64,
+       .logits = 64,
+       .context = 4096,
+       .vocab = 151936,
+       .n_heads = 32,
+       .n_kv_heads = 4,
+       .head_dim = 128,
+       .weights = DType::bf16,
+       .products = {
+           {.rows = kPairs,
+            .in = 2048,
+            .out = 1536,
+            .dtype = DType::bf16,
+            .gated = true,
+            .experts = 128},
+           {.rows = kPairs, .in = 768, .out = 2048, .dtype = DType::bf16, .experts = 128}}});
+  EXPECT_GE(bytes, kPairs * (2 * 768 + 4 * 2048)) << "the middle, and results in float";
+  EXPECT_LE(bytes, 2 * kMaxScratchBytes);
+}
+
 // The product of rows at the ends of pieces is that of these rows alone.
 TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
   constexpr int64_t kRows = 600;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
+#include <string>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/quantize.h"

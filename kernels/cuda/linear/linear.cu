@@ -14,7 +14,8 @@
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
 // rounded, but for gates beside 16-bit weights, whose two products are rounded first. So a row's
-// result does not depend on the number of rows.
+// result does not depend on the number of rows, and neither do a router's scores, of 16-bit x and
+// f32 weights: the last method sums a row in one order, too.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
