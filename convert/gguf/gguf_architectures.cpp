@@ -88,6 +88,11 @@ void adjust_gemma3(const GgufSource& source, GgufFamilyModel& model) {
   set_plain_rope_of_windows(model, theta);
 }
 
+// The window of the first Phi 3, as Transformers has it; llama.cpp leaves it out.
+void adjust_phi3(const GgufSource& source, GgufFamilyModel& model) {
+  set_windows(source, model, [](int64_t /*n*/) { return true; });
+}
+
 void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
   model.config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", 1));
   AttentionConfig& attention = model.config.layer_kinds[0].attention;
@@ -198,7 +203,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"gemma", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma},
     {"gemma2", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma2},
     {"gemma3", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma3},
-    {"phi3"},
+    {"phi3", GgufPairs::halves, Activation::silu, adjust_phi3},
     {"chatglm", GgufPairs::side_by_side},
     {"glm4", GgufPairs::side_by_side},
     {"granite", GgufPairs::side_by_side, Activation::silu, adjust_granite},
