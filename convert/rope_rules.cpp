@@ -37,10 +37,10 @@ std::optional<JsonView> rope_members(const JsonView& config) {
 
 // The members for layers of a type, where types differ.
 std::optional<JsonView> members_for(const JsonView& config, std::string_view layer_type) {
-  const auto members = rope_members(config);
+  auto members = rope_members(config);
   if (!members) return std::nullopt;
   if (!layer_type.empty()) {
-    if (const auto own = members->find(layer_type)) return own;
+    if (auto own = members->find(layer_type)) return own;
   }
   for (const auto& [key, value] : members->value().items()) {
     if (value.is_object()) {

@@ -93,8 +93,8 @@ TEST_F(GgufModelTest, RefusesWhatItDoesNotDo) {
     gguf_.add(key, value);
     return error();
   };
-  EXPECT_TRUE(says(error_with("general.architecture", "qwen3"), "m.gguf", "\"qwen3\""));
-  EXPECT_TRUE(says(error_with("llama.expert_count", 8U), "experts"));
+  EXPECT_TRUE(says(error_with("general.architecture", "bert"), "m.gguf", "\"bert\"", "README"));
+  EXPECT_TRUE(says(error_with("llama.expert_count", 8U), "expert_used_count", "missing"));
   EXPECT_TRUE(says(error_with("llama.rope.dimension_count", 5U), "dimension_count", "1 to 4"));
   EXPECT_TRUE(says(error_with("llama.attention.value_length", 8U), "two lengths"));
   EXPECT_TRUE(says(error_with("llama.attention.scale", 0.5F), "scaling"));
