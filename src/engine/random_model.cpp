@@ -65,7 +65,6 @@ constexpr std::array kShapes{
     Shape{"qwen3-30b-a3b", {48, 2048, 32, 4, 128, 768, 151936, 40960, 1e-6F, 1e6}, make_qwen3_moe},
     Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
     Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
-    Shape{"moe-tiny", {2, 64, 4, 2, 16, 32, 256, 512, 1e-6F, 1e4}, make_qwen3_moe},
 };
 
 // Independent streams from any two seeds.
