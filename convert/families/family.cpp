@@ -18,44 +18,11 @@ struct Family {
   FamilyModel (*describe)(const FamilySource&);
 };
 
+#define FASTSTREAM_FAMILY(architecture, model_type, describe) {architecture, model_type, describe},
 constexpr auto kFamilies = std::to_array<Family>({
-    {"LlamaForCausalLM", "llama", describe_llama},
-    {"MistralForCausalLM", "mistral", describe_mistral},
-    {"Ministral3ForCausalLM", "ministral3", describe_ministral3},
-    {"Qwen2ForCausalLM", "qwen2", describe_qwen2},
-    {"Qwen3ForCausalLM", "qwen3", describe_qwen3},
-    {"GemmaForCausalLM", "gemma", describe_gemma},
-    {"Gemma2ForCausalLM", "gemma2", describe_gemma2},
-    {"Gemma3ForCausalLM", "gemma3_text", describe_gemma3},
-    {"Phi3ForCausalLM", "phi3", describe_phi3},
-    {"GlmForCausalLM", "glm", describe_glm},
-    {"Glm4ForCausalLM", "glm4", describe_glm4},
-    {"GraniteForCausalLM", "granite", describe_granite},
-    {"SmolLM3ForCausalLM", "smollm3", describe_smollm3},
-    {"Olmo2ForCausalLM", "olmo2", describe_olmo2},
-    {"Olmo3ForCausalLM", "olmo3", describe_olmo3},
-    {"StableLmForCausalLM", "stablelm", describe_stablelm},
-    {"CohereForCausalLM", "cohere", describe_cohere},
-    {"Cohere2ForCausalLM", "cohere2", describe_cohere2},
-    {"Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
-    {"GPT2LMHeadModel", "gpt2", describe_gpt2},
-    {"GPTNeoXForCausalLM", "gpt_neox", describe_gpt_neox},
-    {"OPTForCausalLM", "opt", describe_opt},
-    {"FalconForCausalLM", "falcon", describe_falcon},
-    {"BloomForCausalLM", "bloom", describe_bloom},
-    {"InternLM2ForCausalLM", "internlm2", describe_internlm2},
-    {"BaichuanForCausalLM", "baichuan", describe_baichuan},
-    {"BaiChuanForCausalLM", "baichuan", describe_baichuan},
-    {"ChatGLMModel", "chatglm", describe_chatglm},
-    {"ChatGLMForConditionalGeneration", "chatglm", describe_chatglm},
-    {"TelechatForCausalLM", "telechat", describe_telechat},
-    {"MixtralForCausalLM", "mixtral", describe_mixtral},
-    {"Qwen2MoeForCausalLM", "qwen2_moe", describe_qwen2_moe},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", describe_qwen3_moe},
-    {"OlmoeForCausalLM", "olmoe", describe_olmoe},
-    {"GraniteMoeForCausalLM", "granitemoe", describe_granitemoe},
-    {"GptOssForCausalLM", "gpt_oss", describe_gpt_oss},
+#include "convert/families/table.inc"
 });
+#undef FASTSTREAM_FAMILY
 
 const Family& find_family(const JsonView& config) {
   const auto architectures = config.find("architectures");

@@ -114,41 +114,11 @@ float inverse_root(double size);
 /// for heads beyond a power of two those between.
 std::vector<float> alibi_slopes(int64_t n_heads);
 
-// The families, a file each. --------------------------------------------------------------------
+// The families. ----------------------------------------------------------------------------------
 
-FamilyModel describe_llama(const FamilySource& source);
-FamilyModel describe_mistral(const FamilySource& source);
-FamilyModel describe_ministral3(const FamilySource& source);
-FamilyModel describe_qwen2(const FamilySource& source);
-FamilyModel describe_qwen3(const FamilySource& source);
-FamilyModel describe_gemma(const FamilySource& source);
-FamilyModel describe_gemma2(const FamilySource& source);
-FamilyModel describe_gemma3(const FamilySource& source);
-FamilyModel describe_phi3(const FamilySource& source);
-FamilyModel describe_glm(const FamilySource& source);
-FamilyModel describe_glm4(const FamilySource& source);
-FamilyModel describe_granite(const FamilySource& source);
-FamilyModel describe_smollm3(const FamilySource& source);
-FamilyModel describe_olmo2(const FamilySource& source);
-FamilyModel describe_olmo3(const FamilySource& source);
-FamilyModel describe_stablelm(const FamilySource& source);
-FamilyModel describe_cohere(const FamilySource& source);
-FamilyModel describe_cohere2(const FamilySource& source);
-FamilyModel describe_starcoder2(const FamilySource& source);
-FamilyModel describe_gpt2(const FamilySource& source);
-FamilyModel describe_gpt_neox(const FamilySource& source);
-FamilyModel describe_opt(const FamilySource& source);
-FamilyModel describe_falcon(const FamilySource& source);
-FamilyModel describe_bloom(const FamilySource& source);
-FamilyModel describe_internlm2(const FamilySource& source);
-FamilyModel describe_baichuan(const FamilySource& source);
-FamilyModel describe_chatglm(const FamilySource& source);
-FamilyModel describe_telechat(const FamilySource& source);
-FamilyModel describe_mixtral(const FamilySource& source);
-FamilyModel describe_qwen2_moe(const FamilySource& source);
-FamilyModel describe_qwen3_moe(const FamilySource& source);
-FamilyModel describe_olmoe(const FamilySource& source);
-FamilyModel describe_granitemoe(const FamilySource& source);
-FamilyModel describe_gpt_oss(const FamilySource& source);
+#define FASTSTREAM_FAMILY(architecture, model_type, describe) \
+  FamilyModel describe(const FamilySource& source);
+#include "convert/families/table.inc"
+#undef FASTSTREAM_FAMILY
 
 }  // namespace faststream

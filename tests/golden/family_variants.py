@@ -332,3 +332,8 @@ VARIANTS = [
                     "rope_parameters": yarn(truncate=False)},
             style=style_4),
 ]
+
+# After the remote families, so that the seeds of those before stay what they are.
+LATER_VARIANTS = [
+    Variant("phi", "parallel residual with one norm, half of a head rotated, biases, one of the output"),
+]

@@ -37,7 +37,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import remote_families
-from family_variants import BASE, VARIANTS
+from family_variants import BASE, LATER_VARIANTS, VARIANTS
 
 FAMILIES = Path(__file__).resolve().parent / "families"
 GREEDY_TOKENS = 24
@@ -217,7 +217,7 @@ def main():
     path = FAMILIES / "manifest.json"
     known = {entry["name"]: entry for entry in
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
-    variants = VARIANTS + remote_families.VARIANTS
+    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)
