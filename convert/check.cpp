@@ -73,9 +73,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "tokenizer", tokenizer(source));
   line(text, "special ids", special_tokens(source.tokenizer));
   line(text, "chat template", source.chat_template.is_null() ? "none" : "the checkpoint's own");
-  for (const LeftOut& other : source.left_out) {
-    line(text, "left out", std::to_string(other.tensors) + " tensors of " + printable(other.name));
-  }
+  if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
            std::string(dtype_name(config.weights)));

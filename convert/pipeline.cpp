@@ -150,6 +150,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.source_bytes = stream.bytes_read();
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
+  report.left_out = source.left_out;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
@@ -164,6 +165,7 @@ void print_report(const ConvertReport& report, std::ostream& out) {
        << (report.source_files == 1 ? " file in " : " files in ") << std::fixed
        << std::setprecision(report.seconds < 10 ? 2 : 0) << report.seconds << " s, "
        << format_bytes(speed) << "/s\n";
+  if (!report.left_out.empty()) text << "left out: " << to_text(report.left_out) << '\n';
   if (!report.errors.empty()) {
     double sum = 0;
     for (const QuantizationError& error : report.errors) sum += error.relative;

@@ -42,6 +42,7 @@ struct ConvertReport {
   size_t n_tensors = 0;
   double seconds = 0;
   std::vector<QuantizationError> errors;  ///< INT8 tensors in file order
+  std::vector<LeftOut> left_out;          ///< of the checkpoint
 };
 
 /// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot

@@ -132,6 +132,15 @@ int64_t part_rows(const TensorPart& part, int64_t width) {
   return (elements_of(part.shape) / width - part.first_row + part.row_step - 1) / part.row_step;
 }
 
+std::string to_text(std::span<const LeftOut> left_out) {
+  std::string text;
+  for (const LeftOut& other : left_out) {
+    text += (text.empty() ? "" : ", ") + std::to_string(other.tensors) +
+            (other.tensors == 1 ? " tensor of " : " tensors of ") + printable(other.name);
+  }
+  return text;
+}
+
 void take_types_of_weights(SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
     if (plan.role != TensorRole::matrix || !plan.name.starts_with("layers.")) continue;

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,9 @@ struct LeftOut {
   std::string name;  ///< what their names begin with
   size_t tensors = 0;
 };
+
+/// "421 tensors of vision_tower, 2 tensors of projector", as it can be shown.
+std::string to_text(std::span<const LeftOut> left_out);
 
 struct SourceModel {
   ModelConfig config;  ///< with the checkpoint's own types of weights
