@@ -89,12 +89,14 @@ void check_tensors(const SourceModel& model) {
 
 // Whether rows without tokens can be there for reasons of speed: to make the vocabulary a multiple
 // of some power of two, fewer than that power (Megatron-LM, for one, pads to 128 rows for each of
-// up to eight GPUs), or in reserve, a few. Other rows belong to tokens that this tokenizer lacks.
+// up to eight GPUs), or in reserve, a few: 128, or one in a hundred (Qwen 3 has 267 of 151936,
+// gpt-oss 1069 of 201088). Other rows belong to tokens that this tokenizer lacks.
 bool is_padding(int64_t n_tokens, int64_t n_rows) {
   constexpr int64_t kLargestMultiple = 1024;
   constexpr int64_t kReserve = 128;
+  constexpr int64_t kReserveShare = 100;
   const int64_t power = std::min(n_rows & -n_rows, kLargestMultiple);
-  return n_rows - n_tokens < std::max(power, kReserve + 1);
+  return n_rows - n_tokens < std::max({power, kReserve + 1, n_rows / kReserveShare});
 }
 
 void check_size(const SourceModel& model, int64_t n_tokens) {

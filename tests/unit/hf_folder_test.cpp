@@ -289,6 +289,8 @@ TEST_F(HfFolder, AcceptsRowsWithoutTokensOnlyAsPadding) {
   EXPECT_EQ(error(148, 20), "") << "128 in reserve";
   EXPECT_TRUE(says(error(149, 20), "20 tokens", "149 rows", "--tokenizer"));
   EXPECT_EQ(error(512, 20), "") << "a multiple of 512";
+  EXPECT_EQ(error(20001, 19802), "") << "one in a hundred in reserve";
+  EXPECT_TRUE(says(error(20001, 19801), "19801 tokens", "20001 rows"));
   EXPECT_TRUE(says(error(768, 512), "512 tokens", "768 rows")) << "512 are a multiple of 256";
   EXPECT_TRUE(says(error(4096, 600), "600 tokens", "4096 rows"));
 }
