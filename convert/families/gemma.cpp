@@ -6,13 +6,12 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kHeadDim = 256;
 constexpr double kQueryScalar = 256;
 
 // What all three share: weights of norms are 1 + γ, embeddings are scaled, GELU by tanh, which the
 // first releases call "gelu".
 FamilyModel gemma_in(const JsonView& config, const FamilyDefaults& defaults, double theta) {
-  PlainShape shape = shape_in(config, kHeadDim);
+  PlainShape shape = shape_in(config, 256);
   shape.rope_theta = theta;
   FamilyModel model{plain_decoder_in(config, shape, defaults)};
   LayerConfig& layer = model.config.layer_kinds[0];
@@ -46,8 +45,6 @@ float soft_cap_in(const JsonView& config, std::string_view key, double otherwise
   return number_in(config, key, config.has(key) ? 0 : otherwise);
 }
 
-constexpr int64_t kWindow = 4096;
-
 }  // namespace
 
 FamilyModel describe_gemma(const FamilySource& source) {
@@ -60,8 +57,7 @@ FamilyModel describe_gemma2(const FamilySource& source) {
   model.config.layer_kinds[0].attention.soft_cap =
       soft_cap_in(config, "attn_logit_softcapping", 50);
   model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 30);
-  set_windows(model.config, config, window_in(config, kWindow),
-              [](int64_t n) { return n % 2 == 0; });
+  set_windows(model.config, config, window_in(config, 4096), [](int64_t n) { return n % 2 == 0; });
   return model;
 }
 
@@ -79,7 +75,7 @@ FamilyModel describe_gemma3(const FamilySource& source) {
   const int64_t pattern =
       count_in(config, key_in(config, {"sliding_window_pattern", "_sliding_window_pattern"}),
                kMaxLayers, kPattern);
-  set_windows(model.config, config, window_in(config, kWindow),
+  set_windows(model.config, config, window_in(config, 4096),
               [&](int64_t n) { return (n + 1) % pattern != 0; });
   set_rope_of_windows(model.config, config, config.get("rope_local_base_freq", 10000.0));
   return model;

@@ -4,9 +4,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kHeadDim = 64;
-constexpr int64_t kWindow = 128;
-
 // Gates and ups lie row by row in turn; biases have names of their own.
 void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
   const ExpertsConfig& experts = *config.layer(0).experts;
@@ -60,7 +57,7 @@ void check_activation(const JsonView& config) {
 FamilyModel describe_gpt_oss(const FamilySource& source) {
   const JsonView& config = source.config;
   check_activation(config);
-  PlainShape shape = shape_in(config, kHeadDim);
+  PlainShape shape = shape_in(config, 64);
   shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
   shape.rope_theta = 150000;
   FamilyModel model{plain_decoder_in(config, shape)};
@@ -78,8 +75,7 @@ FamilyModel describe_gpt_oss(const FamilySource& source) {
                   .activation = Activation::swiglu_clamped,
                   .bias = true};
   layer.ffn.size = 0;
-  set_windows(model.config, config, window_in(config, kWindow),
-              [](int64_t n) { return n % 2 == 0; });
+  set_windows(model.config, config, window_in(config, 128), [](int64_t n) { return n % 2 == 0; });
   model.modules.router = "mlp.router";
   model.finish = set_experts;
   return model;

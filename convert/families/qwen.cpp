@@ -6,12 +6,11 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kWindow = 4096;
 constexpr int64_t kMaxWindowLayers = 28;
 
 // A window may be named and yet not be in use.
 int64_t used_window(const JsonView& config) {
-  return config.get("use_sliding_window", false) ? window_in(config, kWindow) : 0;
+  return config.get("use_sliding_window", false) ? window_in(config, 4096) : 0;
 }
 
 // The layers from max_window_layers on have the window.

@@ -176,7 +176,7 @@ void put(const Matrix& out, int64_t row, int64_t col, double value, OutputMode o
 }
 
 /// Part `part` of `parts` of a weight's rows.
-Weight part_of(const Weight& w, int64_t part, int64_t parts) {
+Weight expert_part(const Weight& w, int64_t part, int64_t parts) {
   Weight result = w;
   result.rows = w.rows / parts;
   const int64_t first = part * result.rows;
@@ -309,14 +309,14 @@ class ReferenceBackend final : public HostBackend {
             experts.up_bias != nullptr ? experts.up_bias + one.expert * up_rows : nullptr;
         const float* down_bias =
             experts.down_bias != nullptr ? experts.down_bias + one.expert * hidden : nullptr;
-        const Weight up = part_of(experts.up, one.expert, n);
+        const Weight up = expert_part(experts.up, one.expert, n);
         const Matrix token = x.row_range(t, 1);
         if (experts.gated) {
           gated_linear(token, up, up_bias, experts.activation, activations);
         } else {
           linear(token, up, {.bias = up_bias, .activation = experts.activation}, activations);
         }
-        linear(activations, part_of(experts.down, one.expert, n), {.bias = down_bias}, row);
+        linear(activations, expert_part(experts.down, one.expert, n), {.bias = down_bias}, row);
         for (int64_t c = 0; c < hidden; ++c) {
           sums[index(c)] += double{one.weight} * result[index(c)];
         }
