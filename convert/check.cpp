@@ -68,6 +68,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   const ModelConfig config = target_config(source.config, options);
   std::ostringstream text;
   text << printable(options.checkpoint.string()) << ": can be converted\n";
+  line(text, "family", printable(source.family));
   for (const auto& [label, what] : describe(config)) line(text, label, printable(what));
   line(text, "weights", weights(source.weights));
   line(text, "tokenizer", tokenizer(source));

@@ -193,6 +193,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   if (config != whole_config) left_out = keep_text_tensors(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
   SourceModel model{
+      .family = family.name,
       .config = std::move(family.config),
       .tokenizer =
           tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),

@@ -138,7 +138,8 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   SourceFiles files;
   InputFile file = files.open(path);
   const uint64_t size = file.size();
-  SourceModel model{.config = config_from_header(read_header(file), path.string()),
+  SourceModel model{.family = "llama",
+                    .config = config_from_header(read_header(file), path.string()),
                     .tokenizer = {},
                     .tokenizer_model = {},
                     .tokenizer_description = {},

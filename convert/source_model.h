@@ -65,6 +65,7 @@ struct LeftOut {
 std::string to_text(std::span<const LeftOut> left_out);
 
 struct SourceModel {
+  std::string family;  ///< for the user
   ModelConfig config;  ///< with the checkpoint's own types of weights
   TokenizerConfig tokenizer;
   std::string tokenizer_model;  ///< the tensor: a SentencePiece model, or compiled tables

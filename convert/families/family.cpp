@@ -77,6 +77,7 @@ FamilyModel describe_family(const FamilySource& source, std::string_view where) 
   const Family& family = find_family(source.config);
   refuse_quantized(source.config);
   FamilyModel model = family.describe(source);
+  model.name = family.model_type;
   validate(model.config, where);
   return model;
 }

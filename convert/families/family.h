@@ -31,6 +31,7 @@ struct FamilyModel {
   Modules modules = {};
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, const Checkpoint&, TensorParts&)> finish = {};
+  std::string name = {};  ///< the model type; describe_family() sets it
 };
 
 /// The model that config.json describes: by its architecture, or where it names none by its model

@@ -54,7 +54,8 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   GgufFile gguf = open_gguf_file(path, files);
   GgufFamilyModel family = describe_gguf(gguf.metadata, gguf.weights);
   GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);
-  SourceModel model{.config = std::move(family.config),
+  SourceModel model{.family = gguf.metadata.text("general.architecture"),
+                    .config = std::move(family.config),
                     .tokenizer = std::move(own.config),
                     .tokenizer_model = std::move(own.sentencepiece),
                     .tokenizer_description = std::move(own.description),

@@ -88,8 +88,8 @@ TEST_F(ConvertProgram, ChecksACheckpointWithoutWriting) {
       run_program({"faststream-convert", "--check", model_, "--dtype", "int8"});
   EXPECT_EQ(sound.exit_code, 0);
   EXPECT_EQ(sound.err, "");
-  for (const char* words : {": can be converted", "2 layers, hidden 16", "BF16", "SentencePiece",
-                            "begin with 1; end with 2", "weights in int8"}) {
+  for (const char* words : {": can be converted", "llama", "2 layers, hidden 16", "BF16",
+                            "SentencePiece", "begin with 1; end with 2", "weights in int8"}) {
     EXPECT_NE(sound.out.find(words), std::string::npos) << words << " in\n" << sound.out;
   }
   std::filesystem::remove(folder_ / "model" / "tokenizer.model");
