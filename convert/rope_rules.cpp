@@ -210,10 +210,11 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
     config.fail("has a rope_theta that is not a number above 0");
   }
   const double share = number("partial_rotary_factor", shape.rotated_share);
-  const auto rotated = static_cast<int64_t>(static_cast<double>(shape.head_dim) * share);
-  if (!(share > 0 && share <= 1) || rotated < 1) {
+  const double elements = static_cast<double>(shape.head_dim) * share;
+  if (!(share <= 1 && elements >= 1)) {
     config.fail("rotates a share of each head that is not above 0 and at most 1");
   }
+  const auto rotated = static_cast<int64_t>(elements);
   RopeConfig rope;
   rope.name = layer_type.empty() ? "rope" : layer_type;
   rope.frequencies = rotary_frequencies(theta, rotated);
