@@ -127,7 +127,7 @@ struct HeadTransform {
   const float* k_weight = nullptr;  ///< [n_kv_heads, head_dim]
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊p / query_scaling_from⌋)
-  /// after rotation (Llama 4, Ministral 3); 0: not.
+  /// after rotation (Ministral 3); 0: not.
   float query_scaling = 0;
   int32_t query_scaling_from = 1;
 };
@@ -185,7 +185,7 @@ struct ProductBound {
   bool gated = false;
   bool bias = false;
   bool activation = false;  ///< of linear(), after it
-  int64_t experts = 0;  ///< of experts(): how many; `rows` counts a token once for each it uses
+  int64_t experts = 0;      ///< of experts(): how many; `rows` counts a token once for each it uses
 };
 
 /// The largest steps of a model, for backends to say what memory their operations will need.
