@@ -54,19 +54,6 @@ class Reader {
   std::string_view where_;
 };
 
-/// The export wrote "▁" as a space.
-std::string with_space_symbols(const std::string& text) {
-  std::string piece;
-  for (const char c : text) {
-    if (c == ' ') {
-      piece += "\xE2\x96\x81";
-    } else {
-      piece += c;
-    }
-  }
-  return piece;
-}
-
 std::string byte_piece(int32_t byte) {
   char name[8];
   std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte) & 0xFFU);
@@ -88,6 +75,7 @@ SentencePieceModel::Piece make_piece(int32_t id, float score, const std::string&
     }
     return {expected, score, PieceType::byte};
   }
+  // The export wrote "▁" as a space.
   return {with_space_symbols(text), score, PieceType::normal};
 }
 

@@ -184,6 +184,22 @@ void settle_unknown(const GgufMetadata& metadata, Vocabulary& vocabulary,
   model.unk_id = *named;
 }
 
+// llama.cpp finds user-defined tokens in the text as it is, so that files write Gemma's runs of
+// spaces as spaces; SentencePiece finds them where spaces are "▁" already.
+void write_as_pieces(const GgufMetadata& metadata, Vocabulary& vocabulary) {
+  for (size_t id = 0; id < vocabulary.texts.size(); ++id) {
+    std::string& text = vocabulary.texts[id];
+    if (vocabulary.types[id] != PieceType::user_defined) continue;
+    if (text.find(' ') == std::string::npos) continue;
+    vocabulary.ids.erase(text);
+    text = with_space_symbols(text);
+    const auto [other, is_new] = vocabulary.ids.emplace(text, static_cast<int32_t>(id));
+    if (is_new) continue;
+    metadata.fail(kTokens, "has a token " + std::to_string(id) + " that repeats token " +
+                               std::to_string(other->second) + " when its spaces are \"▁\"");
+  }
+}
+
 // What stands before and after a text.
 void surround(TokenizerConfig& config, bool add_bos, bool add_eos) {
   if (add_bos && config.bos) config.prefix = {*config.bos};
@@ -213,6 +229,7 @@ GgufTokenizer read_sentencepiece(const GgufMetadata& metadata, Vocabulary vocabu
       metadata.find_boolean("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
   settle_unknown(metadata, vocabulary,
                  special_token(metadata, vocabulary, "unknown", is_bpe ? 0 : 2), model);
+  write_as_pieces(metadata, vocabulary);
   model.bos_id = tokenizer.config.bos.value_or(-1);
   model.eos_id = eos.value_or(-1);
   for (size_t id = 0; id < vocabulary.texts.size(); ++id) {

@@ -328,6 +328,18 @@ SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
   return model;
 }
 
+std::string with_space_symbols(std::string_view text) {
+  std::string piece;
+  for (const char c : text) {
+    if (c == ' ') {
+      piece += kSpaceSymbol;
+    } else {
+      piece += c;
+    }
+  }
+  return piece;
+}
+
 unsigned char byte_of_piece(const SentencePieceModel::Piece& piece) {
   unsigned char byte = 0;
   const size_t digits = std::min(piece.text.size(), std::string_view("<0x").size());

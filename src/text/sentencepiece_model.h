@@ -57,6 +57,9 @@ struct SentencePieceModel {
 SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
                                              std::string_view where);
 
+/// `text` with "▁" for each space, as a piece is written.
+std::string with_space_symbols(std::string_view text);
+
 /// The byte that a piece of that type stands for: 10 for "<0x0A>".
 unsigned char byte_of_piece(const SentencePieceModel::Piece& piece);
 

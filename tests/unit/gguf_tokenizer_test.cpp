@@ -66,6 +66,19 @@ TEST(GgufTokenizer, HeedsWhatTheMetadataSaysOfSpaces) {
   EXPECT_EQ(encode(read(gguf), "ab  b"), (Ids{6, 3, 5}));
 }
 
+TEST(GgufTokenizer, FindsUserDefinedTokensOfSpacesAsGemmaHasThem) {
+  const auto with = [](const std::string& eighth, const std::string& ninth) {
+    GgufBuilder gguf = spm();
+    gguf.add("tokenizer.ggml.add_space_prefix", false).add("tokenizer.ggml.add_bos_token", false);
+    add_gguf_tokens(gguf, {"▁", "a", "b", "ab", "▁ab", eighth, ninth});
+    gguf.add_array<int32_t>("tokenizer.ggml.token_type", GgufType::i32,
+                            {2, 3, 3, 1, 1, 1, 1, 1, 4, 4});
+    return gguf;
+  };
+  EXPECT_EQ(encode(read(with("  ", "   ")), "  ab ab   b"), (Ids{8, 6, 7, 9, 5}));
+  EXPECT_TRUE(says(read_error(with("  ", "▁ ")), "token 9", "repeats token 8"));
+}
+
 TEST(GgufTokenizer, HasOneUnknownPiece) {
   GgufBuilder gguf = spm();
   gguf.add_array<int32_t>("tokenizer.ggml.token_type", GgufType::i32, {2, 3, 3, 1, 1, 2, 1, 1});
