@@ -18,9 +18,12 @@ The file is converted to f32, bf16 and int8 in a temporary folder. With f32 weig
 and for bf16 and int8 the divergence from f32 on the first DIVERGENCE_BYTES is printed. It needs transformers (5.23),
 torch (2.15), accelerate and gguf.
 
-Transformers makes every gpt2 vocabulary of a GGUF file one that splits words as GPT-2 did, whatever tokenizer.ggml.pre says.
-SmolLM2's ("smollm") takes every digit for a word besides, so that "\\n 4" is "\\n " and "4", not "\\n", " " and "4".
-split_digits() puts that right.
+Transformers reads two things of tokenizers otherwise than the models had them, which mend() puts right:
+
+  - every gpt2 vocabulary of a GGUF file becomes one that splits words as GPT-2 did, whatever tokenizer.ggml.pre says.
+    SmolLM2's ("smollm") takes every digit for a word besides, so that "\\n 4" is "\\n " and "4", not "\\n", " " and "4";
+  - runs of spaces are user-defined tokens of Gemma, which SentencePiece and llama.cpp find first, the longest first: 43 are
+    31 and 12. Transformers merges them like words: 43 are 16 and 27.
 """
 
 import json
@@ -128,14 +131,20 @@ def answer(build, model, requests, folder):
     return [(r["prompt_tokens"], [(t["token"], t["logprob"]) for t in r["logprobs"]]) for r in results]
 
 
-def split_digits(tokenizer):
-    backend = tokenizer.backend_tokenizer
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+def mend(tokenizer, fields):
+    value = {name: fields[f"tokenizer.ggml.{name}"].contents() for name in ["model", "pre", "tokens", "token_type"]}
+    if value["pre"] == "smollm":
+        backend = tokenizer.backend_tokenizer
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    if value["model"] == "llama":
+        spaces = [text.replace(" ", "▁") for text, kind in zip(value["tokens"], value["token_type"])
+                  if kind == gguf.TokenType.USER_DEFINED and text.strip(" ") == ""]
+        tokenizer.add_tokens([transformers.AddedToken(text, normalized=True) for text in spaces])
 
 
 def encode(tokenizer, text, around=False):
-    """Ids of `text` as a user's: spellings of special tokens in it are only text; with those `around` a document or not."""
+    """Ids of `text` as a user's: spellings of special tokens in it are only text; with those `around` a prompt, or not."""
     return tokenizer(text, add_special_tokens=around, split_special_tokens=True)["input_ids"]
 
 
@@ -253,8 +262,7 @@ def main():
     place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     peer = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
-    if gguf.GGUFReader(source).fields["tokenizer.ggml.pre"].contents() == "smollm":
-        split_digits(tokenizer)
+    mend(tokenizer, gguf.GGUFReader(source).fields)
     requests = ([{"messages": messages} for messages in CONVERSATIONS] if tokenizer.chat_template
                 else [{"prompt": text} for text in BEGINNINGS])
     print(f"Transformers {transformers.__version__}, torch {torch.__version__}, tokenizers {tokenizers.__version__}")
