@@ -171,7 +171,7 @@ class Rule {
 
   // Of each head the first pairs are rotated, with the frequencies that they have when all are.
   void apply_proportional(double theta, int64_t rotated, std::vector<float>& frequencies) const {
-    frequencies = rotary_frequencies(theta, shape_.head_dim);
+    frequencies = plain_frequencies(theta, shape_.head_dim);
     std::fill(frequencies.begin() + rotated / 2, frequencies.end(), 0.0F);
     divide(frequencies, members_.find("factor") ? positive("factor") : 1.0);
   }
@@ -217,7 +217,7 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
   const auto rotated = static_cast<int64_t>(elements);
   RopeConfig rope;
   rope.name = layer_type.empty() ? "rope" : layer_type;
-  rope.frequencies = rotary_frequencies(theta, rotated);
+  rope.frequencies = plain_frequencies(theta, rotated);
   if (members) {
     const auto type =
         members->get<std::string>("rope_type", members->get<std::string>("type", "default"));
@@ -226,12 +226,6 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
   check_frequencies(config, rope.frequencies);
   check_frequencies(config, rope.long_frequencies);
   return rope;
-}
-
-std::vector<float> rotary_frequencies(double theta, int64_t rotated) {
-  std::vector<float> frequencies = wavelengths(theta, rotated);
-  for (float& f : frequencies) f = 1.0F / f;
-  return frequencies;
 }
 
 std::vector<float> yarn_frequencies(double theta, int64_t rotated, const YarnRule& rule) {

@@ -27,9 +27,6 @@ struct RopeShape {
 RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
                         std::string_view layer_type = "");
 
-/// theta^(-2i / rotated) for i from 0 while 2i < rotated, in float32.
-std::vector<float> rotary_frequencies(double theta, int64_t rotated);
-
 /// What YaRN makes of theta's frequencies.
 struct YarnRule {
   double factor = 1;

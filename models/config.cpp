@@ -9,7 +9,7 @@
 namespace faststream {
 
 std::vector<float> plain_frequencies(double theta, int64_t dims) {
-  std::vector<float> frequencies(static_cast<size_t>(dims / 2));
+  std::vector<float> frequencies(static_cast<size_t>((dims + 1) / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
     frequencies[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);

@@ -42,7 +42,7 @@ struct RopeConfig {
 /// Frequencies of a run with texts of at most `context` tokens.
 std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context);
 
-/// theta^(-2i / dims) for each pair i, in float32 as Transformers computes it.
+/// theta^(-2i / dims) for i from 0 while 2i < dims, in float32 as Transformers computes it.
 std::vector<float> plain_frequencies(double theta, int64_t dims);
 
 enum class QkNorm {

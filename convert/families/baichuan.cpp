@@ -11,10 +11,8 @@ FamilyModel describe_baichuan(const FamilySource& source) {
   if (!rotates) shape.max_context = count_in(config, "model_max_length", kMaxContext, 4096);
   FamilyModel model{plain_decoder_in(config, shape)};
   if (!rotates) {
-    AttentionConfig& attention = model.config.layer_kinds[0].attention;
-    attention.rope.reset();
-    attention.slopes = alibi_slopes(shape.n_heads);
-    model.config.ropes.clear();
+    remove_rotation(model.config);
+    model.config.layer_kinds[0].attention.slopes = alibi_slopes(shape.n_heads);
   }
   model.modules.qkv = {"self_attn.W_pack"};
   // Baichuan 2 normalizes the rows of the output matrix. Its vocabulary is larger; the member is

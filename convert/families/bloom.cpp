@@ -17,13 +17,12 @@ FamilyModel describe_bloom(const FamilySource& source) {
   shape.vocab = count_in(config, "vocab_size");
   shape.max_context = count_in(config, "seq_length", kMaxContext, 2048);
   FamilyModel model{plain_decoder(shape)};
-  model.config.ropes.clear();
+  remove_rotation(model.config);
   model.config.output.tied = config.get("tie_word_embeddings", true);
   const NormConfig norm = layer_norm_in(config, "layer_norm_epsilon");
   model.config.embedding.norm = norm;
   set_norms(model.config, norm);
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.rope.reset();
   layer.attention.slopes = alibi_slopes(shape.n_heads);
   layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = true;
   layer.ffn.gated = false;

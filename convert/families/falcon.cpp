@@ -32,11 +32,10 @@ FamilyModel describe_falcon(const FamilySource& source) {
   const bool two_norms = newer && count_in(config, "num_ln_in_parallel_attn", 2, 2) == 2;
   if (parallel && !two_norms) layer.ffn_norms = {};
   if (config.get("alibi", false)) {
-    layer.attention.rope.reset();
+    remove_rotation(model.config);
     layer.attention.slopes = alibi_slopes(shape.n_heads);
     // Here the scores are scaled with the slopes' share in them.
     for (float& slope : layer.attention.slopes) slope *= layer.attention.scale;
-    model.config.ropes.clear();
   }
 
   Modules& m = model.modules;

@@ -170,6 +170,11 @@ void change_layers(ModelConfig& model, const std::function<void(int64_t n, Layer
   model.layer_kinds = std::move(kinds);
 }
 
+void remove_rotation(ModelConfig& model) {
+  for (LayerConfig& layer : model.layer_kinds) layer.attention.rope.reset();
+  model.ropes.clear();
+}
+
 int64_t window_in(const JsonView& config, int64_t otherwise) {
   if (config.has("sliding_window") && !config.find("sliding_window")) return 0;
   return count_in(config, "sliding_window", kMaxContext, otherwise);
@@ -219,7 +224,7 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
     rope = rope_from_hf(config, shape, kType);
   } else {
     rope.name = kType;
-    rope.frequencies = rotary_frequencies(shape.theta, shape.head_dim);
+    rope.frequencies = plain_frequencies(shape.theta, shape.head_dim);
   }
   for (LayerConfig& layer : model.layer_kinds) {
     if (layer.attention.window > 0) layer.attention.rope = model.ropes.size();

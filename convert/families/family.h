@@ -89,6 +89,9 @@ void set_norms(ModelConfig& model, const NormConfig& norm);
 /// Changes layers one by one; those that come out alike are of one kind.
 void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change);
 
+/// Has no layer rotate queries and keys.
+void remove_rotation(ModelConfig& model);
+
 /// "sliding_window"; 0, for none, where it is null.
 int64_t window_in(const JsonView& config, int64_t otherwise);
 

@@ -16,11 +16,10 @@ FamilyModel describe_gpt2(const FamilySource& source) {
   FamilyModel model{plain_decoder(shape)};
 
   model.config.embedding.positions = shape.max_context;
-  model.config.ropes.clear();
+  remove_rotation(model.config);
   model.config.output.tied = config.get("tie_word_embeddings", true);
   set_norms(model.config, layer_norm_in(config, "layer_norm_epsilon"));
   LayerConfig& first = model.config.layer_kinds[0];
-  first.attention.rope.reset();
   first.attention.qkv_bias = first.attention.out_bias = first.ffn.bias = true;
   if (!config.get("scale_attn_weights", true)) first.attention.scale = 1;
   first.ffn.gated = false;

@@ -24,12 +24,11 @@ FamilyModel describe_opt(const FamilySource& source) {
   constexpr int64_t kOffset = 2;
   model.config.embedding.positions = shape.max_context + kOffset;
   model.config.embedding.offset = kOffset;
-  model.config.ropes.clear();
+  remove_rotation(model.config);
   model.config.output.tied = config.get("tie_word_embeddings", true);
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
   set_norms(model.config, norm);
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.rope.reset();
   const bool bias = config.get("enable_bias", true);
   layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = bias;
   layer.ffn.gated = false;

@@ -36,7 +36,7 @@ std::function<bool(int64_t)> all_but_every(int64_t pattern) {
 void set_plain_rope_of_windows(GgufFamilyModel& model, double theta) {
   RopeConfig rope;
   rope.name = "windowed";
-  rope.frequencies = rotary_frequencies(theta, model.config.ropes[0].dims());
+  rope.frequencies = plain_frequencies(theta, model.config.ropes[0].dims());
   for (LayerConfig& layer : model.config.layer_kinds) {
     if (layer.attention.window > 0) layer.attention.rope = model.config.ropes.size();
   }
@@ -166,10 +166,9 @@ void adjust_falcon(const GgufSource& source, GgufFamilyModel& model) {
 }
 
 void set_alibi(GgufFamilyModel& model) {
+  remove_rotation(model.config);
   AttentionConfig& attention = model.config.layer_kinds[0].attention;
-  attention.rope.reset();
   attention.slopes = alibi_slopes(attention.n_heads);
-  model.config.ropes.clear();
 }
 
 void adjust_bloom(const GgufSource& /*source*/, GgufFamilyModel& model) { set_alibi(model); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "convert/families/family.h"
 #include "convert/gguf/gguf_architectures.h"
 #include "convert/gguf/gguf_source.h"
 #include "convert/rope_rules.h"
@@ -173,7 +174,7 @@ RopeConfig rope_in(const GgufSource& source, const PlainShape& shape) {
   const int64_t rotated = source.count("rope.dimension_count", shape.head_dim, shape.head_dim);
   RopeConfig rope;
   rope.name = "rope";
-  rope.frequencies = rotary_frequencies(shape.rope_theta, rotated);
+  rope.frequencies = plain_frequencies(shape.rope_theta, rotated);
   Scaling(source, shape, rotated).apply(rope);
   return rope;
 }
@@ -262,11 +263,10 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   model.modules.interleaved = architecture.pairs == GgufPairs::side_by_side;
   ModelConfig& config = model.config;
   LayerConfig& layer = config.layer_kinds[0];
-  config.ropes.clear();
   if (architecture.pairs == GgufPairs::none) {
-    layer.attention.rope.reset();
+    remove_rotation(config);
   } else {
-    config.ropes.push_back(rope_in(source, shape));
+    config.ropes = {rope_in(source, shape)};
   }
   set_norms(source, model.modules, config);
   set_attention(source, model.modules, layer.attention);
