@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
-#include <utility>
+#include <list>
 #include <vector>
 
 namespace faststream {
@@ -17,6 +16,11 @@ class WindowPages {
  public:
   /// Pages [0, n_pages) share n_frames frames.
   WindowPages(int64_t window, int32_t n_frames, int32_t n_pages);
+  WindowPages(const WindowPages&) = delete;
+  WindowPages& operator=(const WindowPages&) = delete;
+  WindowPages(WindowPages&&) = default;
+  WindowPages& operator=(WindowPages&&) = default;
+  ~WindowPages() = default;
 
   /// Positions that a token sees, its own included.
   [[nodiscard]] int64_t window() const { return window_; }
@@ -35,7 +39,7 @@ class WindowPages {
   struct Page {
     int32_t frame = -1;
     int32_t holders = 0;
-    uint64_t released = 0;  // when
+    std::list<int32_t>::iterator place;  // in idle_ or others_
   };
 
   static size_t index(int32_t page) { return static_cast<size_t>(page); }
@@ -46,9 +50,9 @@ class WindowPages {
   int32_t n_used_ = 0;         // frames [0, n_used_) have been taken before
   std::vector<int32_t> free_;  // those of them that no page has
   std::vector<Page> pages_;
-  std::set<std::pair<uint64_t, int32_t>>
-      idle_;  // pages with a frame that nobody holds, oldest first
-  uint64_t clock_ = 0;
+  // Places move between the lists, so that only the constructor asks for memory.
+  std::list<int32_t> idle_;    // pages with a frame that nobody holds, the first released first
+  std::list<int32_t> others_;  // all other pages
 };
 
 }  // namespace faststream

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "engine/kv_groups.h"
+#include "engine/random_model.h"
 
 namespace faststream {
 namespace {
@@ -60,14 +61,7 @@ TEST(WindowPages, ForgetPagesThatAreFree) {
 }
 
 TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
-  ModelConfig config = plain_decoder({.n_layers = 4,
-                                      .hidden = 64,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
-                                      .head_dim = 16,
-                                      .ffn_hidden = 128,
-                                      .vocab = 100,
-                                      .max_context = 512});
+  ModelConfig config = named_shape("llama-tiny", DType::f32);
   config.layer_kinds.resize(3, config.layer_kinds[0]);
   config.layer_kinds[1].attention.window = 128;
   config.layer_kinds[1].attention.n_kv_heads = 4;
