@@ -1,6 +1,5 @@
 // The decoder that a description asks for: one forward pass for every family.
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "models/decoder_weights.h"

@@ -111,9 +111,11 @@ PrefixCache::Match Scheduler::find_prefix(const Entry& entry) const {
   if (!limits_.prefix_sharing) return {};
   PrefixCache::Match match = cache_.find(cacheable(entry));
   if (match.partial_page >= 0) {
-    std::vector<int32_t> pages = match.pages;
-    pages.push_back(match.partial_page);
-    if (runner_.can_go_on(pages, match.n_tokens())) return match;
+    const int32_t n_tokens = match.n_tokens();
+    match.pages.push_back(match.partial_page);
+    const bool whole = runner_.can_go_on(match.pages, n_tokens);
+    match.pages.pop_back();
+    if (whole) return match;
   }
   match.partial_page = -1;
   match.partial_tokens = 0;
