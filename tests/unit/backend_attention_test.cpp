@@ -117,8 +117,6 @@ class BackendAttention : public BackendTest {
   }
 };
 
-constexpr DType kWeightTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 TEST_P(BackendAttention, DecodeAgreesAtPageBorders) {
   for (const DType weights : kWeightTypes) {
     for (const int32_t kv_len : {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 500}) {

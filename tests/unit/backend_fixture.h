@@ -36,6 +36,9 @@ inline double unit_roundoff(DType type) {
   }
 }
 
+/// Those of matrices in floating point.
+inline constexpr DType kWeightTypes[] = {DType::f32, DType::f16, DType::bf16};
+
 /// A matrix on the host. Every byte that is not an element, and every element not yet set, is 0xff:
 /// a NaN in each floating type.
 struct HostTensor {

@@ -96,8 +96,6 @@ class BackendRope : public BackendTest {
   }
 };
 
-constexpr DType kWeightTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 TEST_P(BackendRope, TableAgreesFarIntoTheContext) {
   const Batch batch = make_batch(random_, {{5, 5}, {1, 131072}, {40, 4096}}, 4225);
   for (const int64_t dim : {2, 20, 128, 256}) {

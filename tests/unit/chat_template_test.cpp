@@ -55,7 +55,7 @@ std::string write(std::string_view jinja, const ChatPrompt& prompt) {
 }
 
 template <typename Do>
-std::string refusal(Do&& run) {
+std::string template_refusal(Do&& run) {
   try {
     run();
   } catch (const UsageError& error) {
@@ -66,8 +66,8 @@ std::string refusal(Do&& run) {
   return "accepted";
 }
 
-std::string refusal(std::string_view name, const Messages& messages) {
-  return refusal([&] { static_cast<void>(ChatTemplate::named(name).write(messages)); });
+std::string template_refusal(std::string_view name, const Messages& messages) {
+  return template_refusal([&] { static_cast<void>(ChatTemplate::named(name).write(messages)); });
 }
 
 TEST(ChatTemplate, NamesTheBuiltInOnes) {
@@ -77,7 +77,7 @@ TEST(ChatTemplate, NamesTheBuiltInOnes) {
         "mistral-v3", "mistral-tekken", "gemma", "phi-3", "zephyr"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
-  EXPECT_TRUE(refusal([] {
+  EXPECT_TRUE(template_refusal([] {
                 ChatTemplate::named("alpaca");
               }).starts_with("the chat template \"alpaca\" is unknown; known are plain, llama"));
 }
@@ -291,25 +291,26 @@ TEST(ChatTemplate, EncodesNoFewerTokensThanItsLowerBound) {
 }
 
 TEST(ChatTemplate, RefusesConversationsThatABuiltInOneCannotExpress) {
-  EXPECT_EQ(refusal("chatml", {}), "the conversation has no messages");
-  EXPECT_EQ(refusal("chatml", {{"user", "a"}, {"tool", "b"}}),
+  EXPECT_EQ(template_refusal("chatml", {}), "the conversation has no messages");
+  EXPECT_EQ(template_refusal("chatml", {{"user", "a"}, {"tool", "b"}}),
             "failed: the chat template chatml refuses the conversation: message 2 has the role "
             "\"tool\", but this chat template has user and assistant, and "
             "system for the first message");
-  EXPECT_TRUE(refusal("chatml", {{"user", "b"}, {"system", "c"}}).find("message 2 has") !=
+  EXPECT_TRUE(template_refusal("chatml", {{"user", "b"}, {"system", "c"}}).find("message 2 has") !=
               std::string::npos);
-  EXPECT_EQ(refusal("chatml", {{"user", "a"}, {"user", "b"}}), "accepted");
+  EXPECT_EQ(template_refusal("chatml", {{"user", "a"}, {"user", "b"}}), "accepted");
   const auto refused = [](const std::string& name) {
     return "failed: the chat template " + name + " refuses the conversation: ";
   };
   const std::string by_turns =
       "this chat template needs user and assistant messages by turns, the user's first";
-  EXPECT_EQ(refusal("llama-2", {{"user", "a"}, {"user", "b"}, {"user", "c"}}),
+  EXPECT_EQ(template_refusal("llama-2", {{"user", "a"}, {"user", "b"}, {"user", "c"}}),
             refused("llama-2") + by_turns);
-  EXPECT_EQ(refusal("gemma", {{"system", "s"}, {"assistant", "b"}}), refused("gemma") + by_turns);
-  EXPECT_EQ(refusal("mistral", {{"user", "a"}, {"assistant", "b"}}),
+  EXPECT_EQ(template_refusal("gemma", {{"system", "s"}, {"assistant", "b"}}),
+            refused("gemma") + by_turns);
+  EXPECT_EQ(template_refusal("mistral", {{"user", "a"}, {"assistant", "b"}}),
             refused("mistral") + "this chat template needs a user message as the last one");
-  EXPECT_EQ(refusal("llama-2", {{"system", "a"}}),
+  EXPECT_EQ(template_refusal("llama-2", {{"system", "a"}}),
             refused("llama-2") + "this chat template needs a user message as the last one");
 }
 
@@ -339,7 +340,7 @@ TEST(ChatTemplate, NamesJsonThatIsNone) {
   const auto with = [](auto change) {
     ChatPrompt prompt = Messages{{"user", "Hi"}};
     change(prompt);
-    return refusal([&] { static_cast<void>(ChatTemplate("", "test").write(prompt)); });
+    return template_refusal([&] { static_cast<void>(ChatTemplate("", "test").write(prompt)); });
   };
   EXPECT_EQ(with([](ChatPrompt& p) { p.tools = "{}"; }), "the tools are not a JSON list; give one");
   EXPECT_EQ(with([](ChatPrompt& p) { p.documents = "["; }),
@@ -367,7 +368,7 @@ TEST(ChatTemplate, ContinuesTheLastMessage) {
             "[Hi][Well,");
   prompt.messages[1].more = R"({"content": [{"text": "a"}, {"type": "image"}]})";
   EXPECT_EQ(write("{% for p in messages[1].content %}<{{ p.text }}>{% endfor %}", prompt), "<a");
-  EXPECT_NE(refusal([&] { static_cast<void>(write("nothing", prompt)); }), "accepted");
+  EXPECT_NE(template_refusal([&] { static_cast<void>(write("nothing", prompt)); }), "accepted");
 }
 
 TEST(ChatTemplate, KnowsSpecialTokensByTheirSpellings) {
@@ -392,14 +393,14 @@ TEST(ChatTemplate, EndsAnswersWhereItsTurnsEnd) {
 }
 
 TEST(ChatTemplate, SaysWhereATemplateIsNone) {
-  EXPECT_EQ(refusal([] { ChatTemplate("a\n{% if %}", "my.jinja"); }),
+  EXPECT_EQ(template_refusal([] { ChatTemplate("a\n{% if %}", "my.jinja"); }),
             "failed: my.jinja, line 2: \"%}\" is not expected");
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(template_refusal([] {
               static_cast<void>(write("a\n{{ b.c }}", Messages{{"user", ""}}));
             }),
             "failed: test, line 2: \"b\" is undefined");
   EXPECT_EQ(
-      refusal([] {
+      template_refusal([] {
         static_cast<void>(write("{{ raise_exception('No\ttools.') }}", Messages{{"user", ""}}));
       }),
       "failed: test refuses the conversation: No\\ttools.");
@@ -409,8 +410,9 @@ TEST(ChatTemplate, RefusesVariablesThatTheProgramSets) {
   for (const std::string name : {"messages", "tools", "documents", "add_generation_prompt"}) {
     ChatPrompt prompt = Messages{{"user", ""}};
     prompt.variables = R"({")" + name + R"(": []})";
-    EXPECT_NE(refusal([&] { static_cast<void>(write("", prompt)); }).find('"' + name + '"'),
-              std::string::npos);
+    EXPECT_NE(
+        template_refusal([&] { static_cast<void>(write("", prompt)); }).find('"' + name + '"'),
+        std::string::npos);
   }
 }
 
@@ -429,9 +431,10 @@ TEST(ChatTemplate, WritesArgumentsOfCallsThatAreTextsAsItsTemplateWantsThem) {
   EXPECT_EQ(written("c.function.arguments | tojson"), R"({"a": 1})");
   EXPECT_EQ(written("c.function | tojson"), R"({"name": "f", "arguments": {"a": 1}})");
   EXPECT_EQ(written("c.function.arguments.items() | list"), "[('a', 1)]");
-  EXPECT_NE(
-      refusal([&] { (void)written("c.function.arguments.b.c"); }).find("has no attribute \"b\""),
-      std::string::npos);
+  EXPECT_NE(template_refusal([&] {
+              (void)written("c.function.arguments.b.c");
+            }).find("has no attribute \"b\""),
+            std::string::npos);
   prompt.messages[1].more = R"({"tool_calls": [{"name": "f", "arguments": "a text"}]})";
   EXPECT_EQ(written("c.arguments | tojson"), R"("a text")");
 }

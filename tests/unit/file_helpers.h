@@ -56,6 +56,12 @@ inline void write_bytes(const std::filesystem::path& path, std::string_view byte
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
+inline std::string repeat(std::string_view text, size_t count) {
+  std::string all;
+  for (size_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
 /// The message of the Error that `action` throws; empty when it throws none.
 template <typename Action>
 std::string error_of(Action&& action) {

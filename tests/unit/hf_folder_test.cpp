@@ -24,7 +24,7 @@ ModelConfig parse(const json& config) {
   return describe_family({JsonView(config, "config.json"), none}, "config.json").config;
 }
 
-std::string error_with(const json& changes) {
+std::string folder_error_with(const json& changes) {
   return error_of([&] { parse(config_with(changes)); });
 }
 
@@ -61,7 +61,7 @@ TEST(HfLlama, TakesHeadDimFromTheConfigOrFromTheHiddenSize) {
   json config = tiny_config();
   config["head_dim"] = nullptr;  // as some checkpoints have it
   EXPECT_EQ(parse(config).layer(0).attention.head_dim, 4);
-  EXPECT_TRUE(says(error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
+  EXPECT_TRUE(says(folder_error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
 }
 
 TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
@@ -71,30 +71,31 @@ TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {
-  EXPECT_TRUE(says(error_with({{"model_type", "bert"}}), "config.json", "type \"bert\"", "README"));
-  EXPECT_TRUE(says(error_with({{"model_type", nullptr}}), "of the type"));
-  EXPECT_TRUE(says(error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
+  EXPECT_TRUE(
+      says(folder_error_with({{"model_type", "bert"}}), "config.json", "type \"bert\"", "README"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "of the type"));
+  EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                    "architecture \"LlamaForSequenceClassification\""));
-  EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
-  EXPECT_TRUE(says(error_with({{"quantization_config", {{"quant_method", "gptq"}}}}),
+  EXPECT_TRUE(says(folder_error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
+  EXPECT_TRUE(says(folder_error_with({{"quantization_config", {{"quant_method", "gptq"}}}}),
                    "already quantized", "\"gptq\""));
 }
 
 TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
   for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "vocab_size"}) {
-    EXPECT_TRUE(says(error_with({{key, nullptr}}), key, "missing"));
-    EXPECT_TRUE(says(error_with({{key, "many"}}), key, "not a whole number"));
-    EXPECT_TRUE(says(error_with({{key, 1.5}}), key, "not a whole number"));
-    EXPECT_TRUE(says(error_with({{key, UINT64_MAX}}), key, "not a whole number"));
-    EXPECT_TRUE(says(error_with({{key, 0}}), "config.json")) << key;
-    EXPECT_TRUE(says(error_with({{key, -4}}), "config.json")) << key;
-    EXPECT_TRUE(says(error_with({{key, INT64_MAX}}), "config.json")) << key;
+    EXPECT_TRUE(says(folder_error_with({{key, nullptr}}), key, "missing"));
+    EXPECT_TRUE(says(folder_error_with({{key, "many"}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, 1.5}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, UINT64_MAX}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, 0}}), "config.json")) << key;
+    EXPECT_TRUE(says(folder_error_with({{key, -4}}), "config.json")) << key;
+    EXPECT_TRUE(says(folder_error_with({{key, INT64_MAX}}), "config.json")) << key;
   }
-  EXPECT_TRUE(says(error_with({{"num_key_value_heads", 3}}), "multiple"));
-  EXPECT_TRUE(says(error_with({{"rms_norm_eps", "small"}}), "rms_norm_eps"));
-  EXPECT_TRUE(says(error_with({{"tie_word_embeddings", 1}}), "tie_word_embeddings"));
-  EXPECT_TRUE(says(error_with({{"rope_theta", -1.0}}), "theta"));
+  EXPECT_TRUE(says(folder_error_with({{"num_key_value_heads", 3}}), "multiple"));
+  EXPECT_TRUE(says(folder_error_with({{"rms_norm_eps", "small"}}), "rms_norm_eps"));
+  EXPECT_TRUE(says(folder_error_with({{"tie_word_embeddings", 1}}), "tie_word_embeddings"));
+  EXPECT_TRUE(says(folder_error_with({{"rope_theta", -1.0}}), "theta"));
 }
 
 TEST(HfLlama, TakesTokenIdsFromTheConfigs) {

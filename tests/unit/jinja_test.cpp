@@ -7,6 +7,7 @@
 
 #include "support/error.h"
 #include "text/jinja/template.h"
+#include "unit/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -22,12 +23,6 @@ std::string rendered(std::string_view source, const Dict& variables = {}) {
   } catch (const Error& error) {
     return std::string("error: ") + error.what();
   }
-}
-
-std::string repeat(std::string_view text, size_t n) {
-  std::string all;
-  for (size_t i = 0; i < n; ++i) all += text;
-  return all;
 }
 
 std::string numbered(std::string_view before, std::string_view after, int n) {

@@ -21,12 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string repeat(std::string_view text, size_t count) {
-  std::string all;
-  for (size_t i = 0; i < count; ++i) all += text;
-  return all;
-}
-
 /// What parse_json() says of a text that it refuses.
 std::string refusal(const std::string& text) {
   return error_of([&] { (void)parse_json(text, "x.json"); });

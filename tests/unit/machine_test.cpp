@@ -11,7 +11,7 @@
 namespace faststream {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kMebibyte = size_t{1} << 20;
 
 class Machine : public testing::Test {
  protected:
@@ -50,11 +50,11 @@ class Machine : public testing::Test {
   TemporaryFolder root_;
 };
 
-TEST_F(Machine, HasWhatTheSystemSaysIsAvailable) { EXPECT_EQ(memory(), 8000 * kMiB); }
+TEST_F(Machine, HasWhatTheSystemSaysIsAvailable) { EXPECT_EQ(memory(), 8000 * kMebibyte); }
 
 TEST_F(Machine, TakesFreeMemoryOfAKernelThatDoesNotSayWhatIsAvailable) {
   write("proc/meminfo", "MemTotal: 16000000 kB\nMemFree: 1024 kB\n");
-  EXPECT_EQ(memory(), kMiB);
+  EXPECT_EQ(memory(), kMebibyte);
 }
 
 TEST_F(Machine, DoesNotTakeMemoryThatIsUnknownForNone) {
@@ -67,55 +67,56 @@ TEST_F(Machine, DoesNotTakeMemoryThatIsUnknownForNone) {
 TEST_F(Machine, LeavesWhatAGroupOfVersion2IsAllowedBesideItsUse) {
   mount_version_2("/user.slice/run.scope");
   const std::string group = "sys/fs/cgroup/user.slice/run.scope/";
-  write(group + "memory.max", std::to_string(600 * kMiB) + "\n");
-  write(group + "memory.current", std::to_string(500 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 100 * kMiB);
+  write(group + "memory.max", std::to_string(600 * kMebibyte) + "\n");
+  write(group + "memory.current", std::to_string(500 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 100 * kMebibyte);
   // Files in memory give way.
-  write(group + "memory.stat", "anon 52428800\nactive_file " + std::to_string(300 * kMiB) +
-                                   "\ninactive_file " + std::to_string(100 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 500 * kMiB);
-  write(group + "memory.high", std::to_string(400 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 300 * kMiB);
+  write(group + "memory.stat", "anon 52428800\nactive_file " + std::to_string(300 * kMebibyte) +
+                                   "\ninactive_file " + std::to_string(100 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 500 * kMebibyte);
+  write(group + "memory.high", std::to_string(400 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 300 * kMebibyte);
   write(group + "memory.high", "max\n");
   write(group + "memory.max", "max\n");
-  EXPECT_EQ(memory(), 8000 * kMiB);
-  write(group + "memory.max", std::to_string(kMiB) + "\n");
+  EXPECT_EQ(memory(), 8000 * kMebibyte);
+  write(group + "memory.max", std::to_string(kMebibyte) + "\n");
   EXPECT_EQ(memory(), 0U) << "more is used than allowed";
 }
 
 TEST_F(Machine, HeedsTheLimitsOfParents) {
   mount_version_2("/a/b");
-  write("sys/fs/cgroup/a/b/memory.max", std::to_string(900 * kMiB) + "\n");
-  write("sys/fs/cgroup/a/memory.max", std::to_string(700 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 700 * kMiB);
+  write("sys/fs/cgroup/a/b/memory.max", std::to_string(900 * kMebibyte) + "\n");
+  write("sys/fs/cgroup/a/memory.max", std::to_string(700 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 700 * kMebibyte);
   // The top folder is a container's own group.
-  write("sys/fs/cgroup/memory.max", std::to_string(300 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 300 * kMiB);
+  write("sys/fs/cgroup/memory.max", std::to_string(300 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 300 * kMebibyte);
 }
 
 TEST_F(Machine, LeavesWhatAGroupOfVersion1IsAllowedBesideItsUse) {
   mount_version_1("/docker/abc");
   const std::string group = "sys/fs/cgroup/memory/docker/abc/";
   write(group + "memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_EQ(memory(), 8000 * kMiB) << "no limit";
-  write(group + "memory.limit_in_bytes", std::to_string(600 * kMiB) + "\n");
-  write(group + "memory.usage_in_bytes", std::to_string(400 * kMiB) + "\n");
-  write(group + "memory.stat", "cache 1\ntotal_inactive_file " + std::to_string(150 * kMiB) +
-                                   "\ntotal_active_file " + std::to_string(50 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 400 * kMiB);
-  write("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", std::to_string(200 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 200 * kMiB);
+  EXPECT_EQ(memory(), 8000 * kMebibyte) << "no limit";
+  write(group + "memory.limit_in_bytes", std::to_string(600 * kMebibyte) + "\n");
+  write(group + "memory.usage_in_bytes", std::to_string(400 * kMebibyte) + "\n");
+  write(group + "memory.stat", "cache 1\ntotal_inactive_file " + std::to_string(150 * kMebibyte) +
+                                   "\ntotal_active_file " + std::to_string(50 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 400 * kMebibyte);
+  write("sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+        std::to_string(200 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 200 * kMebibyte);
 }
 
 TEST_F(Machine, FindsAGroupThatAContainerMountsAsItsTop) {
   mount_version_1("/docker/abc", "/docker/abc");
-  write("sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(600 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 600 * kMiB);
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(600 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 600 * kMebibyte);
   mount_version_1("/docker/abc/own", "/docker/abc");
-  write("sys/fs/cgroup/memory/own/memory.limit_in_bytes", std::to_string(500 * kMiB) + "\n");
-  EXPECT_EQ(memory(), 500 * kMiB);
+  write("sys/fs/cgroup/memory/own/memory.limit_in_bytes", std::to_string(500 * kMebibyte) + "\n");
+  EXPECT_EQ(memory(), 500 * kMebibyte);
   mount_version_1("/../other", "/docker/abc");
-  EXPECT_EQ(memory(), 600 * kMiB) << "a group outside of what is mounted";
+  EXPECT_EQ(memory(), 600 * kMebibyte) << "a group outside of what is mounted";
 }
 
 TEST_F(Machine, CountsMappedFilesAsFreeAddressSpace) {
@@ -126,9 +127,9 @@ TEST_F(Machine, CountsMappedFilesAsFreeAddressSpace) {
         "20000000-60000000 r--s 00000000 fe:00 99999                      /models/a model.bin\n"
         "60000000-61000000 ---p 00000000 00:00 0 \n"
         "nonsense\n");
-  EXPECT_EQ(memory(200 * kMiB), (200 - 1 - 64 - 16) * kMiB);
-  EXPECT_EQ(memory(kMiB), 0U);
-  EXPECT_EQ(memory(1000000 * kMiB), 8000 * kMiB);
+  EXPECT_EQ(memory(200 * kMebibyte), (200 - 1 - 64 - 16) * kMebibyte);
+  EXPECT_EQ(memory(kMebibyte), 0U);
+  EXPECT_EQ(memory(1000000 * kMebibyte), 8000 * kMebibyte);
 }
 
 TEST_F(Machine, HasTheProcessorsThatAQuotaAllows) {
@@ -156,7 +157,7 @@ TEST_F(Machine, IgnoresWhatItCannotRead) {
   write("sys/fs/cgroup/a/memory.max", "\n");
   write("sys/fs/cgroup/a/cpu.max", "0 0\n");
   write("proc/self/maps", "zz-- r\n");
-  EXPECT_EQ(memory(8000 * kMiB), 8000 * kMiB);
+  EXPECT_EQ(memory(8000 * kMebibyte), 8000 * kMebibyte);
   EXPECT_EQ(threads(2), 2);
 }
 
@@ -167,8 +168,8 @@ TEST_F(Machine, SaysWhatTheProcessHadAtMost) {
 }
 
 TEST(ThisMachine, HasMemoryAndProcessors) {
-  EXPECT_GT(available_memory(), kMiB);
-  EXPECT_GT(peak_memory(), kMiB);
+  EXPECT_GT(available_memory(), kMebibyte);
+  EXPECT_GT(peak_memory(), kMebibyte);
   EXPECT_GE(available_threads(), 1);
   EXPECT_LE(available_threads(), static_cast<int>(std::thread::hardware_concurrency()));
 }

@@ -38,7 +38,7 @@ TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
   dup2(saved, STDERR_FILENO);
   close(inside);
   std::array<char, 256> shown{};
-  const ssize_t n = read(terminal, shown.data(), shown.size());
+  const ssize_t n = ::read(terminal, shown.data(), shown.size());
   close(terminal);
   close(saved);
   EXPECT_EQ(std::string(shown.data(), static_cast<size_t>(n)),

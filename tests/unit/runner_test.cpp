@@ -15,7 +15,8 @@
 namespace faststream {
 namespace {
 
-constexpr RunnerLimits kLimits{.n_pages = 40, .batch = {.max_tokens = 600, .max_logits = 600}};
+constexpr RunnerLimits kRunnerLimits{.n_pages = 40,
+                                     .batch = {.max_tokens = 600, .max_logits = 600}};
 
 // Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
 ModelConfig odd_shape(DType dtype) {
@@ -125,7 +126,7 @@ class TestModel {
   TestModel(const ModelConfig& config, Backend& backend)
       : image_(make_random_model(config, 7)),
         file_(ModelFile::from_bytes(image_.bytes(), "random")),
-        runner_(file_, backend, kLimits, nullptr) {}
+        runner_(file_, backend, kRunnerLimits, nullptr) {}
 
   Runner& runner() { return runner_; }
 

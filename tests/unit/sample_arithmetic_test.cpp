@@ -9,10 +9,10 @@
 namespace faststream {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(SampleArithmetic, KeysOrderByLogitAndThenById) {
-  const float logits[] = {-kInfinity, -3e38F, -1, -1e-40F, 0, 1e-40F, 1, 2.5F, 3e38F, kInfinity};
+  const float logits[] = {-kInf, -3e38F, -1, -1e-40F, 0, 1e-40F, 1, 2.5F, 3e38F, kInf};
   for (size_t i = 1; i < std::size(logits); ++i) {
     EXPECT_LT(token_key(logits[i - 1], 0), token_key(logits[i], kMaxVocab - 1)) << logits[i];
   }
@@ -46,7 +46,7 @@ TEST(SampleArithmetic, ExtremeTemperaturesAndLogitsHaveMasses) {
     const Softmax softmax{3e38F, softmax_scale(temperature)};
     EXPECT_EQ(softmax.mass(3e38F), uint64_t{1} << 40);
     EXPECT_EQ(softmax.mass(-3e38F), 0U);
-    EXPECT_EQ(softmax.mass(-kInfinity), 0U);
+    EXPECT_EQ(softmax.mass(-kInf), 0U);
   }
 }
 

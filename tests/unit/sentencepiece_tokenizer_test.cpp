@@ -28,7 +28,7 @@ TokenizerConfig bos_and_eos() {
   return config;
 }
 
-std::string refusal(std::string_view model, const TokenizerConfig& config = {}) {
+std::string model_refusal(std::string_view model, const TokenizerConfig& config = {}) {
   try {
     make_sentencepiece_tokenizer(as_bytes(model), config, "test.model");
   } catch (const Error& error) {
@@ -37,8 +37,8 @@ std::string refusal(std::string_view model, const TokenizerConfig& config = {}) 
   return "accepted";
 }
 
-std::string refusal(const SentencePieceModel& model) {
-  return refusal(serialize_sentencepiece_model(model));
+std::string model_refusal(const SentencePieceModel& model) {
+  return model_refusal(serialize_sentencepiece_model(model));
 }
 
 int32_t id_of(const SentencePieceModel& model, std::string_view text) {
@@ -185,26 +185,26 @@ TEST(SentencePieceTokenizer, RefusesSpecialTokensOutsideTheVocabulary) {
   const std::string model = serialize_sentencepiece_model(small_model(false));
   TokenizerConfig config;
   config.bos = 20;
-  EXPECT_EQ(refusal(model, config),
+  EXPECT_EQ(model_refusal(model, config),
             "test.model: the BOS token 20 is not one of the tokenizer's 20 pieces; use the model's "
             "original tokenizer.");
   config.bos = 1;
   config.eos = {2, 20};
-  EXPECT_NE(refusal(model, config).find("the EOS token 20"), std::string::npos);
+  EXPECT_NE(model_refusal(model, config).find("the EOS token 20"), std::string::npos);
 }
 
 TEST(SentencePieceTokenizer, RefusesWhatIsNoModel) {
-  EXPECT_NE(refusal("").find("test.model: is not a SentencePiece model"), std::string::npos);
-  EXPECT_NE(refusal("{\"model\": \"bpe\"}"), "accepted");
-  EXPECT_NE(refusal(std::string(1000, '\0')), "accepted");
-  EXPECT_NE(refusal(std::string(1000, '\xFF')), "accepted");
+  EXPECT_NE(model_refusal("").find("test.model: is not a SentencePiece model"), std::string::npos);
+  EXPECT_NE(model_refusal("{\"model\": \"bpe\"}"), "accepted");
+  EXPECT_NE(model_refusal(std::string(1000, '\0')), "accepted");
+  EXPECT_NE(model_refusal(std::string(1000, '\xFF')), "accepted");
 }
 
 TEST(SentencePieceTokenizer, RefusesPiecesThatMakeNoSense) {
   const auto with = [](auto change) {
     SentencePieceModel model = small_model(true);
     change(model);
-    return refusal(model);
+    return model_refusal(model);
   };
   EXPECT_NE(with([](auto& m) { m.pieces[270].text = ""; }).find("piece 270"), std::string::npos);
   EXPECT_NE(with([](auto& m) { m.pieces[270].text = "\xC3"; }).find("piece 270"),
@@ -226,10 +226,10 @@ TEST(SentencePieceTokenizer, RefusesUserDefinedSymbolsNestedTooDeeply) {
   for (size_t length = 1; length <= 64; ++length) {
     model.pieces.push_back({std::string(length, 'z'), 0, Type::user_defined});
   }
-  EXPECT_EQ(refusal(model), "accepted");
+  EXPECT_EQ(model_refusal(model), "accepted");
   EXPECT_EQ(make(model, {})->encode(std::string(65, 'z'), false).size(), 3U);
   model.pieces.push_back({std::string(65, 'z'), 0, Type::user_defined});
-  EXPECT_NE(refusal(model).find("nests user-defined symbols too deeply"), std::string::npos);
+  EXPECT_NE(model_refusal(model).find("nests user-defined symbols too deeply"), std::string::npos);
 }
 
 /// A charsmap that turns "A" into string number `value`: 0 is "a", 1 is "", more are none.
@@ -260,7 +260,7 @@ TEST(SentencePieceTokenizer, RefusesNormalizationRulesThatLeaveTheirTable) {
   const auto with = [](std::string charsmap) {
     SentencePieceModel model = small_model(true);
     model.charsmap = std::move(charsmap);
-    return refusal(model);
+    return model_refusal(model);
   };
   const std::string valid = small_charsmap(0);
   EXPECT_NE(with(small_charsmap(2)), "accepted") << "a value past the strings";
@@ -279,7 +279,7 @@ TEST(SentencePieceTokenizer, SurvivesDamage) {
   model.charsmap = small_charsmap(0);
   model.pieces.push_back({"<|user|>", 0, Type::user_defined});
   const std::string valid = serialize_sentencepiece_model(model);
-  ASSERT_EQ(refusal(valid), "accepted");
+  ASSERT_EQ(model_refusal(valid), "accepted");
   const std::string text = "hello AAA the <|user|> \xE4\xBD\xA0 \xFF";
   const auto use = [&](const std::string& bytes) {
     try {

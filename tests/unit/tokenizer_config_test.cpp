@@ -17,7 +17,7 @@ nlohmann::json valid() {
   return tokenizer_config_to_json(config);
 }
 
-std::string refusal(const nlohmann::json& json) {
+std::string config_refusal(const nlohmann::json& json) {
   try {
     tokenizer_config_from_json(json, "model.bin");
   } catch (const Error& error) {
@@ -50,7 +50,7 @@ TEST(TokenizerConfig, RefusesEachMissingMember) {
   for (const auto& [name, value] : members.items()) {
     nlohmann::json json = valid();
     json.erase(name);
-    EXPECT_EQ(refusal(json),
+    EXPECT_EQ(config_refusal(json),
               "model.bin: tokenizer: \"" + name + "\" is missing; convert the checkpoint again");
   }
 }
@@ -60,10 +60,11 @@ TEST(TokenizerConfig, RefusesEachMemberOfAWrongType) {
   for (const auto& [name, value] : members.items()) {
     nlohmann::json json = valid();
     json[name] = nlohmann::json::object();
-    EXPECT_NE(refusal(json).find("\"" + name + "\" is not"), std::string::npos) << refusal(json);
+    EXPECT_NE(config_refusal(json).find("\"" + name + "\" is not"), std::string::npos)
+        << config_refusal(json);
   }
-  EXPECT_NE(refusal(nlohmann::json::array()), "accepted");
-  EXPECT_NE(refusal("text"), "accepted");
+  EXPECT_NE(config_refusal(nlohmann::json::array()), "accepted");
+  EXPECT_NE(config_refusal("text"), "accepted");
 }
 
 TEST(TokenizerConfig, RefusesIdsOutOfRange) {
@@ -71,11 +72,13 @@ TEST(TokenizerConfig, RefusesIdsOutOfRange) {
        {"-1", "2147483648", "4294967297", "18446744073709551615", "1.5", "true", "\"1\"", "1e3"}) {
     nlohmann::json json = valid();
     json["bos"] = nlohmann::json::parse(id);
-    EXPECT_NE(refusal(json).find("\"bos\" is not a whole number from 0 to"), std::string::npos)
+    EXPECT_NE(config_refusal(json).find("\"bos\" is not a whole number from 0 to"),
+              std::string::npos)
         << id;
     json = valid();
     json["eos"] = nlohmann::json::parse(std::string("[2, ") + id + "]");
-    EXPECT_NE(refusal(json).find("\"eos[1]\" is not a whole number from 0 to"), std::string::npos)
+    EXPECT_NE(config_refusal(json).find("\"eos[1]\" is not a whole number from 0 to"),
+              std::string::npos)
         << id;
   }
 }
@@ -83,7 +86,7 @@ TEST(TokenizerConfig, RefusesIdsOutOfRange) {
 TEST(TokenizerConfig, RefusesAnUnknownKind) {
   nlohmann::json json = valid();
   json["kind"] = "wordpiece";
-  EXPECT_NE(refusal(json).find("\"kind\" is not \"sentencepiece\" or \"compiled\""),
+  EXPECT_NE(config_refusal(json).find("\"kind\" is not \"sentencepiece\" or \"compiled\""),
             std::string::npos);
 }
 

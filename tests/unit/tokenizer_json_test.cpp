@@ -24,7 +24,7 @@ HfTokenizer read(const json& tokenizer, const json& config = json::object(),
   return tokenizer_from_json(tokenizer, config, map, "folder");
 }
 
-std::string refusal(const json& tokenizer, const json& config = json::object()) {
+std::string tokenizer_refusal(const json& tokenizer, const json& config = json::object()) {
   try {
     read(tokenizer, config);
   } catch (const Error& error) {
@@ -113,24 +113,27 @@ TEST(TokenizerJson, LetsTokenizerConfigChangeAddedTokens) {
 TEST(TokenizerJson, NamesWhatIsWrong) {
   json tokenizer = small_tokenizer();
   tokenizer["model"]["vocab"]["c"] = 1;
-  EXPECT_NE(refusal(tokenizer).find("have the same id, 1"), std::string::npos);
+  EXPECT_NE(tokenizer_refusal(tokenizer).find("have the same id, 1"), std::string::npos);
   tokenizer = small_tokenizer();
   tokenizer["model"]["vocab"]["c"] = -1;
-  EXPECT_NE(refusal(tokenizer).find("gives the token \"c\" no id from 0"), std::string::npos);
+  EXPECT_NE(tokenizer_refusal(tokenizer).find("gives the token \"c\" no id from 0"),
+            std::string::npos);
   tokenizer = small_tokenizer();
   tokenizer["model"]["merges"] = json::array({"a c"});
-  EXPECT_NE(refusal(tokenizer).find("\"c\", which is not in the vocabulary"), std::string::npos);
+  EXPECT_NE(tokenizer_refusal(tokenizer).find("\"c\", which is not in the vocabulary"),
+            std::string::npos);
   tokenizer["model"]["merges"] = json::array({"abc"});
-  EXPECT_NE(refusal(tokenizer).find("not two tokens"), std::string::npos);
+  EXPECT_NE(tokenizer_refusal(tokenizer).find("not two tokens"), std::string::npos);
   tokenizer = small_tokenizer();
   tokenizer.erase("model");
-  EXPECT_EQ(refusal(tokenizer), "folder: tokenizer.json: \"model\" is missing");
+  EXPECT_EQ(tokenizer_refusal(tokenizer), "folder: tokenizer.json: \"model\" is missing");
   tokenizer = small_tokenizer();
   tokenizer["post_processor"] = {{"type", "Magic"}};
-  EXPECT_NE(refusal(tokenizer).find("the post-processor \"Magic\""), std::string::npos);
-  EXPECT_NE(refusal(small_tokenizer(), {{"added_tokens_decoder", {{"x", json::object()}}}})
-                .find("names \"x\", which is no token id"),
-            std::string::npos);
+  EXPECT_NE(tokenizer_refusal(tokenizer).find("the post-processor \"Magic\""), std::string::npos);
+  EXPECT_NE(
+      tokenizer_refusal(small_tokenizer(), {{"added_tokens_decoder", {{"x", json::object()}}}})
+          .find("names \"x\", which is no token id"),
+      std::string::npos);
 }
 
 }  // namespace
