@@ -117,46 +117,47 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      const Matrix input = before(weights.attention_norms, activations_.normed, residual);
-      const Matrix own_input =
-          has_own_input(layer) ? before(weights.ffn_norms, activations_.normed_for_ffn, residual)
-                               : input;
+      Input input = before(weights.attention_norms, activations_.normed, residual);
+      // Parallel branches both read what the layer begins with.
+      if (layer.parallel) normalize(backend_, input);
+      Input ffn_input = input;
+      if (has_own_input(layer)) {
+        ffn_input = before(weights.ffn_norms, activations_.normed_for_ffn, residual);
+        normalize(backend_, ffn_input);
+      }
       attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input,
                 residual);
-      feed_forward(
-          layer, weights,
-          layer.parallel ? own_input : before(weights.ffn_norms, activations_.normed, residual),
-          residual);
+      if (!layer.parallel) ffn_input = before(weights.ffn_norms, activations_.normed, residual);
+      feed_forward(layer, weights, ffn_input, residual);
     }
     if (batch.n_logits == 0) return;
 
     const Matrix last = activations_.last.first_rows(batch.n_logits);
-    const Matrix last_normed = activations_.last_normed.first_rows(batch.n_logits);
     backend_.gather_rows(batch, residual, last);
-    backend_.norm(last, weights_.output_norm, OutputMode::store, last_normed);
-    backend_.linear(last_normed, weights_.output.weight, {.bias = weights_.output.bias}, logits);
+    Input input{
+        .x = last, .norm = weights_.output_norm, .normed = rows_of(activations_.last_normed, last)};
+    backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
     if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
   }
 
  private:
   void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,
-                 const KvLayer& kv, const Matrix& input, const Matrix& residual) {
-    const Matrix qkv = rows_of(activations_.qkv, input).columns(0, config.qkv_dim());
-    const Matrix queries = qkv.columns(0, config.q_dim());
-    const Matrix attended = rows_of(activations_.attended, input).columns(0, config.q_dim());
+                 const KvLayer& kv, Input& input, const Matrix& residual) {
+    const Matrix qkv = rows_of(activations_.qkv, residual).columns(0, config.qkv_dim());
+    Input attended{.x = rows_of(activations_.attended, residual).columns(0, config.q_dim())};
 
     backend_.linear(input, weights.qkv.weight, {.bias = weights.qkv.bias}, qkv);
-    renormalize(weights.q_norm, queries);
+    renormalize(weights.q_norm, qkv.columns(0, config.q_dim()));
     renormalize(weights.k_norm, qkv.columns(config.q_dim(), config.kv_dim()));
-    backend_.rope_append(batch, rotations(config, input), qkv, weights.heads, kv);
-    backend_.attention(batch, queries, kv, weights.rule, attended);
+    backend_.attention(batch, qkv, rotations(config, residual), weights.heads, kv, weights.rule,
+                       attended.x);
     add_branch(weights.attention_norms, residual, [&](OutputMode output, const Matrix& out) {
       backend_.linear(attended, weights.attention_out.weight,
                       {.bias = weights.attention_out.bias, .output = output}, out);
     });
   }
 
-  void feed_forward(const LayerConfig& layer, const LayerWeights& weights, const Matrix& input,
+  void feed_forward(const LayerConfig& layer, const LayerWeights& weights, Input& input,
                     const Matrix& residual) {
     add_branch(weights.ffn_norms, residual, [&](OutputMode output, const Matrix& out) {
       if (!layer.experts) {
@@ -164,24 +165,27 @@ class Decoder : public Model {
         narrow(weights.ffn, middle, output, out);
         return;
       }
-      const Matrix scores = rows_of(activations_.scores, input).columns(0, layer.experts->count);
-      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias}, scores);
-      backend_.experts(input, scores, weights.routing, weights.experts, output, out);
-      if (!weights.shared.up) return;
-      const Matrix middle = widened(layer.experts->shared, weights.shared, input);
+      // All that reads the input comes before what may add to it.
+      const bool has_shared = static_cast<bool>(weights.shared.up);
+      Matrix middle;
+      if (has_shared) {
+        middle = widened(layer.experts->shared, weights.shared, input);
+      }
       if (weights.shared_gate) {
-        const Matrix gate = rows_of(activations_.gate, input);
+        const Matrix gate = rows_of(activations_.gate, residual);
         backend_.linear(input, weights.shared_gate.weight, {}, gate);
         backend_.scale_rows(gate, middle);
       }
-      narrow(weights.shared, middle, OutputMode::add, out);
+      const Matrix scores = rows_of(activations_.scores, residual).columns(0, layer.experts->count);
+      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias}, scores);
+      backend_.experts(input, scores, weights.routing, weights.experts, output, out);
+      if (has_shared) narrow(weights.shared, middle, OutputMode::add, out);
     });
   }
 
   // The first product of a feed-forward, through its activation.
-  Matrix widened(const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
-                 const Matrix& input) {
-    const Matrix middle = rows_of(activations_.middle, input).columns(0, ffn.size);
+  Matrix widened(const FeedForwardConfig& ffn, const FeedForwardWeights& weights, Input& input) {
+    const Matrix middle = rows_of(activations_.middle, input.x).columns(0, ffn.size);
     if (ffn.gated) {
       backend_.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
     } else {
@@ -193,15 +197,14 @@ class Decoder : public Model {
 
   void narrow(const FeedForwardWeights& weights, const Matrix& middle, OutputMode output,
               const Matrix& out) {
-    backend_.linear(middle, weights.down.weight, {.bias = weights.down.bias, .output = output},
-                    out);
+    Input input{.x = middle};
+    backend_.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output}, out);
   }
 
   // What a branch reads.
-  Matrix before(const BranchNormWeights& norms, const Matrix& memory, const Matrix& residual) {
-    const Matrix input = rows_of(memory, residual);
-    backend_.norm(residual, norms.before, OutputMode::store, input);
-    return input;
+  static Input before(const BranchNormWeights& norms, const Matrix& memory,
+                      const Matrix& residual) {
+    return {.x = residual, .norm = norms.before, .normed = rows_of(memory, residual)};
   }
 
   // Adds to the residual stream what last_product(output, out) of a branch gives.
@@ -223,9 +226,9 @@ class Decoder : public Model {
   }
 
   // Without columns where nothing rotates.
-  [[nodiscard]] Matrix rotations(const AttentionConfig& config, const Matrix& input) const {
-    if (config.rope) return rows_of(activations_.cos_sin[*config.rope], input);
-    return {nullptr, DType::f32, input.rows, 0};
+  [[nodiscard]] Matrix rotations(const AttentionConfig& config, const Matrix& like) const {
+    if (config.rope) return rows_of(activations_.cos_sin[*config.rope], like);
+    return {nullptr, DType::f32, like.rows, 0};
   }
 
   static Matrix rows_of(const Matrix& memory, const Matrix& like) {

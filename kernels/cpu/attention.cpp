@@ -40,11 +40,15 @@ std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_h
 
 }  // namespace
 
-void CpuBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                           const HeadTransform& transform, const KvLayer& kv,
                            const AttentionRule& rule, const Matrix& out) {
+  rope_append(batch, qkv, cos_sin, transform, kv);
+
+  const Matrix q = qkv.columns(0, out.cols);
   const int64_t dim = kv.head_dim;
-  require_f32(q, batch.n_tokens, q.cols, "attention: q must be [tokens, n_heads head_dim] f32");
-  require_f32(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
+  require_f32(out, batch.n_tokens, qkv.cols - 2 * kv.n_kv_heads * dim,
+              "attention: out must be [tokens, n_heads head_dim] f32");
   require(q.cols % (dim * kv.n_kv_heads) == 0,
           "attention: n_heads must be a multiple of n_kv_heads");
   const std::vector<Block> blocks = split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads);

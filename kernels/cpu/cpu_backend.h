@@ -54,19 +54,18 @@ class CpuBackend final : public HostBackend {
 
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override;
-  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+  void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
-                    Activation activation, const Matrix& out) override;
-  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+                    const Matrix& out) override;
+  void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
   void scale_rows(const Matrix& gate, const Matrix& m) override;
   void rope_table(const BatchView& batch, const float* inv_freq, float factor,
                   const Matrix& cos_sin) override;
-  void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const HeadTransform& transform, const KvLayer& kv) override;
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
-                 const AttentionRule& rule, const Matrix& out) override;
+  void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                 const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
+                 const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
@@ -101,7 +100,10 @@ class CpuBackend final : public HostBackend {
     std::vector<DotTask> rows;  ///< those of each product, as the kernel wants them
   };
 
-  [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;  // norm.cpp
+  /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
+  void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                   const HeadTransform& transform, const KvLayer& kv);  // rope.cpp
+  [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;     // norm.cpp
   Product linear_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) const;  // linear.cpp
   Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,

@@ -45,8 +45,9 @@ ExpertRows sort_by_expert(const std::vector<ChosenExpert>& chosen, int64_t n_exp
 
 }  // namespace
 
-void CpuBackend::experts(const Matrix& x, const Matrix& scores, const Router& router,
+void CpuBackend::experts(Input& input, const Matrix& scores, const Router& router,
                          const Experts& experts, OutputMode output, const Matrix& out) {
+  const Matrix x = normalize(*this, input);
   const int64_t n = experts.n_experts;
   const int64_t tokens = x.rows;
   const int64_t used = router.used;

@@ -22,9 +22,9 @@ CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gat
   return product;
 }
 
-void CpuBackend::gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+void CpuBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
                               Activation activation, const Matrix& out) {
-  multiply({gated_product(x, gate_up, bias, activation, out)});
+  multiply({gated_product(normalize(*this, input), gate_up, bias, activation, out)});
 }
 
 }  // namespace faststream

@@ -22,9 +22,9 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
   return product;
 }
 
-void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+void CpuBackend::linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                         const Matrix& out) {
-  multiply({linear_product(x, weight, epilogue, out)});
+  multiply({linear_product(normalize(*this, input), weight, epilogue, out)});
 }
 
 }  // namespace faststream

@@ -240,8 +240,9 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+  void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
+    const Matrix x = normalize(*this, input);
     require_weight(weight);
     require_matrix(x, x.rows, weight.cols, "linear: x must be [rows, in]");
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
@@ -259,8 +260,9 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
-                    Activation activation, const Matrix& out) override {
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+                    const Matrix& out) override {
+    const Matrix x = normalize(*this, input);
     require_weight(gate_up);
     require(gate_up.rows % 2 == 0, "gated_linear: the weight must hold as many gates as ups");
     const int64_t n = gate_up.rows / 2;
@@ -280,8 +282,9 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+  void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override {
+    const Matrix x = normalize(*this, input);
     require_weight(experts.up);
     require_weight(experts.down);
     const int64_t n = experts.n_experts;
@@ -298,7 +301,7 @@ class ReferenceBackend final : public HostBackend {
     std::vector<ChosenExpert> chosen(index(router.used));
     std::vector<float> middle(index(experts.down.cols));
     std::vector<float> result(index(hidden));
-    const Matrix activations(middle.data(), DType::f32, 1, experts.down.cols);
+    Input activations{.x = Matrix(middle.data(), DType::f32, 1, experts.down.cols)};
     const Matrix row(result.data(), DType::f32, 1, hidden);
     for (int64_t t = 0; t < x.rows; ++t) {
       const float* logits = static_cast<const float*>(scores.data) + t * scores.stride;
@@ -310,11 +313,11 @@ class ReferenceBackend final : public HostBackend {
         const float* down_bias =
             experts.down_bias != nullptr ? experts.down_bias + one.expert * hidden : nullptr;
         const Weight up = expert_part(experts.up, one.expert, n);
-        const Matrix token = x.row_range(t, 1);
+        Input token{.x = x.row_range(t, 1)};
         if (experts.gated) {
-          gated_linear(token, up, up_bias, experts.activation, activations);
+          gated_linear(token, up, up_bias, experts.activation, activations.x);
         } else {
-          linear(token, up, {.bias = up_bias, .activation = experts.activation}, activations);
+          linear(token, up, {.bias = up_bias, .activation = experts.activation}, activations.x);
         }
         linear(activations, expert_part(experts.down, one.expert, n), {.bias = down_bias}, row);
         for (int64_t c = 0; c < hidden; ++c) {
@@ -349,104 +352,13 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const HeadTransform& transform, const KvLayer& kv) override {
-    require_batch(batch);
-    require_kv(kv);
-    const int64_t dim = kv.head_dim;
-    require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
-                   "rope_append: cos_sin must have a row a token");
-    require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
-            "rope_append: an even number of elements is rotated, at most head_dim");
-    require_matrix(qkv, batch.n_tokens, qkv.cols, "rope_append: qkv must have a row a token");
-    require(qkv.cols % dim == 0 && qkv.cols / dim > 2 * int64_t{kv.n_kv_heads},
-            "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim]");
-    require_norm(transform.norm, transform.q_weight);
-    require_norm(transform.norm, transform.k_weight);
-    require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
-            "rope_append: queries must be scaled from a position on");
-    const int64_t n_heads = qkv.cols / dim - 2 * int64_t{kv.n_kv_heads};
-    const auto weight_of = [&](const float* weights, int64_t head) {
-      return transform.norm == NormKind::none ? nullptr : weights + head * dim;
-    };
-    for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t position = batch.positions[t];
-      for (int64_t h = 0; h < n_heads; ++h) {
-        std::vector<double> head = columns(qkv, t, h * dim, dim);
-        normalize(head, transform.norm, weight_of(transform.q_weight, h), nullptr, transform.eps);
-        rotate(head, cos_sin, t);
-        double factor = 1;
-        if (transform.query_scaling != 0) {
-          const int32_t lengths = position / transform.query_scaling_from;
-          factor += transform.query_scaling * std::log(1.0 + lengths);
-        }
-        for (int64_t i = 0; i < dim; ++i) {
-          set(qkv, t, h * dim + i, static_cast<float>(head[index(i)] * factor));
-        }
-      }
-      for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        std::vector<double> head = columns(qkv, t, (n_heads + h) * dim, dim);
-        normalize(head, transform.norm, weight_of(transform.k_weight, h), nullptr, transform.eps);
-        rotate(head, cos_sin, t);
-        const size_t target = kv_index(batch, kv, batch.sequence_of[t], position, h);
-        for (int64_t i = 0; i < dim; ++i) {
-          store_float(kv.k, kv.dtype, target + index(i), static_cast<float>(head[index(i)]));
-          store_float(kv.v, kv.dtype, target + index(i),
-                      get(qkv, t, (n_heads + kv.n_kv_heads + h) * dim + i));
-        }
-      }
-    }
-  }
-
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
-                 const AttentionRule& rule, const Matrix& out) override {
-    require_batch(batch);
-    require_kv(kv);
-    const int64_t dim = kv.head_dim;
-    require_matrix(q, batch.n_tokens, q.cols, "attention: q must have a row a token");
-    require_matrix(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
-    require(q.cols % (dim * kv.n_kv_heads) == 0,
-            "attention: n_heads must be a multiple of n_kv_heads");
-    require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
-    const auto n_heads = static_cast<int32_t>(q.cols / dim);
-    const int32_t group = n_heads / kv.n_kv_heads;
-    for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t s = batch.sequence_of[t];
-      const int32_t position = batch.positions[t];
-      const int32_t first = rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
-      for (int32_t h = 0; h < n_heads; ++h) {
-        std::vector<double> scores;
-        for (int32_t p = first; p <= position; ++p) {
-          const size_t key = kv_index(batch, kv, s, p, h / group);
-          double score = 0;
-          for (int64_t i = 0; i < dim; ++i) {
-            score += double{get(q, t, h * dim + i)} * load_as_float(kv.k, kv.dtype, key + index(i));
-          }
-          score *= rule.scale;
-          if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
-          if (rule.slopes != nullptr) score += double{rule.slopes[h]} * (p - position);
-          scores.push_back(score);
-        }
-        double largest = *std::max_element(scores.begin(), scores.end());
-        double total = 0;
-        if (rule.sinks != nullptr) {
-          largest = std::max(largest, double{rule.sinks[h]});
-          total += std::exp(rule.sinks[h] - largest);
-        }
-        std::vector<double> sums(index(dim));
-        for (int32_t p = first; p <= position; ++p) {
-          const double weight = std::exp(scores[index(p - first)] - largest);
-          const size_t value = kv_index(batch, kv, s, p, h / group);
-          total += weight;
-          for (int64_t i = 0; i < dim; ++i) {
-            sums[index(i)] += weight * load_as_float(kv.v, kv.dtype, value + index(i));
-          }
-        }
-        for (int64_t i = 0; i < dim; ++i) {
-          set(out, t, h * dim + i, static_cast<float>(sums[index(i)] / total));
-        }
-      }
-    }
+  void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                 const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
+                 const Matrix& out) override {
+    require(qkv.cols == out.cols + 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
+            "attention: qkv must be the query heads of out, and keys and values");
+    rope_append(batch, qkv, cos_sin, transform, kv);
+    attend(batch, qkv.columns(0, out.cols), kv, rule, out);
   }
 
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
@@ -495,6 +407,108 @@ class ReferenceBackend final : public HostBackend {
                       load_as_float(kv.k, kv.dtype, index(copy.from * page + i)));
           store_float(kv.v, kv.dtype, index(copy.to * page + i),
                       load_as_float(kv.v, kv.dtype, index(copy.from * page + i)));
+        }
+      }
+    }
+  }
+
+ private:
+  /// Queries are rotated in place.
+  static void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                          const HeadTransform& transform, const KvLayer& kv) {
+    require_batch(batch);
+    require_kv(kv);
+    const int64_t dim = kv.head_dim;
+    require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
+                   "attention: cos_sin must have a row a token");
+    require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
+            "attention: an even number of elements is rotated, at most head_dim");
+    require_matrix(qkv, batch.n_tokens, qkv.cols, "attention: qkv must have a row a token");
+    require(qkv.cols % dim == 0 && qkv.cols / dim > 2 * int64_t{kv.n_kv_heads},
+            "attention: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim]");
+    require_norm(transform.norm, transform.q_weight);
+    require_norm(transform.norm, transform.k_weight);
+    require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
+            "attention: queries must be scaled from a position on");
+    const int64_t n_heads = qkv.cols / dim - 2 * int64_t{kv.n_kv_heads};
+    const auto weight_of = [&](const float* weights, int64_t head) {
+      return transform.norm == NormKind::none ? nullptr : weights + head * dim;
+    };
+    for (int32_t t = 0; t < batch.n_tokens; ++t) {
+      const int32_t position = batch.positions[t];
+      for (int64_t h = 0; h < n_heads; ++h) {
+        std::vector<double> head = columns(qkv, t, h * dim, dim);
+        normalize(head, transform.norm, weight_of(transform.q_weight, h), nullptr, transform.eps);
+        rotate(head, cos_sin, t);
+        double factor = 1;
+        if (transform.query_scaling != 0) {
+          const int32_t lengths = position / transform.query_scaling_from;
+          factor += transform.query_scaling * std::log(1.0 + lengths);
+        }
+        for (int64_t i = 0; i < dim; ++i) {
+          set(qkv, t, h * dim + i, static_cast<float>(head[index(i)] * factor));
+        }
+      }
+      for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
+        std::vector<double> head = columns(qkv, t, (n_heads + h) * dim, dim);
+        normalize(head, transform.norm, weight_of(transform.k_weight, h), nullptr, transform.eps);
+        rotate(head, cos_sin, t);
+        const size_t target = kv_index(batch, kv, batch.sequence_of[t], position, h);
+        for (int64_t i = 0; i < dim; ++i) {
+          store_float(kv.k, kv.dtype, target + index(i), static_cast<float>(head[index(i)]));
+          store_float(kv.v, kv.dtype, target + index(i),
+                      get(qkv, t, (n_heads + kv.n_kv_heads + h) * dim + i));
+        }
+      }
+    }
+  }
+
+  static void attend(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+                     const AttentionRule& rule, const Matrix& out) {
+    require_batch(batch);
+    require_kv(kv);
+    const int64_t dim = kv.head_dim;
+    require_matrix(q, batch.n_tokens, q.cols, "attention: q must have a row a token");
+    require_matrix(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
+    require(q.cols % (dim * kv.n_kv_heads) == 0,
+            "attention: n_heads must be a multiple of n_kv_heads");
+    require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
+    const auto n_heads = static_cast<int32_t>(q.cols / dim);
+    const int32_t group = n_heads / kv.n_kv_heads;
+    for (int32_t t = 0; t < batch.n_tokens; ++t) {
+      const int32_t s = batch.sequence_of[t];
+      const int32_t position = batch.positions[t];
+      const int32_t first = rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
+      for (int32_t h = 0; h < n_heads; ++h) {
+        std::vector<double> scores;
+        for (int32_t p = first; p <= position; ++p) {
+          const size_t key = kv_index(batch, kv, s, p, h / group);
+          double score = 0;
+          for (int64_t i = 0; i < dim; ++i) {
+            score += double{get(q, t, h * dim + i)} * load_as_float(kv.k, kv.dtype, key + index(i));
+          }
+          score *= rule.scale;
+          if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
+          if (rule.slopes != nullptr) score += double{rule.slopes[h]} * (p - position);
+          scores.push_back(score);
+        }
+        double largest = *std::max_element(scores.begin(), scores.end());
+        double total = 0;
+        if (rule.sinks != nullptr) {
+          largest = std::max(largest, double{rule.sinks[h]});
+          total += std::exp(rule.sinks[h] - largest);
+        }
+        std::vector<double> sums(index(dim));
+        for (int32_t p = first; p <= position; ++p) {
+          const double weight = std::exp(scores[index(p - first)] - largest);
+          const size_t value = kv_index(batch, kv, s, p, h / group);
+          total += weight;
+          for (int64_t i = 0; i < dim; ++i) {
+            sums[index(i)] += weight * load_as_float(kv.v, kv.dtype, value + index(i));
+          }
+        }
+        for (int64_t i = 0; i < dim; ++i) {
+          set(out, t, h * dim + i, static_cast<float>(sums[index(i)] / total));
         }
       }
     }

@@ -20,16 +20,16 @@ void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, float
   });
 }
 
-void CpuBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                              const HeadTransform& transform, const KvLayer& kv) {
   const int64_t dim = kv.head_dim;
   const int64_t kv_heads = kv.n_kv_heads;
   const int64_t n_heads = qkv.cols / dim - 2 * kv_heads;
   const int64_t rotated = cos_sin.cols;
-  require_f32(cos_sin, batch.n_tokens, rotated, "rope_append: cos_sin must be [tokens, d] f32");
-  require(rotated % 2 == 0 && rotated <= dim, "rope_append: d must be even and at most head_dim");
+  require_f32(cos_sin, batch.n_tokens, rotated, "attention: cos_sin must be [tokens, d] f32");
+  require(rotated % 2 == 0 && rotated <= dim, "attention: d must be even and at most head_dim");
   require_f32(qkv, batch.n_tokens, (n_heads + 2 * kv_heads) * dim,
-              "rope_append: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
+              "attention: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const FloatType type = float_type(kv.dtype);
   const Kernels::Normalize normalize = normalizer(transform.norm);

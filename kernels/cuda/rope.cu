@@ -136,7 +136,7 @@ void CudaBackend::rope_table(const BatchView& batch, const float* inv_freq, floa
                  static_cast<float*>(cos_sin.data), cos_sin.stride);
 }
 
-void CudaBackend::rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
+void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                               const HeadTransform& transform, const KvLayer& kv) {
   if (batch.n_tokens == 0) return;
   const int n_all_heads = static_cast<int>(qkv.cols / kv.head_dim);

@@ -112,6 +112,20 @@ struct Norm {
   float eps = 0;
 };
 
+/// What a product multiplies: the rows of x, or, if there is memory for it, what norm makes of them
+/// as elements of normed's type.
+///
+/// A backend normalizes while it multiplies, or first: then it writes the rows to `normed` and
+/// makes this the Input of what is there, for the next product of the same rows. So x must not
+/// change between the products of one Input.
+struct Input {
+  Matrix x;            ///< [rows, in] act or f32
+  Norm norm = {};      ///< of each row of x
+  Matrix normed = {};  ///< [rows, in] act; without data: x is multiplied as it is
+
+  [[nodiscard]] bool is_ready() const { return normed.data == nullptr; }
+};
+
 /// How a token becomes the first row of the residual stream.
 struct Embedding {
   Weight table = {};      ///< [vocab, hidden] f32, f16 or bf16
@@ -253,23 +267,23 @@ class Backend {
   /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.
   virtual void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) = 0;
 
-  /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] act · weightᵀ +
-  /// bias). With i8 weights the fast backends quantize each row of x to eight bits (symmetric,
-  /// scale max|x| / 127), whatever the number of rows, so that a sequence's text does not depend on
-  /// how many others share its step.
-  virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+  /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] · weightᵀ +
+  /// bias), where x is what `input` says. With i8 weights the fast backends quantize each row of x
+  /// to eight bits (symmetric, scale max|x| / 127), whatever the number of rows, so that a
+  /// sequence's text does not depend on how many others share its step.
+  virtual void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                       const Matrix& out) = 0;
 
-  /// out [rows, n] act = activation(x Gᵀ + bias) ⊙ (x Uᵀ + bias), where gate_up [2n, in] is G's n
-  /// rows, then U's, and so is bias [2n], which may be null. The gated feed-forward of
+  /// The same x. out [rows, n] act = activation(x Gᵀ + bias) ⊙ (x Uᵀ + bias), where gate_up [2n,
+  /// in] is G's n rows, then U's, and so is bias [2n], which may be null. The gated feed-forward of
   /// arXiv:2002.05202.
-  virtual void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+  virtual void gated_linear(Input& input, const Weight& gate_up, const float* bias,
                             Activation activation, const Matrix& out) = 0;
 
-  /// out [tokens, hidden] f32 = or += for each row of x [tokens, in] act the sum of its experts'
-  /// feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits. Of equal
-  /// scores the expert with the smaller number is chosen. arXiv:1701.06538.
-  virtual void experts(const Matrix& x, const Matrix& scores, const Router& router,
+  /// The same x. out [tokens, hidden] f32 = or += for each row of x [tokens, in] the sum of its
+  /// experts' feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits.
+  /// Of equal scores the expert with the smaller number is chosen. arXiv:1701.06538.
+  virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;
 
   /// m [rows, n] act: row r is multiplied by 1 / (1 + exp(-gate[r])); gate [rows, 1] f32.
@@ -280,19 +294,16 @@ class Backend {
   virtual void rope_table(const BatchView& batch, const float* inv_freq, float factor,
                           const Matrix& cos_sin) = 0;
 
-  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: transforms and rotates the query heads in
-  /// place, and writes keys, transformed and rotated likewise, and plain values to the sequences'
-  /// pages at the tokens' positions. cos_sin [tokens, d] f32 rotates the first d elements of a
-  /// head, of which i and i + d / 2 are a pair (arXiv:2104.09864, in the order of Transformers); d
-  /// = 0: none.
-  virtual void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                           const HeadTransform& transform, const KvLayer& kv) = 0;
-
-  /// out [tokens, n_heads head_dim] act = softmax(scores of q and k) v over the cached positions up
-  /// to the token's own that `rule` lets it see. q [tokens, n_heads head_dim] act, usually columns
-  /// of qkv; n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head
-  /// h / (n_heads / n_kv_heads) (arXiv:2305.13245).
-  virtual void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: query, key and value heads, which are not
+  /// kept. Transforms and rotates queries and keys, writes these keys and the values to the
+  /// sequences' pages at the tokens' positions, and then gives out [tokens, n_heads head_dim] act =
+  /// softmax(scores of q and k) v over the cached positions up to the token's own that `rule` lets
+  /// it see. cos_sin [tokens, d] f32 rotates the first d elements of a head, of which i and i + d /
+  /// 2 are a pair (arXiv:2104.09864, in the order of Transformers); d = 0: none. n_heads is a
+  /// multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads)
+  /// (arXiv:2305.13245).
+  virtual void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                         const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
@@ -317,6 +328,15 @@ class Backend {
   /// Copies whole pages in all `layers`. No page is both source and target in one call.
   virtual void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) = 0;
 };
+
+/// The rows of `input`, made by backend.norm() where they are not ready.
+inline const Matrix& normalize(Backend& backend, Input& input) {
+  if (!input.is_ready()) {
+    backend.norm(input.x, input.norm, OutputMode::store, input.normed);
+    input = {.x = input.normed};
+  }
+  return input.x;
+}
 
 /// The plain float32 reference on one thread: activations and arithmetic in float32, KV in f32.
 std::unique_ptr<Backend> make_reference_backend();

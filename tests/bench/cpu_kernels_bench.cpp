@@ -102,7 +102,7 @@ void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64
   const int64_t n = gated ? shape.out / 2 : shape.out;
   std::vector<float> x = random_values(rows * shape.in);
   std::vector<float> out(static_cast<size_t>(rows * n));
-  const Matrix input(x.data(), DType::f32, rows, shape.in);
+  Input input{.x = {x.data(), DType::f32, rows, shape.in}};
   const Matrix output(out.data(), DType::f32, rows, n);
   for (auto _ : state) {
     if (gated) {
@@ -136,8 +136,8 @@ void run_experts(benchmark::State& state, DType dtype, int64_t tokens) {
   int64_t turn = 0;
   for (auto _ : state) {
     float* logits = scores.data() + turn++ % kTurns * tokens * kExperts;
-    backend().experts({x.data(), DType::f32, tokens, kHidden},
-                      {logits, DType::f32, tokens, kExperts}, {.used = kUsed},
+    Input input{.x = {x.data(), DType::f32, tokens, kHidden}};
+    backend().experts(input, {logits, DType::f32, tokens, kExperts}, {.used = kUsed},
                       {.n_experts = kExperts, .up = up.next(), .down = down.next()},
                       OutputMode::store, {out.data(), DType::f32, tokens, kHidden});
     // Expected of a random choice.
@@ -178,12 +178,14 @@ void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t
     store_float(k.get(), dtype, static_cast<size_t>(i), values[static_cast<size_t>(i)]);
     store_float(v.get(), dtype, static_cast<size_t>(i), values[static_cast<size_t>(i)]);
   }
-  std::vector<float> q = random_values(int64_t{tokens} * kHeads * kDim);
-  std::vector<float> out(q.size());
+  constexpr int64_t kQkv = int64_t{kHeads + 2 * kKvHeads} * kDim;
+  std::vector<float> qkv = random_values(tokens * kQkv);
+  std::vector<float> out(static_cast<size_t>(tokens) * kHeads * kDim);
   const KvLayer kv{k.get(), v.get(), dtype, n_pages, kKvHeads, kDim};
   const BatchView view = backend().upload(batch);
   for (auto _ : state) {
-    backend().attention(view, {q.data(), DType::f32, tokens, kHeads * kDim}, kv, {.scale = 0.125F},
+    backend().attention(view, {qkv.data(), DType::f32, tokens, kQkv},
+                        {nullptr, DType::f32, tokens, 0}, {}, kv, {.scale = 0.125F},
                         {out.data(), DType::f32, tokens, kHeads * kDim});
   }
   const double pairs = tokens * (context - (tokens - 1) / 2.0);

@@ -279,16 +279,16 @@ class Bench {
     cuda_check(
         cudaMemsetAsync(out.get(), 0, static_cast<size_t>(rows * columns) * 4, backend_.stream()),
         "clearing a buffer");
-    const Matrix x_matrix(x.get(), DType::bf16, rows, inputs);
+    Input input{.x = {x.get(), DType::bf16, rows, inputs}};
     const auto call = [&](int64_t i) {
       const Weight weight{
           weights_.get() + i % copies * bytes, type, outputs, inputs,
           type == DType::i8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
       if (gated) {
-        backend_.gated_linear(x_matrix, weight, nullptr, Activation::silu,
+        backend_.gated_linear(input, weight, nullptr, Activation::silu,
                               {out.get(), DType::bf16, rows, columns});
       } else {
-        backend_.linear(x_matrix, weight, {}, {out.get(), DType::f32, rows, columns});
+        backend_.linear(input, weight, {}, {out.get(), DType::f32, rows, columns});
       }
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
@@ -323,8 +323,8 @@ class Bench {
         type == DType::i8 ? reinterpret_cast<const float*>(scales.get()) : nullptr;
     const auto call = [&](int64_t i) {
       const std::byte* up = weights_.get() + i % copies * bytes;
-      backend_.experts({x.get(), DType::bf16, tokens, hidden},
-                       {scores.get(), DType::f32, tokens, n_experts},
+      Input input{.x = {x.get(), DType::bf16, tokens, hidden}};
+      backend_.experts(input, {scores.get(), DType::f32, tokens, n_experts},
                        {.used = used, .normalized = true},
                        {.n_experts = n_experts,
                         .up = {up, type, n_experts * 2 * middle, hidden, weight_scales},
@@ -373,11 +373,13 @@ class Bench {
     batch.query_start.push_back(batch.n_tokens());
     const BatchView view = backend_.upload(batch);
     const int64_t rows = batch.n_tokens();
-    const Buffer q = filled(rows * kHeads * kDim * 2, DType::bf16);
+    const int64_t columns = (kHeads + 2 * n_kv_heads) * kDim;
+    const Buffer qkv = filled(rows * columns * 2, DType::bf16);
     const Buffer out = backend_.allocate(static_cast<size_t>(rows) * kHeads * kDim * 2);
     const auto call = [&](int64_t i) {
       std::byte* k = weights_.get() + i % copies * 2 * bytes;
-      backend_.attention(view, {q.get(), DType::bf16, rows, kHeads * kDim},
+      backend_.attention(view, {qkv.get(), DType::bf16, rows, columns},
+                         {nullptr, DType::f32, rows, 0}, {},
                          {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim}, {.scale = 0.088F},
                          {out.get(), DType::bf16, rows, kHeads * kDim});
     };

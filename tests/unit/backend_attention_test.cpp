@@ -43,9 +43,8 @@ class BackendAttention : public BackendTest {
     HostTensor k = make_cache(kv_type, shape, n_pages, batch);
     HostTensor v = make_cache(kv_type, shape, n_pages, batch);
     if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
-    // q is columns of a wider matrix, as qkv is.
-    const HostTensor q =
-        random_tensor(random_, act, batch.n_tokens(), q_dim, 2 * shape.head_dim, 2);
+    const HostTensor qkv = take_new_tokens(
+        batch, random_tensor(random_, act, batch.n_tokens(), q_dim, 0, 2), shape.n_kv_heads, k, v);
     const HostTensor sinks = random_tensor(random_, DType::f32, 1, shape.n_heads, 0, 3);
     const HostTensor slopes =
         random_tensor(random_, DType::f32, 1, shape.n_heads).map(DType::f32, [](float slope) {
@@ -55,12 +54,13 @@ class BackendAttention : public BackendTest {
     const auto attend = [&](Backend& backend, DType out_type) {
       const DeviceTensor device_k(backend, k);
       const DeviceTensor device_v(backend, v);
-      const DeviceTensor device_q(backend, q);
+      const DeviceTensor device_qkv(backend, qkv);
+      const DeviceTensor cos_sin(backend, HostTensor(DType::f32, batch.n_tokens(), 0));
       const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
       const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
       const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
       backend.attention(
-          backend.upload(batch), device_q.matrix(),
+          backend.upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
           {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
           {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
            .window = shape.window,
@@ -82,6 +82,28 @@ class BackendAttention : public BackendTest {
           backend->description() + ": attention, " + std::string(dtype_name(act)) + ", " +
               describe(shape));
     }
+  }
+
+  /// Queries, and the keys and values of the same tokens, which the caches have no more: NaN.
+  static HostTensor take_new_tokens(const Batch& batch, const HostTensor& q, int64_t n_kv_heads,
+                                    HostTensor& k, HostTensor& v) {
+    const int64_t dim = k.cols / n_kv_heads / kPageTokens;
+    HostTensor qkv(q.dtype, q.rows, q.cols + 2 * n_kv_heads * dim, 8);
+    for (int64_t t = 0; t < q.rows; ++t) {
+      for (int64_t c = 0; c < q.cols; ++c) qkv.set(t, c, q.at(t, c));
+      const auto token = static_cast<size_t>(t);
+      const int32_t position = batch.positions[token];
+      const int32_t page = batch.page_table[static_cast<size_t>(
+          batch.sequence_of[token] * batch.max_pages + position / kPageTokens)];
+      for (int64_t c = 0; c < n_kv_heads * dim; ++c) {
+        const int64_t at = (c / dim * kPageTokens + position % kPageTokens) * dim + c % dim;
+        qkv.set(t, q.cols + c, k.at(page, at));
+        qkv.set(t, q.cols + n_kv_heads * dim + c, v.at(page, at));
+        k.set(page, at, std::nanf(""));
+        v.set(page, at, std::nanf(""));
+      }
+    }
+    return qkv;
   }
 
   /// Lets `page` stand for pages that windows have passed: they may be another sequence's now.
@@ -233,12 +255,13 @@ TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
     q.set(0, 1, 0);
     HostTensor sink(DType::f32, 1, 1);
     sink.set(0, 0, 0);
+    const DeviceTensor qkv(backend, take_new_tokens(batch, q, 1, k, v));
     const DeviceTensor device_k(backend, k);
     const DeviceTensor device_v(backend, v);
-    const DeviceTensor device_q(backend, q);
+    const DeviceTensor cos_sin(backend, HostTensor(DType::f32, 1, 0));
     const DeviceTensor device_sink(backend, sink);
     const DeviceTensor out(backend, HostTensor(act, 1, 2));
-    backend.attention(backend.upload(batch), device_q.matrix(),
+    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(), {},
                       {device_k.data(), device_v.data(), kv_type, 1, 1, 2},
                       {.scale = std::log(2.0F),
                        .window = window,
@@ -270,7 +293,7 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
     const AttentionCase shape{1, 1, 64, {{1, 300}}};
     const Batch batch = make_batch(random_, shape.sequences, 10);
     HostTensor k = make_cache(kv_type, shape, 10, batch);
-    const HostTensor v = make_cache(kv_type, shape, 10, batch);
+    HostTensor v = make_cache(kv_type, shape, 10, batch);
     HostTensor q(act, 1, 64);
     constexpr int32_t kHot = 201;
     const int64_t page = batch.page_table[kHot / kPageTokens];
@@ -278,12 +301,14 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
       q.set(0, d, 100);
       k.set(page, kHot % kPageTokens * 64 + d, 100);
     }
+    const HostTensor qkv = take_new_tokens(batch, q, 1, k, v);
     for (const auto& backend : backends_) {
       const DeviceTensor device_k(*backend, k);
       const DeviceTensor device_v(*backend, v);
-      const DeviceTensor device_q(*backend, q);
+      const DeviceTensor device_qkv(*backend, qkv);
+      const DeviceTensor cos_sin(*backend, HostTensor(DType::f32, 1, 0));
       const DeviceTensor out(*backend, HostTensor(act, 1, 64));
-      backend->attention(backend->upload(batch), device_q.matrix(),
+      backend->attention(backend->upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
                          {device_k.data(), device_v.data(), kv_type, 10, 1, 64}, {.scale = 0.125F},
                          out.matrix());
       const HostTensor got = out.fetch();

@@ -72,7 +72,8 @@ class BackendExperts : public BackendTest {
     const DeviceTensor out(backend, inputs.before);
     Router router = shape.router;
     router.correction = correction.data();
-    backend.experts(x.matrix(), scores.matrix(), router,
+    Input input{.x = x.matrix()};
+    backend.experts(input, scores.matrix(), router,
                     {.n_experts = shape.n_experts,
                      .up = up.weight(),
                      .up_bias = up_bias.data(),

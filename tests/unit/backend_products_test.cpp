@@ -20,7 +20,8 @@ class BackendProducts : public BackendTest {
     const DeviceWeight device_weight(backend, weight);
     const DeviceNumbers device_bias(backend, bias);
     const DeviceTensor out(backend, before);
-    backend.linear(device_x.matrix(), device_weight.weight(),
+    Input input{.x = device_x.matrix()};
+    backend.linear(input, device_weight.weight(),
                    {.bias = device_bias.data(), .output = mode, .activation = activation},
                    out.matrix());
     return out.fetch();
@@ -34,7 +35,8 @@ class BackendProducts : public BackendTest {
     const DeviceWeight device_weight(backend, gate_up);
     const DeviceNumbers device_bias(backend, bias);
     const DeviceTensor out(backend, like);
-    backend.gated_linear(device_x.matrix(), device_weight.weight(), device_bias.data(), activation,
+    Input input{.x = device_x.matrix()};
+    backend.gated_linear(input, device_weight.weight(), device_bias.data(), activation,
                          out.matrix());
     return out.fetch();
   }

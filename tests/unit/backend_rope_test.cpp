@@ -1,5 +1,5 @@
-// Rotation, what happens to heads beside it, and the append to pages, compared with the plain float
-// reference.
+// Rotation, what happens to heads beside it, and the append to pages, all parts of attention(),
+// compared with the plain float reference.
 #include <string>
 
 #include "unit/backend_fixture.h"
@@ -32,8 +32,15 @@ class BackendRope : public BackendTest {
     const std::vector<TestSequence> sequences = {{1, 32}, {40, 40}, {1, 33}, {5, 66}};
     const int32_t n_pages = pages_of(sequences) + 1;
     const Batch batch = make_batch(random_, sequences, n_pages);
-    const HostTensor qkv =
+    HostTensor qkv =
         random_tensor(random_, act, batch.n_tokens(), int64_t{kHeads + 2 * kKvHeads} * dim, 8);
+    // The value of a position is 1 in one dimension, so that outputs are sums of few weights.
+    for (int64_t t = 0; t < qkv.rows; ++t) {
+      for (int64_t c = 0; c < int64_t{kKvHeads} * dim; ++c) {
+        const bool is_one = c % dim == batch.positions[static_cast<size_t>(t)] % dim;
+        qkv.set(t, int64_t{kHeads + kKvHeads} * dim + c, is_one ? 1.0F : 0.0F);
+      }
+    }
     const HostTensor q_weight = random_tensor(random_, DType::f32, kHeads, dim);
     const HostTensor k_weight = random_tensor(random_, DType::f32, kKvHeads, dim);
     HostTensor cos_sin(DType::f32, batch.n_tokens(), shape.rotated);
@@ -61,32 +68,35 @@ class BackendRope : public BackendTest {
       const DeviceNumbers device_k_weight(backend, has_norm ? &k_weight : nullptr);
       const DeviceTensor k(backend, empty);
       const DeviceTensor v(backend, empty);
-      backend.rope_append(backend.upload(batch), device_cos_sin.matrix(), device_qkv.matrix(),
-                          {.norm = shape.norm,
-                           .q_weight = device_q_weight.data(),
-                           .k_weight = device_k_weight.data(),
-                           .eps = 1e-6F,
-                           .query_scaling = shape.query_scaling,
-                           .query_scaling_from = 16},
-                          {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim});
-      return std::vector<HostTensor>{device_qkv.fetch(), k.fetch(), v.fetch()};
+      const DeviceTensor out(backend, HostTensor(q_type, batch.n_tokens(), int64_t{kHeads} * dim));
+      backend.attention(backend.upload(batch), device_qkv.matrix(), device_cos_sin.matrix(),
+                        {.norm = shape.norm,
+                         .q_weight = device_q_weight.data(),
+                         .k_weight = device_k_weight.data(),
+                         .eps = 1e-6F,
+                         .query_scaling = shape.query_scaling,
+                         .query_scaling_from = 16},
+                        {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim},
+                        {.scale = 1 / std::sqrt(static_cast<float>(dim))}, out.matrix());
+      static_cast<void>(device_qkv.fetch());  // nothing was written around it
+      return std::vector<HostTensor>{out.fetch(), k.fetch(), v.fetch()};
     };
     const auto want = append(*reference_, DType::f32, DType::f32);
-    // A rotated element is a sum of two products of numbers below 6, in float32; keys and values in
-    // qkv may or may not be changed in place.
+    // A rotated element is a sum of two products of numbers below 6, in float32.
     const auto bound = [](DType type, float value) {
       return (unit_roundoff(type) + 2e-6) * std::abs(value) + 4e-6;
     };
-    HostTensor want_q = want[0];
-    want_q.cols = int64_t{kHeads} * dim;
+    // Roundings of queries and keys change scores by some unit roundoffs, and weights by as many
+    // of themselves.
+    const auto weight_bound = [&](float value) {
+      return (32 * unit_roundoff(act) + 5e-5) * std::abs(value) + 1e-6;
+    };
     for (const auto& backend : backends_) {
       const auto got = append(*backend, act, kv_type);
-      HostTensor got_q = got[0];
-      got_q.cols = want_q.cols;
-      const std::string what = backend->description() + ": rope_append, " + describe(shape);
+      const std::string what = backend->description() + ": attention, " + describe(shape);
       expect_near(
-          got_q, want_q, [&](int64_t r, int64_t c) { return bound(act, want_q.at(r, c)); },
-          what + ", queries");
+          got[0], want[0], [&](int64_t r, int64_t c) { return weight_bound(want[0].at(r, c)); },
+          what + ", weights");
       for (size_t i = 1; i < 3; ++i) {
         expect_near(
             got[i], want[i], [&](int64_t r, int64_t c) { return bound(kv_type, want[i].at(r, c)); },
@@ -144,11 +154,13 @@ TEST_P(BackendRope, AppendNormalizesEachHead) {
   }
 }
 
-// Against the formula, which the reference must fulfil too.
+// Against the formula, which the reference must fulfil too: queries and new keys of ones, whose
+// values are ones, after keys and values of zeros.
 TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
   constexpr int32_t kDim = 4;
   constexpr int32_t kFrom = 16;
-  const Batch batch = make_batch(random_, {{1, 1}, {40, 70}}, 4);
+  constexpr int32_t kCached = 30;
+  const Batch batch = make_batch(random_, {{1, 1}, {40, kCached + 40}}, 4);
   const auto check = [&](Backend& backend, DType act, DType kv_type) {
     const HostTensor ones =
         HostTensor(act, batch.n_tokens(), int64_t{3} * kDim).map(act, [](float) { return 1.0F; });
@@ -160,15 +172,19 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const DeviceTensor cos_sin(backend, HostTensor(DType::f32, batch.n_tokens(), 0));
     const DeviceTensor k(backend, empty);
     const DeviceTensor v(backend, empty);
-    backend.rope_append(backend.upload(batch), cos_sin.matrix(), qkv.matrix(),
-                        {.query_scaling = 0.1F, .query_scaling_from = kFrom},
-                        {k.data(), v.data(), kv_type, 4, 1, kDim});
-    const HostTensor got = qkv.fetch();
+    const DeviceTensor out(backend, HostTensor(act, batch.n_tokens(), kDim));
+    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
+                      {.query_scaling = 0.1F, .query_scaling_from = kFrom},
+                      {k.data(), v.data(), kv_type, 4, 1, kDim}, {.scale = 1.0F / kDim},
+                      out.matrix());
+    const HostTensor got = out.fetch();
     const HostTensor keys = k.fetch();
     for (int32_t t = 0; t < batch.n_tokens(); ++t) {
       const int32_t position = batch.positions[static_cast<size_t>(t)];
-      const double want = 1 + 0.1 * std::log(1 + std::floor(position / kFrom));
-      EXPECT_NEAR(got.at(t, 0), want, 2 * unit_roundoff(act) + 1e-6)
+      const int32_t zeros = t == 0 ? 0 : kCached;
+      const double score = 1 + 0.1 * std::log(1 + std::floor(position / kFrom));
+      const double weight = (position + 1 - zeros) * std::exp(score);
+      EXPECT_NEAR(got.at(t, 0), weight / (weight + zeros), 4 * unit_roundoff(act) + 1e-5)
           << backend.description() << ", position " << position;
     }
     const int32_t page = batch.page_table[0];

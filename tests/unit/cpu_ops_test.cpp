@@ -76,11 +76,11 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
       for (const int64_t rows : {1, 2, 5, 16, 17, 33, 300}) {
         std::vector<float> x(static_cast<size_t>(rows * in), 1.0F);
         std::vector<float> y(static_cast<size_t>(rows * out), 1.0F);
-        backend_->linear({x.data(), DType::f32, rows, in}, weight, {},
-                         {y.data(), DType::f32, rows, out});
+        Input input{.x = {x.data(), DType::f32, rows, in}};
+        backend_->linear(input, weight, {}, {y.data(), DType::f32, rows, out});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
         y.assign(static_cast<size_t>(rows * out / 2), 1.0F);
-        backend_->gated_linear({x.data(), DType::f32, rows, in}, weight, nullptr, Activation::silu,
+        backend_->gated_linear(input, weight, nullptr, Activation::silu,
                                {y.data(), DType::f32, rows, out / 2});
         EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
         // Two experts, of which all rows use the last.
@@ -88,8 +88,7 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
         for (int64_t r = 0; r < rows; ++r) scores.insert(scores.end(), {0.0F, 1.0F});
         const std::vector<float> ones(static_cast<size_t>(out * (out / 2)), 1.0F);
         y.assign(static_cast<size_t>(rows * out / 2), 1.0F);
-        backend_->experts({x.data(), DType::f32, rows, in}, {scores.data(), DType::f32, rows, 2},
-                          {.used = 1},
+        backend_->experts(input, {scores.data(), DType::f32, rows, 2}, {.used = 1},
                           {.n_experts = 2,
                            .up = weight,
                            .down = {ones.data(), DType::f32, out, out / 2, nullptr},
@@ -120,9 +119,10 @@ TEST_P(CpuOps, AttentionReadsNoPageBeforeTheWindow) {
     batch.kv_len = {kLength};
     batch.page_table = {0, 1, 2, 3};
     batch.max_pages = kPages;
-    std::vector<float> q(static_cast<size_t>(queries) * kDim, 1.0F);
-    std::vector<float> out(q.size());
-    backend_->attention(backend_->upload(batch), {q.data(), DType::f32, queries, kDim},
+    std::vector<float> qkv(static_cast<size_t>(queries) * 3 * kDim, 1.0F);
+    std::vector<float> out(static_cast<size_t>(queries) * kDim);
+    backend_->attention(backend_->upload(batch), {qkv.data(), DType::f32, queries, 3 * kDim},
+                        {nullptr, DType::f32, queries, 0}, {},
                         {cache.data(), cache.data(), DType::f32, kPages, 1, kDim}, {.window = 37},
                         {out.data(), DType::f32, queries, kDim});
     for (const float value : out) EXPECT_NEAR(value, 1, 1e-6);
@@ -152,15 +152,16 @@ TEST_P(CpuOps, TakesNoMoreScratchMemoryThanItSays) {
       bounds.products = {{tokens * kUsed, kIn, 2 * kMiddle, dtype, true, false, false, kExperts},
                          {tokens * kUsed, kMiddle, kIn, dtype, false, false, false, kExperts}};
       std::vector<float> x(static_cast<size_t>(tokens * kIn), 1.0F);
+      std::vector<float> out(x.size());
       std::vector<float> scores(static_cast<size_t>(tokens * kExperts), 1.0F);  // the same for all
       const std::unique_ptr<Backend> backend = make_cpu_backend(2, GetParam());
       const size_t before = allocated_bytes();
-      backend->experts({x.data(), DType::f32, tokens, kIn},
-                       {scores.data(), DType::f32, tokens, kExperts}, {.used = kUsed},
+      Input input{.x = {x.data(), DType::f32, tokens, kIn}};
+      backend->experts(input, {scores.data(), DType::f32, tokens, kExperts}, {.used = kUsed},
                        {.n_experts = kExperts,
                         .up = {up.data(), dtype, kExperts * 2 * kMiddle, kIn, scale},
                         .down = {down.data(), dtype, kExperts * kIn, kMiddle, scale}},
-                       OutputMode::add, {x.data(), DType::f32, tokens, kIn});
+                       OutputMode::add, {out.data(), DType::f32, tokens, kIn});
       EXPECT_LE(allocated_bytes(), before + backend->scratch_bytes(bounds))
           << dtype_name(dtype) << ", " << tokens << " tokens";
     }
@@ -178,8 +179,8 @@ TEST_P(CpuOps, ExtremeInt8WeightsAndEqualInputsDoNotOverflow) {
       for (const int64_t rows : {1, 16, 40}) {
         std::vector<float> x(static_cast<size_t>(rows * kIn), sign);
         std::vector<float> out(static_cast<size_t>(rows * 32));
-        backend_->linear({x.data(), DType::f32, rows, kIn},
-                         {bytes.data(), DType::i8, 32, kIn, scales.data()}, {},
+        Input input{.x = {x.data(), DType::f32, rows, kIn}};
+        backend_->linear(input, {bytes.data(), DType::i8, 32, kIn, scales.data()}, {},
                          {out.data(), DType::f32, rows, 32});
         for (const float value : out) {
           ASSERT_NEAR(value, sign * static_cast<float>(weight * kIn), 2.0);
@@ -194,8 +195,8 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
   std::vector<float> values(4096);
   const Matrix x(values.data(), DType::f32, 1, 64);
   for (const int64_t rows : {1, 40}) {
-    const Matrix many(values.data(), DType::f32, rows, 64);
-    EXPECT_THROW(backend_->linear(many, {values.data(), DType::u8, 64, 64, nullptr}, {}, many),
+    Input many{.x = {values.data(), DType::f32, rows, 64}};
+    EXPECT_THROW(backend_->linear(many, {values.data(), DType::u8, 64, 64, nullptr}, {}, many.x),
                  std::logic_error);
   }
   Batch batch;
@@ -209,9 +210,9 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
       std::logic_error);
   for (const DType type : {DType::i8, DType::u8}) {
     const KvLayer kv{values.data(), values.data(), type, 1, 1, 32};
-    EXPECT_THROW(backend_->attention(view, x, kv, {}, x), std::logic_error);
     const Matrix qkv(values.data(), DType::f32, 1, 96);
-    EXPECT_THROW(backend_->rope_append(view, {values.data(), DType::f32, 1, 32}, qkv, {}, kv),
+    EXPECT_THROW(backend_->attention(view, qkv, {values.data(), DType::f32, 1, 32}, {}, kv, {},
+                                     {values.data(), DType::f32, 1, 32}),
                  std::logic_error);
   }
   EXPECT_THROW(static_cast<void>(backend_->kv_dtype(DType::u8)), std::logic_error);

@@ -79,13 +79,15 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
     const Weight weight = device_weight.weight();
     const auto product = [&](const Matrix& rows) {
       const DeviceTensor out(*backend_, HostTensor(act, rows.rows, kOutputs));
-      backend_->linear(rows, weight, {.bias = static_cast<const float*>(bias.data())},
+      Input input{.x = rows};
+      backend_->linear(input, weight, {.bias = static_cast<const float*>(bias.data())},
                        out.matrix());
       return out.fetch();
     };
     const auto gated = [&](const Matrix& rows) {
       const DeviceTensor out(*backend_, HostTensor(act, rows.rows, kOutputs / 2));
-      backend_->gated_linear(rows, weight, nullptr, Activation::silu, out.matrix());
+      Input input{.x = rows};
+      backend_->gated_linear(input, weight, nullptr, Activation::silu, out.matrix());
       return out.fetch();
     };
     const HostTensor whole = product(x.matrix());
@@ -121,8 +123,8 @@ TEST_P(CudaScratch, ExpertsInPiecesHaveTheTokensOfTheWhole) {
     const DeviceWeight down(*backend_, random_weight(random_, type, kExperts * kHidden, kIn));
     const auto result = [&](int64_t first, int64_t count) {
       const DeviceTensor out(*backend_, HostTensor(DType::f32, count, kHidden));
-      backend_->experts(x.matrix().row_range(first, count), scores.matrix().row_range(first, count),
-                        {.used = kUsed},
+      Input input{.x = x.matrix().row_range(first, count)};
+      backend_->experts(input, scores.matrix().row_range(first, count), {.used = kUsed},
                         {.n_experts = kExperts, .up = up.weight(), .down = down.weight()},
                         OutputMode::store, out.matrix());
       return out.fetch();

@@ -58,20 +58,20 @@ class FailingBackend final : public Backend {
     check("norm");
     backend_->norm(x, norm, output, out);
   }
-  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+  void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
     check("linear");
-    backend_->linear(x, weight, epilogue, out);
+    backend_->linear(input, weight, epilogue, out);
   }
-  void gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
-                    Activation activation, const Matrix& out) override {
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+                    const Matrix& out) override {
     check("gated_linear");
-    backend_->gated_linear(x, gate_up, bias, activation, out);
+    backend_->gated_linear(input, gate_up, bias, activation, out);
   }
-  void experts(const Matrix& x, const Matrix& scores, const Router& router, const Experts& experts,
+  void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override {
     check("experts");
-    backend_->experts(x, scores, router, experts, output, out);
+    backend_->experts(input, scores, router, experts, output, out);
   }
   void scale_rows(const Matrix& gate, const Matrix& m) override {
     check("scale_rows");
@@ -82,15 +82,11 @@ class FailingBackend final : public Backend {
     check("rope_table");
     backend_->rope_table(batch, inv_freq, factor, cos_sin);
   }
-  void rope_append(const BatchView& batch, const Matrix& cos_sin, const Matrix& qkv,
-                   const HeadTransform& transform, const KvLayer& kv) override {
-    check("rope_append");
-    backend_->rope_append(batch, cos_sin, qkv, transform, kv);
-  }
-  void attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
-                 const AttentionRule& rule, const Matrix& out) override {
+  void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                 const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
+                 const Matrix& out) override {
     check("attention");
-    backend_->attention(batch, q, kv, rule, out);
+    backend_->attention(batch, qkv, cos_sin, transform, kv, rule, out);
   }
   void soft_cap(float cap, const Matrix& logits) override {
     check("soft_cap");

@@ -65,7 +65,8 @@ Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64
                   static_cast<size_t>(n_heads * splits * (2 + head_dim)) * sizeof(float), 1);
 }
 
-void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLayer& kv,
+void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                            const HeadTransform& transform, const KvLayer& kv,
                             const AttentionRule& rule, const Matrix& out) {
   if (batch.n_tokens == 0) return;
   if (kv.head_dim > kMaxHeadDim) {
@@ -73,12 +74,14 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& q, const KvLay
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
+  rope_append(batch, qkv, cos_sin, transform, kv);
+
   const Queue queue = this->queue();
   AttentionArguments arguments;
-  arguments.q = q;
+  arguments.q = qkv.columns(0, out.cols);
   arguments.out = out;
   arguments.kv = kv;
-  arguments.n_heads = static_cast<int>(q.cols / kv.head_dim);
+  arguments.n_heads = static_cast<int>(out.cols / kv.head_dim);
   arguments.rule = rule;
   arguments.scale_log2 = rule.scale * kLog2E;
   arguments.query_start = batch.query_start;

@@ -78,9 +78,10 @@ Piece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
   return piece;
 }
 
-void CudaBackend::experts(const Matrix& x, const Matrix& scores, const Router& router,
+void CudaBackend::experts(Input& input, const Matrix& scores, const Router& router,
                           const Experts& experts, OutputMode output, const Matrix& out) {
-  if (x.rows == 0) return;
+  if (input.x.rows == 0) return;
+  const Matrix x = normalize(*this, input);
   const int64_t n_experts = experts.n_experts;
   if (n_experts > kMaxExperts) {
     throw Error("The GPU backend supports up to " + std::to_string(kMaxExperts) +

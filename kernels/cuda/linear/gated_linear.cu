@@ -12,9 +12,10 @@ Piece gated_piece(int64_t rows, int64_t width, DType type) {
   return piece_of(rows, static_cast<size_t>(width) * dtype_size(type), 16);
 }
 
-void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, const float* bias,
+void CudaBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
                                Activation activation, const Matrix& out) {
-  if (x.rows == 0) return;
+  if (input.x.rows == 0) return;
+  const Matrix x = normalize(*this, input);
   const Queue queue = this->queue();
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
@@ -29,7 +30,8 @@ void CudaBackend::gated_linear(const Matrix& x, const Weight& gate_up, const flo
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     const int64_t rows = std::min(piece.rows, x.rows - first);
     const Matrix products(memory, x.dtype, rows, gate_up.rows);
-    linear(x.row_range(first, rows), gate_up, {.bias = bias}, products);
+    Input some{.x = x.row_range(first, rows)};
+    linear(some, gate_up, {.bias = bias}, products);
     apply_gate(products, activation, out.row_range(first, rows), queue);
   }
 }

@@ -55,9 +55,10 @@ bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const De
   return false;
 }
 
-void CudaBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+void CudaBackend::linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) {
-  if (x.rows == 0) return;
+  if (input.x.rows == 0) return;
+  const Matrix x = normalize(*this, input);
   const Queue queue = this->queue();
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
