@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -72,6 +73,10 @@ size_t kv_index(const BatchView& batch, const KvLayer& kv, int32_t s, int32_t po
   return index(row * kv.head_dim);
 }
 
+double dot(const double* a, const double* b, int64_t n) {
+  return std::inner_product(a, a + n, b, 0.0);
+}
+
 /// x Wᵀ, [x.rows, w.rows].
 std::vector<double> product(const Matrix& x, const Weight& w) {
   std::vector<double> inputs(index(x.rows * x.cols));
@@ -88,11 +93,8 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
       channel[index(c)] = load_as_float(w.data, w.dtype, index(o * w.cols + c));
     }
     for (int64_t r = 0; r < x.rows; ++r) {
-      double sum = 0;
-      for (int64_t c = 0; c < w.cols; ++c) {
-        sum += inputs[index(r * x.cols + c)] * channel[index(c)];
-      }
-      result[index(r * w.rows + o)] = sum * scale;
+      const double* row = inputs.data() + r * x.cols;
+      result[index(r * w.rows + o)] = dot(row, channel.data(), w.cols) * scale;
     }
   }
   return result;
@@ -475,43 +477,75 @@ class ReferenceBackend final : public HostBackend {
     require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
     const auto n_heads = static_cast<int32_t>(q.cols / dim);
     const int32_t group = n_heads / kv.n_kv_heads;
-    for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t s = batch.sequence_of[t];
-      const int32_t position = batch.positions[t];
-      const int32_t first = rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
-      for (int32_t h = 0; h < n_heads; ++h) {
-        std::vector<double> scores;
-        for (int32_t p = first; p <= position; ++p) {
-          const size_t key = kv_index(batch, kv, s, p, h / group);
-          double score = 0;
-          for (int64_t i = 0; i < dim; ++i) {
-            score += double{get(q, t, h * dim + i)} * load_as_float(kv.k, kv.dtype, key + index(i));
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      const int32_t begin = batch.query_start[s];
+      const int32_t end = batch.query_start[s + 1];
+      if (begin == end) continue;
+      const int32_t seen = first_seen(rule, batch.positions[begin]);
+      for (int32_t kv_head = 0; kv_head < kv.n_kv_heads; ++kv_head) {
+        const std::vector<double> keys = cached(batch, kv, kv.k, s, seen, kv_head);
+        const std::vector<double> values = cached(batch, kv, kv.v, s, seen, kv_head);
+        for (int32_t t = begin; t < end; ++t) {
+          for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+            const int32_t position = batch.positions[t];
+            const int64_t first = first_seen(rule, position) - seen;
+            const std::vector<double> query = columns(q, t, h * dim, dim);
+            const std::vector<double> sums =
+                attend_one(query, keys.data() + first * dim, values.data() + first * dim,
+                           position + 1 - seen - first, rule, h);
+            for (int64_t i = 0; i < dim; ++i) {
+              set(out, t, h * dim + i, static_cast<float>(sums[index(i)]));
+            }
           }
-          score *= rule.scale;
-          if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
-          if (rule.slopes != nullptr) score += double{rule.slopes[h]} * (p - position);
-          scores.push_back(score);
-        }
-        double largest = *std::max_element(scores.begin(), scores.end());
-        double total = 0;
-        if (rule.sinks != nullptr) {
-          largest = std::max(largest, double{rule.sinks[h]});
-          total += std::exp(rule.sinks[h] - largest);
-        }
-        std::vector<double> sums(index(dim));
-        for (int32_t p = first; p <= position; ++p) {
-          const double weight = std::exp(scores[index(p - first)] - largest);
-          const size_t value = kv_index(batch, kv, s, p, h / group);
-          total += weight;
-          for (int64_t i = 0; i < dim; ++i) {
-            sums[index(i)] += weight * load_as_float(kv.v, kv.dtype, value + index(i));
-          }
-        }
-        for (int64_t i = 0; i < dim; ++i) {
-          set(out, t, h * dim + i, static_cast<float>(sums[index(i)] / total));
         }
       }
     }
+  }
+
+  static int32_t first_seen(const AttentionRule& rule, int32_t position) {
+    return rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
+  }
+
+  /// K or V of a head, from position `first` of a sequence on: [positions, head_dim].
+  static std::vector<double> cached(const BatchView& batch, const KvLayer& kv, const void* data,
+                                    int32_t s, int32_t first, int32_t head) {
+    std::vector<double> elements;
+    for (int32_t p = first; p < batch.kv_len[s]; ++p) {
+      const size_t at = kv_index(batch, kv, s, p, head);
+      for (int64_t i = 0; i < kv.head_dim; ++i) {
+        elements.push_back(load_as_float(data, kv.dtype, at + index(i)));
+      }
+    }
+    return elements;
+  }
+
+  /// What head h of a query gets from n keys and values, the last of which are its own.
+  static std::vector<double> attend_one(const std::vector<double>& query, const double* keys,
+                                        const double* values, int64_t n, const AttentionRule& rule,
+                                        int32_t h) {
+    const auto dim = static_cast<int64_t>(query.size());
+    std::vector<double> scores;
+    for (int64_t p = 0; p < n; ++p) {
+      double score = rule.scale * dot(query.data(), keys + p * dim, dim);
+      if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
+      if (rule.slopes != nullptr) score += double{rule.slopes[h]} * static_cast<double>(p - n + 1);
+      scores.push_back(score);
+    }
+    double largest = *std::max_element(scores.begin(), scores.end());
+    double total = 0;
+    if (rule.sinks != nullptr) {
+      largest = std::max(largest, double{rule.sinks[h]});
+      total += std::exp(rule.sinks[h] - largest);
+    }
+    std::vector<double> sums(query.size());
+    for (int64_t p = 0; p < n; ++p) {
+      const double weight = std::exp(scores[index(p)] - largest);
+      total += weight;
+      const double* value = values + p * dim;
+      for (double& sum : sums) sum += weight * *value++;
+    }
+    for (double& sum : sums) sum /= total;
+    return sums;
   }
 };
 

@@ -77,9 +77,9 @@ void check_done(const DoneLines& done, const LineReader::Line& line, BatchFormat
 }
 
 // The input, open.
-class Input {
+class InputLines {
  public:
-  explicit Input(const std::string& path)
+  explicit InputLines(const std::string& path)
       : name_(path == "-" ? "standard input" : path),
         fd_(path == "-" ? STDIN_FILENO : open_file(path, "--batch " + path, O_RDONLY)) {
     struct stat status = {};
@@ -143,7 +143,7 @@ class Input {
 class BatchRun {
  public:
   // `done_is_checked`: against the input.
-  BatchRun(const BatchOptions& options, const Request& asked, const Input& input,
+  BatchRun(const BatchOptions& options, const Request& asked, const InputLines& input,
            BatchOutput& output, const DoneLines& done, bool done_is_checked, Engine& engine)
       : strict_(options.strict),
         asked_(asked),
@@ -176,7 +176,7 @@ class BatchRun {
   const bool strict_;
   const Request asked_;  // without a seed where none is given
   Request defaults_;     // with one
-  const Input& input_;
+  const InputLines& input_;
   BatchOutput& output_;
   const DoneLines& done_;
   const bool done_is_checked_;
@@ -359,7 +359,7 @@ BatchCounts BatchRun::counts_now() const {
 
 void batch_command(const BatchOptions& options, const Request& asked,
                    const std::function<LoadedEngine()>& load) {
-  const Input input(options.input);
+  const InputLines input(options.input);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
   DoneLines done;
