@@ -89,7 +89,8 @@ class BackendRope : public BackendTest {
     // Roundings of queries and keys change scores by some unit roundoffs, and weights by as many
     // of themselves.
     const auto weight_bound = [&](float value) {
-      return (32 * unit_roundoff(act) + 5e-5) * std::abs(value) + 1e-6;
+      const double rounding = std::max(unit_roundoff(act), unit_roundoff(kv_type));
+      return (32 * rounding + 5e-5) * std::abs(value) + 1e-6;
     };
     for (const auto& backend : backends_) {
       const auto got = append(*backend, act, kv_type);
