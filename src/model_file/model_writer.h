@@ -22,7 +22,7 @@ struct TensorSpec {
 
 /// Writes a model file in one pass with constant memory: the layout is fixed at construction, the
 /// bytes of tensors follow in order, the table's checksums come last. The file appears under its
-/// name only when finish() returns; until then it is `path` + ".partial-PID" beside it, which the
+/// name only when finish() returns; until then it is `path` + ".partial-N" beside it, which the
 /// destructor removes.
 class ModelWriter {
  public:

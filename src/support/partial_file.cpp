@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -29,13 +31,7 @@ PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
   if (exists && !S_ISREG(old.st_mode)) {
     throw Error(path_.string() + ": is not a regular file and cannot be replaced");
   }
-  const std::string suffix = ".partial-" + std::to_string(::getpid());
-  partial_ = target_;
-  partial_.replace_filename(target_.filename().string().substr(0, NAME_MAX - suffix.size()) +
-                            suffix);
-  fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-               exists ? S_IRUSR | S_IWUSR : 0666);
-  if (fd_ < 0) fail("create the file", errno);
+  create(exists ? S_IRUSR | S_IWUSR : 0666);
   try {
     if (exists) take_owner_and_mode(old);
     reserve();
@@ -43,6 +39,18 @@ PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
     ::close(fd_);
     ::unlink(partial_.c_str());
     throw;
+  }
+}
+
+// Under a name that nobody has: processes in containers have the same numbers.
+void PartialFile::create(mode_t mode) {
+  for (int64_t number = ::getpid(); fd_ < 0; ++number) {
+    const std::string suffix = ".partial-" + std::to_string(number);
+    partial_ = target_;
+    partial_.replace_filename(target_.filename().string().substr(0, NAME_MAX - suffix.size()) +
+                              suffix);
+    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd_ < 0 && errno != EEXIST) fail("create the file", errno);
   }
 }
 

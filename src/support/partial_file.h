@@ -13,9 +13,9 @@
 namespace faststream {
 
 /// A file in the making. It appears under its name only when commit() returns; until then it is
-/// `path` + ".partial-PID" beside it, which the destructor removes. A symbolic link stays one: what
-/// it leads to is written. A file that is replaced leaves its permissions and, where that is
-/// allowed, its owner to the new one.
+/// `path` + ".partial-N" beside it, which the destructor removes; N is the process's number, or the
+/// next that is free. A symbolic link stays one: what it leads to is written. A file that is
+/// replaced leaves its permissions and, where that is allowed, its owner to the new one.
 class PartialFile {
  public:
   /// Takes room for `bytes` on the disk. Throws Error, naming the file, when it cannot be created,
@@ -34,6 +34,7 @@ class PartialFile {
  private:
   [[noreturn]] void fail(const std::string& action, int reason) const;
   [[noreturn]] void fail_exists() const;
+  void create(mode_t mode);
   void take_owner_and_mode(const struct stat& old) const;
   void reserve() const;
   void rename_into_place();

@@ -68,6 +68,19 @@ TEST(PartialFile, IsPrivateWhileItIsMadeToReplaceAPrivateOne) {
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
 
+TEST(PartialFile, SharesNothingWithAnotherOnItsWayToTheSameName) {
+  const TemporaryFolder folder;
+  PartialFile first(folder / "f", 5, true);
+  PartialFile second(folder / "f", 6, true);
+  first.write_at(0, std::as_bytes(std::span("first", 5)));
+  second.write_at(0, std::as_bytes(std::span("second", 6)));
+  first.commit();
+  EXPECT_EQ(read_bytes(folder / "f"), "first");
+  second.commit();
+  EXPECT_EQ(read_bytes(folder / "f"), "second");
+  EXPECT_EQ(folder.entries(), 1U);
+}
+
 TEST(PartialFile, TakesTheLongestNameThatAFileCanHave) {
   const TemporaryFolder folder;
   const std::string name(NAME_MAX, 'n');
