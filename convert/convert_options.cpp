@@ -14,8 +14,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
   app.add_option(
       "CHECKPOINT", options.checkpoint,
-      "A Hugging Face folder (config.json, *.safetensors, a tokenizer) or a GGUF file of "
-      "the Llama family, or a llama2.c .bin file");
+      "A Hugging Face folder (config.json, *.safetensors, a tokenizer), a GGUF file or a "
+      "llama2.c .bin file");
   app.add_option("-o,--output", options.output, "The model file to write")->type_name("FILE");
   app.add_option("--dtype", options.dtype,
                  "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "

@@ -96,6 +96,7 @@ fs::path find_hf_tokenizer(const fs::path& folder) {
 std::string name_in_text_model(const std::string& name) {
   for (const auto& [theirs, ours] :
        {std::pair("model.language_model.", "model."), std::pair("language_model.", ""),
+        std::pair("model.text_model.", "model."),
         std::pair("model.embed_tokens.", "model.embed_tokens."),
         std::pair("model.layers.", "model.layers."), std::pair("model.norm.", "model.norm."),
         std::pair("lm_head.", "lm_head.")}) {
@@ -111,6 +112,41 @@ std::string module_group(const std::string& name) {
   return name.substr(begin, name.find('.', begin) - begin);
 }
 
+bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
+  if (a.format != b.format || a.shape != b.shape) return false;
+  constexpr int64_t kPieceBlocks = int64_t{1} << 20;
+  const auto block_bytes = static_cast<uint64_t>(a.format->block_bytes);
+  const auto n_blocks = static_cast<int64_t>(a.bytes() / block_bytes);
+  std::vector<std::byte> of_a;
+  std::vector<std::byte> of_b;
+  for (int64_t block = 0; block < n_blocks; block += kPieceBlocks) {
+    const auto count = static_cast<uint64_t>(std::min(kPieceBlocks, n_blocks - block));
+    of_a.resize(count * block_bytes);
+    of_b.resize(count * block_bytes);
+    weights.read(a, block * a.format->block_elements, of_a);
+    weights.read(b, block * b.format->block_elements, of_b);
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+// A tied matrix may be stored under either name, or both; as Transformers, two that differ are not
+// one matrix, whatever config.json says.
+void find_tied_matrix(FamilyModel& family, Checkpoint& weights) {
+  if (!family.config.output.tied) return;
+  const Modules& modules = family.modules;
+  const std::string embedding = base_in(weights, modules) + modules.embedding + ".weight";
+  const std::string output = modules.output + ".weight";
+  const SourceTensor* as_embedding = weights.find(embedding);
+  const SourceTensor* as_output = weights.find(output);
+  if (as_output == nullptr) return;
+  if (as_embedding == nullptr) {
+    weights.add_tensor(weights.take(output), embedding);
+  } else {
+    family.config.output.tied = same_bytes(weights, *as_embedding, *as_output);
+  }
+}
+
 }  // namespace
 
 json text_config(const json& config) {
@@ -120,8 +156,10 @@ json text_config(const json& config) {
     json text = *part;
     for (const char* member :
          {"bos_token_id", "eos_token_id", "tie_word_embeddings", "quantization_config"}) {
-      if (config.contains(member)) text[member] = config[member];
+      if (config.contains(member) && !config[member].is_null()) text[member] = config[member];
     }
+    // A part is what its type says; the architecture is where it once came from.
+    if (text.contains("model_type")) text.erase("architectures");
     return text;
   }
   return config;
@@ -192,6 +230,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   std::vector<LeftOut> left_out;
   if (config != whole_config) left_out = keep_text_tensors(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
+  find_tied_matrix(family, weights);
   SourceModel model{
       .family = family.name,
       .config = std::move(family.config),

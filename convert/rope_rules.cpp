@@ -64,10 +64,10 @@ class Rule {
       rope.original_max_context = shape_.max_context;
     } else if (type == "llama3") {
       apply_llama3(rope.frequencies);
+    } else if (type == "longrope" || type == "su" || members_.find("short_factor")) {
+      apply_longrope(theta, rotated, rope);  // Phi 3 called it "su" at first, and "yarn"
     } else if (type == "yarn") {
       apply_yarn(theta, rotated, rope);
-    } else if (type == "longrope" || type == "su") {  // what it was called at first
-      apply_longrope(theta, rotated, rope);
     } else if (type == "proportional") {
       apply_proportional(theta, rotated, rope.frequencies);
     } else if (type != "default" && type != "mrope") {  // of text alone mrope is the default
@@ -206,8 +206,8 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
     return members ? members->get(key, outside) : outside;
   };
   const double theta = number("rope_theta", shape.theta);
-  if (!(theta > 0 && std::isfinite(theta))) {
-    config.fail("has a rope_theta that is not a number above 0");
+  if (!(theta > 0 && std::isfinite(static_cast<float>(theta)))) {
+    config.fail("has a rope_theta that is not a number above 0, or is too large");
   }
   const double share = number("partial_rotary_factor", shape.rotated_share);
   const double elements = static_cast<double>(shape.head_dim) * share;

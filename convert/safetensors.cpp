@@ -12,6 +12,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
+#include "support/progress.h"
 
 namespace faststream {
 namespace {
@@ -19,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the reference reader's limit
+// Half a million tensors have less; what is read takes up to twenty times the memory.
+constexpr uint64_t kMaxHeaderBytes = uint64_t{32} << 20;
 
 constexpr auto kMaxExtent = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
@@ -82,8 +84,12 @@ void add_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files) 
     throw Error(where + ": is too short for a safetensors file; download it again");
   }
   file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
-  if (header_bytes > kMaxHeaderBytes || header_bytes > file.size() - sizeof header_bytes) {
+  if (header_bytes > file.size() - sizeof header_bytes) {
     throw Error(where + ": is truncated or not a safetensors file; download it again");
+  }
+  if (header_bytes > kMaxHeaderBytes) {
+    throw Error(where + ": has a header of " + format_bytes(header_bytes) + ", where at most " +
+                format_bytes(kMaxHeaderBytes) + " make sense; is this the right file?");
   }
   std::string header(header_bytes, '\0');
   file.read(sizeof header_bytes, std::as_writable_bytes(std::span(header)));

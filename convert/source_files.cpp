@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,22 @@
 namespace faststream {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// What a clone of a repository has in a large file's place.
+void refuse_pointer(const InputFile& file) {
+  constexpr std::string_view kBeginning = "version https://git-lfs.github.com/spec/";
+  constexpr uint64_t kMostBytes = 1024;  // of a pointer, as Git LFS has it
+  if (file.size() < kBeginning.size() || file.size() >= kMostBytes) return;
+  std::string text(kBeginning.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  if (text != kBeginning) return;
+  throw Error(file.path().string() +
+              ": only stands for a file that Git LFS keeps; fetch it with \"git lfs pull\"");
+}
+
+}  // namespace
 
 InputFile::InputFile(const fs::path& path) : path_(path), fd_(open_for_reading(path)) {
   struct stat status {};
@@ -49,6 +66,7 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
 
 InputFile SourceFiles::open(const fs::path& path) {
   InputFile file(path);
+  refuse_pointer(file);
   opened_.push_back(path);
   return file;
 }

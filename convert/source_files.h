@@ -36,7 +36,8 @@ class InputFile {
 /// Opens files and remembers them, so that none of them is taken for the output.
 class SourceFiles {
  public:
-  /// Throws Error, naming the file, when it does not exist, cannot be read or is no regular file.
+  /// Throws Error, naming the file, when it does not exist, cannot be read, is no regular file or
+  /// only a pointer of Git LFS.
   InputFile open(const std::filesystem::path& path);
   /// All of a small file. Throws Error also when it has more than `max_bytes` bytes.
   std::string read(const std::filesystem::path& path, uint64_t max_bytes);

@@ -68,6 +68,7 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxHeadsOfAllLayers = 1 << 18;  // the largest models have 2^15
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxContext = 1 << 28;
 
@@ -229,9 +230,13 @@ void validate(const ModelConfig& config, std::string_view where) {
   check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);
   for (const RopeConfig& rope : config.ropes) check_rope(rope, where);
   for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
+  int64_t heads = 0;
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
+    const LayerConfig& layer = config.layer_kinds[kind];
+    heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
   }
+  check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   if (config.weights == DType::u8 || config.output_dtype == DType::u8) {
     check.fail("u8 is no type of weights");
   }

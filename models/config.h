@@ -149,7 +149,8 @@ struct OutputConfig {
 };
 
 /// A decoder. Validated: every count is at least 1 and small enough that products of any three fit
-/// in 63 bits; indices exist; head_dim is even.
+/// in 63 bits, and that what has an entry for each head or expert of each layer is small; indices
+/// exist; head_dim is even.
 struct ModelConfig {
   int64_t hidden = 0;
   int64_t vocab = 0;

@@ -15,10 +15,9 @@ FamilyModel describe_baichuan(const FamilySource& source) {
     model.config.layer_kinds[0].attention.slopes = alibi_slopes(shape.n_heads);
   }
   model.modules.qkv = {"self_attn.W_pack"};
-  // Baichuan 2 normalizes the rows of the output matrix. Its vocabulary is larger; the member is
-  // one that only its class has.
-  constexpr int64_t kVocab2 = 125696;
-  model.modules.unit_output = shape.vocab == kVocab2 || config.find("z_loss_weight").has_value();
+  // The member is one that only Baichuan 2's class has.
+  model.modules.unit_output =
+      shape.vocab == kBaichuan2Vocab || config.find("z_loss_weight").has_value();
   return model;
 }
 

@@ -24,9 +24,8 @@ FamilyModel describe_bloom(const FamilySource& source) {
   set_norms(model.config, norm);
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.attention.slopes = alibi_slopes(shape.n_heads);
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = true;
-  layer.ffn.gated = false;
-  layer.ffn.activation = Activation::gelu_tanh;
+  set_attention_bias(layer, true);
+  set_plain_ffn(layer, Activation::gelu_tanh, true);
 
   Modules& m = model.modules;
   m.base = "transformer.";

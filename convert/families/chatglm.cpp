@@ -15,7 +15,7 @@ FamilyModel describe_chatglm(const FamilySource& source) {
   const bool groups = config.get("multi_query_attention", true);
   shape.n_kv_heads = groups ? count_in(config, "multi_query_group_num", kMaxHeads) : shape.n_heads;
   shape.ffn_hidden = count_in(config, "ffn_hidden_size");
-  shape.vocab = count_in(config, key_in(config, {"vocab_size", "padded_vocab_size"}));
+  shape.vocab = count_in(config, key_in(config, {"padded_vocab_size", "vocab_size"}));
   shape.max_context = count_in(config, "seq_length", kMaxContext);
   shape.norm_eps = number_in(config, "layernorm_epsilon", 1e-5);
   shape.rope_theta = 10000 * config.get("rope_ratio", 1.0);

@@ -5,14 +5,19 @@ namespace faststream {
 namespace {
 
 FamilyModel cohere_in(const JsonView& config, double theta) {
-  PlainShape shape = shape_in(config);
-  shape.rope_theta = theta;
-  FamilyModel model{plain_decoder_in(config, shape, {.tied = true})};
+  const PlainShape otherwise = {.n_layers = 40,
+                                .hidden = 8192,
+                                .n_heads = 64,
+                                .ffn_hidden = 22528,
+                                .vocab = 256000,
+                                .max_context = 8192,
+                                .rope_theta = theta};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, otherwise), {.tied = true})};
   set_norms(model.config, layer_norm_in(config, "layer_norm_eps", false));
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.parallel = true;
   layer.ffn_norms = {};
-  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", false);
+  set_attention_bias(layer, config.get("attention_bias", false));
   model.modules.interleaved = true;
   model.modules.output_norm_scale = number_in(config, "logit_scale", 0.0625);
   return model;

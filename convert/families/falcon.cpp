@@ -25,9 +25,8 @@ FamilyModel describe_falcon(const FamilySource& source) {
   set_norms(model.config, layer_norm_in(config, "layer_norm_epsilon"));
   LayerConfig& layer = model.config.layer_kinds[0];
   const bool bias = config.get("bias", false);
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = bias;
-  layer.ffn.gated = false;
-  layer.ffn.activation = activation_in(config, "activation", "gelu");
+  set_attention_bias(layer, bias);
+  set_plain_ffn(layer, activation_in(config, "activation", "gelu"), bias);
   layer.parallel = parallel;
   const bool two_norms = newer && count_in(config, "num_ln_in_parallel_attn", 2, 2) == 2;
   if (parallel && !two_norms) layer.ffn_norms = {};

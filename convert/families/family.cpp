@@ -91,6 +91,12 @@ int64_t count_in(const JsonView& config, std::string_view key, int64_t most, int
   return found ? found->as<int64_t>(1, most) : otherwise;
 }
 
+int64_t count_or_null_in(const JsonView& config, std::string_view key, int64_t most,
+                         int64_t otherwise) {
+  const bool is_null = config.has(key) && !config.find(key);
+  return is_null ? 0 : count_in(config, key, most, otherwise);
+}
+
 int64_t head_dim_of(const JsonView& config, const PlainShape& shape) {
   if (shape.hidden % shape.n_heads == 0) return shape.hidden / shape.n_heads;
   config.fail(
@@ -118,18 +124,23 @@ Activation activation_in(const JsonView& config, std::string_view key, std::stri
   config.fail("the activation " + in_quotes(name) + " is not supported");
 }
 
-PlainShape shape_in(const JsonView& config, int64_t head_dim) {
-  PlainShape shape;
-  shape.n_layers = count_in(config, "num_hidden_layers", kMaxLayers);
-  shape.hidden = count_in(config, "hidden_size");
-  shape.n_heads = count_in(config, "num_attention_heads", kMaxHeads);
-  shape.n_kv_heads = count_in(config, "num_key_value_heads", kMaxHeads, shape.n_heads);
-  if (config.find("head_dim")) head_dim = count_in(config, "head_dim", kMaxHeadDim);
-  shape.head_dim = head_dim != 0 ? head_dim : head_dim_of(config, shape);
-  shape.ffn_hidden = count_in(config, "intermediate_size");
-  shape.vocab = count_in(config, "vocab_size");
-  shape.max_context = count_in(config, "max_position_embeddings", kMaxContext, 2048);
-  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-6);
+PlainShape shape_in(const JsonView& config, const PlainShape& otherwise) {
+  const auto size = [&](std::string_view key, int64_t most, int64_t by_default) {
+    return by_default == 0 ? count_in(config, key, most) : count_in(config, key, most, by_default);
+  };
+  PlainShape shape = otherwise;
+  shape.n_layers = size("num_hidden_layers", kMaxLayers, otherwise.n_layers);
+  shape.hidden = size("hidden_size", kMaxSize, otherwise.hidden);
+  shape.n_heads = size("num_attention_heads", kMaxHeads, otherwise.n_heads);
+  shape.n_kv_heads =
+      count_or_null_in(config, "num_key_value_heads", kMaxHeads, otherwise.n_kv_heads);
+  if (shape.n_kv_heads == 0) shape.n_kv_heads = shape.n_heads;
+  shape.head_dim = count_or_null_in(config, "head_dim", kMaxHeadDim, otherwise.head_dim);
+  if (shape.head_dim == 0) shape.head_dim = head_dim_of(config, shape);
+  shape.ffn_hidden = size("intermediate_size", kMaxSize, otherwise.ffn_hidden);
+  shape.vocab = size("vocab_size", kMaxSize, otherwise.vocab);
+  shape.max_context = size("max_position_embeddings", kMaxContext, otherwise.max_context);
+  shape.norm_eps = number_in(config, "rms_norm_eps", otherwise.norm_eps);
   return shape;
 }
 
@@ -148,6 +159,27 @@ ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape,
 
 NormConfig layer_norm_in(const JsonView& config, std::string_view key, bool bias) {
   return {.kind = NormKind::layer, .eps = number_in(config, key, 1e-5), .bias = bias};
+}
+
+void set_attention_bias(LayerConfig& layer, bool bias) {
+  layer.attention.qkv_bias = layer.attention.out_bias = bias;
+}
+
+void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias) {
+  layer.ffn.gated = false;
+  layer.ffn.activation = activation;
+  layer.ffn.bias = bias;
+}
+
+ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t count,
+                           int64_t used) {
+  ExpertsConfig& experts = layer.experts.emplace();
+  experts.count = count;
+  experts.router.used =
+      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, used));
+  experts.each = layer.ffn;
+  layer.ffn.size = 0;
+  return experts;
 }
 
 void set_norms(ModelConfig& model, const NormConfig& norm) {
@@ -176,8 +208,7 @@ void remove_rotation(ModelConfig& model) {
 }
 
 int64_t window_in(const JsonView& config, int64_t otherwise) {
-  if (config.has("sliding_window") && !config.find("sliding_window")) return 0;
-  return count_in(config, "sliding_window", kMaxContext, otherwise);
+  return count_or_null_in(config, "sliding_window", kMaxContext, otherwise);
 }
 
 std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,

@@ -48,9 +48,16 @@ inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxSize = int64_t{1} << 24;
 inline constexpr int64_t kMaxContext = int64_t{1} << 28;
 
+/// Tells Baichuan 2, whose output matrix has rows of length 1 when it is used, from Baichuan 1.
+inline constexpr int64_t kBaichuan2Vocab = 125696;
+
 /// A whole number from 1 to `most` that must be there, or has a value when it is not.
 int64_t count_in(const JsonView& config, std::string_view key, int64_t most = kMaxSize);
 int64_t count_in(const JsonView& config, std::string_view key, int64_t most, int64_t otherwise);
+
+/// The same of a member that may be null, which is 0.
+int64_t count_or_null_in(const JsonView& config, std::string_view key, int64_t most,
+                         int64_t otherwise);
 
 /// The first of `keys` that is there, or the last of them: families have renamed members.
 std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys);
@@ -61,9 +68,13 @@ float number_in(const JsonView& config, std::string_view key, double otherwise);
 /// The activation that a member names as Transformers does ("silu", "gelu_new", ...).
 Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise);
 
-/// The sizes that config.json gives under the names that most families use. "head_dim" is, when it
-/// is absent, `head_dim`, or where that is 0 hidden_size / num_attention_heads.
-PlainShape shape_in(const JsonView& config, int64_t head_dim = 0);
+/// The sizes that config.json gives under the names that most families use, and for those that are
+/// absent `otherwise`: what the family's configuration class has. Where that is 0 they must be
+/// there, but for n_kv_heads (then n_heads) and head_dim (then hidden / n_heads). A class's sizes
+/// matter where the family is the text model of multimodal ones: their "text_config" says only what
+/// differs from them.
+PlainShape shape_in(const JsonView& config,
+                    const PlainShape& otherwise = {.max_context = 2048, .norm_eps = 1e-6F});
 
 /// hidden / n_heads. Throws Error unless it is whole.
 int64_t head_dim_of(const JsonView& config, const PlainShape& shape);
@@ -82,6 +93,17 @@ ModelConfig plain_decoder_in(const JsonView& config, const PlainShape& shape,
 
 /// Layer normalization under a key that gives its epsilon.
 NormConfig layer_norm_in(const JsonView& config, std::string_view key, bool bias = true);
+
+/// Gives biases to attention's products, or takes them away.
+void set_attention_bias(LayerConfig& layer, bool bias);
+
+/// Makes the feed-forward one without a gate.
+void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias);
+
+/// Puts `count` experts, each like the layer's feed-forward, in its place. Of them
+/// "num_experts_per_tok", or else `used`, are used: those with the best scores, whose softmax over
+/// all are their weights.
+ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t count, int64_t used);
 
 /// Has every kind of layer take these norms before its branches, and the output as well.
 void set_norms(ModelConfig& model, const NormConfig& norm);

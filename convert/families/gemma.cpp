@@ -8,16 +8,43 @@ namespace {
 
 constexpr double kQueryScalar = 256;
 
+constexpr PlainShape kOtherwise1 = {.n_layers = 28,
+                                    .hidden = 3072,
+                                    .n_heads = 16,
+                                    .n_kv_heads = 16,
+                                    .head_dim = 256,
+                                    .ffn_hidden = 24576,
+                                    .vocab = 256000,
+                                    .max_context = 8192,
+                                    .norm_eps = 1e-6F};
+constexpr PlainShape kOtherwise2 = {.n_layers = 26,
+                                    .hidden = 2304,
+                                    .n_heads = 8,
+                                    .n_kv_heads = 4,
+                                    .head_dim = 256,
+                                    .ffn_hidden = 9216,
+                                    .vocab = 256000,
+                                    .max_context = 8192,
+                                    .norm_eps = 1e-6F};
+constexpr PlainShape kOtherwise3 = {.n_layers = 26,
+                                    .hidden = 2304,
+                                    .n_heads = 8,
+                                    .n_kv_heads = 4,
+                                    .head_dim = 256,
+                                    .ffn_hidden = 9216,
+                                    .vocab = 262208,
+                                    .max_context = 131072,
+                                    .norm_eps = 1e-6F,
+                                    .rope_theta = 1e6};
+
 // What all three share: weights of norms are 1 + γ, embeddings are scaled, GELU by tanh, which the
 // first releases call "gelu".
-FamilyModel gemma_in(const JsonView& config, const FamilyDefaults& defaults, double theta) {
-  PlainShape shape = shape_in(config, 256);
-  shape.rope_theta = theta;
-  FamilyModel model{plain_decoder_in(config, shape, defaults)};
+FamilyModel gemma_in(const JsonView& config, const PlainShape& otherwise,
+                     std::string_view rope_of = "") {
+  FamilyModel model{
+      plain_decoder_in(config, shape_in(config, otherwise), {.tied = true, .rope_of = rope_of})};
   LayerConfig& layer = model.config.layer_kinds[0];
-  const bool bias = config.get("attention_bias", false);
-  layer.attention.qkv_bias = bias;
-  layer.attention.out_bias = bias;
+  set_attention_bias(layer, config.get("attention_bias", false));
   layer.ffn.activation = activation_in(config, key_in(config, {"hidden_activation", "hidden_act"}),
                                        "gelu_pytorch_tanh");
   if (layer.ffn.activation == Activation::gelu) layer.ffn.activation = Activation::gelu_tanh;
@@ -27,9 +54,9 @@ FamilyModel gemma_in(const JsonView& config, const FamilyDefaults& defaults, dou
 }
 
 // Since Gemma 2: norms after the branches too, and a scale of scores of its own.
-FamilyModel gemma_with_norms_after(const JsonView& config, const FamilyDefaults& defaults,
-                                   double theta) {
-  FamilyModel model = gemma_in(config, defaults, theta);
+FamilyModel gemma_with_norms_after(const JsonView& config, const PlainShape& otherwise,
+                                   std::string_view rope_of = "") {
+  FamilyModel model = gemma_in(config, otherwise, rope_of);
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.attention_norms.after = layer.attention_norms.before;
   layer.ffn_norms.after = layer.ffn_norms.before;
@@ -48,12 +75,12 @@ float soft_cap_in(const JsonView& config, std::string_view key, double otherwise
 }  // namespace
 
 FamilyModel describe_gemma(const FamilySource& source) {
-  return gemma_in(source.config, {.tied = true}, 10000);
+  return gemma_in(source.config, kOtherwise1);
 }
 
 FamilyModel describe_gemma2(const FamilySource& source) {
   const JsonView& config = source.config;
-  FamilyModel model = gemma_with_norms_after(config, {.tied = true}, 10000);
+  FamilyModel model = gemma_with_norms_after(config, kOtherwise2);
   model.config.layer_kinds[0].attention.soft_cap =
       soft_cap_in(config, "attn_logit_softcapping", 50);
   model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 30);
@@ -64,8 +91,7 @@ FamilyModel describe_gemma2(const FamilySource& source) {
 FamilyModel describe_gemma3(const FamilySource& source) {
   const JsonView& config = source.config;
   refuse_if(config, "use_bidirectional_attention", "attention to later tokens");
-  FamilyModel model =
-      gemma_with_norms_after(config, {.tied = true, .rope_of = "full_attention"}, 1e6);
+  FamilyModel model = gemma_with_norms_after(config, kOtherwise3, "full_attention");
   LayerConfig& first = model.config.layer_kinds[0];
   first.attention.qk_norm = QkNorm::head;
   first.attention.qk_norm_as = first.attention_norms.before;

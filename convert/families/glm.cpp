@@ -5,10 +5,9 @@ namespace faststream {
 
 FamilyModel describe_glm(const FamilySource& source) {
   const JsonView& config = source.config;
-  constexpr int64_t kHeadDim = 128;
-  PlainShape shape = shape_in(config, kHeadDim);
-  shape.norm_eps = number_in(config, "rms_norm_eps", 1.5625e-7);
-  FamilyModel model{plain_decoder_in(config, shape, {.rotated_share = 0.5})};
+  constexpr PlainShape kOtherwise = {
+      .n_kv_heads = 2, .head_dim = 128, .max_context = 131072, .norm_eps = 1.5625e-7F};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise), {.rotated_share = 0.5})};
   model.config.layer_kinds[0].attention.qkv_bias = config.get("attention_bias", true);
   model.modules.gate_up = {"mlp.gate_up_proj"};
   model.modules.interleaved = true;

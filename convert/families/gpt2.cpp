@@ -20,10 +20,9 @@ FamilyModel describe_gpt2(const FamilySource& source) {
   model.config.output.tied = config.get("tie_word_embeddings", true);
   set_norms(model.config, layer_norm_in(config, "layer_norm_epsilon"));
   LayerConfig& first = model.config.layer_kinds[0];
-  first.attention.qkv_bias = first.attention.out_bias = first.ffn.bias = true;
+  set_attention_bias(first, true);
+  set_plain_ffn(first, activation_in(config, "activation_function", "gelu_new"), true);
   if (!config.get("scale_attn_weights", true)) first.attention.scale = 1;
-  first.ffn.gated = false;
-  first.ffn.activation = activation_in(config, "activation_function", "gelu_new");
   if (config.get("scale_attn_by_inverse_layer_idx", false)) {
     change_layers(model.config, [](int64_t n, LayerConfig& layer) {
       layer.name = "layer " + std::to_string(n);

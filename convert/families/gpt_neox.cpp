@@ -12,10 +12,8 @@ FamilyModel describe_gpt_neox(const FamilySource& source) {
   set_norms(model.config, layer_norm_in(config, "layer_norm_eps"));
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.parallel = config.get("use_parallel_residual", true);
-  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", true);
-  layer.ffn.gated = false;
-  layer.ffn.activation = activation_in(config, "hidden_act", "gelu");
-  layer.ffn.bias = true;
+  set_attention_bias(layer, config.get("attention_bias", true));
+  set_plain_ffn(layer, activation_in(config, "hidden_act", "gelu"), true);
 
   Modules& m = model.modules;
   m.base = "gpt_neox.";

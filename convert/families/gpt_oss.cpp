@@ -57,24 +57,21 @@ void check_activation(const JsonView& config) {
 FamilyModel describe_gpt_oss(const FamilySource& source) {
   const JsonView& config = source.config;
   check_activation(config);
-  PlainShape shape = shape_in(config, 64);
-  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
-  shape.rope_theta = 150000;
-  FamilyModel model{plain_decoder_in(config, shape)};
+  constexpr PlainShape kOtherwise = {.n_kv_heads = 8,
+                                     .head_dim = 64,
+                                     .max_context = 131072,
+                                     .norm_eps = 1e-5F,
+                                     .rope_theta = 150000};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", true);
+  set_attention_bias(layer, config.get("attention_bias", true));
   layer.attention.sinks = true;
-  ExpertsConfig& experts = layer.experts.emplace();
-  experts.count = count_in(config, "num_local_experts", kMaxExperts);
-  experts.router.used =
-      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 4));
+  const int64_t count = count_in(config, "num_local_experts", kMaxExperts, 128);
+  ExpertsConfig& experts = use_experts(layer, config, count, 4);
   experts.router.bias = true;
   experts.router.normalized = true;
-  experts.each = {.size = layer.ffn.size,
-                  .gated = true,
-                  .activation = Activation::swiglu_clamped,
-                  .bias = true};
-  layer.ffn.size = 0;
+  experts.each.activation = Activation::swiglu_clamped;
+  experts.each.bias = true;
   set_windows(model.config, config, window_in(config, 128), [](int64_t n) { return n % 2 == 0; });
   model.modules.router = "mlp.router";
   model.finish = set_experts;

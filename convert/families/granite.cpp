@@ -20,13 +20,8 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   FamilyModel model = describe_granite(source);
   const JsonView& config = source.config;
   LayerConfig& layer = model.config.layer_kinds[0];
-  ExpertsConfig& experts = layer.experts.emplace();
-  experts.count = count_in(config, "num_local_experts", kMaxExperts);
-  experts.router.used =
-      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 2));
-  experts.router.normalized = true;  // softmax over the chosen ones
-  experts.each = layer.ffn;
-  layer.ffn.size = 0;
+  const int64_t count = count_in(config, "num_local_experts", kMaxExperts, 8);
+  use_experts(layer, config, count, 2).router.normalized = true;  // softmax over the chosen ones
   model.modules.router = "block_sparse_moe.router.layer";
   model.modules.experts_gate_up = {"block_sparse_moe.input_linear"};
   model.modules.experts_down = "block_sparse_moe.output_linear";

@@ -6,8 +6,7 @@ namespace faststream {
 FamilyModel describe_internlm2(const FamilySource& source) {
   const JsonView& config = source.config;
   FamilyModel model{plain_decoder_in(config, shape_in(config))};
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
-  attention.qkv_bias = attention.out_bias = config.get("bias", true);
+  set_attention_bias(model.config.layer_kinds[0], config.get("bias", true));
   Modules& m = model.modules;
   m.embedding = "tok_embeddings";
   m.attention_norm = "attention_norm";

@@ -5,7 +5,15 @@ namespace faststream {
 
 FamilyModel describe_mistral(const FamilySource& source) {
   const JsonView& config = source.config;
-  FamilyModel model{plain_decoder_in(config, shape_in(config))};
+  constexpr PlainShape kOtherwise = {.n_layers = 32,
+                                     .hidden = 4096,
+                                     .n_heads = 32,
+                                     .n_kv_heads = 8,
+                                     .ffn_hidden = 14336,
+                                     .vocab = 32000,
+                                     .max_context = 131072,
+                                     .norm_eps = 1e-6F};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   constexpr int64_t kWindow = 4096;
   model.config.layer_kinds[0].attention.window = window_in(config, kWindow);
   return model;
@@ -13,8 +21,16 @@ FamilyModel describe_mistral(const FamilySource& source) {
 
 FamilyModel describe_ministral3(const FamilySource& source) {
   const JsonView& config = source.config;
-  constexpr int64_t kHeadDim = 128;
-  FamilyModel model{plain_decoder_in(config, shape_in(config, kHeadDim))};
+  constexpr PlainShape kOtherwise = {.n_layers = 34,
+                                     .hidden = 4096,
+                                     .n_heads = 32,
+                                     .n_kv_heads = 8,
+                                     .head_dim = 128,
+                                     .ffn_hidden = 14336,
+                                     .vocab = 131072,
+                                     .max_context = 262144,
+                                     .norm_eps = 1e-5F};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   AttentionConfig& attention = model.config.layer_kinds[0].attention;
   attention.window = window_in(config, 0);
   const JsonView rope = config.member("rope_parameters");

@@ -262,9 +262,14 @@ bool has_names_with(const Checkpoint& weights, const std::string& prefix) {
 
 }  // namespace
 
+std::string base_in(const Checkpoint& weights, const Modules& modules) {
+  if (has_names_with(weights, modules.base)) return modules.base;
+  return modules.base.substr(modules.base.find('.') + 1);
+}
+
 TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights) {
   check_number_of_layers(config, weights);
-  const std::string base = has_names_with(weights, modules.base) ? modules.base : "";
+  const std::string base = base_in(weights, modules);
   TensorParts parts;
   const auto add = [&](const std::string& name) {
     parts[name] = PartsMaker(config, modules, base, target_of(name)).make();

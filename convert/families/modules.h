@@ -22,7 +22,7 @@ enum class JoinedQkv {
 /// ".bias". Those of a layer are relative to it. The weights of a norm without a name are 1. The
 /// defaults are Llama's in Transformers.
 struct Modules {
-  std::string base = "model.";  ///< begins all names but output's; checkpoints may go without
+  std::string base = "model.";  ///< begins all names but output's; see base_in()
   std::string embedding = "embed_tokens";
   std::string positions = {};
   std::string embedding_norm = {};
@@ -70,6 +70,10 @@ struct Modules {
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
 };
+
+/// What begins the names of tensors in a checkpoint: modules.base, or that without its first part,
+/// which belongs to the class around the decoder.
+std::string base_in(const Checkpoint& weights, const Modules& modules);
 
 /// The parts of all tensors of tensor_plan(config), and of "output" if that is tied.
 TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights);

@@ -7,13 +7,11 @@ namespace faststream {
 namespace {
 
 // What all share: queries and keys are normalized before they are cut into heads.
-FamilyModel olmo_in(const JsonView& config, double theta = 10000, std::string_view rope_of = "") {
-  PlainShape shape = shape_in(config);
-  shape.rope_theta = theta;
-  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
-  FamilyModel model{plain_decoder_in(config, shape, {.rope_of = rope_of})};
+FamilyModel olmo_in(const JsonView& config, const PlainShape& otherwise,
+                    std::string_view rope_of = "") {
+  FamilyModel model{plain_decoder_in(config, shape_in(config, otherwise), {.rope_of = rope_of})};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.qkv_bias = layer.attention.out_bias = config.get("attention_bias", false);
+  set_attention_bias(layer, config.get("attention_bias", false));
   layer.attention.qk_norm = QkNorm::whole;
   layer.attention.qk_norm_as = layer.attention_norms.before;
   return model;
@@ -33,14 +31,15 @@ FamilyModel with_norms_after(FamilyModel model) {
 }  // namespace
 
 FamilyModel describe_olmo2(const FamilySource& source) {
-  return with_norms_after(olmo_in(source.config));
+  return with_norms_after(olmo_in(source.config, {.max_context = 2048, .norm_eps = 1e-5F}));
 }
 
 FamilyModel describe_olmo3(const FamilySource& source) {
   const JsonView& config = source.config;
   constexpr double kTheta = 500000;
   constexpr int64_t kWindow = 4096;
-  FamilyModel model = with_norms_after(olmo_in(config, kTheta, "full_attention"));
+  FamilyModel model = with_norms_after(olmo_in(
+      config, {.max_context = 2048, .norm_eps = 1e-5F, .rope_theta = kTheta}, "full_attention"));
   set_windows(model.config, config, window_in(config, kWindow),
               [](int64_t n) { return (n + 1) % 4 != 0; });
   set_rope_of_windows(model.config, config, kTheta);  // "rope_theta" is of the others alone
@@ -53,16 +52,11 @@ FamilyModel describe_olmoe(const FamilySource& source) {
     config.fail(
         "\"clip_qkv\" asks for bounds of queries, keys and values, which are not supported");
   }
-  FamilyModel model = olmo_in(config);
-  LayerConfig& layer = model.config.layer_kinds[0];
-  ExpertsConfig& experts = layer.experts.emplace();
-  experts.count =
+  FamilyModel model = olmo_in(config, {.max_context = 4096, .norm_eps = 1e-5F});
+  const int64_t count =
       count_in(config, key_in(config, {"num_local_experts", "num_experts"}), kMaxExperts);
-  experts.router.used =
-      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 8));
+  ExpertsConfig& experts = use_experts(model.config.layer_kinds[0], config, count, 8);
   experts.router.normalized = config.get("norm_topk_prob", false);
-  experts.each = layer.ffn;
-  layer.ffn.size = 0;
   return model;
 }
 

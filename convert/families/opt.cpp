@@ -30,9 +30,8 @@ FamilyModel describe_opt(const FamilySource& source) {
   set_norms(model.config, norm);
   LayerConfig& layer = model.config.layer_kinds[0];
   const bool bias = config.get("enable_bias", true);
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = bias;
-  layer.ffn.gated = false;
-  layer.ffn.activation = activation_in(config, "activation_function", "relu");
+  set_attention_bias(layer, bias);
+  set_plain_ffn(layer, activation_in(config, "activation_function", "relu"), bias);
   if (!config.get("do_layer_norm_before", true)) {
     for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
       norms->stream = std::exchange(norms->before, {});

@@ -12,9 +12,8 @@ FamilyModel describe_phi(const FamilySource& source) {
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.parallel = true;
   layer.ffn_norms = {};
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.ffn.bias = true;
-  layer.ffn.gated = false;
-  layer.ffn.activation = activation_in(config, "hidden_act", "gelu_new");
+  set_attention_bias(layer, true);
+  set_plain_ffn(layer, activation_in(config, "hidden_act", "gelu_new"), true);
 
   Modules& m = model.modules;
   m.attention_out = "self_attn.dense";

@@ -5,9 +5,8 @@ namespace faststream {
 
 FamilyModel describe_phi3(const FamilySource& source) {
   const JsonView& config = source.config;
-  PlainShape shape = shape_in(config);
-  shape.norm_eps = number_in(config, "rms_norm_eps", 1e-5);
-  FamilyModel model{plain_decoder_in(config, shape)};
+  constexpr PlainShape kOtherwise = {.max_context = 4096, .norm_eps = 1e-5F};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   model.config.layer_kinds[0].attention.window = window_in(config, 0);
   model.modules.qkv = {"self_attn.qkv_proj"};
   model.modules.gate_up = {"mlp.gate_up_proj"};

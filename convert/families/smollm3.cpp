@@ -24,11 +24,12 @@ std::vector<bool> rotating(const JsonView& config, int64_t n_layers) {
 
 FamilyModel describe_smollm3(const FamilySource& source) {
   const JsonView& config = source.config;
-  PlainShape shape = shape_in(config);
-  shape.rope_theta = 2e6;
+  constexpr PlainShape kOtherwise = {
+      .n_kv_heads = 4, .max_context = 32768, .norm_eps = 1e-6F, .rope_theta = 2e6};
+  const PlainShape shape = shape_in(config, kOtherwise);
   FamilyModel model{plain_decoder_in(config, shape, {.tied = true})};
   LayerConfig& first = model.config.layer_kinds[0];
-  first.attention.qkv_bias = first.attention.out_bias = config.get("attention_bias", false);
+  set_attention_bias(first, config.get("attention_bias", false));
   first.ffn.bias = config.get("mlp_bias", false);
   const std::vector<bool> rotates = rotating(config, shape.n_layers);
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {

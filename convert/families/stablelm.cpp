@@ -26,7 +26,9 @@ void set_head_norms(const ModelConfig& config, const Checkpoint& /*weights*/, Te
 
 FamilyModel describe_stablelm(const FamilySource& source) {
   const JsonView& config = source.config;
-  FamilyModel model{plain_decoder_in(config, shape_in(config), {.rotated_share = 0.25})};
+  constexpr PlainShape kOtherwise = {.n_kv_heads = 32, .max_context = 4096};
+  FamilyModel model{
+      plain_decoder_in(config, shape_in(config, kOtherwise), {.rotated_share = 0.25})};
   set_norms(model.config, layer_norm_in(config, "layer_norm_eps"));
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.attention.qkv_bias = config.get("use_qkv_bias", false);

@@ -173,10 +173,12 @@ void set_alibi(GgufFamilyModel& model) {
 
 void adjust_bloom(const GgufSource& /*source*/, GgufFamilyModel& model) { set_alibi(model); }
 
-// The 7B models rotate; 13B have ALiBi.
+// The 7B models rotate; 13B have ALiBi. Whether the output's rows are normalized already, the
+// metadata do not say; it does no harm to do it again.
 void adjust_baichuan(const GgufSource& /*source*/, GgufFamilyModel& model) {
   constexpr int64_t kLayersOf7B = 32;
   if (model.config.n_layers() != kLayersOf7B) set_alibi(model);
+  model.modules.unit_output = model.config.vocab == kBaichuan2Vocab;
 }
 
 void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {

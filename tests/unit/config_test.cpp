@@ -172,6 +172,12 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.size = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    AttentionConfig& heads = c.layer_kinds[0].attention;
+    heads.n_heads = heads.n_kv_heads = 4096;
+    heads.slopes.clear();
+    c.layers.assign(65, 0);
+  })) << "more heads than 2^18";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));

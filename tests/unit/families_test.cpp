@@ -66,6 +66,69 @@ TEST(Families, GiveEachHeadItsSlope) {
   EXPECT_EQ(alibi_slopes(1), (std::vector<float>{0.00390625F}));
 }
 
+// As released: what is the same in the class of text models is left out.
+TEST(Families, TakeTheSizesOfTheirClassWhereATextConfigHasNone) {
+  const ModelConfig gemma =
+      describe({{"architectures", {"Gemma3ForConditionalGeneration"}},
+                {"model_type", "gemma3"},
+                {"text_config",
+                 {{"hidden_size", 2560},
+                  {"intermediate_size", 10240},
+                  {"model_type", "gemma3_text"},
+                  {"num_hidden_layers", 34},
+                  {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                  {"sliding_window", 1024}}}});
+  EXPECT_EQ(gemma.vocab, 262208);
+  EXPECT_EQ(gemma.max_context, 131072);
+  EXPECT_EQ(gemma.layer(0).attention.n_heads, 8);
+  EXPECT_EQ(gemma.layer(0).attention.n_kv_heads, 4);
+  EXPECT_EQ(gemma.layer(0).attention.head_dim, 256);
+  EXPECT_EQ(gemma.layer(4).attention.window, 1024);
+  EXPECT_EQ(gemma.layer(5).attention.window, 0);
+
+  const ModelConfig llava = describe({{"model_type", "llava"},
+                                      {"text_config",
+                                       {{"architectures", {"MistralForCausalLM"}},
+                                        {"intermediate_size", 14336},
+                                        {"max_position_embeddings", 32768},
+                                        {"model_type", "mistral"},
+                                        {"num_key_value_heads", 8},
+                                        {"rms_norm_eps", 1e-05},
+                                        {"sliding_window", nullptr},
+                                        {"vocab_size", 32064}}}});
+  EXPECT_EQ(llava.n_layers(), 32);
+  EXPECT_EQ(llava.hidden, 4096);
+  EXPECT_EQ(llava.layer(0).attention.n_heads, 32);
+  EXPECT_EQ(llava.layer(0).attention.window, 0);
+}
+
+TEST(Families, KnowTextConfigsByTheirTypeAlone) {
+  json text = tiny_config();
+  text["architectures"] = {"VLlama3ForCausalLM"};  // SmolVLM
+  EXPECT_EQ(describe({{"model_type", "idefics3"}, {"text_config", text}}).vocab, kTinyVocab);
+  EXPECT_TRUE(says(error_with({{"architectures", {"VLlama3ForCausalLM"}}}), "VLlama3ForCausalLM"));
+}
+
+TEST(Families, TakeNullForKeyHeadsAndHeadSizesAsTheyFollowFromOthers) {
+  const AttentionConfig attention = describe({{"model_type", "qwen3"},
+                                              {"hidden_size", 64},
+                                              {"num_attention_heads", 4},
+                                              {"num_key_value_heads", nullptr},
+                                              {"head_dim", nullptr}})
+                                        .layer(0)
+                                        .attention;
+  EXPECT_EQ(attention.n_kv_heads, 4);
+  EXPECT_EQ(attention.head_dim, 16);
+}
+
+TEST(Families, TakeChatGlmsVocabularyFromItsPaddedSize) {
+  std::ifstream file(golden_root() / "families/chatglm/config.json");
+  json config = json::parse(file);
+  config["padded_vocab_size"] = 160;
+  config["vocab_size"] = 150;
+  EXPECT_EQ(describe(config).vocab, 160);
+}
+
 // The configurations of all golden checkpoints, each member in turn replaced by what it should not
 // be: what comes is a description that is valid, or one sentence.
 TEST(Families, SurviveAnyMember) {

@@ -84,7 +84,8 @@ TEST(HfLlama, RefusesWhatItCannotRun) {
 TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
   for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "vocab_size"}) {
-    EXPECT_TRUE(says(folder_error_with({{key, nullptr}}), key, "missing"));
+    EXPECT_TRUE(
+        says(folder_error_with({{"model_type", "mixtral"}, {key, nullptr}}), key, "missing"));
     EXPECT_TRUE(says(folder_error_with({{key, "many"}}), key, "not a whole number"));
     EXPECT_TRUE(says(folder_error_with({{key, 1.5}}), key, "not a whole number"));
     EXPECT_TRUE(says(folder_error_with({{key, UINT64_MAX}}), key, "not a whole number"));
@@ -190,13 +191,17 @@ TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {
   }
   tensors["model.vision_tower.a"] = tensors["model.vision_tower.b"] = {DType::f32, {1}, {1}};
   tensors["projector.weight"] = {DType::f32, {1}, {1}};
+  tensors["model.text_model.norm.weight"] = tensors["model.language_model.norm.weight"];
+  tensors.erase("model.language_model.norm.weight");  // SmolVLM's name
   const json wrapper = {{"architectures", {"LlavaForConditionalGeneration"}},
                         {"model_type", "llava"},
                         {"text_config", config_with({{"bos_token_id", 5}})},
-                        {"bos_token_id", 1}};
+                        {"bos_token_id", 1},
+                        {"eos_token_id", nullptr}};
   write(wrapper, tensors);
   const SourceModel model = open();
   EXPECT_EQ(model.tokenizer.bos, 1);
+  EXPECT_EQ(model.tokenizer.eos, std::vector<int32_t>{2}) << "the text model's own";
   EXPECT_EQ(to_text(model.left_out), "1 tensor of projector, 2 tensors of vision_tower");
 }
 
@@ -230,6 +235,44 @@ TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
   EXPECT_TRUE(open().config.output.tied);
   write(tiny_config(), tensors);
   EXPECT_TRUE(says(open_error(), "\"lm_head.weight\"", "missing"));
+}
+
+TEST_F(HfFolder, TakesATiedMatrixUnderEitherName) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors.erase("model.embed_tokens.weight");
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.output.tied);
+}
+
+TEST_F(HfFolder, DoesNotTieMatricesThatDiffer) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_FALSE(open().config.output.tied);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors["lm_head.weight"].dtype = DType::f16;
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_FALSE(open().config.output.tied);
+}
+
+TEST_F(HfFolder, TakesNamesWithoutThePartThatTheOuterClassAdds) {
+  TestTensors tensors;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    tensors[name.starts_with("model.") ? name.substr(6) : name] = tensor;
+  }
+  write(tiny_config(), tensors);
+  EXPECT_EQ(open_error(), "");
+  const Checkpoint none("folder");
+  EXPECT_EQ(base_in(none, {.base = "model.decoder."}), "decoder.");  // OPT
+}
+
+TEST_F(HfFolder, SaysThatAFileOnlyStandsForOneOfGitLfs) {
+  for (const char* name : {"model.safetensors", "tokenizer.model"}) {
+    write(tiny_config(), tiny_tensors(DType::f32));
+    write_bytes(folder_ / name,
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4976698672\n");
+    EXPECT_TRUE(says(open_error(), name, "git lfs pull"));
+  }
 }
 
 TEST_F(HfFolder, NeedsATokenizerThatFits) {

@@ -80,6 +80,18 @@ TEST(RopeRules, KeepTwoTablesForLongrope) {
   EXPECT_TRUE(says(error_of([&] { scaled(rule); }), "long_factor", "2 numbers for 4"));
 }
 
+TEST(RopeRules, KnowLongropeByItsOldNames) {
+  json rule = {{"type", "longrope"},
+               {"short_factor", {1, 1, 1, 1}},
+               {"long_factor", {1, 2, 3, 4}},
+               {"original_max_position_embeddings", 64}};
+  const RopeConfig longrope = scaled(rule);
+  for (const char* name : {"su", "yarn"}) {
+    rule["type"] = name;
+    EXPECT_EQ(scaled(rule), longrope) << name;
+  }
+}
+
 TEST(RopeRules, LeaveDynamicScalingToTheRun) {
   const RopeConfig rope = scaled({{"type", "dynamic"}, {"factor", 2.0}});
   expect_near(rope.frequencies, {1, 0.1F, 0.01F, 0.001F});

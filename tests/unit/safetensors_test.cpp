@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <cstring>
 
 #include "checkpoint_files.h"
 #include "file_helpers.h"
@@ -118,6 +119,16 @@ TEST(Safetensors, RefusesAHeaderLengthPastTheEnd) {
   const TemporaryFolder folder;
   write_bytes(folder / "model.safetensors", std::string(100, '\xff'));
   EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "truncated or not"));
+}
+
+TEST(Safetensors, RefusesAHeaderThatWouldFillTheMemory) {
+  const TemporaryFolder folder;
+  const uint64_t size = uint64_t{33} << 20;
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  write_bytes(folder / "model.safetensors", bytes);
+  std::filesystem::resize_file(folder / "model.safetensors", sizeof size + size);  // takes no disk
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "header", "right file"));
 }
 
 TEST(Safetensors, HoldsMasksAndPositionsThatNoModelNeeds) {
