@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "convert/pipeline.h"
 #include "engine/runner.h"
@@ -23,10 +27,11 @@ std::string plain(std::string name) {
   return name;
 }
 
-// The variant as a model file with f32 weights, made once a process.
-const ModelFile& converted(const GoldenData& golden) {
-  static std::map<std::string, ModelFile> files;
-  const auto found = files.find(golden.name);
+// The variant as a model file, made once a process.
+const ModelFile& converted(const GoldenData& golden, DType dtype) {
+  static std::map<std::pair<std::string, DType>, ModelFile> files;
+  const auto key = std::pair(golden.name, dtype);
+  const auto found = files.find(key);
   if (found != files.end()) return found->second;
   const auto path =
       std::filesystem::temp_directory_path() /
@@ -35,25 +40,42 @@ const ModelFile& converted(const GoldenData& golden) {
   options.checkpoint = golden.folder;
   options.tokenizer = golden.tokenizer;
   options.output = path;
-  options.dtype = DType::f32;
+  options.dtype = dtype;
   convert_checkpoint(options);
-  const auto [entry, added] = files.emplace(golden.name, ModelFile::open(path));
+  const auto [entry, added] = files.emplace(key, ModelFile::open(path));
   std::filesystem::remove(path);  // the mapping keeps it
   return entry->second;
 }
 
 class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
+  static constexpr int32_t kNewTokens = 12;
+  static constexpr int32_t kSequences = 3;
+
   void SetUp() override {
     backend_ = make_test_backend(std::get<0>(GetParam()));
     FASTSTREAM_REQUIRE_BACKEND(backend_);
     golden_ = load_golden(std::get<1>(GetParam()));
-    const auto n = static_cast<int32_t>(golden_.tokens.size());
-    runner_ = std::make_unique<Runner>(
-        converted(golden_), *backend_,
-        RunnerLimits{.n_pages = n / kPageTokens + 3,
-                     .batch = {.max_tokens = n, .max_logits = n, .context = n}},
+  }
+
+  // For the prompt of the golden text, or `sequences` texts that begin like it and go on.
+  [[nodiscard]] std::unique_ptr<Runner> make_runner(DType dtype, int32_t sequences = 1) const {
+    const auto prompt = static_cast<int32_t>(golden_.tokens.size());
+    const int32_t context = sequences == 1 ? prompt : prompt + kNewTokens;
+    return std::make_unique<Runner>(
+        converted(golden_, dtype), *backend_,
+        RunnerLimits{
+            .n_pages = sequences * (context / kPageTokens + 3),
+            .batch = {.max_tokens = sequences * context, .max_logits = prompt, .context = context}},
         nullptr);
+  }
+
+  // [tokens, vocab], of the whole prompt at once.
+  [[nodiscard]] std::vector<float> prompt_logits(DType dtype) const {
+    const std::unique_ptr<Runner> runner = make_runner(dtype);
+    Sequence sequence;
+    runner->step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
+    return runner->logits();
   }
 
   // Largest difference over largest magnitude.
@@ -68,25 +90,47 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     return difference / magnitude;
   }
 
+  // The mean over positions of the Kullback-Leibler divergence from the golden distribution of the
+  // next token, in nats.
+  [[nodiscard]] double divergence(const std::vector<float>& logits) const {
+    const auto vocab = static_cast<size_t>(golden_.vocab);
+    double sum = 0;
+    for (size_t row = 0; row < logits.size(); row += vocab) {
+      const std::vector<double> expected = log_softmax(&golden_.logits[row], vocab);
+      const std::vector<double> actual = log_softmax(&logits[row], vocab);
+      for (size_t i = 0; i < vocab; ++i) {
+        sum += std::exp(expected[i]) * (expected[i] - actual[i]);
+      }
+    }
+    return sum / static_cast<double>(golden_.tokens.size());
+  }
+
+  static std::vector<double> log_softmax(const float* logits, size_t count) {
+    std::vector<double> result(logits, logits + count);
+    const double largest = *std::ranges::max_element(result);
+    double sum = 0;
+    for (const double value : result) sum += std::exp(value - largest);
+    for (double& value : result) value -= largest + std::log(sum);
+    return result;
+  }
+
   GoldenData golden_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Runner> runner_;
 };
 
 TEST_P(GoldenTest, PrefillGivesTransformersLogits) {
-  Sequence sequence;
-  runner_->step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
-  const std::vector<float> logits = runner_->logits();
+  const std::vector<float> logits = prompt_logits(DType::f32);
   ASSERT_EQ(logits.size(), golden_.logits.size());
   EXPECT_LT(distance(logits), 1e-4);
 }
 
 TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
+  const std::unique_ptr<Runner> runner = make_runner(DType::f32);
   Sequence sequence;
   std::vector<float> logits;
   for (const int32_t& token : golden_.tokens) {
-    runner_->step({{{&sequence, {&token, 1}}}});
-    const std::vector<float> row = runner_->logits();
+    runner->step({{{&sequence, {&token, 1}}}});
+    const std::vector<float> row = runner->logits();
     logits.insert(logits.end(), row.begin(), row.end());
   }
   ASSERT_EQ(logits.size(), golden_.logits.size());
@@ -95,15 +139,61 @@ TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
 
 TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   if (golden_.greedy.empty()) GTEST_SKIP() << "the variant has no greedy text";
+  const std::unique_ptr<Runner> runner = make_runner(DType::f32);
   Sequence sequence;
   std::vector<int32_t> tokens;
-  runner_->step({{{&sequence, golden_.tokens}}});
+  runner->step({{{&sequence, golden_.tokens}}});
   while (tokens.size() < golden_.greedy.size()) {
     tokens.push_back(
-        runner_->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
-    runner_->step({{{&sequence, {&tokens.back(), 1}}}});
+        runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
+    runner->step({{{&sequence, {&tokens.back(), 1}}}});
   }
   EXPECT_EQ(tokens, golden_.greedy);
+}
+
+// Texts of small models only; what the types cost real ones, --perplexity --against tells.
+class GoldenFamilyTest : public GoldenTest {
+ protected:
+  // Greedy continuations of beginnings of the golden prompt, all in the same steps.
+  static std::vector<std::vector<int32_t>> continued(
+      Runner& runner, const std::vector<std::span<const int32_t>>& prompts) {
+    std::vector<Sequence> sequences(prompts.size());
+    std::vector<std::vector<int32_t>> texts(prompts.size());
+    std::vector<NewTokens> inputs;
+    for (size_t i = 0; i < prompts.size(); ++i) inputs.push_back({&sequences[i], prompts[i]});
+    for (int32_t n = 0; n < kNewTokens; ++n) {
+      runner.step(inputs);
+      std::vector<SamplingRow> rows;
+      for (const Sequence& sequence : sequences) {
+        rows.push_back(sampling_row({.temperature = 0}, sequence.n_cached));
+      }
+      const std::vector<SampledToken> drawn = runner.sample(rows);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        texts[i].push_back(drawn[i].token);
+        inputs[i].tokens = {&texts[i].back(), 1};
+      }
+    }
+    for (Sequence& sequence : sequences) runner.release(sequence);
+    return texts;
+  }
+};
+
+TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
+  std::cout << "MEASURE " << golden_.name << " bf16 " << distance(prompt_logits(DType::bf16)) << " "
+            << divergence(prompt_logits(DType::bf16)) << " i8 "
+            << distance(prompt_logits(DType::i8)) << " " << divergence(prompt_logits(DType::i8))
+            << "\n";
+}
+
+TEST_P(GoldenFamilyTest, TextsInCompanyAreThoseAlone) {
+  const std::unique_ptr<Runner> runner = make_runner(DType::f32, kSequences);
+  const std::span<const int32_t> whole = golden_.tokens;
+  const std::vector<std::span<const int32_t>> prompts = {whole.first(7), whole,
+                                                         whole.first(whole.size() / 2)};
+  const std::vector<std::vector<int32_t>> together = continued(*runner, prompts);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(together[i], continued(*runner, {prompts[i]}).front()) << prompts[i].size();
+  }
 }
 
 std::string test_name(const testing::TestParamInfo<GoldenTest::ParamType>& info) {
@@ -121,6 +211,14 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest,
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTest,
                          testing::Combine(testing::Values("cuda"),
                                           testing::ValuesIn(all_golden_variants())),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, GoldenFamilyTest,
+                         testing::Combine(testing::Values("cpu"),
+                                          testing::ValuesIn(golden_variants("families/"))),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, GoldenFamilyTest,
+                         testing::Combine(testing::Values("cuda"),
+                                          testing::ValuesIn(golden_variants("families/"))),
                          test_name);
 
 }  // namespace
