@@ -112,6 +112,13 @@ std::string module_group(const std::string& name) {
   return name.substr(begin, name.find('.', begin) - begin);
 }
 
+// The member, or null.
+const json& member_of(const json& object, const char* name) {
+  static const json none;
+  const auto found = object.find(name);
+  return found == object.end() ? none : *found;
+}
+
 bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
   if (a.format != b.format || a.shape != b.shape) return false;
   constexpr int64_t kPieceBlocks = int64_t{1} << 20;
@@ -154,9 +161,18 @@ json text_config(const json& config) {
     const auto part = config.find(key);
     if (part == config.end() || !part->is_object()) continue;
     json text = *part;
-    for (const char* member :
-         {"bos_token_id", "eos_token_id", "tie_word_embeddings", "quantization_config"}) {
-      if (config.contains(member) && !config[member].is_null()) text[member] = config[member];
+    for (const char* member : {"bos_token_id", "eos_token_id", "quantization_config"}) {
+      if (const json& outer = member_of(config, member); !outer.is_null()) text[member] = outer;
+    }
+    // Which of both has the word on tied matrices differs from class to class, and so does what
+    // silence means: one that says no does not count, and where none says anything it is yes, for
+    // matrices that differ are not tied all the same.
+    constexpr const char* kTied = "tie_word_embeddings";
+    const json& inner = member_of(text, kTied);
+    if (const json& outer = member_of(config, kTied); outer.is_null()) {
+      if (inner.is_null()) text[kTied] = true;
+    } else if (inner.is_null() || outer != false) {
+      text[kTied] = outer;
     }
     // A part is what its type says; the architecture is where it once came from.
     if (text.contains("model_type")) text.erase("architectures");

@@ -228,6 +228,7 @@ TEST_F(HfFolder, RefusesTensorsThatTheModelDoesNotHave) {
 
 TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
   TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
   write(config_with({{"tie_word_embeddings", true}}), tensors);
   EXPECT_TRUE(open().config.output.tied);
   tensors.erase("lm_head.weight");
@@ -253,6 +254,21 @@ TEST_F(HfFolder, DoesNotTieMatricesThatDiffer) {
   tensors["lm_head.weight"].dtype = DType::f16;
   write(config_with({{"tie_word_embeddings", true}}), tensors);
   EXPECT_FALSE(open().config.output.tied);
+}
+
+TEST(TextConfig, TiesMatricesUnlessOneSaysNoAndNoneSaysYes) {
+  const auto tied = [](const json& outer, const json& inner) {
+    json config = {{"text_config", {{"model_type", "llama"}}}};
+    if (!outer.is_null()) config["tie_word_embeddings"] = outer;
+    if (!inner.is_null()) config["text_config"]["tie_word_embeddings"] = inner;
+    return text_config(config)["tie_word_embeddings"];
+  };
+  EXPECT_EQ(tied(nullptr, nullptr), true);
+  EXPECT_EQ(tied(nullptr, false), false);
+  EXPECT_EQ(tied(false, nullptr), false);
+  EXPECT_EQ(tied(false, true), true);  // LLaVA-OneVision 0.5B
+  EXPECT_EQ(tied(true, false), true);
+  EXPECT_EQ(tied("x", true), "x") << "for the sentence about it";
 }
 
 TEST_F(HfFolder, TakesNamesWithoutThePartThatTheOuterClassAdds) {
