@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstddef>
 #include <string_view>
 #include <utility>
@@ -11,11 +12,13 @@
 
 namespace faststream {
 
-/// How many blocks of how many threads, each block with how many bytes of dynamic shared memory.
+/// How many blocks of how many threads, each block with how many bytes of dynamic shared memory, in
+/// clusters of how many blocks.
 struct Grid {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;
+  unsigned cluster = 1;
 };
 
 /// Where kernels are launched. From one kernel's end to the next one's first instruction a GPU
@@ -32,16 +35,23 @@ struct Queue {
   template <typename... Parameters, typename... Arguments>
   void launch(std::string_view doing, void (*kernel)(Parameters...), const Grid& grid,
               Arguments&&... arguments) const {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (overlaps) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (grid.cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count++].val.clusterDim = {grid.cluster, 1, 1};
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid.blocks;
     config.blockDim = grid.threads;
     config.dynamicSmemBytes = grid.shared_bytes;
     config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = overlaps ? 1 : 0;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), doing);
   }
 };
@@ -53,6 +63,15 @@ void allow_shared_memory(void (*kernel)(Parameters...), size_t bytes) {
   cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(bytes)),
              "reserving shared memory");
+}
+
+/// A number that describes the current GPU.
+inline int gpu_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  cuda_check(cudaGetDevice(&device), "reading the current GPU");
+  cuda_check(cudaDeviceGetAttribute(&value, attribute, device), "reading the GPU's properties");
+  return value;
 }
 
 /// Whether kernels of this program can overlap on the current GPU. Code for older GPUs has no

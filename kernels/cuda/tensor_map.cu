@@ -1,5 +1,6 @@
 #include "kernels/cuda/tensor_map.h"
 
+#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -10,8 +11,6 @@ namespace faststream {
 
 namespace {
 
-constexpr cuuint32_t kBoxRowBytes = 128;
-
 CUtensorMapDataType data_type(DType dtype) {
   switch (dtype) {
     case DType::i8:
@@ -21,10 +20,11 @@ CUtensorMapDataType data_type(DType dtype) {
     case DType::bf16:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case DType::f32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     case DType::u8:
       break;
   }
-  throw std::logic_error("describe: no type of tensor cores");
+  throw std::logic_error("describe: u8 is not an element type of matrices");
 }
 
 // The driver's function, found by its name: this program starts where there is no driver.
@@ -39,24 +39,49 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
 
-}  // namespace
-
-CUtensorMap describe(const BoxedMatrix& matrix) {
+// `extents` and `box`: elements, those of a row first; `steps`: rows from one of a dimension to the
+// next, of all dimensions but a row's own.
+template <size_t kDimensions>
+CUtensorMap encode(const BoxedMatrix& matrix, const std::array<int64_t, kDimensions>& extents,
+                   const std::array<int64_t, kDimensions - 1>& steps,
+                   const std::array<int32_t, kDimensions>& box) {
   static const auto encode = encoder();
-  const auto size = static_cast<cuuint32_t>(dtype_size(matrix.dtype));
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(matrix.cols),
-                                static_cast<cuuint64_t>(matrix.rows)};
-  const cuuint64_t row_bytes[] = {extents[0] * size};
-  const cuuint32_t box[] = {kBoxRowBytes / size, static_cast<cuuint32_t>(matrix.box_rows)};
-  const cuuint32_t steps[] = {1, 1};
+  std::array<cuuint64_t, kDimensions> counts{};
+  std::array<cuuint32_t, kDimensions> box_counts{};
+  std::array<cuuint32_t, kDimensions> ones{};
+  std::array<cuuint64_t, kDimensions - 1> bytes{};
+  for (size_t i = 0; i < kDimensions; ++i) {
+    counts[i] = static_cast<cuuint64_t>(extents[i]);
+    box_counts[i] = static_cast<cuuint32_t>(box[i]);
+    ones[i] = 1;
+  }
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<cuuint64_t>(steps[i] * matrix.stride) * dtype_size(matrix.dtype);
+  }
   CUtensorMap map{};
-  const CUresult result =
-      encode(&map, data_type(matrix.dtype), 2, const_cast<void*>(matrix.data), extents, row_bytes,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(
+      &map, data_type(matrix.dtype), kDimensions, const_cast<void*>(matrix.data), counts.data(),
+      bytes.data(), box_counts.data(), ones.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+      matrix.box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return map;
   throw Error("The GPU failed while describing a matrix (error " +
               std::to_string(static_cast<int>(result)) + ").");
+}
+
+int32_t box_columns(const BoxedMatrix& matrix) {
+  return matrix.box_bytes / static_cast<int32_t>(dtype_size(matrix.dtype));
+}
+
+}  // namespace
+
+CUtensorMap describe(const BoxedMatrix& matrix) {
+  return encode<2>(matrix, {matrix.cols, matrix.rows}, {1}, {box_columns(matrix), matrix.box_rows});
+}
+
+CUtensorMap describe_by_eights(const BoxedMatrix& matrix, int64_t to_second, int64_t to_next) {
+  return encode<4>(matrix, {matrix.cols, 8, 2, matrix.rows / 16}, {1, to_second, to_next},
+                   {box_columns(matrix), 8, 2, matrix.box_rows / 16});
 }
 
 }  // namespace faststream

@@ -10,16 +10,24 @@
 namespace faststream {
 
 /// A row-major matrix in device memory. Boxes of it have rows of 128 bytes, which lie in shared
-/// memory as wgmma.cuh has them; what is outside of the matrix is copied as zeros.
+/// memory as wgmma.cuh has them, or of 64, of which 16-byte piece p of row r is at place
+/// p ^ (r / 2 % 4). What is outside of the matrix is copied as zeros, and not written.
 struct BoxedMatrix {
   const void* data = nullptr;  ///< a multiple of 16 bytes, as is a row
-  DType dtype = DType::i8;     ///< i8, f16 or bf16
+  DType dtype = DType::i8;     ///< i8, f16, bf16 or f32
   int64_t rows = 0;
   int64_t cols = 0;
-  int32_t box_rows = 0;  ///< at most 256
+  int64_t stride = 0;       ///< elements
+  int32_t box_rows = 0;     ///< at most 256
+  int32_t box_bytes = 128;  ///< of a row
 };
 
 /// Throws Error when the driver refuses.
 CUtensorMap describe(const BoxedMatrix& matrix);
+
+/// The matrix in groups of 16 rows: eight, and the eight that begin `to_second` rows later. The
+/// next group begins `to_next` rows after the first. A box is of box_rows / 16 groups, one below
+/// the other; copy_box_by_eights() copies it. `rows` counts those of all groups.
+CUtensorMap describe_by_eights(const BoxedMatrix& matrix, int64_t to_second, int64_t to_next);
 
 }  // namespace faststream

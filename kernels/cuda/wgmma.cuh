@@ -81,6 +81,59 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, in
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
       : "memory");
 }
+/// The same of a matrix of describe_by_eights(): from eight rows number `eights` on.
+__device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int column, int eights,
+                                          uint64_t& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, 0, 0, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(eights), "r"(shared_address(&barrier))
+      : "memory");
+}
+
+/// Copies a box from shared memory to `map` at (column, row); or adds it there, of f32.
+__device__ inline void store_box(const CUtensorMap& map, int column, int row, const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+          &map),
+      "r"(column), "r"(row), "r"(shared_address(from))
+      : "memory");
+}
+__device__ inline void add_box(const CUtensorMap& map, int column, int row, const void* from) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], "
+      "[%3];" ::"l"(&map),
+      "r"(column), "r"(row), "r"(shared_address(from))
+      : "memory");
+}
+/// The copies from shared memory by this thread since the last call are a group.
+__device__ inline void end_bulk_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits until they all have read shared memory.
+__device__ inline void wait_for_bulk_reads() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+// Clusters of blocks.
+// ---------------------------------------------------------------------------
+
+/// All threads of all blocks of the cluster wait for each other, and see what they wrote.
+__device__ inline void synchronize_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+/// What block `rank` of the cluster has in its shared memory where `here` is in this block's.
+__device__ inline int4 load_of_block(const int4* here, int rank) {
+  uint32_t there;
+  int4 value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(there)
+               : "r"(shared_address(here)), "r"(rank));
+  asm volatile("ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(there));
+  return value;
+}
 
 // Registers of a warpgroup.
 // ---------------------------------------------------------------------------
@@ -113,6 +166,23 @@ __device__ T& aligned(std::byte* memory) {
 /// Bytes from a block's start to 16-bit element (row, column) of it.
 __device__ inline int swizzled(int row, int column) {
   return row * kBlockRowBytes + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+}
+
+/// Stores four 8 x 8 matrices of 16-bit elements, as load_matrices() loads them: lane l gives the
+/// address of row l % 8 of matrix l / 8.
+template <bool kTransposed>
+__device__ void store_matrices(void* row, const uint32_t (&pairs)[4]) {
+  if constexpr (kTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(row)),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(row)),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+  }
 }
 
 /// Describes a matrix for a product that reads it from `start`. `to_next_block`: bytes between
@@ -177,25 +247,6 @@ __device__ void pin(int32_t (&values)[kCount]) {
   FASTSTREAM_INTEGERS_8(c, i), FASTSTREAM_INTEGERS_8(c, (i) + 8), \
       FASTSTREAM_INTEGERS_8(c, (i) + 16), FASTSTREAM_INTEGERS_8(c, (i) + 24)
 
-/// c [64, 128] f32 = or += a [64, 16] · b [128, 16]ᵀ, both from shared memory. Thread 32w + 4g + t
-/// of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i).
-template <typename T>
-__device__ void multiply_64x128x16(float (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
-#define FASTSTREAM_MULTIPLY(type)                                                           \
-  asm volatile(                                                                             \
-      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %66, 0;\n"                        \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" FASTSTREAM_NAMES_64 \
-      "}, %64, %65, accumulate, 1, 1, 0, 0;\n}"                                             \
-      : FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32)                             \
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-  if constexpr (std::is_same_v<T, __half>) {
-    FASTSTREAM_MULTIPLY("f16");
-  } else {
-    FASTSTREAM_MULTIPLY("bf16");
-  }
-#undef FASTSTREAM_MULTIPLY
-}
-
 /// c [64, N] f32 += a [64, 16] · b [16, N], N = 128 or 64: a in registers as mma_16x8x16() has it,
 /// rows 16w to 16w + 15 in warp w; b from shared memory.
 template <typename T>
@@ -227,18 +278,57 @@ __device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64
 #undef FASTSTREAM_MULTIPLY
 }
 
-/// c [64, 256] += a [64, 32] · b [256, 32]ᵀ, or = where not `accumulate`; both int8, from shared
-/// memory. c as multiply_64x128x16() has it.
-__device__ inline void multiply_64x256x32(int32_t (&c)[128], uint64_t a, uint64_t b,
-                                          bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" FASTSTREAM_NAMES_128
-      "}, %128, %129, accumulate;\n}"
-      : FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32), FASTSTREAM_INTEGERS_32(c, 64),
-        FASTSTREAM_INTEGERS_32(c, 96)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+/// c [64, N] = or += a [64, k] · b [N, k]ᵀ, N = 64, 128 or 256, a and b from shared memory, 32
+/// bytes of each row: 16 of T's elements to f32, or 32 int8 to int32. Thread 32w + 4g + t of the
+/// warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i).
+#define FASTSTREAM_MULTIPLY(instruction, names, a_at, b_at, accumulate_at, signs, ...)             \
+  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at                \
+               ", 0;\nwgmma.mma_async.sync.aligned." instruction " {" names "}, %" a_at ", %" b_at \
+               ", accumulate" signs ";\n}"                                                         \
+               : __VA_ARGS__                                                                       \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+#define FASTSTREAM_MULTIPLY_FLOATS(n, names, a_at, b_at, accumulate_at, ...)            \
+  if constexpr (std::is_same_v<T, __half>) {                                            \
+    FASTSTREAM_MULTIPLY("m64n" n "k16.f32.f16.f16", names, a_at, b_at, accumulate_at,   \
+                        ", 1, 1, 0, 0", __VA_ARGS__);                                   \
+  } else {                                                                              \
+    FASTSTREAM_MULTIPLY("m64n" n "k16.f32.bf16.bf16", names, a_at, b_at, accumulate_at, \
+                        ", 1, 1, 0, 0", __VA_ARGS__);                                   \
+  }
+template <typename T>
+__device__ void multiply_rows(float (&c)[128], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY_FLOATS("256", FASTSTREAM_NAMES_128, "128", "129", "130",
+                             FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32),
+                             FASTSTREAM_FLOATS_32(c, 64), FASTSTREAM_FLOATS_32(c, 96))
 }
+template <typename T>
+__device__ void multiply_rows(float (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY_FLOATS("128", FASTSTREAM_NAMES_64, "64", "65", "66",
+                             FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32))
+}
+template <typename T>
+__device__ void multiply_rows(float (&c)[32], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY_FLOATS("64", FASTSTREAM_NAMES_32, "32", "33", "34",
+                             FASTSTREAM_FLOATS_32(c, 0))
+}
+template <typename T>
+__device__ void multiply_rows(int32_t (&c)[128], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY("m64n256k32.s32.s8.s8", FASTSTREAM_NAMES_128, "128", "129", "130", "",
+                      FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32),
+                      FASTSTREAM_INTEGERS_32(c, 64), FASTSTREAM_INTEGERS_32(c, 96));
+}
+template <typename T>
+__device__ void multiply_rows(int32_t (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY("m64n128k32.s32.s8.s8", FASTSTREAM_NAMES_64, "64", "65", "66", "",
+                      FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32));
+}
+template <typename T>
+__device__ void multiply_rows(int32_t (&c)[32], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY("m64n64k32.s32.s8.s8", FASTSTREAM_NAMES_32, "32", "33", "34", "",
+                      FASTSTREAM_INTEGERS_32(c, 0));
+}
+#undef FASTSTREAM_MULTIPLY_FLOATS
+#undef FASTSTREAM_MULTIPLY
 
 #undef FASTSTREAM_FLOATS_8
 #undef FASTSTREAM_FLOATS_32

@@ -182,7 +182,7 @@ class Consumer {
     for (int column = 0; column < kDim; column += 16) {
       const int block = column / kBlockColumns;
       const int offset = column % kBlockColumns * 2;
-      multiply_64x128x16<T>(
+      multiply_rows<T>(
           scores_,
           matrix_descriptor(&shared_.queries[block][group_ * kGroupRows * kBlockRowBytes + offset],
                             16),
@@ -369,7 +369,7 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
 /// All pages of a layer, one below the other, in boxes of a page's rows.
 CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
   return describe({data, kv.dtype, int64_t{kv.n_pages} * kv.n_kv_heads * kPageTokens, kv.head_dim,
-                   kPageTokens});
+                   kv.head_dim, kPageTokens});
 }
 
 template <typename T, int kDim>

@@ -3,11 +3,10 @@
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
 //                  tensor cores, weights read once
 //   int8       more rows, i8, sides multiples of 16
-//                  int8 x int8; on Hopper, where there is enough to do, our own kernel, else
-//                  cuBLASLt
+//                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8: 16 rows at a time
 //   cublas     more than 8 rows, x and weights of one type
-//                  cuBLASLt; f32 in full float32
+//                  cuBLASLt; f32 in full float32; gates of 16 bits on Hopper our own kernel
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
@@ -48,7 +47,8 @@ bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const De
       if (is_hopper_ && int8_product_sm90a(scratch_, x, weight, to, gated, queue)) return true;
       return int8_product(matmul_, scratch_, x, weight, to, gated, queue);
     case Method::cublas:
-      return !gated && float_product(matmul_, scratch_, x, weight, to, queue);
+      if (gated) return is_hopper_ && gated_product_sm90a(x, weight, to, queue);
+      return float_product(matmul_, scratch_, x, weight, to, queue);
     case Method::any:
       return false;
   }

@@ -28,14 +28,20 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
 /// What int8_product() does at a time, for weights [width, inputs].
 Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
-/// int8_product() whose sums stay in registers, on Hopper. Returns false, with nothing done to the
-/// result, when there is too little to do, rows of it begin at odd elements, or there is more to
-/// finish than plain products and gates of SiLU need.
+/// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to the
+/// result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with sums
+/// than biases, gates of SiLU and additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product_sm90a() does at a time.
 Piece int8_rows_piece(int64_t rows, int64_t inputs);
+
+/// x [rows, in] · gate_upᵀ and its gate at once, on Hopper, for 16-bit x and weights of its type.
+/// Returns false, with nothing done, for others, for rows of x or of the result that do not begin at
+/// multiples of 16 bytes, and gates other than SiLU's.
+bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+                         const Queue& queue);
 
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].

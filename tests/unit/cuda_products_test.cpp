@@ -1,0 +1,68 @@
+// Products of sizes for which a GPU takes other tiles.
+#include <string>
+
+#include "unit/backend_weights.h"
+
+namespace faststream {
+namespace {
+
+struct Shape {
+  int64_t rows;
+  int64_t outputs;
+  int64_t inputs;
+};
+
+class CudaProducts : public BackendTest {
+ protected:
+  /// Bit for bit: rows of a product of many, at its beginning, middle and end, are those of few.
+  void check(DType type, const Shape& shape, bool gated) {
+    constexpr int64_t kFew = 10;
+    const DType act = backend_->activation_dtype(type);
+    const DType out_type = gated ? act : DType::f32;
+    const DeviceTensor x(*backend_, random_tensor(random_, act, shape.rows, shape.inputs));
+    const int64_t width = gated ? 2 * shape.outputs : shape.outputs;
+    const DeviceWeight weight(*backend_, random_weight(random_, type, width, shape.inputs));
+    const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, width));
+    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs);
+    const auto multiply = [&](int64_t first, int64_t count) {
+      const DeviceTensor out(*backend_, before.row_range(first, count));
+      Input input{.x = x.matrix().row_range(first, count)};
+      const auto* biases = static_cast<const float*>(bias.data());
+      if (gated) {
+        backend_->gated_linear(input, weight.weight(), biases, Activation::silu, out.matrix());
+      } else {
+        backend_->linear(input, weight.weight(), {.bias = biases, .output = OutputMode::add},
+                         out.matrix());
+      }
+      return out.fetch();
+    };
+    const HostTensor all = multiply(0, shape.rows);
+    for (const int64_t first : {int64_t{0}, shape.rows / 2, shape.rows - kFew}) {
+      expect_equal(multiply(first, kFew), all.row_range(first, kFew),
+                   std::string(dtype_name(type)) + (gated ? ", gated, " : ", ") +
+                       std::to_string(shape.inputs) + " to " + std::to_string(shape.outputs) +
+                       ", rows from " + std::to_string(first) + " of " +
+                       std::to_string(shape.rows));
+    }
+  }
+};
+
+// Of 64, 128 and 256 rows, the first two also with inputs that two blocks divide
+// (linear_int8_sm90a.cu chooses).
+TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
+  for (const Shape& shape : {Shape{40, 272, 8192}, Shape{100, 3216, 272}, Shape{330, 3216, 272},
+                             Shape{640, 1040, 9600}, Shape{1100, 2064, 4096}}) {
+    check(DType::i8, shape, false);
+  }
+  for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
+    for (const Shape& shape :
+         {Shape{120, 3224, 272}, Shape{200, 3224, 272}, Shape{1100, 1032, 4096}}) {
+      check(type, shape, true);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaProducts, ::testing::Values("cuda"));
+
+}  // namespace
+}  // namespace faststream
