@@ -1,7 +1,8 @@
 // Attention of tiles of queries on Hopper: FlashAttention-3 (arXiv:2407.08608) over KV pages. One
 // warp copies tiles of keys and values into shared memory ahead of two warpgroups of 64 queries
 // each, which compute the scores of one tile while they multiply the probabilities of the one
-// before by its values.
+// before by its values. Blocks stay, one a multiprocessor, and go from tile of queries to tile, so
+// that the copies for the next run while one is finished.
 //
 // Tiles begin at multiples of their size, from the first that a query sees to the last query's, so
 // that a query's sums have the same order whatever is in the batch beside it: tiles that it does
@@ -25,16 +26,18 @@ constexpr int kTileRows = kConsumers * kGroupRows;
 constexpr int kTokens = 128;  // of a tile of keys and values
 constexpr int kTilePages = kTokens / kPageTokens;
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-constexpr int kStages = 2;  // tiles of keys, and of values, that are there or on their way
+constexpr int kStages = 2;  // tiles of queries, keys and values that are there or on their way
 constexpr int kBlockBytes = kTokens * kBlockRowBytes;  // of 64 columns of a tile
 constexpr int kPageBlockBytes = kPageTokens * kBlockRowBytes;
 static_assert(kTileRows == kTokens, "tiles of queries and of keys have blocks of one size");
 
 // Named barriers.
-constexpr int kQueriesThere = 1;  // and one more for each warpgroup
-constexpr int kValuesCleared = kQueriesThere + kConsumers;
+constexpr int kResultsThere = 1;  // and one more for each warpgroup
+constexpr int kValuesCleared = kResultsThere + kConsumers;
 
 struct Barriers {
+  uint64_t queries_there[kStages];
+  uint64_t queries_done[kStages];
   uint64_t keys_there[kStages];
   uint64_t keys_done[kStages];
   uint64_t values_there[kStages];
@@ -44,7 +47,7 @@ struct Barriers {
 template <int kDim>
 struct Shared {
   static constexpr int kBlocks = kDim / kBlockColumns;
-  std::byte queries[kBlocks][kBlockBytes];
+  std::byte queries[kStages][kBlocks][kBlockBytes];  // then results
   std::byte keys[kStages][kBlocks][kBlockBytes];
   std::byte values[kStages][kBlocks][kBlockBytes];
   Barriers barriers;
@@ -64,50 +67,72 @@ __device__ int first_tile_token(const Rule& rule, const QueryTile& tile) {
   return rule.first_seen(tile.first_position + tile.first) / kTokens * kTokens;
 }
 
-/// The lanes of one warp: each copies one page of each tile. `first`: the first token.
-template <int kDim>
-__device__ void copy_tiles(const AttentionArguments& a, const QueryTile& tile, int first,
-                           const CUtensorMap& key_map, const CUtensorMap& value_map,
-                           Shared<kDim>& shared) {
+struct Maps {
+  CUtensorMap queries;
+  CUtensorMap keys;
+  CUtensorMap values;
+};
+
+/// The lanes of one warp: each copies one page of each tile. `nth`: tile of queries; `filled`:
+/// tiles of keys before it.
+template <typename Rule, int kDim>
+__device__ void copy_tiles(const AttentionArguments& a, const Maps& maps, const QueryTile& tile,
+                           uint32_t nth, uint32_t& filled, Shared<kDim>& shared) {
+  constexpr int kBlocks = Shared<kDim>::kBlocks;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = first_tile_token(Rule(a, tile.head), tile);
   const int32_t* pages =
       a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages + first / kPageTokens;
   const int n_pages = (tile.last_position - first) / kPageTokens + 1;
   Barriers& barriers = shared.barriers;
-  for (int n = 0; n * kTilePages < n_pages; ++n) {
-    const Place at(n);
+
+  const Place place(nth);
+  uint64_t& queries_there = barriers.queries_there[place.stage];
+  wait_for_phase(barriers.queries_done[place.stage], place.parity ^ 1U);
+  if (lane == 0) arrive_and_expect(queries_there, sizeof shared.queries[0]);
+  __syncwarp();
+  if (lane < kBlocks) {
+    copy_box(shared.queries[place.stage][lane], maps.queries,
+             tile.head * kDim + lane * kBlockColumns,
+             static_cast<int>(tile.first_query) + tile.first, queries_there);
+  }
+  for (int n = 0; n * kTilePages < n_pages; ++n, ++filled) {
+    const Place at(filled);
     const int in_tile = min(n_pages - n * kTilePages, kTilePages);
-    const uint32_t bytes = in_tile * kPageBlockBytes * Shared<kDim>::kBlocks;
+    const uint32_t bytes = in_tile * kPageBlockBytes * kBlocks;
     int row = 0;  // of all pages of the layer, one below the other
     if (lane < in_tile) {
       row = (pages[n * kTilePages + lane] * a.kv.n_kv_heads + tile.kv_head) * kPageTokens;
     }
-    const auto copy = [&](const CUtensorMap& map,
-                          std::byte(&to)[Shared<kDim>::kBlocks][kBlockBytes], uint64_t& done,
-                          uint64_t& there) {
+    const auto copy = [&](const CUtensorMap& map, std::byte(&to)[kBlocks][kBlockBytes],
+                          uint64_t& done, uint64_t& there) {
       wait_for_phase(done, at.parity ^ 1U);
       if (lane == 0) arrive_and_expect(there, bytes);
       __syncwarp();
       if (lane >= in_tile) return;
 #pragma unroll
-      for (int block = 0; block < Shared<kDim>::kBlocks; ++block) {
+      for (int block = 0; block < kBlocks; ++block) {
         copy_box(&to[block][lane * kPageBlockBytes], map, block * kBlockColumns, row, there);
       }
     };
-    copy(key_map, shared.keys[at.stage], barriers.keys_done[at.stage],
+    copy(maps.keys, shared.keys[at.stage], barriers.keys_done[at.stage],
          barriers.keys_there[at.stage]);
-    copy(value_map, shared.values[at.stage], barriers.values_done[at.stage],
+    copy(maps.values, shared.values[at.stage], barriers.values_done[at.stage],
          barriers.values_there[at.stage]);
   }
 }
 
-/// The 64 queries of a warpgroup. Its tiles of keys and values are counted from the first one seen.
+/// The 64 queries of a warpgroup, of the nth tile. Its tiles of keys and values are counted from
+/// the first one seen, before which the block filled as many as `filled`.
 template <typename T, int kDim, typename Rule>
 class Consumer {
  public:
-  __device__ Consumer(const AttentionArguments& a, const QueryTile& tile, Shared<kDim>& shared)
+  __device__ Consumer(const AttentionArguments& a, const QueryTile& tile, uint32_t nth,
+                      uint32_t filled, Shared<kDim>& shared)
       : a_(a),
         tile_(tile),
+        queries_(nth),
+        filled_(filled),
         shared_(shared),
         group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
@@ -116,13 +141,14 @@ class Consumer {
         first_seen_(rule_.first_seen(tile.first_position + tile.first)),
         first_token_(first_tile_token(rule_, tile)) {}
 
-  __device__ void run() {
-    load_queries();
+  /// Returns how many tiles of keys there were.
+  __device__ uint32_t run() {
     const int n_tiles = (tile_.last_position - first_token_) / kTokens + 1;
+    wait_for_phase(shared_.barriers.queries_there[queries_.stage], queries_.parity);
     score(0);
     end_group();
     wait_for_groups<0>();
-    release(shared_.barriers.keys_done[0]);
+    release(shared_.barriers.keys_done[place(0).stage]);
     weigh(0);
     pack();
     if (n_tiles > 1 && first_seen_ > first_token_) clear_values(0);
@@ -132,11 +158,11 @@ class Consumer {
       add_values(n - 1);
       end_group();
       wait_for_groups<1>();
-      release(shared_.barriers.keys_done[Place(n).stage]);
+      release(shared_.barriers.keys_done[place(n).stage]);
       weigh(n);
       wait_for_groups<0>();
       pin(sums_);
-      release(shared_.barriers.values_done[Place(n - 1).stage]);
+      release(shared_.barriers.values_done[place(n - 1).stage]);
       correct();
       pack();
     }
@@ -145,29 +171,16 @@ class Consumer {
     end_group();
     wait_for_groups<0>();
     pin(sums_);
+    release(shared_.barriers.values_done[place(n_tiles - 1).stage]);
     store();
+    release(shared_.barriers.queries_done[queries_.stage]);
+    return n_tiles;
   }
 
  private:
   static constexpr int kBlocks = Shared<kDim>::kBlocks;
 
-  // Queries past the end repeat the last one and are not stored.
-  __device__ void load_queries() {
-    constexpr int kPieces = kDim / 8;  // of 16 bytes, in a row
-#pragma unroll
-    for (int i = thread_; i < kGroupRows * kPieces; i += kWarpgroup) {
-      const int row = group_ * kGroupRows + i / kPieces;
-      const int column = i % kPieces * 8;
-      const int64_t query = tile_.first_query + min(tile_.first + row, tile_.n_queries - 1);
-      const T* from = static_cast<const T*>(a_.q.data) + query * a_.q.stride +
-                      static_cast<int64_t>(tile_.head) * kDim + column;
-      *reinterpret_cast<uint4*>(shared_.queries[column / kBlockColumns] +
-                                swizzled(row, column % kBlockColumns)) =
-          *reinterpret_cast<const uint4*>(from);
-    }
-    publish_shared_writes();
-    synchronize_threads(kQueriesThere + group_, kWarpgroup);
-  }
+  [[nodiscard]] __device__ Place place(int n) const { return Place(filled_ + n); }
 
   __device__ void release(uint64_t& barrier) const {
     if (thread_ % kWarp == 0) arrive(barrier);
@@ -175,7 +188,7 @@ class Consumer {
 
   // scores_ = queries · keysᵀ of tile n.
   __device__ void score(int n) {
-    const Place at(n);
+    const Place at = place(n);
     wait_for_phase(shared_.barriers.keys_there[at.stage], at.parity);
     begin_products();
 #pragma unroll
@@ -184,7 +197,8 @@ class Consumer {
       const int offset = column % kBlockColumns * 2;
       multiply_rows<T>(
           scores_,
-          matrix_descriptor(&shared_.queries[block][group_ * kGroupRows * kBlockRowBytes + offset],
+          matrix_descriptor(&shared_.queries[queries_.stage][block]
+                                            [group_ * kGroupRows * kBlockRowBytes + offset],
                             16),
           matrix_descriptor(&shared_.keys[at.stage][block][offset], 16), column > 0);
     }
@@ -192,7 +206,7 @@ class Consumer {
 
   // sums_ += probabilities · values of tile n.
   __device__ void add_values(int n) {
-    const Place at(n);
+    const Place at = place(n);
     wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
     pin(sums_);
     begin_products();
@@ -276,7 +290,7 @@ class Consumer {
     const int seen = min(tile_.last_position + 1 - base, kTokens) - before;
     const int unseen = kTokens - seen;
     if (unseen == 0) return;
-    const Place at(n);
+    const Place at = place(n);
     wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
     constexpr int kPieces = kBlockRowBytes / 16;
     const int thread = group_ * kWarpgroup + thread_;
@@ -291,35 +305,51 @@ class Consumer {
     synchronize_threads(kValuesCleared, kConsumers * kWarpgroup);
   }
 
+  // Through the memory of the queries, to threads that write 16 bytes each.
   __device__ void store() {
+    float factors[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float weight = weights_[half];
       weight += __shfl_xor_sync(kAllLanes, weight, 1);
       weight += __shfl_xor_sync(kAllLanes, weight, 2);
-      const int query = tile_.first + row_ + half * 8;
-      if (query >= tile_.n_queries) continue;
       const float scale = Rule::kPlain ? a_.scale_log2 : 1;
-      const float factor = 1.0F / with_sink(a_, tile_.head, maxima_[half] * scale, weight);
-      const int64_t row = (tile_.first_query + query) * a_.out.stride +
-                          static_cast<int64_t>(tile_.head) * kDim + thread_ % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < kDim / 8; ++j) {
-        const float first = sums_[4 * j + 2 * half] * factor;
-        const float second = sums_[4 * j + 2 * half + 1] * factor;
-        if (a_.out.dtype == a_.q.dtype) {
-          *reinterpret_cast<uint32_t*>(static_cast<T*>(a_.out.data) + row + 8 * j) =
-              pack_pair<T>(first, second);
-        } else {
-          store_element(a_.out.data, a_.out.dtype, row + 8 * j, first);
-          store_element(a_.out.data, a_.out.dtype, row + 8 * j + 1, second);
-        }
-      }
+      factors[half] = 1.0F / with_sink(a_, tile_.head, maxima_[half] * scale, weight);
     }
+    auto& results = shared_.queries[queries_.stage];
+    const int lane = thread_ % kWarp;
+    const int written_row = row_ - lane / 4 + lane % 16;
+#pragma unroll
+    for (int j = 0; j < kDim / 8; j += 2) {
+      const uint32_t pairs[4] = {
+          pack_pair<T>(sums_[4 * j] * factors[0], sums_[4 * j + 1] * factors[0]),
+          pack_pair<T>(sums_[4 * j + 2] * factors[1], sums_[4 * j + 3] * factors[1]),
+          pack_pair<T>(sums_[4 * j + 4] * factors[0], sums_[4 * j + 5] * factors[0]),
+          pack_pair<T>(sums_[4 * j + 6] * factors[1], sums_[4 * j + 7] * factors[1])};
+      const int column = 8 * j + lane / 16 * 8;
+      store_matrices<false>(
+          results[column / kBlockColumns] + swizzled(written_row, column % kBlockColumns), pairs);
+    }
+    synchronize_threads(kResultsThere + group_, kWarpgroup);
+
+    constexpr int kPieces = kDim / 8;  // of a row
+    const int column = thread_ % kPieces * 8;
+    int row = group_ * kGroupRows + thread_ / kPieces;
+    const int end = min((group_ + 1) * kGroupRows, tile_.n_queries - tile_.first);
+    T* out = static_cast<T*>(a_.out.data) +
+             (tile_.first_query + tile_.first + row) * a_.out.stride + tile_.head * kDim + column;
+    for (; row < end; row += kWarpgroup / kPieces, out += kWarpgroup / kPieces * a_.out.stride) {
+      *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(
+          results[column / kBlockColumns] + swizzled(row, column % kBlockColumns));
+    }
+    publish_shared_writes();
+    __syncwarp();
   }
 
   const AttentionArguments& a_;
   const QueryTile& tile_;
+  Place queries_;
+  uint32_t filled_;
   Shared<kDim>& shared_;
   int group_;
   int thread_;
@@ -337,32 +367,39 @@ class Consumer {
 
 template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
-    const __grid_constant__ CUtensorMap key_map, const __grid_constant__ CUtensorMap value_map,
-    const __grid_constant__ AttentionArguments a) {
+    const __grid_constant__ Maps maps, const __grid_constant__ AttentionArguments a,
+    int n_sequences) {
   extern __shared__ std::byte memory[];
   begin_kernel();
-  const QueryTile tile = query_tile(a, kTileRows);
-  if (tile.empty()) return;
   auto& shared = aligned<Shared<kDim>>(memory);
   if (threadIdx.x == 0) {
+    Barriers& barriers = shared.barriers;
+    constexpr int kWarps = kConsumers * kWarpgroup / kWarp;
     for (int stage = 0; stage < kStages; ++stage) {
-      init_barrier(shared.barriers.keys_there[stage], 1);
-      init_barrier(shared.barriers.values_there[stage], 1);
-      init_barrier(shared.barriers.keys_done[stage], kConsumers * kWarpgroup / kWarp);
-      init_barrier(shared.barriers.values_done[stage], kConsumers * kWarpgroup / kWarp);
+      for (auto* there : {barriers.queries_there, barriers.keys_there, barriers.values_there}) {
+        init_barrier(there[stage], 1);
+      }
+      for (auto* done : {barriers.queries_done, barriers.keys_done, barriers.values_done}) {
+        init_barrier(done[stage], kWarps);
+      }
     }
     publish_barriers();
   }
   __syncthreads();
+  QueryTile tile;
+  uint32_t nth = 0;
+  uint32_t filled = 0;  // tiles of keys
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if (threadIdx.x < kWarp) {
-      copy_tiles<kDim>(a, tile, first_tile_token(Rule(a, tile.head), tile), key_map, value_map,
-                       shared);
+    if (threadIdx.x >= kWarp) return;
+    for (TileDealer tiles(a, n_sequences, kTileRows); tiles.next(tile); ++nth) {
+      copy_tiles<Rule, kDim>(a, maps, tile, nth, filled, shared);
     }
   } else {
     take_registers<232>();
-    Consumer<T, kDim, Rule>(a, tile, shared).run();
+    for (TileDealer tiles(a, n_sequences, kTileRows); tiles.next(tile); ++nth) {
+      filled += Consumer<T, kDim, Rule>(a, tile, nth, filled, shared).run();
+    }
   }
 }
 
@@ -375,12 +412,16 @@ CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
 template <typename T, int kDim>
 void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
   constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + kBlockAlignment;
-  const dim3 grid(ceil_div(batch.max_query_len, kTileRows), a.n_heads, batch.n_sequences);
+  const int64_t most_tiles = batch.n_tokens / 2 * int64_t{a.n_heads};
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(most_tiles, gpu_attribute(cudaDevAttrMultiProcessorCount)));
+  const Maps maps{describe({a.q.data, a.q.dtype, a.q.rows, a.q.cols, a.q.stride, kTileRows}),
+                  describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};
   with_rule(a, [&]<typename Rule>() {
     const auto kernel = attention_wgmma_kernel<T, kDim, Rule>;
     allow_shared_memory(kernel, kSharedBytes);
-    queue.launch("computing attention", kernel, {grid, kThreads, kSharedBytes},
-                 describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v), a);
+    queue.launch("computing attention", kernel, {blocks, kThreads, kSharedBytes}, maps, a,
+                 static_cast<int>(batch.n_sequences));
   });
 }
 
@@ -388,9 +429,10 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
 
 bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch,
                              const Queue& queue) {
-  const bool fits =
-      a.scale_log2 > 0 && a.out.stride % 2 == 0 && (a.kv.head_dim == 64 || a.kv.head_dim == 128);
-  if (!fits) return false;
+  const bool writes_16_bytes = a.out.dtype == a.q.dtype && a.out.stride % 8 == 0 &&
+                               reinterpret_cast<uintptr_t>(a.out.data) % 16 == 0;
+  if (a.scale_log2 <= 0 || !writes_16_bytes) return false;
+  if (a.kv.head_dim != 64 && a.kv.head_dim != 128) return false;
   const auto with_type = [&]<typename T>() {
     a.kv.head_dim == 64 ? launch<T, 64>(a, batch, queue) : launch<T, 128>(a, batch, queue);
   };
