@@ -282,6 +282,9 @@ class SentencePieceStream final : public TextStream {
     return take_utf8(pending_);
   }
   std::string finish() override { return valid_utf8(std::exchange(pending_, {})); }
+  [[nodiscard]] std::unique_ptr<TextStream> clone() const override {
+    return std::make_unique<SentencePieceStream>(*this);
+  }
 
  private:
   const SentencePieceTokenizer& tokenizer_;

@@ -57,6 +57,8 @@ class TextStream {
   virtual std::string push(int32_t id) = 0;
   /// What is left at the end: U+FFFD for an incomplete character, for one.
   virtual std::string finish() = 0;
+  /// A stream that goes on from here by itself.
+  [[nodiscard]] virtual std::unique_ptr<TextStream> clone() const = 0;
 };
 
 /// Immutable once made; any number of threads may use it.
@@ -137,6 +139,11 @@ class Detokenizer {
   /// As Tokenizer::stream() has them.
   Detokenizer(const Tokenizer& tokenizer, bool at_start, bool shows_special = false)
       : stream_(tokenizer.stream(at_start, shows_special)) {}
+  Detokenizer(const Detokenizer& other) : stream_(other.stream_->clone()) {}
+  Detokenizer(Detokenizer&&) noexcept = default;
+  Detokenizer& operator=(const Detokenizer& other) { return *this = Detokenizer(other); }
+  Detokenizer& operator=(Detokenizer&&) noexcept = default;
+  ~Detokenizer() = default;
 
   std::string push(int32_t id) { return stream_->push(id); }
   std::string finish() { return stream_->finish(); }

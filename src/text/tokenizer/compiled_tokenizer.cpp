@@ -343,6 +343,9 @@ class CompiledTokenizerStream final : public TextStream {
     decoding_.finish(pending_);
     return take_characters(pending_, true);
   }
+  [[nodiscard]] std::unique_ptr<TextStream> clone() const override {
+    return std::make_unique<CompiledTokenizerStream>(*this);
+  }
 
  private:
   const CompiledTokenizer& tokenizer_;

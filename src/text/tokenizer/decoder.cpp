@@ -65,8 +65,17 @@ class TokenStep : public DecodingStep {
   std::string token_;
 };
 
+/// What each step is: one that can be copied.
+template <class Step, class Base>
+class CopyableStep : public Base {
+ public:
+  [[nodiscard]] std::unique_ptr<DecodingStep> clone() const final {
+    return std::make_unique<Step>(static_cast<const Step&>(*this));
+  }
+};
+
 /// Without a decoder.
-class SpaceStep final : public DecodingStep {
+class SpaceStep final : public CopyableStep<SpaceStep, DecodingStep> {
  public:
   explicit SpaceStep(bool at_start) : first_(at_start) {}
   void push(const Part& part, const Next& next) override {
@@ -80,7 +89,7 @@ class SpaceStep final : public DecodingStep {
 };
 
 /// All tokens become one.
-class FuseStep final : public DecodingStep {
+class FuseStep final : public CopyableStep<FuseStep, DecodingStep> {
  public:
   void push(const Part& part, const Next& next) override {
     next({.text = part.text, .ends_token = false});
@@ -89,7 +98,7 @@ class FuseStep final : public DecodingStep {
 };
 
 /// The bytes that the tokens' characters stand for, as one token.
-class ByteLevelStep final : public TokenStep {
+class ByteLevelStep final : public CopyableStep<ByteLevelStep, TokenStep> {
  protected:
   void take(std::string token, const Next& next) override {
     const auto bytes = from_byte_level(token);
@@ -98,7 +107,7 @@ class ByteLevelStep final : public TokenStep {
   void end(const Next& next) override { next({.text = "", .ends_token = true}); }
 };
 
-class ReplaceStep final : public TokenStep {
+class ReplaceStep final : public CopyableStep<ReplaceStep, TokenStep> {
  public:
   ReplaceStep(std::shared_ptr<const TextOrPattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
@@ -115,7 +124,7 @@ class ReplaceStep final : public TokenStep {
 };
 
 /// Runs of <0x..> are UTF-8, or as many U+FFFD: known only when the run ends.
-class ByteFallbackStep final : public TokenStep {
+class ByteFallbackStep final : public CopyableStep<ByteFallbackStep, TokenStep> {
  protected:
   void take(std::string token, const Next& next) override {
     if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
@@ -144,7 +153,7 @@ class ByteFallbackStep final : public TokenStep {
 };
 
 /// Takes up to `start` characters from the start of each token and up to `stop` from its end.
-class StripStep final : public DecodingStep {
+class StripStep final : public CopyableStep<StripStep, DecodingStep> {
  public:
   StripStep(std::string content, int64_t start, int64_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
@@ -180,7 +189,7 @@ class StripStep final : public DecodingStep {
   std::string held_;  // what may be taken from the end
 };
 
-class MetaspaceStep final : public TokenStep {
+class MetaspaceStep final : public CopyableStep<MetaspaceStep, TokenStep> {
  public:
   MetaspaceStep(std::string symbol, bool drops_first)
       : symbol_(std::move(symbol)), drop_(drops_first) {}
@@ -195,7 +204,7 @@ class MetaspaceStep final : public TokenStep {
   bool drop_;
 };
 
-class WordPieceStep final : public TokenStep {
+class WordPieceStep final : public CopyableStep<WordPieceStep, TokenStep> {
  public:
   WordPieceStep(std::string prefix, bool cleanup, bool at_start)
       : prefix_(std::move(prefix)), cleanup_(cleanup), first_(at_start) {}
@@ -219,7 +228,7 @@ class WordPieceStep final : public TokenStep {
 };
 
 /// The end of a word is a space, but for that of the last token.
-class BpeStep final : public TokenStep {
+class BpeStep final : public CopyableStep<BpeStep, TokenStep> {
  public:
   explicit BpeStep(std::string suffix) : suffix_(std::move(suffix)) {}
 
@@ -238,7 +247,7 @@ class BpeStep final : public TokenStep {
 };
 
 /// Connectionist temporal classification: repeated tokens count once, and padding not at all.
-class CtcStep final : public TokenStep {
+class CtcStep final : public CopyableStep<CtcStep, TokenStep> {
  public:
   CtcStep(std::string padding, std::string delimiter, bool cleanup)
       : padding_(std::move(padding)), delimiter_(std::move(delimiter)), cleanup_(cleanup) {}
@@ -325,6 +334,10 @@ void Decoder::add(const JsonView& step) {
 
 Decoder::Stream::Stream(const Decoder& decoder, bool at_start) {
   for (const Make& make : decoder.steps_) steps_.push_back(make(at_start));
+}
+
+Decoder::Stream::Stream(const Stream& other) {
+  for (const auto& step : other.steps_) steps_.push_back(step->clone());
 }
 
 void Decoder::Stream::pass(size_t step, const DecodingStep::Part& part, std::string& bytes) {

@@ -27,6 +27,8 @@ class DecodingStep {
 
   virtual void push(const Part& part, const Next& next) = 0;
   virtual void finish(const Next& /*next*/) {}
+  /// A step that goes on from here by itself.
+  [[nodiscard]] virtual std::unique_ptr<DecodingStep> clone() const = 0;
 };
 
 /// The steps of tokenizer.json's "decoder". Immutable; any number of threads may use it.
@@ -40,6 +42,11 @@ class Decoder {
    public:
     /// `at_start`: a text begins with the first token; else it is one in the middle.
     Stream(const Decoder& decoder, bool at_start);
+    Stream(const Stream& other);
+    Stream(Stream&&) noexcept = default;
+    Stream& operator=(const Stream&) = delete;
+    Stream& operator=(Stream&&) = delete;
+    ~Stream() = default;
     /// Appends to `bytes` what is certain after one more token.
     void push(std::string_view token, std::string& bytes);
     /// What is left at the end.
