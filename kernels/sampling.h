@@ -27,7 +27,10 @@ inline void require_rule(const SamplingRow& rule, int64_t vocab) {
   const bool edits_fit = std::all_of(rule.edits.begin(), rule.edits.end(), [&](const LogitEdit& e) {
     return e.token >= 0 && e.token < vocab;
   });
-  if (edits_fit && rule.n_logprobs <= kMaxLogprobs && vocab > 0 && vocab <= kMaxVocab) return;
+  if (edits_fit && rule.n_logprobs <= kMaxLogprobs && rule.n_candidates <= kMaxCandidates &&
+      vocab > 0 && vocab <= kMaxVocab) {
+    return;
+  }
   throw std::logic_error("sample: a rule does not fit the vocabulary");
 }
 

@@ -2,6 +2,7 @@
 // the row differs: the reference sorts it, the fast one does not.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -35,10 +36,30 @@ inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::spa
   return unedited;
 }
 
-/// Draws a token from `logits` [vocab], which the rule's edits change, as Backend::sample
-/// specifies. A logit of minus infinity has probability zero. Throws Error when a logit is NaN or
-/// plus infinity, or all are minus infinity; std::logic_error when the rule does not fit the
-/// vocabulary.
+/// The candidates of a row of logits that `ranking` has read, as Backend::sample specifies; the
+/// logits become edited log-probabilities.
+template <class Ranking>
+std::vector<LogProbability> rank_row(std::span<float> logits, const SamplingRow& rule,
+                                     const LogSoftmax& model, Ranking& ranking) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (float& logit : logits) logit = model(logit);
+  apply_edits(rule.edits, logits);
+  std::vector<LogProbability> candidates;
+  if (std::all_of(logits.begin(), logits.end(), [](float l) { return l == kNever; })) {
+    return candidates;
+  }
+  ranking.read(logits);
+  for (const uint64_t key : ranking.top(rule.n_candidates)) {
+    if (key_logit(key) == kNever) break;
+    candidates.push_back({key_id(key), key_logit(key)});
+  }
+  return candidates;
+}
+
+/// Draws a token from `logits` [vocab], which the rule's edits change, or ranks them, as
+/// Backend::sample specifies. A logit of minus infinity has probability zero. Throws Error when a
+/// logit is NaN or plus infinity, or all are minus infinity; std::logic_error when the rule does
+/// not fit the vocabulary.
 ///
 /// Ranking has
 /// read(logits): ranks a row, which must stay as it is; calls check_logits();
@@ -52,13 +73,17 @@ SampledToken sample_row(std::span<float> logits, const SamplingRow& rule, Rankin
   require_rule(rule, vocab);
   SampledToken result;
   std::optional<LogSoftmax> model;
-  if (rule.n_logprobs >= 0) {
+  if (rule.n_logprobs >= 0 || rule.n_candidates > 0) {
     ranking.read(logits);
     const float largest = key_logit(ranking.best());
     model.emplace(largest, ranking.total({largest, softmax_scale(1)}));
-    for (const uint64_t key : ranking.top(rule.n_logprobs)) {
+    for (const uint64_t key : ranking.top(std::max(rule.n_logprobs, 0))) {
       result.top.push_back({key_id(key), (*model)(key_logit(key))});
     }
+  }
+  if (rule.n_candidates > 0) {
+    result.candidates = rank_row(logits, rule, *model, ranking);
+    return result;
   }
   const std::vector<float> unedited = apply_edits(rule.edits, logits);
   if (!model || !unedited.empty()) ranking.read(logits);

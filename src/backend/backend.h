@@ -47,8 +47,9 @@ struct PageCopy {
   int32_t to = 0;
 };
 
-/// A change to the logit of one token before a draw: l becomes l / repetition if l > 0, else
-/// l * repetition; then `bias` is added. -infinity as bias forbids the token.
+/// A change to the logit of one token before a draw, or to its log-probability before a ranking: l
+/// becomes l / repetition if l > 0, else l * repetition; then `bias` is added. -infinity as bias
+/// forbids the token.
 struct LogitEdit {
   int32_t token = 0;
   float repetition = 1;  ///< above 0
@@ -57,8 +58,11 @@ struct LogitEdit {
 
 /// Log-probabilities that a draw can report of the likeliest tokens.
 inline constexpr int32_t kMaxLogprobs = 20;
+/// Tokens that a ranking can report.
+inline constexpr int32_t kMaxCandidates = 1024;
 
-/// How one row of logits becomes a token. The draw depends on (seed, sequence, position) only.
+/// How one row of logits becomes a token, or a ranking. The draw depends on (seed, sequence,
+/// position) only.
 struct SamplingRow {
   float temperature = 0;  ///< 0: greedy (the smallest id among equal logits)
   int32_t top_k = 0;      ///< keep the k largest; 0 or at least the vocabulary: all
@@ -70,6 +74,9 @@ struct SamplingRow {
   /// -1: no log-probabilities; else the drawn token's and those of so many likeliest tokens.
   int32_t n_logprobs = -1;
   std::span<const LogitEdit> edits = {};  ///< at most one for each token, in any order; host memory
+  /// Above 0, at most kMaxCandidates: nothing is drawn, but so many tokens are ranked for a beam
+  /// search. Only n_logprobs and the edits matter then.
+  int32_t n_candidates = 0;
 };
 
 /// A token and the logarithm of its probability.
@@ -78,11 +85,12 @@ struct LogProbability {
   float value = 0;
 };
 
-/// What sample() drew from one row.
+/// What sample() drew from one row, or how it ranked it.
 struct SampledToken {
   int32_t token = 0;
   float logprob = 0;                ///< of the token, if n_logprobs >= 0
   std::vector<LogProbability> top;  ///< n_logprobs likeliest tokens (or the vocabulary), descending
+  std::vector<LogProbability> candidates = {};  ///< of a ranking, in place of token and logprob
 };
 
 /// What an operation does with its result.
@@ -320,8 +328,15 @@ class Backend {
   /// cuRAND's curand_init(seed, sequence, 4 * position). The likeliest token is always kept.
   ///
   /// Log-probabilities are the model's own: log softmax of the logits before edits and temperature.
-  /// Logits may be changed. Logits that are NaN, or all minus infinity after the edits, throw
-  /// Error. sampled: [rows].
+  ///
+  /// A row with n_candidates is ranked instead: take log softmax of the logits; apply the edits to
+  /// log-probabilities, where the processors of Transformers' beam search act; the candidates are
+  /// the n_candidates likeliest tokens, descending, of equal ones the smaller id first, without
+  /// those of minus infinity. It is a beam's share of the best continuations of all beams of a
+  /// request, which whoever knows the request's rules merges (engine/beam_search.h).
+  ///
+  /// Logits may be changed. Logits that are NaN, or all minus infinity (for a draw: after the
+  /// edits), throw Error. sampled: [rows].
   virtual void sample(const Matrix& logits, std::span<const SamplingRow> rules,
                       std::span<SampledToken> sampled) = 0;
 

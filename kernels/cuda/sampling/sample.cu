@@ -1,4 +1,5 @@
-// Drawing tokens from logits: one launch for all rows and rules, one block a row.
+// Drawing tokens from logits, one launch for all such rows and rules, and ranking them for beam
+// searches, another; one block a row.
 //
 // The vocabulary is not sorted. Up to 1024 candidates are collected and sorted: as many threads as
 // candidates have each seen a logit that is at least the threshold, so two readings of the row
@@ -9,6 +10,7 @@
 #include <curand_kernel.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cstring>
 #include <limits>
 
@@ -23,8 +25,10 @@ namespace {
 
 /// A rule as it is uploaded.
 struct RowRule {
+  int64_t row = 0;
   DrawRule draw;
-  int32_t n_logprobs = -1;  ///< at most kMaxLogprobs
+  int32_t n_logprobs = -1;   ///< at most kMaxLogprobs
+  int32_t n_candidates = 0;  ///< at most kMaxKeys; above 0: the row is ranked
   int32_t n_edits = 0;
   int64_t first_edit = 0;  ///< in the array of all rows' edits
   uint64_t seed = 0;
@@ -32,10 +36,12 @@ struct RowRule {
   uint64_t position = 0;
 };
 
-/// A result as it is read back; n_logprobs (or vocab) keys follow it.
+/// A result as it is read back; keys of logits of the n_logprobs likeliest tokens (or the
+/// vocabulary) follow it, then from Arguments::candidates_at on keys of log-probabilities.
 struct RowResult {
   DrawFault fault = DrawFault::none;
   int32_t token = 0;
+  int32_t n_candidates = 0;  ///< that there are
   // For log-probabilities, before edits and at temperature 1:
   float logit = 0;  ///< the token's
   float largest = 0;
@@ -52,6 +58,14 @@ struct Arguments {
   float* unedited;  ///< logits before each edit, of rows with log-probabilities
   std::byte* results;
   int64_t result_bytes;
+  int64_t candidates_at;  ///< byte of a row's result
+
+  __device__ RowResult* result(int64_t row) const {
+    return reinterpret_cast<RowResult*>(results + row * result_bytes);
+  }
+  __device__ uint64_t* candidates(int64_t row) const {
+    return reinterpret_cast<uint64_t*>(results + row * result_bytes + candidates_at);
+  }
 };
 
 /// What draw_among() looks for.
@@ -284,13 +298,12 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
   begin_kernel();
-  const auto index = static_cast<int64_t>(blockIdx.x);
-  const Row row{arguments.logits + index * arguments.stride, arguments.vocab};
-  const RowRule& rule = arguments.rules[index];  // not a copy, which would take 16 registers
+  const RowRule& rule = arguments.rules[blockIdx.x];  // not a copy, which would take 16 registers
+  const Row row{arguments.logits + rule.row * arguments.stride, arguments.vocab};
   const LogitEdit* edits = arguments.edits + rule.first_edit;
   const bool wants_logprobs = rule.n_logprobs >= 0;
   float* unedited = wants_logprobs ? arguments.unedited + rule.first_edit : nullptr;
-  auto* out = reinterpret_cast<RowResult*>(arguments.results + index * arguments.result_bytes);
+  RowResult* out = arguments.result(rule.row);
 
   RowResult result;
   Survey seen;
@@ -313,6 +326,46 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
   }
 }
 
+/// Makes the logits of a row log-probabilities. total: their mass.
+__device__ void take_log_softmax(const Row& row, float largest, uint64_t total) {
+  const double log_total = largest + log(static_cast<double>(total) * 0x1p-40);
+  row.for_each<4>(
+      [&](int id, float logit) { row.logits[id] = static_cast<float>(logit - log_total); });
+  __syncthreads();
+}
+
+static_assert(kMaxCandidates <= kMaxKeys);
+
+/// Rows with n_candidates. The row is read five times, four after the first from the L2 cache.
+__global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments arguments) {
+  alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
+  Storage& storage = *reinterpret_cast<Storage*>(memory);
+  begin_kernel();
+  const RowRule& rule = arguments.rules[blockIdx.x];
+  const Row row{arguments.logits + rule.row * arguments.stride, arguments.vocab};
+  RowResult* out = arguments.result(rule.row);
+
+  RowResult result;
+  Survey seen = survey(row, storage);
+  result.fault = seen.fault;
+  if (seen.fault == DrawFault::none) {
+    describe(row, seen, max(rule.n_logprobs, 0), result, reinterpret_cast<uint64_t*>(out + 1),
+             storage);
+    take_log_softmax(row, result.largest, result.total);
+    if (rule.n_edits > 0) apply(row, arguments.edits + rule.first_edit, rule.n_edits, nullptr);
+    seen = survey(row, storage);
+  }
+  if (seen.fault == DrawFault::none) {  // else nothing is left
+    const int n = min(rule.n_candidates, row.vocab);
+    const Softmax softmax{key_logit(seen.best), static_cast<float>(kOctavesPerUnit)};
+    const SortedKeys largest = collect_largest(row, softmax, seen, n, storage);
+    const bool counts = thread_index() < n && key_logit(largest.own) >= -FLT_MAX;
+    if (counts) arguments.candidates(rule.row)[thread_index()] = largest.own;
+    result.n_candidates = __syncthreads_count(counts ? 1 : 0);
+  }
+  if (thread_index() == 0) *out = result;
+}
+
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
@@ -326,32 +379,44 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   const size_t rows = rules.size();
   size_t n_edits = 0;
   int32_t n_logprobs = 0;
+  int32_t n_candidates = 0;
   for (const SamplingRow& rule : rules) {
     require_rule(rule, logits.cols);
     n_edits += rule.edits.size();
     n_logprobs = std::max(n_logprobs, rule.n_logprobs);
+    n_candidates = std::max(n_candidates, rule.n_candidates);
   }
 
   // Rules and edits are uploaded. The results lie behind them in host memory, where the kernel
   // writes them itself: a copy would be a pause of 10 us.
   const size_t edits_at = aligned(rows * sizeof(RowRule));
   const size_t upload_bytes = edits_at + aligned(n_edits * sizeof(LogitEdit));
-  const size_t result_bytes =
+  const size_t candidates_at =
       sizeof(RowResult) + static_cast<size_t>(n_logprobs) * sizeof(uint64_t);
+  const size_t result_bytes = candidates_at + static_cast<size_t>(n_candidates) * sizeof(uint64_t);
   std::byte* host = sampling_.at_least(upload_bytes + rows * result_bytes);
   std::byte* results = host + upload_bytes;
   std::byte* device = scratch_.at_least(upload_bytes + n_edits * sizeof(float));
 
-  auto* rule_out = reinterpret_cast<RowRule*>(host);
+  // Rules of draws come first, then those of rankings.
+  const auto n_ranked = static_cast<size_t>(
+      std::ranges::count_if(rules, [](const SamplingRow& rule) { return rule.n_candidates > 0; }));
+  const size_t n_drawn = rows - n_ranked;
+  auto* next_draw = reinterpret_cast<RowRule*>(host);
+  RowRule* next_ranking = next_draw + n_drawn;
   size_t first_edit = 0;
-  for (const SamplingRow& rule : rules) {
-    *rule_out++ = {.draw = draw_rule(rule, logits.cols),
-                   .n_logprobs = rule.n_logprobs,
-                   .n_edits = static_cast<int32_t>(rule.edits.size()),
-                   .first_edit = static_cast<int64_t>(first_edit),
-                   .seed = rule.seed,
-                   .sequence = rule.sequence,
-                   .position = rule.position};
+  for (size_t r = 0; r < rows; ++r) {
+    const SamplingRow& rule = rules[r];
+    RowRule*& next = rule.n_candidates > 0 ? next_ranking : next_draw;
+    *next++ = {.row = static_cast<int64_t>(r),
+               .draw = draw_rule(rule, logits.cols),
+               .n_logprobs = rule.n_logprobs,
+               .n_candidates = rule.n_candidates,
+               .n_edits = static_cast<int32_t>(rule.edits.size()),
+               .first_edit = static_cast<int64_t>(first_edit),
+               .seed = rule.seed,
+               .sequence = rule.sequence,
+               .position = rule.position};
     if (rule.edits.empty()) continue;
     std::memcpy(host + edits_at + first_edit * sizeof(LogitEdit), rule.edits.data(),
                 rule.edits.size_bytes());
@@ -359,21 +424,35 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   }
   cuda_check(cudaMemcpyAsync(device, host, upload_bytes, cudaMemcpyHostToDevice, queue.stream),
              "copying sampling rules");
-  queue.launch("sampling", sample_kernel, {static_cast<unsigned>(rows), kThreads},
-               Arguments{.logits = static_cast<float*>(logits.data),
-                         .stride = logits.stride,
-                         .vocab = static_cast<int>(logits.cols),
-                         .rules = reinterpret_cast<const RowRule*>(device),
-                         .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
-                         .unedited = reinterpret_cast<float*>(device + upload_bytes),
-                         .results = results,
-                         .result_bytes = static_cast<int64_t>(result_bytes)});
+  Arguments arguments{.logits = static_cast<float*>(logits.data),
+                      .stride = logits.stride,
+                      .vocab = static_cast<int>(logits.cols),
+                      .rules = reinterpret_cast<const RowRule*>(device),
+                      .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+                      .unedited = reinterpret_cast<float*>(device + upload_bytes),
+                      .results = results,
+                      .result_bytes = static_cast<int64_t>(result_bytes),
+                      .candidates_at = static_cast<int64_t>(candidates_at)};
+  if (n_drawn > 0) {
+    const Grid grid{static_cast<unsigned>(n_drawn), kThreads};
+    queue.launch("sampling", sample_kernel, grid, arguments);
+  }
+  if (n_ranked > 0) {
+    arguments.rules += n_drawn;
+    const Grid grid{static_cast<unsigned>(n_ranked), kThreads};
+    queue.launch("ranking tokens", rank_kernel, grid, arguments);
+  }
   synchronize();
 
   for (size_t r = 0; r < rows; ++r) {
     const auto& result = *reinterpret_cast<const RowResult*>(results + r * result_bytes);
     check_draw(result.fault);
     sampled[r] = {.token = result.token, .logprob = 0, .top = {}};
+    const auto* candidates =
+        reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
+    for (int32_t i = 0; i < result.n_candidates; ++i) {
+      sampled[r].candidates.push_back({key_id(candidates[i]), key_logit(candidates[i])});
+    }
     if (rules[r].n_logprobs < 0) continue;
     const LogSoftmax model(result.largest, result.total);
     sampled[r].logprob = model(result.logit);

@@ -1,0 +1,168 @@
+// Rankings of tokens for beam searches, on every backend: the same tokens as exact arithmetic, the
+// same numbers as the reference.
+#include <limits>
+
+#include "support/error.h"
+#include "unit/backend_fixture.h"
+
+namespace faststream {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class BackendRank : public BackendTest {
+ protected:
+  std::vector<float> random_row(size_t vocab, float deviation = 3) {
+    std::normal_distribution<float> normal(0, deviation);
+    std::vector<float> row(vocab);
+    for (float& logit : row) logit = normal(random_);
+    return row;
+  }
+
+  /// Log-probabilities after the edits, in double, as tokens in order.
+  static std::vector<LogProbability> exact(const std::vector<float>& row, const SamplingRow& rule) {
+    const double largest = *std::max_element(row.begin(), row.end());
+    double total = 0;
+    for (const float logit : row) total += std::exp(logit - largest);
+    std::vector<LogProbability> all;
+    for (size_t i = 0; i < row.size(); ++i) {
+      all.push_back(
+          {static_cast<int32_t>(i), static_cast<float>(row[i] - largest - std::log(total))});
+    }
+    for (const LogitEdit& edit : rule.edits) {
+      float& value = all[static_cast<size_t>(edit.token)].value;
+      value = (value > 0 ? value / edit.repetition : value * edit.repetition) + edit.bias;
+    }
+    std::erase_if(all, [](const LogProbability& p) { return p.value == -kInfinity; });
+    std::stable_sort(all.begin(), all.end(), [](const LogProbability& a, const LogProbability& b) {
+      return a.value > b.value;
+    });
+    all.resize(std::min(all.size(), static_cast<size_t>(rule.n_candidates)));
+    return all;
+  }
+
+  static std::vector<SampledToken> rank(Backend& backend, const std::vector<float>& row,
+                                        const std::vector<SamplingRow>& rules) {
+    HostTensor logits(DType::f32, static_cast<int64_t>(rules.size()),
+                      static_cast<int64_t>(row.size()), 3);
+    for (int64_t r = 0; r < logits.rows; ++r) {
+      for (size_t i = 0; i < row.size(); ++i) logits.set(r, static_cast<int64_t>(i), row[i]);
+    }
+    const DeviceTensor device(backend, logits);
+    std::vector<SampledToken> ranked(rules.size());
+    backend.sample(device.matrix(), rules, ranked);
+    return ranked;
+  }
+  [[nodiscard]] SampledToken rank_one(const std::vector<float>& row,
+                                      const SamplingRow& rule) const {
+    return rank(*backend_, row, {rule})[0];
+  }
+
+  static std::vector<int32_t> ids(const std::vector<LogProbability>& list) {
+    std::vector<int32_t> tokens;
+    for (const LogProbability& entry : list) tokens.push_back(entry.token);
+    return tokens;
+  }
+
+  static void expect_near(const std::vector<LogProbability>& actual,
+                          const std::vector<LogProbability>& expected) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_NEAR(actual[i].value, expected[i].value, 3e-6 * (1 + std::abs(expected[i].value)))
+          << "place " << i;
+    }
+  }
+};
+
+TEST_P(BackendRank, FindsTheLikeliestTokensOfEveryShape) {
+  for (const size_t vocab : {1, 2, 17, 1000, 1023, 32000, 151937}) {
+    const std::vector<float> row = random_row(vocab);
+    std::vector<LogitEdit> edits;
+    for (size_t i = 0; i < vocab; i += 3) {
+      edits.push_back({.token = static_cast<int32_t>(i),
+                       .repetition = i % 2 == 0 ? 1.3F : 1.0F,
+                       .bias = i % 7 == 6 ? -kInfinity : 0.25F * static_cast<float>(i % 5)});
+    }
+    std::vector<SamplingRow> rules;
+    for (const int32_t n : {1, 2, 8, 40, 257, 1024}) {
+      rules.push_back({.n_candidates = n});
+      rules.push_back({.n_logprobs = 3, .edits = edits, .n_candidates = n});
+    }
+    for (const auto& backend : backends_) {
+      const std::vector<SampledToken> ranked = rank(*backend, row, rules);
+      for (size_t i = 0; i < rules.size(); ++i) {
+        SCOPED_TRACE("vocabulary " + std::to_string(vocab) + ", rule " + std::to_string(i));
+        expect_near(ranked[i].candidates, exact(row, rules[i]));
+        if (vocab < 100) {  // elsewhere tokens are too close for double and float to agree
+          EXPECT_EQ(ids(ranked[i].candidates), ids(exact(row, rules[i])));
+        }
+        EXPECT_EQ(ranked[i].top.size(), i % 2 == 0 ? 0 : std::min<size_t>(vocab, 3));
+      }
+    }
+  }
+}
+
+TEST_P(BackendRank, GivesWhatTheReferenceGives) {
+  for (const size_t vocab : {136, 32003}) {
+    const std::vector<float> row = random_row(vocab, 8);
+    const std::vector<LogitEdit> edits = {{3, 1.2F, 0}, {100, 1, 2.5F}, {7, 1, -kInfinity}};
+    const std::vector<SamplingRow> rules = {{.n_candidates = 8},
+                                            {.edits = edits, .n_candidates = 300}};
+    const std::vector<SampledToken> expected = rank(*reference_, row, rules);
+    for (const auto& backend : backends_) {
+      const std::vector<SampledToken> actual = rank(*backend, row, rules);
+      for (size_t i = 0; i < rules.size(); ++i) {
+        EXPECT_EQ(ids(actual[i].candidates), ids(expected[i].candidates));
+        expect_near(actual[i].candidates, expected[i].candidates);
+      }
+    }
+  }
+}
+
+TEST_P(BackendRank, OrdersEqualTokensByTheirIds) {
+  std::vector<float> row(5000, -1.0F);
+  row[4000] = row[77] = row[78] = 2;
+  EXPECT_EQ(ids(rank_one(row, {.n_candidates = 5}).candidates),
+            (std::vector<int32_t>{77, 78, 4000, 0, 1}));
+  // Log-probabilities that are rounded to the same number are equal, whatever their logits.
+  row[78] = std::nextafter(2.0F, 3.0F);
+  EXPECT_EQ(ids(rank_one(row, {.n_candidates = 2}).candidates), (std::vector<int32_t>{77, 78}));
+}
+
+TEST_P(BackendRank, LeavesOutWhatIsForbidden) {
+  const std::vector<LogitEdit> bans = {{0, 1, -kInfinity}, {2, 1, -kInfinity}};
+  EXPECT_EQ(ids(rank_one({5, 1, 4, -kInfinity}, {.edits = bans, .n_candidates = 4}).candidates),
+            (std::vector<int32_t>{1}));
+  const std::vector<LogitEdit> all = {{0, 1, -kInfinity}, {1, 1, -kInfinity}};
+  EXPECT_TRUE(rank_one({1, 2}, {.edits = all, .n_candidates = 2}).candidates.empty());
+}
+
+TEST_P(BackendRank, RanksSomeRowsAndDrawsFromOthers) {
+  const std::vector<float> row = random_row(3000);
+  std::vector<SamplingRow> rules;
+  for (uint64_t i = 0; i < 9; ++i) {
+    rules.push_back({.temperature = static_cast<float>(i % 2), .seed = i});
+    if (i % 3 == 1) rules.back().n_candidates = 6;
+    if (i % 3 == 2) rules.back().n_logprobs = 2;
+  }
+  const std::vector<SampledToken> together = rank(*backend_, row, rules);
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const SampledToken alone = rank_one(row, rules[i]);
+    EXPECT_EQ(together[i].token, alone.token);
+    EXPECT_EQ(ids(together[i].candidates), ids(alone.candidates));
+    EXPECT_EQ(together[i].candidates.size(), i % 3 == 1 ? 6U : 0U);
+    EXPECT_EQ(together[i].logprob, alone.logprob);
+  }
+}
+
+TEST_P(BackendRank, RefusesLogitsThatAreNotNumbers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW((void)rank_one({1, nan, 2}, {.n_candidates = 2}), Error);
+  EXPECT_THROW((void)rank_one({1, kInfinity}, {.n_candidates = 2}), Error);
+  EXPECT_THROW((void)rank_one({-kInfinity, -kInfinity}, {.n_candidates = 2}), Error);
+}
+
+FASTSTREAM_INSTANTIATE_BACKENDS(BackendRank);
+
+}  // namespace
+}  // namespace faststream
