@@ -8,12 +8,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "engine/beam_search.h"
 #include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
@@ -50,28 +52,35 @@ bool has_room(const GenerationRules& rules) {
 
 struct Job;
 
-struct Sample : Scheduler::Entry {
-  Sample(Job& owner, const GenerationRules& rules, const Tokenizer& tokenizer, int32_t index)
-      : job(&owner), text(rules, tokenizer, index) {
-    generation = &text;
+// What the scheduler runs for a job: a sample, or its beam search.
+struct Part : Scheduler::Entry {
+  Part(Job& owner, int32_t number, std::unique_ptr<SequenceGroup> what)
+      : job(&owner), sample(number), owned(std::move(what)) {
+    group = owned.get();
   }
 
   Job* job;
-  Generation text;
+  int32_t sample;
+  std::unique_ptr<SequenceGroup> owned;
 };
 
 // A request in work.
 struct Job {
   Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer)
       : rules(std::move(common)), n(request.n), logprobs(request.logprobs) {
-    const int32_t n_samples = std::max(request.n, request.best_of);
-    for (int32_t i = 0; i < n_samples; ++i) {
-      samples.push_back(std::make_unique<Sample>(*this, rules, tokenizer, i));
-      samples.back()->priority = request.priority;
+    if (rules.search.beams > 1) {
+      add(std::make_unique<BeamSearch>(rules, tokenizer), request.priority);
     }
-    unfinished = n_samples;
+    const int32_t n_samples = rules.search.beams > 1 ? 0 : std::max(request.n, request.best_of);
+    for (int32_t i = 0; i < n_samples; ++i) {
+      add(std::make_unique<SampleGroup>(rules, tokenizer, i), request.priority);
+    }
   }
 
+  void add(std::unique_ptr<SequenceGroup> group, int32_t priority) {
+    parts.push_back(std::make_unique<Part>(*this, unfinished++, std::move(group)));
+    parts.back()->priority = priority;
+  }
   [[nodiscard]] Result take_result();
 
   RequestId id = 0;
@@ -79,8 +88,8 @@ struct Job {
   int32_t n;
   int32_t logprobs;
   Callbacks callbacks;
-  std::vector<std::unique_ptr<Sample>> samples;
-  int32_t unfinished = 0;
+  std::vector<std::unique_ptr<Part>> parts;
+  int32_t unfinished = 0;  // of parts
   Clock::time_point submitted = Clock::now();
   std::optional<Clock::time_point> started = {};
   std::optional<Clock::time_point> first_token = {};
@@ -89,7 +98,9 @@ struct Job {
 
 Result Job::take_result() {
   Result result;
-  for (const auto& sample : samples) result.outputs.push_back(std::move(sample->text.output()));
+  for (const auto& part : parts) {
+    std::ranges::move(part->group->take_outputs(), std::back_inserter(result.outputs));
+  }
   if (result.outputs.size() > static_cast<size_t>(n)) {
     std::stable_sort(
         result.outputs.begin(), result.outputs.end(),
@@ -100,7 +111,7 @@ Result Job::take_result() {
     for (Output& output : result.outputs) output.logprobs.clear();
   }
   result.prompt_tokens = static_cast<int64_t>(rules.prompt.size());
-  result.cached_tokens = std::max<int64_t>(samples.front()->cached_tokens, 0);
+  result.cached_tokens = std::max<int64_t>(parts.front()->cached_tokens, 0);
   result.seed = rules.sampling.seed.value_or(0);
   if (started) result.queue_seconds = seconds_between(submitted, *started);
   if (first_token) {
@@ -146,6 +157,9 @@ struct Engine::Impl {
   /// Refuses a prompt that is longer than the context; `counted`: it has exactly so many tokens,
   /// not at least so many.
   void check_fits(int64_t n_tokens, bool counted) const;
+  void check_slots(int32_t beams) const;
+  /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
+  [[nodiscard]] int64_t context_for(const GenerationRules& rules) const;
   RequestId submit(std::unique_ptr<Job> job);
   void stop();
 
@@ -155,9 +169,9 @@ struct Engine::Impl {
   bool take_inbox();
   void start(std::unique_ptr<Job> job);
   void step();
-  static void on_prompt(const Sample& sample);
-  void on_token(Sample& sample, std::string_view text);
-  void end_sample(Sample& sample);
+  static void on_prompt(const Part& part);
+  void on_token(const Part& part, std::string_view text);
+  void end_part(const Part& part);
   void end(Job& job, FinishReason reason, const std::string& error);
   void publish();
 
@@ -190,8 +204,22 @@ void Engine::Impl::check_fits(int64_t n_tokens, bool counted) const {
               std::to_string(info.context) + "; " + room_advice(info));
 }
 
+void Engine::Impl::check_slots(int32_t beams) const {
+  if (beams <= model.info.slots) return;
+  throw UsageError(std::to_string(beams) + " beams need as many slots, but there are only " +
+                   std::to_string(model.info.slots) + "; give fewer beams or more --slots");
+}
+
+int64_t Engine::Impl::context_for(const GenerationRules& rules) const {
+  // Whole pages of the prompt are shared. Of the others each beam has its own at worst.
+  const auto shared = static_cast<int64_t>(rules.prompt.size()) / kPageTokens;
+  const int64_t own = (pages_for(model.info.kv_tokens) - shared) / rules.search.beams;
+  return std::min(model.info.context, (shared + own) * kPageTokens);
+}
+
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   validate(request, model.config.vocab);
+  check_slots(request.search.beams);
   GenerationRules rules;
   if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
@@ -221,10 +249,13 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "give some text");
   }
   check_fits(static_cast<int64_t>(rules.prompt.size()), true);
+  rules.search = request.search;
+  rules.n_best = request.n;
   rules.sampling = request.sampling;
   if (!rules.sampling.seed) rules.sampling.seed = random_seed();
   rules.max_tokens = request.max_tokens;
-  rules.context = model.info.context;
+  rules.min_tokens = request.min_tokens;
+  rules.context = context_for(rules);
   rules.ignore_eos = request.ignore_eos;
   rules.show_special = request.show_special;
   rules.stop = request.stop;
@@ -298,65 +329,65 @@ void Engine::Impl::start(std::unique_ptr<Job> new_job) {
     end(job, job.rules.max_tokens == 0 ? FinishReason::length : FinishReason::context, "");
     return;
   }
-  for (const auto& sample : job.samples) {
-    sample->arrival = n_arrivals++;
-    scheduler.add(*sample);
+  for (const auto& part : job.parts) {
+    part->arrival = n_arrivals++;
+    scheduler.add(*part);
   }
 }
 
 void Engine::Impl::step() {
   std::unordered_map<RequestId, std::string> failed;
   for (const Scheduler::Outcome& outcome : scheduler.step()) {
-    auto& sample = static_cast<Sample&>(*outcome.entry);
-    if (!sample.job->started) sample.job->started = Clock::now();
+    auto& part = static_cast<Part&>(*outcome.entry);
+    if (!part.job->started) part.job->started = Clock::now();
     if (!outcome.error.empty()) {
-      sample.text.finish(FinishReason::cancelled);
-      failed.emplace(sample.job->id, outcome.error);
+      part.group->finish(FinishReason::cancelled);
+      failed.emplace(part.job->id, outcome.error);
       continue;
     }
     try {
       if (outcome.has_token) {
-        on_token(sample, outcome.text);
+        on_token(part, outcome.text);
       } else {
-        on_prompt(sample);
+        on_prompt(part);
       }
     } catch (const std::exception& error) {  // the request's own callback
-      failed.emplace(sample.job->id, error.what());
+      failed.emplace(part.job->id, error.what());
       continue;
     }
-    if (sample.text.finished()) end_sample(sample);
+    if (part.group->finished()) end_part(part);
   }
-  // With all their samples, some of which may still be in the scheduler.
+  // With all their parts, some of which may still be in the scheduler.
   for (const auto& [id, error] : failed) end(*jobs.at(id), FinishReason::cancelled, error);
 }
 
-void Engine::Impl::on_prompt(const Sample& sample) {
-  const Job& job = *sample.job;
+void Engine::Impl::on_prompt(const Part& part) {
+  const Job& job = *part.job;
   if (!job.callbacks.on_prompt || job.first_token) return;
-  if (&sample != job.samples.front().get()) return;
-  job.callbacks.on_prompt({.done = sample.text.sequence.n_cached,
+  if (part.sample != 0) return;
+  job.callbacks.on_prompt({.done = part.sequences.front().n_cached,
                            .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
-void Engine::Impl::on_token(Sample& sample, std::string_view text) {
-  Job& job = *sample.job;
+void Engine::Impl::on_token(const Part& part, std::string_view text) {
+  Job& job = *part.job;
   job.last_token = Clock::now();
   if (!job.first_token) job.first_token = job.last_token;
   if (!job.callbacks.on_delta) return;
   job.callbacks.on_delta(
-      {.sample = sample.text.sample(), .token = sample.text.tokens().back(), .text = text});
+      {.sample = part.sample, .token = part.group->newest_token(), .text = text});
 }
 
-void Engine::Impl::end_sample(Sample& sample) {
-  if (--sample.job->unfinished == 0) end(*sample.job, FinishReason::length, "");
+void Engine::Impl::end_part(const Part& part) {
+  if (--part.job->unfinished == 0) end(*part.job, FinishReason::length, "");
 }
 
-// Ends a job, and with `reason` those of its samples that have not ended by themselves.
+// Ends a job, and with `reason` those of its parts that have not ended by themselves.
 void Engine::Impl::end(Job& job, FinishReason reason, const std::string& error) {
-  for (const auto& sample : job.samples) {
-    if (sample->text.finished()) continue;
-    if (has_room(job.rules)) scheduler.remove(*sample);
-    sample->text.finish(reason);
+  for (const auto& part : job.parts) {
+    if (part->group->finished()) continue;
+    if (has_room(job.rules)) scheduler.remove(*part);
+    part->group->finish(reason);
   }
   const auto holder = jobs.extract(job.id);
   ++n_finished;
@@ -374,8 +405,8 @@ void Engine::Impl::publish() {
            .generated_tokens = counts.generated_tokens,
            .preemptions = counts.preemptions,
            .finished = n_finished,
-           .running = static_cast<int32_t>(scheduler.n_running()),
-           .waiting = static_cast<int32_t>(scheduler.n_waiting() + submitted.size()),
+           .running = scheduler.n_running(),
+           .waiting = scheduler.n_waiting() + static_cast<int32_t>(submitted.size()),
            .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
            .device_seconds = counts.device_seconds};
 }

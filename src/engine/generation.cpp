@@ -1,7 +1,10 @@
 #include "engine/generation.h"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 
+#include "engine/runner.h"
 #include "support/utf8.h"
 
 namespace faststream {
@@ -15,7 +18,26 @@ bool begins_text(const std::vector<int32_t>& prompt, const Tokenizer& tokenizer)
   return prompt.size() == 1 && tokenizer.config().bos == std::optional<int32_t>(prompt.front());
 }
 
+// Appends the tokens after which the last n tokens would stand in `tokens` before.
+void add_repetitions(std::span<const int32_t> tokens, size_t n, std::vector<int32_t>& to) {
+  if (tokens.size() < n) return;
+  const std::span<const int32_t> tail = tokens.last(n - 1);
+  for (size_t i = 0; i + n <= tokens.size(); ++i) {
+    const std::span<const int32_t> gram = tokens.subspan(i, n);
+    if (std::equal(tail.begin(), tail.end(), gram.begin())) to.push_back(gram.back());
+  }
+}
+
 }  // namespace
+
+std::vector<int32_t> ending_tokens(const GenerationRules& rules, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ends = rules.stop_tokens;
+  const std::vector<int32_t>& eos = tokenizer.config().eos;
+  if (!rules.ignore_eos) ends.insert(ends.end(), eos.begin(), eos.end());
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
 
 Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample)
     : rules_(&rules),
@@ -35,19 +57,44 @@ Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer,
       edits_[use->second.edit].repetition = rules.sampling.repetition_penalty;
     }
   }
+  forbid();
 }
 
 SamplingRow Generation::sampling_row() const {
-  SamplingRow row = faststream::sampling_row(rules_->sampling, sequence.n_cached, sample_);
+  SamplingRow row =
+      faststream::sampling_row(rules_->sampling, static_cast<int64_t>(tokens_.size()), sample_);
   row.n_logprobs = rules_->logprobs;
-  row.edits = edits_;
+  row.edits = row_edits_.empty() ? edits_ : row_edits_;
   return row;
 }
 
-bool Generation::ends_text(int32_t token) const {
+float Generation::unedited(LogProbability edited) const {
+  const auto use = uses_.find(edited.token);
+  if (use == uses_.end()) return edited.value;
+  const LogitEdit& edit = edits_[use->second.edit];
+  return std::min((edited.value - edit.bias) / edit.repetition, 0.0F);
+}
+
+int64_t Generation::max_new_tokens() const {
+  const int64_t room = rules_->context - static_cast<int64_t>(rules_->prompt.size());
+  return rules_->max_tokens < 0 ? room : std::min(room, rules_->max_tokens);
+}
+
+bool Generation::is_end(int32_t token) const {
   const auto& stops = rules_->stop_tokens;
   return (tokenizer_->is_eos(token) && !rules_->ignore_eos) ||
          std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+bool Generation::ends_with(int32_t token) const {
+  if (is_end(token) || static_cast<int64_t>(output_.tokens.size()) + 1 == max_new_tokens()) {
+    return true;
+  }
+  if (rules_->stop.empty()) return false;
+  Detokenizer text = detokenizer_;
+  StopMatcher stop = stop_;
+  stop.push(text.push(token));
+  return stop.matched().has_value();
 }
 
 std::string_view Generation::accept(SampledToken&& sampled) {
@@ -62,7 +109,7 @@ std::string_view Generation::accept(SampledToken&& sampled) {
     output_.logprobs.push_back(std::move(position));
   }
   printed_ = output_.text.size();
-  if (ends_text(token)) {
+  if (is_end(token)) {
     if (rules_->show_special) emit(detokenizer_.push(token));
     finish(FinishReason::eos);
   } else {
@@ -74,6 +121,7 @@ std::string_view Generation::accept(SampledToken&& sampled) {
       finish(FinishReason::context);
     }
   }
+  forbid();
   return std::string_view(output_.text).substr(printed_);
 }
 
@@ -110,6 +158,37 @@ void Generation::count(int32_t token) {
   edits_[use.edit].repetition = params.repetition_penalty;
   edits_[use.edit].bias =
       use.bias - params.presence_penalty - params.frequency_penalty * static_cast<float>(use.count);
+}
+
+// Notes what may not come next.
+void Generation::forbid() {
+  std::vector<int32_t> forbidden;
+  if (static_cast<int64_t>(output_.tokens.size()) < rules_->min_tokens) {
+    forbidden = ending_tokens(*rules_, *tokenizer_);
+  }
+  if (rules_->sampling.no_repeat_ngram > 0) {
+    add_repetitions(tokens_, static_cast<size_t>(rules_->sampling.no_repeat_ngram), forbidden);
+  }
+  row_edits_.clear();
+  if (forbidden.empty()) return;
+  std::sort(forbidden.begin(), forbidden.end());
+  forbidden.erase(std::unique(forbidden.begin(), forbidden.end()), forbidden.end());
+  row_edits_ = edits_;
+  for (const int32_t token : forbidden) {
+    constexpr float kNever = -std::numeric_limits<float>::infinity();
+    const auto use = uses_.find(token);
+    if (use == uses_.end()) {
+      row_edits_.push_back({.token = token, .bias = kNever});
+    } else {
+      row_edits_[use->second.edit].bias = kNever;
+    }
+  }
+}
+
+std::vector<Output> SampleGroup::take_outputs() {
+  std::vector<Output> outputs;
+  outputs.push_back(std::move(text_.output()));
+  return outputs;
 }
 
 }  // namespace faststream

@@ -1,4 +1,4 @@
-// One sample in the making: its tokens, the rules of its next draw, and where it ends.
+// A text in the making: its tokens, the rules of its next token, and where it ends.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,25 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "engine/request.h"
-#include "engine/runner.h"
+#include "engine/sequence_group.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
 
-/// What all samples of a request have in common.
+/// What all samples or beams of a request have in common.
 struct GenerationRules {
   std::vector<int32_t> prompt;
   SamplingParams sampling;  ///< with its seed
+  BeamParams search;
+  int32_t n_best = 1;  ///< texts that a beam search returns
   int64_t max_tokens = -1;
+  int64_t min_tokens = 0;
   int64_t context = 0;  ///< tokens of prompt and answer together, at most
   bool ignore_eos = false;
   bool show_special = false;  ///< as Request has it
@@ -31,6 +35,10 @@ struct GenerationRules {
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
 };
 
+/// The tokens that end a text by these rules.
+std::vector<int32_t> ending_tokens(const GenerationRules& rules, const Tokenizer& tokenizer);
+
+/// One sample's text, or one beam's. A copy goes on by itself.
 class Generation {
  public:
   /// `sample`, its number in the request, is the stream of its random numbers. `rules` and
@@ -44,6 +52,12 @@ class Generation {
 
   /// How the next token is drawn. Its edits are valid until the next accept().
   [[nodiscard]] SamplingRow sampling_row() const;
+  /// The logarithm of a token's probability from what the edits of sampling_row() made of it.
+  [[nodiscard]] float unedited(LogProbability edited) const;
+  /// The most tokens that the answer can have.
+  [[nodiscard]] int64_t max_new_tokens() const;
+  /// Whether accept() of this token would end the text.
+  [[nodiscard]] bool ends_with(int32_t token) const;
 
   /// Takes a drawn token, which may finish the text. Returns what can be printed now; valid until
   /// the next call.
@@ -55,14 +69,14 @@ class Generation {
 
   /// What was generated; to be moved from once finished.
   Output& output() { return output_; }
-
-  Sequence sequence;  ///< the tokens whose keys and values are in the KV cache
+  [[nodiscard]] const Output& output() const { return output_; }
 
  private:
   void emit(std::string_view text);
   void append(std::string_view text);
   void count(int32_t token);
-  [[nodiscard]] bool ends_text(int32_t token) const;
+  void forbid();
+  [[nodiscard]] bool is_end(int32_t token) const;
 
   const GenerationRules* rules_;
   int32_t sample_;
@@ -82,6 +96,38 @@ class Generation {
   };
   std::unordered_map<int32_t, Use> uses_;  // tokens that have an edit
   std::vector<LogitEdit> edits_;
+  std::vector<LogitEdit> row_edits_;  // with tokens that may not come next, if there are any
+};
+
+/// A sample: a group of one sequence.
+class SampleGroup final : public SequenceGroup {
+ public:
+  /// As Generation has it.
+  SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample)
+      : text_(rules, tokenizer, sample) {}
+
+  [[nodiscard]] int32_t width() const override { return 1; }
+  [[nodiscard]] size_t n_sequences() const override { return 1; }
+  [[nodiscard]] const std::vector<int32_t>& tokens(size_t /*i*/) const override {
+    return text_.tokens();
+  }
+  [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
+    return text_.sampling_row();
+  }
+  std::span<const int32_t> accept(std::span<SampledToken> sampled) override {
+    static constexpr int32_t kItself = 0;
+    new_text_ = text_.accept(std::move(sampled.front()));
+    return {&kItself, 1};
+  }
+  [[nodiscard]] std::string_view new_text() const override { return new_text_; }
+  [[nodiscard]] int32_t newest_token() const override { return text_.tokens().back(); }
+  void finish(FinishReason reason) override { text_.finish(reason); }
+  [[nodiscard]] bool finished() const override { return text_.finished(); }
+  std::vector<Output> take_outputs() override;
+
+ private:
+  Generation text_;
+  std::string_view new_text_;
 };
 
 }  // namespace faststream

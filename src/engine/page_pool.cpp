@@ -18,6 +18,11 @@ int32_t PagePool::references(int32_t page) const {
   return pages_.at(static_cast<size_t>(page)).references;
 }
 
+int32_t PagePool::holders(int32_t page) const {
+  const Page& p = pages_.at(static_cast<size_t>(page));
+  return p.references - (p.cached ? 1 : 0);
+}
+
 PagePool::Page& PagePool::held(int32_t page) {
   Page& held = pages_.at(static_cast<size_t>(page));
   if (held.references == 0) throw std::logic_error("a KV page is used that nobody holds");

@@ -34,6 +34,8 @@ class PagePool {
   /// Pages that only the prefix cache holds.
   [[nodiscard]] int32_t n_idle() const { return n_idle_; }
   [[nodiscard]] int32_t references(int32_t page) const;
+  /// The same without the prefix cache's.
+  [[nodiscard]] int32_t holders(int32_t page) const;
 
   [[nodiscard]] std::vector<WindowPages>& windows() { return windows_; }
   [[nodiscard]] const std::vector<WindowPages>& windows() const { return windows_; }

@@ -32,12 +32,22 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 void validate(const Request& request, int64_t vocab) {
   validate(request.sampling, vocab);
+  validate(request.search);
+  if (request.min_tokens < 0) throw UsageError("min_tokens must be 0 or more");
   if (request.max_tokens < -1) throw UsageError("max_tokens must be 0 or more, or -1 for no limit");
   if (request.n < 1 || request.n > kMaxSamples) {
     throw UsageError("n, the number of samples, must be from 1 to " + std::to_string(kMaxSamples));
   }
   if (request.best_of != 0 && (request.best_of < request.n || request.best_of > kMaxSamples)) {
     throw UsageError("best_of must be from n to " + std::to_string(kMaxSamples));
+  }
+  if (request.search.beams > 1 && request.n > request.search.beams) {
+    throw UsageError("a search with " + std::to_string(request.search.beams) +
+                     " beams cannot return " + std::to_string(request.n) +
+                     " texts; give a smaller n or more beams");
+  }
+  if (request.search.beams > 1 && request.best_of != 0) {
+    throw UsageError("best_of is for samples, not for beams; leave it out");
   }
   if (request.logprobs < -1 || request.logprobs > kMaxLogprobs) {
     throw UsageError("logprobs must be from 0 to " + std::to_string(kMaxLogprobs) +

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/beam_params.h"
 #include "engine/sampling.h"
 #include "text/message.h"
 
@@ -23,14 +24,18 @@ using Prompt = std::variant<std::vector<int32_t>, std::string, ChatPrompt>;
 struct Request {
   Prompt prompt;
   int64_t max_tokens = -1;  ///< of each sample; -1: until the model ends or the context is full
+  int64_t min_tokens = 0;   ///< no token ends a sample before; a stop string does
   SamplingParams sampling = {};
+  /// More than one beam: a beam search in place of samples. Of `sampling`, penalties, biases and
+  /// no_repeat_ngram matter then, which act on log-probabilities.
+  BeamParams search = {};
   bool ignore_eos = false;     ///< go on after an end-of-sequence token
   bool show_special = false;   ///< the text has special tokens' spellings, the last one's included
   bool parse_special = false;  ///< spellings of special tokens in the prompt become those tokens
   std::vector<std::string> stop = {};     ///< texts that end an answer; they are not part of it
   std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own
-  int32_t n = 1;                          ///< samples to return, at most 128
-  int32_t best_of = 0;    ///< samples to draw, of which the n likeliest are returned; 0: n
+  int32_t n = 1;        ///< samples to return, at most 128; of a beam search: of its texts the best
+  int32_t best_of = 0;  ///< samples to draw, of which the n likeliest are returned; 0: n
   int32_t logprobs = -1;  ///< -1: none; 0: of the chosen tokens; up to 20: also of the likeliest
   int32_t priority = 0;   ///< larger goes first; among equals, first come, first served
 };
@@ -60,7 +65,7 @@ struct PositionLogprobs {
   std::vector<TokenLogprob> top = {};  ///< the likeliest tokens, descending
 };
 
-/// One sample of a request.
+/// One sample of a request, or one of a beam search's best texts.
 struct Output {
   /// Whole UTF-8 characters. An answer to a conversation is without the whitespace that it begins
   /// with: many chat formats put a space there, which is for the model alone.
@@ -69,11 +74,14 @@ struct Output {
   FinishReason finish_reason = FinishReason::length;
   std::string stop;                        ///< which stop string came up
   double mean_logprob = 0;                 ///< of the tokens; if logprobs >= 0 or best_of > n
+  double score = 0;                        ///< of a beam search; see BeamParams
   std::vector<PositionLogprobs> logprobs;  ///< one a token; if logprobs >= 0
 };
 
 struct Result {
-  std::vector<Output> outputs;  ///< n, or fewer when cancelled; by likelihood if best_of > n
+  /// n, or fewer when cancelled; by likelihood if best_of > n, by score after a beam search, which
+  /// may have found fewer.
+  std::vector<Output> outputs;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;      ///< of the prompt, found in the KV cache by the first sample
   uint64_t seed = 0;              ///< as given or drawn
@@ -82,10 +90,11 @@ struct Result {
   double generation_seconds = 0;  ///< from the first token to the last
 };
 
-/// A piece of a sample's text as it is generated.
+/// A piece of a sample's text as it is generated; of a beam search, which is sample 0, of its best
+/// text: what all texts that can become it agree on.
 struct Delta {
   int32_t sample = 0;     ///< 0 to best_of - 1
-  int32_t token = 0;      ///< the newest token
+  int32_t token = 0;      ///< the newest token, of a beam search the best beam's
   std::string_view text;  ///< what can be printed now: whole characters, perhaps none
 };
 

@@ -128,18 +128,44 @@ bool Runner::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {
   });
 }
 
-void Runner::copy_page(int32_t from, int32_t to) {
-  PageCopy copy{.from = from, .to = to};
-  backend_.copy_pages(kv_groups_[0], {&copy, 1});
+void Runner::copy_pages(std::span<const PageCopy> copies) {
+  backend_.copy_pages(kv_groups_[0], copies);
+  std::vector<PageCopy> frames(copies.size());
   for (size_t g = 0; g < pages_.windows().size(); ++g) {
     WindowPages& window = pages_.windows()[g];
-    window.hold(from);
-    window.hold(to);
-    copy = {.from = window.frame(from), .to = window.frame(to)};
-    backend_.copy_pages(kv_groups_[g + 1], {&copy, 1});
-    window.release(from);
-    window.release(to);
+    for (const PageCopy& copy : copies) {
+      window.hold(copy.from);
+      window.hold(copy.to);
+    }
+    std::ranges::transform(copies, frames.begin(), [&](const PageCopy& copy) {
+      return PageCopy{.from = window.frame(copy.from), .to = window.frame(copy.to)};
+    });
+    backend_.copy_pages(kv_groups_[g + 1], frames);
+    for (const PageCopy& copy : copies) {
+      window.release(copy.from);
+      window.release(copy.to);
+    }
   }
+}
+
+Sequence Runner::fork(const Sequence& sequence) {
+  Sequence fork{.n_cached = sequence.n_cached,
+                .pages = sequence.pages,
+                .windows = std::vector<Sequence::HeldPages>(pages_.windows().size())};
+  for (const int32_t page : fork.pages) pages_.retain(page);
+  hold_windows(fork);
+  return fork;
+}
+
+PageCopy Runner::replace_page(Sequence& sequence, size_t index, int32_t page) {
+  const int32_t old = std::exchange(sequence.pages[index], page);
+  for (size_t g = 0; g < sequence.windows.size(); ++g) {
+    if (index < sequence.windows[g].first || index >= sequence.windows[g].end) continue;
+    pages_.windows()[g].hold(page);
+    pages_.windows()[g].release(old);
+  }
+  pages_.release(old);
+  return {.from = old, .to = page};
 }
 
 void Runner::release(Sequence& sequence) {

@@ -91,8 +91,14 @@ class Runner {
   /// Holds what a sequence that was given pages of others sees in layers with a window, so that it
   /// stays; can_go_on().
   void hold_windows(Sequence& sequence) { move_windows(sequence, 0); }
-  /// Copies a page of the KV cache, after all earlier steps and before all later ones.
-  void copy_page(int32_t from, int32_t to);
+  /// Copies pages of the KV cache, after all earlier steps and before all later ones. The targets
+  /// differ from each other and from all sources.
+  void copy_pages(std::span<const PageCopy> copies);
+  /// A sequence of the same tokens, which shares the pages.
+  [[nodiscard]] Sequence fork(const Sequence& sequence);
+  /// Gives a sequence `page`, which it holds from now on, in place of one that others hold too.
+  /// Returns the copy to make before its next step.
+  [[nodiscard]] PageCopy replace_page(Sequence& sequence, size_t index, int32_t page);
   /// Gives the pages of a sequence back; it may then begin again.
   void release(Sequence& sequence);
 

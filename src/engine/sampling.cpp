@@ -24,6 +24,9 @@ void validate(const SamplingParams& params, int64_t vocab) {
   if (!within(params.presence_penalty, -100, 100) || !within(params.frequency_penalty, -100, 100)) {
     throw UsageError("presence and frequency penalties must be from -100 to 100 (0 is none)");
   }
+  if (params.no_repeat_ngram < 0) {
+    throw UsageError("the size of n-grams that do not repeat must be 0 (they may) or more");
+  }
   std::unordered_set<int32_t> biased;
   for (const LogitBias& bias : params.logit_bias) {
     if (bias.token < 0 || bias.token >= vocab) {

@@ -30,6 +30,8 @@ struct SamplingParams {
   float presence_penalty = 0;   ///< subtracted from the logit of each token that is in the answer
   float frequency_penalty = 0;  ///< subtracted as often as the token is in the answer
   std::vector<LogitBias> logit_bias = {};
+  /// No so many tokens in a row come twice in prompt and answer together; 0: they may.
+  int32_t no_repeat_ngram = 0;
   std::optional<uint64_t> seed = {};  ///< absent: drawn at random, and told in the result
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <span>
@@ -17,26 +18,64 @@ constexpr int32_t kWorthWaiting = kPageTokens;
 // Waiting sequences that a step looks at; the others have no chance before these.
 constexpr int32_t kMaxLookahead = 256;
 
+// Whether one sequence is to become several: what they have in common is processed once, then each
+// goes on by itself. So begins a group again that was preempted.
+bool is_joint(const Entry& entry) { return entry.sequences.size() < entry.group->n_sequences(); }
+
+// What all sequences of a group begin with.
+std::span<const int32_t> common_tokens(const SequenceGroup& group) {
+  std::span<const int32_t> common = group.tokens(0);
+  for (size_t i = 1; i < group.n_sequences(); ++i) {
+    const auto end = std::ranges::mismatch(common, group.tokens(i)).in1;
+    common = common.first(static_cast<size_t>(end - common.begin()));
+  }
+  return common;
+}
+
+// What sequence i is to have in its pages.
+std::span<const int32_t> wanted_tokens(const Entry& entry, size_t i) {
+  return is_joint(entry) ? common_tokens(*entry.group) : entry.group->tokens(i);
+}
+
 // Tokens that are not processed yet: one for a sequence in decode.
-int32_t pending(const Entry& entry) {
-  return static_cast<int32_t>(entry.generation->tokens().size()) -
-         entry.generation->sequence.n_cached;
+int32_t pending(const Entry& entry, size_t i) {
+  return static_cast<int32_t>(wanted_tokens(entry, i).size()) - entry.sequences[i].n_cached;
 }
 
 bool in_decode(const Entry& entry) {
-  return pending(entry) == 1 && !entry.generation->output().tokens.empty();
+  if (!entry.has_tokens || is_joint(entry)) return false;
+  for (size_t i = 0; i < entry.sequences.size(); ++i) {
+    if (pending(entry, i) != 1) return false;
+  }
+  return true;
 }
 
-// Pages that the sequence will take for the tokens it has.
-int32_t missing_pages(const Generation& generation) {
-  return generation.sequence.missing_pages(static_cast<int64_t>(generation.tokens().size()));
+// Pages that the entry will take for the tokens it has, at most.
+int32_t missing_pages(const Entry& entry) {
+  const SequenceGroup& group = *entry.group;
+  if (!is_joint(entry)) {
+    int32_t missing = 0;
+    for (size_t i = 0; i < group.n_sequences(); ++i) {
+      missing += entry.sequences[i].missing_pages(static_cast<int64_t>(group.tokens(i).size()));
+    }
+    return missing;
+  }
+  const auto n_common = static_cast<int64_t>(common_tokens(group).size());
+  const auto n_whole = static_cast<int32_t>(n_common / kPageTokens);
+  const int32_t n_held =
+      entry.sequences.empty() ? 0 : static_cast<int32_t>(entry.sequences[0].pages.size());
+  int32_t missing = std::max(n_whole - n_held, 0);
+  for (size_t i = 0; i < group.n_sequences(); ++i) {
+    missing += pages_for(static_cast<int64_t>(group.tokens(i).size())) - n_whole;
+  }
+  return missing;
 }
 
 // What of a sequence can come from the cache: the logits of the last token are wanted, and a device
 // may compute a single token in another order than several (see cut()).
 std::span<const int32_t> cacheable(const Entry& entry) {
-  const std::vector<int32_t>& tokens = entry.generation->tokens();
-  return std::span(tokens).first(tokens.size() - std::min<size_t>(tokens.size(), 2));
+  const std::span<const int32_t> tokens = common_tokens(*entry.group);
+  return tokens.first(tokens.size() - std::min<size_t>(tokens.size(), 2));
 }
 
 // How many of n_pending prompt tokens a step with room for n_room takes. It cuts off no single
@@ -62,13 +101,22 @@ Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
 }
 
 Scheduler::~Scheduler() {
-  for (Entry* entry : running_) runner_.release(entry->generation->sequence);
+  for (Entry* entry : running_) {
+    for (Sequence& sequence : entry->sequences) runner_.release(sequence);
+  }
 }
 
-void Scheduler::add(Entry& entry) { waiting_.insert(&entry); }
+void Scheduler::add(Entry& entry) {
+  waiting_.insert(&entry);
+  n_waiting_ += entry.group->width();
+}
 
 void Scheduler::remove(Entry& entry) {
-  if (waiting_.erase(&entry) == 0) leave(entry, true);
+  if (waiting_.erase(&entry) == 0) {
+    leave(entry, true);
+  } else {
+    n_waiting_ -= entry.group->width();
+  }
 }
 
 const std::vector<Scheduler::Outcome>& Scheduler::step() {
@@ -76,7 +124,7 @@ const std::vector<Scheduler::Outcome>& Scheduler::step() {
   try {
     admit();
     plan();
-    if (!inputs_.empty()) process(0, inputs_.size());
+    if (!parts_.empty()) process(0, parts_.size());
   } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
     while (!running_.empty()) fail(*running_.back(), error.what());
   }
@@ -86,21 +134,24 @@ const std::vector<Scheduler::Outcome>& Scheduler::step() {
 void Scheduler::admit() {
   int32_t looked_at = 0;
   for (auto next = waiting_.begin();
-       next != waiting_.end() && static_cast<int32_t>(running_.size()) < limits_.slots &&
-       looked_at < kMaxLookahead;
+       next != waiting_.end() && n_running_ < limits_.slots && looked_at < kMaxLookahead;
        ++looked_at) {
     Entry& entry = **next;
+    const int32_t width = entry.group->width();
+    if (n_running_ + width > limits_.slots) return;  // nobody overtakes one that waits for slots
     std::string error;
     try {
       if (prefix_is_coming(entry)) {
         ++next;
         continue;
       }
-      if (!try_start(entry)) return;  // nobody overtakes one that waits for pages
+      if (!try_start(entry)) return;  // nor for pages
     } catch (const std::exception& failure) {
       error = failure.what();
     }
     next = waiting_.erase(next);
+    n_waiting_ -= width;
+    n_running_ += width;
     running_.insert(std::upper_bound(running_.begin(), running_.end(), &entry, Order()), &entry);
     if (!error.empty()) fail(entry, error);
   }
@@ -130,8 +181,8 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
   const std::span<const int32_t> tokens = cacheable(entry);
   const int32_t n_cached = find_prefix(entry).n_tokens();
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
-    if (pending(*other) <= 1) return false;
-    const std::vector<int32_t>& theirs = other->generation->tokens();
+    if (pending(*other, 0) <= 1) return false;
+    const std::span<const int32_t> theirs = wanted_tokens(*other, 0);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end());
     return end.first - tokens.begin() >= n_cached + kWorthWaiting;
   });
@@ -139,21 +190,23 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
 
 // Gives a waiting sequence what the cache has of it, if there are pages for the rest.
 bool Scheduler::try_start(Entry& entry) {
-  Sequence& sequence = entry.generation->sequence;
   const PrefixCache::Match match = find_prefix(entry);
   PagePool& pool = runner_.pages();
   if (!running_.empty()) {
     // Each running sequence gets what it needs for its prompt and a page more, so that the new one
-    // is not preempted at once.
-    int32_t wanted = missing_pages(*entry.generation) - static_cast<int32_t>(match.pages.size());
-    for (const Entry* other : running_) wanted += missing_pages(*other->generation) + 1;
+    // is not preempted at once; and so does each that a new one forks into.
+    int32_t wanted = missing_pages(entry) - static_cast<int32_t>(match.pages.size());
+    wanted += entry.group->width() - 1;
+    for (const Entry* other : running_) wanted += missing_pages(*other) + other->group->width();
     int32_t available = pool.n_free() + pool.n_idle();
     for (const int32_t page : match.pages) available -= pool.references(page) == 1 ? 1 : 0;
     if (wanted > available) return false;
   }
 
-  cache_.hold(match.pages);
+  entry.sequences.resize(1);
+  Sequence& sequence = entry.sequences.front();
   sequence.pages = match.pages;
+  cache_.hold(match.pages);
   sequence.n_cached = static_cast<int32_t>(match.pages.size()) * kPageTokens;
   runner_.hold_windows(sequence);
   if (match.partial_page >= 0) {
@@ -182,15 +235,29 @@ void Scheduler::take_partial_page(Sequence& sequence, const PrefixCache::Match& 
   const std::unique_ptr<const int32_t, decltype(let_go)> held(&match.partial_page, let_go);
   if (!cache_.make_room(1)) return;
   sequence.pages.push_back(pool.take());
-  runner_.copy_page(match.partial_page, sequence.pages.back());
+  const PageCopy copy{.from = match.partial_page, .to = sequence.pages.back()};
+  runner_.copy_pages({&copy, 1});
   sequence.n_cached += match.partial_tokens;
 }
 
 void Scheduler::plan() {
   inputs_.clear();
-  planned_.clear();
+  copies_.clear();
+  parts_.clear();
+  for (Entry* entry : running_) {
+    if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
+  }
   plan_decode();
   plan_prefill();
+}
+
+// Makes one sequence of what a group's sequences have in common all of these.
+void Scheduler::split(Entry& entry) {
+  const size_t n = entry.group->n_sequences();
+  entry.sequences.reserve(n);
+  while (entry.sequences.size() < n) {
+    entry.sequences.push_back(runner_.fork(entry.sequences.front()));
+  }
 }
 
 void Scheduler::plan_decode() {
@@ -198,12 +265,17 @@ void Scheduler::plan_decode() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Entry& entry = *running_[i];
     if (!in_decode(entry)) continue;
-    while (make_room(entry, 1) == 0) {
+    while (!cache_.make_room(pages_for_step(entry))) {
       Entry& last = *running_.back();
       preempt(last);
       if (&last == &entry) return;
     }
-    add_input(entry, 1);
+    begin_part(entry);
+    for (size_t s = 0; s < entry.sequences.size(); ++s) {
+      (void)make_room(entry.sequences[s], 1);
+      add_input(s, 1, NewTokens::Logits::last);
+    }
+    end_part();
   }
 }
 
@@ -213,36 +285,90 @@ void Scheduler::plan_prefill() {
   if (n_decode > 0) budget = std::min(budget, limits_.chunk);
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Entry& entry = *running_[i];
-    if (in_decode(entry)) continue;
-    const int32_t n_pending = pending(entry);
-    const int32_t wanted = std::min(n_pending, budget);
-    int32_t n = cut(n_pending, make_room(entry, wanted));
-    // Sequences in decode free pages sooner or later; where there are none, the first goes on.
-    while (n == 0 && inputs_.empty() && running_.back() != &entry) {
-      preempt(*running_.back());
-      n = cut(n_pending, make_room(entry, wanted));
-    }
-    if (n == 0) continue;
-    budget -= n;
-    add_input(entry, n);
+    if (!in_decode(entry)) budget -= plan_prefill(entry, budget);
   }
 }
 
-// The entry's next n_tokens take part in the step.
-void Scheduler::add_input(Entry& entry, int32_t n_tokens) {
-  const std::span<const int32_t> tokens = entry.generation->tokens();
-  Sequence& sequence = entry.generation->sequence;
-  const bool complete = n_tokens == pending(entry);
+// Has up to `budget` tokens of an entry processed; returns how many.
+int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
+  const bool is_single = entry.group->n_sequences() == 1;
+  // Sequences that are to get a token together keep their last one until all are ready.
+  const int32_t n_kept = is_single || is_joint(entry) ? 0 : 1;
+  int32_t n_planned = 0;
+  begin_part(entry);
+  for (size_t i = 0; i < entry.sequences.size() && n_planned < budget; ++i) {
+    Sequence& sequence = entry.sequences[i];
+    const int32_t n_pending = pending(entry, i) - n_kept;
+    const int32_t n_wanted = std::min(n_pending, budget - n_planned);
+    int32_t n = cut(n_pending, make_room(sequence, n_wanted));
+    // Sequences in decode free pages sooner or later; where there are none, the first goes on.
+    while (n == 0 && n_wanted > 0 && inputs_.empty() && running_.back() != &entry) {
+      preempt(*running_.back());
+      n = cut(n_pending, make_room(sequence, n_wanted));
+    }
+    if (n == 0) continue;
+    const bool complete = is_single && n == n_pending;
+    add_input(i, n, complete ? NewTokens::Logits::last : NewTokens::Logits::none);
+    n_planned += n;
+  }
+  end_part();
+  return n_planned;
+}
+
+void Scheduler::begin_part(Entry& entry) {
+  parts_.push_back({.entry = &entry, .first_input = inputs_.size(), .first_copy = copies_.size()});
+}
+
+// The next n_tokens of sequence i of the part's entry take part in the step.
+void Scheduler::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) {
+  Entry& entry = *parts_.back().entry;
+  Sequence& sequence = entry.sequences[i];
+  const std::span<const int32_t> tokens = wanted_tokens(entry, i);
   inputs_.push_back({.sequence = &sequence,
                      .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
                                               static_cast<size_t>(n_tokens)),
-                     .logits = complete ? NewTokens::Logits::last : NewTokens::Logits::none});
-  planned_.push_back(&entry);
+                     .logits = logits});
 }
 
-// Takes pages for the entry's next n_tokens, or as many as there is room for; returns how many.
-int32_t Scheduler::make_room(Entry& entry, int32_t n_tokens) {
-  Sequence& sequence = entry.generation->sequence;
+void Scheduler::end_part() {
+  Part& part = parts_.back();
+  part.n_inputs = inputs_.size() - part.first_input;
+  part.n_copies = copies_.size() - part.first_copy;
+  if (part.n_inputs == 0 && part.n_copies == 0) parts_.pop_back();
+}
+
+// Whether the page that the sequence's next token goes to has tokens of others, too.
+bool Scheduler::shares_next_page(const Sequence& sequence) const {
+  const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
+  return page < sequence.pages.size() && runner_.pages().holders(sequence.pages[page]) > 1;
+}
+
+// Pages that the entry's sequences need for a token each. Of those that share a page the last one
+// writes into it.
+int32_t Scheduler::pages_for_step(const Entry& entry) const {
+  std::vector<int32_t> shared;
+  int32_t n = 0;
+  for (const Sequence& sequence : entry.sequences) {
+    n += sequence.missing_pages(sequence.n_cached + 1);
+    if (!shares_next_page(sequence)) continue;
+    const int32_t page = sequence.pages[static_cast<size_t>(sequence.n_cached / kPageTokens)];
+    if (std::ranges::find(shared, page) == shared.end()) {
+      shared.push_back(page);
+    } else {
+      ++n;
+    }
+  }
+  return n;
+}
+
+// Takes pages for a sequence's next n_tokens, or as many as there is room for; returns how many.
+int32_t Scheduler::make_room(Sequence& sequence, int32_t n_tokens) {
+  if (n_tokens <= 0) return 0;
+  if (shares_next_page(sequence)) {
+    if (!cache_.make_room(1)) return 0;
+    const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
+    copies_.push_back(runner_.replace_page(sequence, page, runner_.pages().take()));
+  }
   while (sequence.missing_pages(sequence.n_cached + n_tokens) > 0 && cache_.make_room(1)) {
     sequence.pages.push_back(runner_.pages().take());
   }
@@ -252,38 +378,57 @@ int32_t Scheduler::make_room(Entry& entry, int32_t n_tokens) {
 
 void Scheduler::preempt(Entry& entry) {
   leave(entry, true);
-  waiting_.insert(&entry);
+  add(entry);
   ++counts_.preemptions;
 }
 
-// Runs inputs [first, first + count) of the step as one batch; each alone if the device fails.
+bool Scheduler::wants_tokens(const Part& part) const {
+  return part.n_inputs > 0 && inputs_[part.first_input].logits != NewTokens::Logits::none;
+}
+
+// Runs parts [first, first + count) of the step as one batch; each alone if the device fails.
 void Scheduler::process(size_t first, size_t count) {
   std::vector<SampledToken> sampled;
   try {
     sampled = compute(first, count);
   } catch (const std::exception& error) {
-    if (count == 1) return fail(*planned_[first], error.what());
+    if (count == 1) return fail(*parts_[first].entry, error.what());
     for (size_t i = first; i < first + count; ++i) process(i, 1);
     return;
   }
-  SampledToken* next = sampled.data();
-  for (size_t i = first; i < first + count; ++i) {
-    const bool has_token = inputs_[i].logits != NewTokens::Logits::none;
-    accept(*planned_[i], inputs_[i], has_token ? next++ : nullptr);
+  std::span<SampledToken> left = sampled;
+  for (const Part& part : std::span(parts_).subspan(first, count)) {
+    const std::span<SampledToken> own = left.first(wants_tokens(part) ? part.n_inputs : 0);
+    left = left.subspan(own.size());
+    try {
+      accept(part, own);
+    } catch (const std::exception& error) {  // the group cannot go on, or memory for it
+      fail(*part.entry, error.what());
+    }
   }
 }
 
-// The tokens that are drawn from the inputs' logits. If the device fails, no sequence has advanced.
+// The tokens that are chosen from the inputs' logits. If the device fails, no sequence has
+// advanced.
 std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
-  const auto inputs = std::span(inputs_).subspan(first, count);
+  const Part& front = parts_[first];
+  const Part& back = parts_[first + count - 1];
+  const auto inputs = std::span(inputs_).subspan(
+      front.first_input, back.first_input + back.n_inputs - front.first_input);
+  const auto copies = std::span(copies_).subspan(
+      front.first_copy, back.first_copy + back.n_copies - front.first_copy);
   const auto start = std::chrono::steady_clock::now();
+  if (!copies.empty()) runner_.copy_pages(copies);
+  if (inputs.empty()) return {};
   runner_.step(inputs);
   std::vector<SampledToken> sampled;
   try {
     std::vector<SamplingRow> rules;
-    for (size_t i = 0; i < count; ++i) {
-      if (inputs[i].logits == NewTokens::Logits::none) continue;
-      rules.push_back(planned_[first + i]->generation->sampling_row());
+    for (const Part& part : std::span(parts_).subspan(first, count)) {
+      if (!wants_tokens(part)) continue;
+      for (size_t i = 0; i < part.n_inputs; ++i) {
+        rules.push_back(part.entry->group->sampling_row(i));
+      }
     }
     if (rules.empty()) {
       runner_.wait();  // for the time that the step takes, and its errors
@@ -306,36 +451,68 @@ std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
   return sampled;
 }
 
-// Notes that an input was processed and its token, if any, drawn.
-void Scheduler::accept(Entry& entry, const NewTokens& input, SampledToken* sampled) {
-  Generation& generation = *entry.generation;
-  if (input.tokens.size() > 1 || generation.output().tokens.empty()) {  // of the prompt
+// Notes that a part was processed and its tokens, if any, chosen.
+void Scheduler::accept(const Part& part, std::span<SampledToken> sampled) {
+  Entry& entry = *part.entry;
+  for (const NewTokens& input : std::span(inputs_).subspan(part.first_input, part.n_inputs)) {
+    if (input.tokens.size() == 1 && entry.has_tokens) continue;
     counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
-    if (limits_.prefix_sharing) {
-      const auto n_cached = static_cast<size_t>(generation.sequence.n_cached);
-      cache_.insert(std::span(generation.tokens()).first(n_cached), generation.sequence.pages);
-    }
+    if (!limits_.prefix_sharing) continue;
+    const auto i = static_cast<size_t>(input.sequence - entry.sequences.data());
+    const auto n_cached = static_cast<size_t>(input.sequence->n_cached);
+    cache_.insert(wanted_tokens(entry, i).first(n_cached), input.sequence->pages);
   }
   Outcome outcome{.entry = &entry};
-  if (sampled != nullptr) {
+  if (!sampled.empty()) {
+    const std::span<const int32_t> parents = entry.group->accept(sampled);
     ++counts_.generated_tokens;
+    entry.has_tokens = true;
     outcome.has_token = true;
-    outcome.text = generation.accept(std::move(*sampled));
-    if (generation.finished()) leave(entry, true);
+    outcome.text = entry.group->new_text();
+    if (entry.group->finished()) {
+      leave(entry, true);
+    } else {
+      follow(entry, parents);
+    }
   }
   outcomes_.push_back(std::move(outcome));
 }
 
-// Takes an entry out of its slot; `keep_pages` for those who have the same prefix.
-void Scheduler::leave(Entry& entry, bool keep_pages) {
-  Generation& generation = *entry.generation;
-  Sequence& sequence = generation.sequence;
-  if (keep_pages && limits_.prefix_sharing) {
-    const auto n_cached = static_cast<size_t>(sequence.n_cached);
-    cache_.insert(std::span(generation.tokens()).first(n_cached), sequence.pages);
+// Gives each of an entry's sequences the pages of the one that it goes on from.
+void Scheduler::follow(Entry& entry, std::span<const int32_t> parents) {
+  constexpr size_t kNowhere = SIZE_MAX;
+  std::vector<Sequence>& sequences = entry.sequences;
+  const size_t n_before = sequences.size();
+  std::vector<size_t> moved_to(n_before, kNowhere);
+  sequences.reserve(n_before + parents.size());
+  for (const int32_t parent : parents) {
+    size_t& place = moved_to[static_cast<size_t>(parent)];
+    if (place == kNowhere) {
+      place = sequences.size();
+      sequences.push_back(std::exchange(sequences[static_cast<size_t>(parent)], {}));
+    } else {
+      sequences.push_back(runner_.fork(sequences[place]));
+    }
   }
-  runner_.release(sequence);
-  running_.erase(std::find(running_.begin(), running_.end(), &entry));
+  for (size_t i = 0; i < n_before; ++i) runner_.release(sequences[i]);
+  sequences.erase(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(n_before));
+}
+
+// Takes an entry out of its slots; `keep_pages` for those who have the same prefix.
+void Scheduler::leave(Entry& entry, bool keep_pages) {
+  // A group that has ended no longer has all its sequences.
+  const bool is_whole = entry.sequences.size() <= entry.group->n_sequences();
+  for (size_t i = 0; i < entry.sequences.size(); ++i) {
+    Sequence& sequence = entry.sequences[i];
+    if (keep_pages && is_whole && limits_.prefix_sharing) {
+      const auto n_cached = static_cast<size_t>(sequence.n_cached);
+      cache_.insert(wanted_tokens(entry, i).first(n_cached), sequence.pages);
+    }
+  }
+  for (Sequence& sequence : entry.sequences) runner_.release(sequence);
+  entry.sequences.clear();
+  running_.erase(std::ranges::find(running_, &entry));
+  n_running_ -= entry.group->width();
 }
 
 void Scheduler::fail(Entry& entry, std::string_view error) {

@@ -1,15 +1,17 @@
 // Continuous batching: which sequences take part in each step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/generation.h"
 #include "engine/prefix_cache.h"
 #include "engine/runner.h"
+#include "engine/sequence_group.h"
 #include "engine/step_budget.h"
 
 namespace faststream {
@@ -31,52 +33,62 @@ struct SchedulerCounts {
   double device_seconds = 0;
 };
 
-/// Sequences wait, then run in a slot until they have finished. Each step
+/// Groups of sequences wait, then run in slots, of which a group takes as many as it may have
+/// sequences, until they have finished. Each step
 ///   - admits waiting ones, larger priority first, then in order of arrival, while there are slots
 ///     and pages, taking what the prefix cache has of them; one whose prefix is just being computed
 ///     by another waits for it,
-///   - draws one token for each running sequence, and processes prompts in chunks beside them, so
-///     many tokens that no step is long (StepBudget),
-///   - preempts, when pages run out, the running sequence of the least priority, the latest first:
-///     it waits again and recomputes what the prefix cache has not kept.
+///   - has a token chosen for each running sequence, and processes prompts in chunks beside them,
+///     so many tokens that no step is long (StepBudget),
+///   - preempts, when pages run out, the running group of the least priority, the latest first: it
+///     waits again and recomputes what the prefix cache has not kept.
 ///
-/// When the device fails in a step of several sequences, each is tried alone, so that those that
-/// are not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
+/// Sequences of a group hold the pages of the tokens that they have in common together, and one
+/// that is to write into such a page gets a copy of it first.
+///
+/// When the device fails in a step of several groups, each is tried alone, so that those that are
+/// not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
 class Scheduler {
  public:
-  /// A sequence in the scheduler's care; the caller's memory.
+  /// A group in the scheduler's care; the caller's memory.
   struct Entry {
-    Generation* generation = nullptr;
+    SequenceGroup* group = nullptr;
     int32_t priority = 0;
     uint64_t arrival = 0;        ///< smaller came first; differs from all others'
     int64_t cached_tokens = -1;  ///< found in the KV cache when first admitted; -1 before
+    /// In its slots: of each of the group's sequences, or one of what they have in common. The
+    /// scheduler's.
+    std::vector<Sequence> sequences = {};
+    bool has_tokens = false;  ///< the group has accepted some; the scheduler's
   };
   /// What a step did for an entry that it ran.
   struct Outcome {
     Entry* entry = nullptr;
-    bool has_token = false;      ///< one was drawn
+    bool has_token = false;      ///< its sequences got one
     std::string_view text = {};  ///< what can be printed now; valid until the next step
     std::string error = {};      ///< why the entry has left without being finished, or empty
   };
 
-  /// `runner`'s limits must allow `limits`, and its pages one sequence of the full context.
+  /// `runner`'s limits must allow `limits`, and its pages each group alone.
   Scheduler(Runner& runner, const SchedulerLimits& limits);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler();
 
-  /// The entry and its generation must live until they have left the scheduler.
+  /// The entry and its group, no wider than there are slots, must live until they have left the
+  /// scheduler.
   void add(Entry& entry);
   /// Takes an entry out, whether it waits or runs.
   void remove(Entry& entry);
 
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
-  [[nodiscard]] size_t n_waiting() const { return waiting_.size(); }
-  [[nodiscard]] size_t n_running() const { return running_.size(); }
+  /// Slots that waiting groups want, and that running ones have.
+  [[nodiscard]] int32_t n_waiting() const { return n_waiting_; }
+  [[nodiscard]] int32_t n_running() const { return n_running_; }
   [[nodiscard]] const SchedulerCounts& counts() const { return counts_; }
 
-  /// One forward pass and a draw for all sequences whose prompt is complete; idle() must be false.
-  /// Entries whose generation is finished, and those that the device failed, have left the
+  /// One forward pass and a choice of tokens for all sequences that are complete; idle() must be
+  /// false. Entries whose group is finished, and those that the device failed, have left the
   /// scheduler afterwards. Returns what became of each entry that took part, once an entry; valid
   /// until the next call.
   const std::vector<Outcome>& step();
@@ -85,6 +97,15 @@ class Scheduler {
   struct Order {
     bool operator()(const Entry* a, const Entry* b) const;
   };
+  /// An entry's part of a step: consecutive inputs, all with logits or none, and copies to be made
+  /// before.
+  struct Part {
+    Entry* entry = nullptr;
+    size_t first_input = 0;
+    size_t n_inputs = 0;
+    size_t first_copy = 0;
+    size_t n_copies = 0;
+  };
 
   void admit();
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
@@ -92,14 +113,22 @@ class Scheduler {
   bool try_start(Entry& entry);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);
   void plan();
+  void split(Entry& entry);
   void plan_decode();
   void plan_prefill();
-  void add_input(Entry& entry, int32_t n_tokens);
-  int32_t make_room(Entry& entry, int32_t n_tokens);
+  int32_t plan_prefill(Entry& entry, int32_t budget);
+  void begin_part(Entry& entry);
+  void add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);
+  void end_part();
+  [[nodiscard]] bool shares_next_page(const Sequence& sequence) const;
+  [[nodiscard]] int32_t pages_for_step(const Entry& entry) const;
+  int32_t make_room(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
+  [[nodiscard]] bool wants_tokens(const Part& part) const;
   void process(size_t first, size_t count);
   std::vector<SampledToken> compute(size_t first, size_t count);
-  void accept(Entry& entry, const NewTokens& input, SampledToken* sampled);
+  void accept(const Part& part, std::span<SampledToken> sampled);
+  void follow(Entry& entry, std::span<const int32_t> parents);
   void leave(Entry& entry, bool keep_pages);
   void fail(Entry& entry, std::string_view error);
 
@@ -108,9 +137,13 @@ class Scheduler {
   StepBudget budget_;
   PrefixCache cache_;
   std::set<Entry*, Order> waiting_;
-  std::vector<Entry*> running_;    // in Order
-  std::vector<NewTokens> inputs_;  // of this step
-  std::vector<Entry*> planned_;    // whose they are
+  std::vector<Entry*> running_;  // in Order
+  int32_t n_waiting_ = 0;
+  int32_t n_running_ = 0;
+  // Of this step:
+  std::vector<NewTokens> inputs_;
+  std::vector<PageCopy> copies_;
+  std::vector<Part> parts_;
   std::vector<Outcome> outcomes_;
   SchedulerCounts counts_;
 };

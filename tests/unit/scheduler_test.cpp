@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "engine/beam_search.h"
 #include "engine_model.h"
 #include "failing_backend.h"
 #include "model_file/model_file.h"
@@ -22,7 +23,7 @@ constexpr RunnerLimits kLimits{.n_pages = kPages, .batch = {.max_tokens = 96, .m
 constexpr SchedulerLimits kSchedulerLimits{
     .slots = 4, .max_step_tokens = 96, .first_tokens = 96, .chunk = 48, .prefix_sharing = true};
 
-// Sequences of which some share a prefix that ends inside a page.
+// Samples and beam searches of which some share a prefix that ends inside a page.
 class Requests {
  public:
   explicit Requests(const Tokenizer& tokenizer) {
@@ -39,17 +40,31 @@ class Requests {
       rules->max_tokens = 3 + i;
       rules->context = 200;
       rules->ignore_eos = true;
-      generations.push_back(std::make_unique<Generation>(*rules, tokenizer, 0));
-      entries.push_back(
-          {.generation = generations.back().get(), .arrival = static_cast<uint64_t>(i)});
+      if (i % 3 == 1) {
+        rules->search.beams = 2 + i / 3;
+        rules->n_best = rules->search.beams;
+        groups_.push_back(std::make_unique<BeamSearch>(*rules, tokenizer));
+      } else {
+        groups_.push_back(std::make_unique<SampleGroup>(*rules, tokenizer, 0));
+      }
+      entries.push_back({.group = groups_.back().get(), .arrival = static_cast<uint64_t>(i)});
       rules_.push_back(std::move(rules));
     }
   }
 
-  std::vector<std::unique_ptr<Generation>> generations;
+  // All tokens of a group that has finished.
+  [[nodiscard]] std::vector<int32_t> text(size_t i) const {
+    std::vector<int32_t> tokens;
+    for (const Output& output : groups_[i]->take_outputs()) {
+      tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+    }
+    return tokens;
+  }
+
   std::vector<Scheduler::Entry> entries;
 
  private:
+  std::vector<std::unique_ptr<SequenceGroup>> groups_;
   std::vector<std::unique_ptr<GenerationRules>> rules_;
 };
 
@@ -90,22 +105,23 @@ class FailingScheduler : public testing::Test {
           EXPECT_TRUE(inside.contains(outcome.entry)) << "request " << i << " had left";
           if (!outcome.error.empty()) {
             EXPECT_TRUE(result.errors.emplace(i, outcome.error).second);
-            EXPECT_FALSE(outcome.entry->generation->finished());
-            EXPECT_TRUE(outcome.entry->generation->sequence.pages.empty());
+            EXPECT_FALSE(outcome.entry->group->finished());
           }
-          if (!outcome.error.empty() || outcome.entry->generation->finished()) {
+          if (!outcome.error.empty() || outcome.entry->group->finished()) {
+            EXPECT_TRUE(outcome.entry->sequences.empty());
             inside.erase(outcome.entry);
           }
         }
-        EXPECT_EQ(scheduler.n_running() + scheduler.n_waiting(), inside.size());
+        int32_t slots = 0;
+        for (const Scheduler::Entry* entry : inside) slots += entry->group->width();
+        EXPECT_EQ(scheduler.n_running() + scheduler.n_waiting(), slots);
         expect_pages_add_up(runner.pages(), requests);
       }
       EXPECT_EQ(runner.pages().n_free() + runner.pages().n_idle(), kPages);
     }
     EXPECT_EQ(runner.pages().n_free(), kPages) << "the prefix cache gives its pages back";
     for (size_t i = 0; i < requests.entries.size(); ++i) {
-      result.texts.push_back(result.errors.contains(i) ? std::vector<int32_t>()
-                                                       : requests.generations[i]->tokens());
+      result.texts.push_back(result.errors.contains(i) ? std::vector<int32_t>() : requests.text(i));
     }
     return result;
   }
@@ -114,7 +130,9 @@ class FailingScheduler : public testing::Test {
   static void expect_pages_add_up(const PagePool& pool, const Requests& requests) {
     std::map<int32_t, int32_t> holds;
     for (const Scheduler::Entry& entry : requests.entries) {
-      for (const int32_t page : entry.generation->sequence.pages) ++holds[page];
+      for (const Sequence& sequence : entry.sequences) {
+        for (const int32_t page : sequence.pages) ++holds[page];
+      }
     }
     int32_t n_free = 0;
     int32_t n_idle = 0;

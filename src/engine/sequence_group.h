@@ -1,0 +1,53 @@
+// What the scheduler runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/request.h"
+
+namespace faststream {
+
+/// Sequences of one request that wait, run, are preempted and fail together, and of which a step
+/// gives each a token or none. A sample is a group of one; a beam search begins as one, the prompt,
+/// and becomes several, of which some end and others fork.
+///
+/// The scheduler keeps the pages. After each step of the group's it is told from which sequence
+/// each goes on, and never moves a page for that.
+class SequenceGroup {
+ public:
+  SequenceGroup() = default;
+  SequenceGroup(const SequenceGroup&) = delete;
+  SequenceGroup& operator=(const SequenceGroup&) = delete;
+  virtual ~SequenceGroup() = default;
+
+  /// The most sequences that it may have at a time: the slots that it takes.
+  [[nodiscard]] virtual int32_t width() const = 0;
+  /// Those it has now, all different and of the same length; at least one unless finished().
+  [[nodiscard]] virtual size_t n_sequences() const = 0;
+  /// Of sequence i: the prompt and what has been generated.
+  [[nodiscard]] virtual const std::vector<int32_t>& tokens(size_t i) const = 0;
+  /// How its next token is chosen. The edits are valid until the next accept().
+  [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
+
+  /// Takes what the device chose for each sequence, which may finish the group. Returns from which
+  /// of them each of the group's sequences goes on now; valid until the next call, as new_text().
+  /// Throws Error when it cannot go on.
+  virtual std::span<const int32_t> accept(std::span<SampledToken> sampled) = 0;
+  /// What can be printed since the last accept().
+  [[nodiscard]] virtual std::string_view new_text() const = 0;
+  /// The last token of its only or its best text, which has one.
+  [[nodiscard]] virtual int32_t newest_token() const = 0;
+
+  /// Ends the group; nothing if it has ended.
+  virtual void finish(FinishReason reason) = 0;
+  [[nodiscard]] virtual bool finished() const = 0;
+  /// What was generated, once finished; the best first where there is an order. Call once.
+  virtual std::vector<Output> take_outputs() = 0;
+};
+
+}  // namespace faststream

@@ -1,0 +1,154 @@
+// Beam searches find the texts that Transformers finds, with the same scores (make_beam_golden.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/batch/batch_line.h"
+#include "convert/pipeline.h"
+#include "engine/engine.h"
+#include "golden_data.h"
+#include "unit/test_backends.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+const json& golden() {
+  static const json all = [] {
+    std::ifstream file(golden_root() / "beams.json");
+    return json::parse(file);
+  }();
+  return all;
+}
+
+/// A family's checkpoint as a model file with f32 weights; removed at the end.
+class ModelOf {
+ public:
+  explicit ModelOf(const std::string& family)
+      : path_(std::filesystem::temp_directory_path() /
+              ("faststream-beams-" + family + "-" + std::to_string(getpid()) + ".bin")) {
+    ConvertOptions options;
+    options.checkpoint = golden_root() / "families" / family;
+    options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+    options.output = path_;
+    options.dtype = DType::f32;
+    convert_checkpoint(options);
+  }
+  ModelOf(const ModelOf&) = delete;
+  ModelOf& operator=(const ModelOf&) = delete;
+  ~ModelOf() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The search as a line of a batch asks for it.
+Request request_of(const json& search, const json& prompt) {
+  json line = search.at("settings");
+  line["prompt"] = prompt;
+  line["n"] = line.at("beams");
+  line["max_tokens"] = golden().at("max_tokens");
+  line["stop_tokens"] = golden().at("ends");
+  line["ignore_eos"] = true;  // 2 is among the ends
+  Request defaults;
+  defaults.sampling.seed = 0;
+  const BatchLine parsed = parse_batch_line(line.dump(), 1, BatchFormat::json, defaults);
+  EXPECT_EQ(parsed.error, "");
+  return parsed.request;
+}
+
+void expect_texts(const Result& result, const json& texts) {
+  ASSERT_EQ(result.outputs.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto score = texts[i].at(0).get<double>();
+    const std::vector<int32_t> tokens(texts[i].begin() + 1, texts[i].end());
+    EXPECT_EQ(result.outputs[i].tokens, tokens) << "text " << i;
+    EXPECT_NEAR(result.outputs[i].score, score, 1e-4 * std::max(1.0, std::abs(score)));
+  }
+}
+
+class BeamGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+
+  // All searches of a model at once or one after the other.
+  static void compare(const std::string& family, const EngineOptions& options, bool together) {
+    const ModelOf model(family);
+    Engine engine(model.path(), options);
+    struct Case {
+      const json* texts;
+      std::string name;
+      std::future<Result> result;
+    };
+    std::vector<Case> cases;
+    const auto check = [&] {
+      for (Case& each : cases) {
+        SCOPED_TRACE(each.name);
+        expect_texts(each.result.get(), *each.texts);
+      }
+      cases.clear();
+    };
+    for (const char* part : {"beams", "groups"}) {
+      for (const json& search : golden().at("parts").at(part)) {
+        if (search.at("model") != family) continue;
+        for (size_t i = 0; i < search.at("texts").size(); ++i) {
+          const json& texts = search.at("texts")[i];
+          if (texts.is_null()) continue;  // rounding decides
+          const Request request = request_of(search, golden().at("prompts")[i]);
+          cases.push_back({&texts, search.at("settings").dump() + ", prompt " + std::to_string(i),
+                           engine.submit(request)});
+          if (!together) check();
+          if (HasFailure()) return;
+        }
+      }
+    }
+    check();
+    if (options.kv_tokens > 0) {
+      EXPECT_GT(engine.stats().preemptions, 0);
+    }
+    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+  }
+};
+
+TEST_P(BeamGolden, FindsTransformersTextsAlone) {
+  compare("llama", {.device = GetParam(), .threads = 2, .slots = 8}, false);
+}
+
+TEST_P(BeamGolden, FindsTransformersTextsInCompany) {
+  for (const char* family : {"llama", "mistral", "gpt2"}) {
+    SCOPED_TRACE(family);
+    compare(family, {.device = GetParam(), .threads = 2, .slots = 64}, true);
+  }
+}
+
+TEST_P(BeamGolden, FindsTransformersTextsWithPagesForATenth) {
+  for (const char* family : {"llama", "mistral"}) {
+    SCOPED_TRACE(family);
+    compare(family,
+            {.device = GetParam(), .threads = 2, .context = 96, .slots = 64, .kv_tokens = 640},
+            true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, BeamGolden, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, BeamGolden, testing::Values("cuda"));
+
+}  // namespace
+}  // namespace faststream
