@@ -19,8 +19,10 @@ _faststream_options() {
       echo "-h --help --version -m --model
         -p --prompt -f --file --parse-special --tokenize
         --perplexity --against
-        -n --tokens --temp --top-k --top-p --min-p --repetition-penalty --presence-penalty
-        --frequency-penalty --logit-bias --stop --seed --ignore-eos
+        -n --tokens --min-tokens --temp --top-k --top-p --min-p --repetition-penalty
+        --presence-penalty --frequency-penalty --no-repeat-ngram --logit-bias --stop --seed
+        --ignore-eos
+        --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --device -t --threads -c --context --slots --kv-tokens --chunk
         --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs
@@ -42,6 +44,7 @@ _faststream_options() {
 _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
+    --early-stopping) _faststream_words "true false never" "$2" ;;
     --dtype) _faststream_words "f32 f16 bf16 int8" "$2" ;;
     --shape)
       _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3.2-1b llama-3.2-3b llama-1.1b
@@ -56,10 +59,11 @@ _faststream_value() {
       --messages | --tools | --documents | --tokenizer | --check | --show | --verify)
       _faststream_files
       ;;
-    -p | --prompt | -n | --tokens | --temp | --top-k | --top-p | --min-p | --repetition-penalty | \
-      --presence-penalty | --frequency-penalty | --logit-bias | --stop | --seed | -t | --threads | \
-      -c | --context | --slots | --kv-tokens | --chunk | --logprobs | --system | --template-arg | \
-      --sequences | --generate | --repeat) ;; # a number or a text
+    -p | --prompt | -n | --tokens | --min-tokens | --temp | --top-k | --top-p | --min-p | \
+      --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
+      --logit-bias | --stop | --seed | --beams | --length-penalty | --beam-groups | \
+      --diversity-penalty | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
+      --logprobs | --system | --template-arg | --sequences | --generate | --repeat) ;; # a number or a text
     *) return 1 ;;
   esac
 }

@@ -48,6 +48,7 @@ Request prototype_for(const RunOptions& options, const EngineInfo& model) {
     change_setting(settings, name, show_setting(asked, name));
   }
   settings.sampling.logit_bias = prototype.sampling.logit_bias;
+  settings.sampling.no_repeat_ngram = prototype.sampling.no_repeat_ngram;
   prototype.sampling = settings.sampling;
   return prototype;
 }
@@ -65,7 +66,9 @@ std::optional<std::string> read_question(const RunOptions& options) {
 
 LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
-  if (options.batch.input.empty() && engine.slots == 0) engine.slots = 1;
+  if (options.batch.input.empty() && engine.slots == 0) {
+    engine.slots = options.request.search.beams;
+  }
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {
@@ -104,7 +107,7 @@ std::string rate(size_t tokens, double seconds) {
   return text;
 }
 
-void print_stats(const EngineInfo& info, const Result& result) {
+void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
   // The first generated token comes out of the prompt's pass.
   const size_t generated = result.outputs.front().tokens.size();
   const size_t steps = generated == 0 ? 0 : generated - 1;
@@ -118,7 +121,11 @@ void print_stats(const EngineInfo& info, const Result& result) {
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
                static_cast<long long>(info.context), format_bytes(peak_memory()).c_str());
-  std::fprintf(stderr, "seed:       %llu\n", static_cast<unsigned long long>(result.seed));
+  if (has_score) {
+    std::fprintf(stderr, "score:      %.6f\n", result.outputs.front().score);
+  } else {
+    std::fprintf(stderr, "seed:       %llu\n", static_cast<unsigned long long>(result.seed));
+  }
 }
 
 }  // namespace
@@ -164,7 +171,9 @@ void run_command(const RunOptions& options) {
     return true;
   });
   write("\n");
-  if (options.stats) print_stats(engine.info(), result);
+  if (options.stats) {
+    print_stats(engine.info(), result, options.request.search.beams > 1);
+  }
   check_interrupted();
 }
 

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/beam_options.h"
 #include "cli/run_modes.h"
 #include "program/program.h"
 
@@ -79,6 +80,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Generation")
       ->type_name("N")
       ->check(whole_number<int64_t>(0));
+  app.add_option("--min-tokens", options.request.min_tokens,
+                 "The model may not end its text before N tokens")
+      ->group("Generation")
+      ->type_name("N")
+      ->check(whole_number<int64_t>(0))
+      ->capture_default_str();
   app.add_option("--temp", options.request.sampling.temperature,
                  "Temperature: 0 always takes the likeliest token, higher is more varied")
       ->group("Generation")
@@ -112,6 +119,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "Taken from the logits of tokens as often as they are in the answer")
       ->group("Generation")
       ->capture_default_str();
+  app.add_option("--no-repeat-ngram", options.request.sampling.no_repeat_ngram,
+                 "No N tokens in a row come twice in prompt and answer; 0: they may")
+      ->group("Generation")
+      ->type_name("N")
+      ->check(whole_number<int32_t>(0))
+      ->capture_default_str();
   add_logit_bias(app, options.request.sampling.logit_bias);
   app.add_option("--stop", options.request.stop, "End the answer before TEXT (repeatable)")
       ->group("Generation")
@@ -124,6 +137,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number<uint64_t>(0));
   app.add_flag("--ignore-eos", options.request.ignore_eos, "Go on when the model ends its text")
       ->group("Generation");
+  add_beam_options(app, options.request);
 
   app.add_option("--device", options.engine.device,
                  "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
@@ -173,6 +187,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   }
   app.parse_complete_callback([&app, &options] {
     check_modes(app);
+    if (options.batch.input.empty()) check_beam_options(app, options.request.search);
     options.chat.given = given_settings(app);
   });
 
@@ -187,6 +202,7 @@ Examples:
   faststream-run -m llama.bin -f letter.txt --temp 0 > answer.txt
   git diff | faststream-run -m llama.bin --stats --device cuda:1
   faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
+  faststream-run -m llama.bin -p "The capital of France is" --beams 4 --no-repeat-ngram 3 -n 32
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
   faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json

@@ -293,6 +293,8 @@ TEST(Documentation, CompletionOffersTheValuesOfAnOption) {
   EXPECT_EQ(completions({"faststream-bench", "--device", "c"}), (Words{"cpu", "cuda"}));
   EXPECT_EQ(completions({"faststream-convert", "--dtype", ""}), kDtypes);
   EXPECT_EQ(completions({"faststream-bench", "--dtype", ""}), kDtypes);
+  EXPECT_EQ(completions({"faststream-run", "--early-stopping", ""}),
+            (Words{"true", "false", "never"}));
   EXPECT_EQ(completions({"faststream-bench", "--shape", ""}), as_words(shape_names()));
   EXPECT_EQ(completions({"faststream-run", "--chat-template", ""}),
             with_files(as_words(ChatTemplate::names())));

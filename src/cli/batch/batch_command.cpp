@@ -253,6 +253,7 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
                               .line = line.number,
                               .line_hash = hash_of(line),
                               .n = request.n,
+                              .scores = request.search.beams > 1,
                               .logprobs = request.logprobs >= 0,
                               .has_tools = has_tools(request),
                               .show_special = request.show_special},

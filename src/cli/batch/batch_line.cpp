@@ -104,6 +104,14 @@ std::vector<LogitBias> logit_biases(const JsonView& value) {
   return biases;
 }
 
+EarlyStopping early_stopping(const JsonView& value) {
+  if (value.value().is_boolean()) {
+    return value.as<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+  }
+  if (value.value() != "never") value.fail("is not true, false or \"never\"");
+  return EarlyStopping::never;
+}
+
 // Keys. -------------------------------------------------------------------------------------------
 
 struct Key {
@@ -115,6 +123,7 @@ struct Key {
 constexpr Key kKeys[] = {
     {"prompt", [](const JsonView& v, Request& r) { r.prompt = prompt(v); }},
     {"max_tokens", [](const JsonView& v, Request& r) { r.max_tokens = whole_number<int64_t>(v); }},
+    {"min_tokens", [](const JsonView& v, Request& r) { r.min_tokens = whole_number<int64_t>(v); }},
     {"temperature", [](const JsonView& v, Request& r) { r.sampling.temperature = v.as<float>(); }},
     {"top_k", [](const JsonView& v, Request& r) { r.sampling.top_k = whole_number<int32_t>(v); }},
     {"top_p", [](const JsonView& v, Request& r) { r.sampling.top_p = v.as<float>(); }},
@@ -125,6 +134,8 @@ constexpr Key kKeys[] = {
      [](const JsonView& v, Request& r) { r.sampling.presence_penalty = v.as<float>(); }},
     {"frequency_penalty",
      [](const JsonView& v, Request& r) { r.sampling.frequency_penalty = v.as<float>(); }},
+    {"no_repeat_ngram",
+     [](const JsonView& v, Request& r) { r.sampling.no_repeat_ngram = whole_number<int32_t>(v); }},
     {"logit_bias", [](const JsonView& v, Request& r) { r.sampling.logit_bias = logit_biases(v); }},
     {"seed", [](const JsonView& v, Request& r) { r.sampling.seed = whole_number<uint64_t>(v); }},
     {"stop", [](const JsonView& v, Request& r) { r.stop = texts(v); }},
@@ -132,6 +143,15 @@ constexpr Key kKeys[] = {
     {"ignore_eos", [](const JsonView& v, Request& r) { r.ignore_eos = v.as<bool>(); }},
     {"special", [](const JsonView& v, Request& r) { r.show_special = v.as<bool>(); }},
     {"parse_special", [](const JsonView& v, Request& r) { r.parse_special = v.as<bool>(); }},
+    {"beams", [](const JsonView& v, Request& r) { r.search.beams = whole_number<int32_t>(v, 1); }},
+    {"length_penalty",
+     [](const JsonView& v, Request& r) { r.search.length_penalty = v.as<float>(); }},
+    {"early_stopping",
+     [](const JsonView& v, Request& r) { r.search.early_stopping = early_stopping(v); }},
+    {"beam_groups",
+     [](const JsonView& v, Request& r) { r.search.groups = whole_number<int32_t>(v, 1); }},
+    {"diversity_penalty",
+     [](const JsonView& v, Request& r) { r.search.diversity_penalty = v.as<float>(); }},
     {"n", [](const JsonView& v, Request& r) { r.n = whole_number<int32_t>(v, 1); }},
     {"best_of", [](const JsonView& v, Request& r) { r.best_of = whole_number<int32_t>(v, 1); }},
     {"logprobs", [](const JsonView& v, Request& r) { r.logprobs = whole_number<int32_t>(v); }},
@@ -209,6 +229,15 @@ void check_prompt(const json& options, const ordered_json& object) {
   }
 }
 
+// Beams draw nothing.
+void check_search(const JsonView& options, const Request& request) {
+  if (request.search.beams == 1) return;
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p"}) {
+    if (!options.find(name)) continue;
+    throw Error(in_quotes(name) + " has no effect with beams; leave it out, or give \"beams\": 1");
+  }
+}
+
 json read_id(const JsonView& value) {
   if (value.value().is_string() || value.value().is_number_integer()) return value.value();
   value.fail("is not a text or a whole number");
@@ -225,6 +254,7 @@ void parse_own(const JsonView& options, const ordered_json& object, BatchLine& l
     if (key == nullptr) refuse_key(name);
     if (const auto value = options.find(name)) key->set(*value, line.request);
   }
+  check_search(options, line.request);
 }
 
 // Of a key of OpenAI's bodies. Throws Error when it asks for what there is not.
@@ -260,6 +290,7 @@ void parse_openai_body(const JsonView& options, const ordered_json& body, Reques
     if (key == nullptr) refuse_key(name);
     if (const auto given_value = options.find(name)) key->set(*given_value, request);
   }
+  check_search(options, request);
 }
 
 void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {

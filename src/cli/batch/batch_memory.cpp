@@ -46,7 +46,7 @@ PromptSize size_of(const Prompt& prompt) {
 }  // namespace
 
 size_t samples_of(const Request& request) {
-  return static_cast<size_t>(std::max({request.n, request.best_of, 1}));
+  return static_cast<size_t>(std::max({request.n, request.best_of, request.search.beams, 1}));
 }
 
 size_t bytes_in_work(const Request& request, int64_t context) {
@@ -58,7 +58,7 @@ size_t bytes_in_work(const Request& request, int64_t context) {
 
   const SamplingParams& sampling = request.sampling;
   const bool is_edited = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
-                         sampling.frequency_penalty != 0;
+                         sampling.frequency_penalty != 0 || sampling.no_repeat_ngram != 0;
   const bool has_logprobs = request.logprobs >= 0 || request.best_of > request.n;
   const size_t n_top = static_cast<size_t>(std::max(request.logprobs, 0));
   const size_t per_token = kTokenBytes + kTextBytesOfToken +
@@ -67,7 +67,9 @@ size_t bytes_in_work(const Request& request, int64_t context) {
   size_t per_sample = kSampleBytes + prompt_tokens * (kTokenBytes + (is_edited ? kEditBytes : 0)) +
                       new_tokens * per_token + sampling.logit_bias.size() * kEditBytes;
   for (const std::string& stop : request.stop) per_sample += stop.size() * kStopBytes;
-  return prompt.bytes + samples_of(request) * per_sample;
+  // Of a beam search there are as many finished texts, and as many more while beams fork.
+  const size_t n_texts = samples_of(request) * (request.search.beams > 1 ? 3 : 1);
+  return prompt.bytes + n_texts * per_sample;
 }
 
 size_t bytes_of(const Result& result) {

@@ -27,10 +27,11 @@ std::string finish(const Record& record) {
   return record.dump(-1, ' ', false, Record::error_handler_t::replace);
 }
 
+double six_decimals(double number) { return std::round(number * 1e6) / 1e6 + 0.0; }  // no -0
+
 Record token_entry(const TokenLogprob& entry, const TokensText& text_of) {
-  constexpr double kDecimals = 1e6;
   Record record = {{"token", entry.token}, {"text", text_of({&entry.token, 1})}};
-  record["logprob"] = std::round(double{entry.logprob} * kDecimals) / kDecimals + 0.0;  // no -0
+  record["logprob"] = six_decimals(double{entry.logprob});
   return record;
 }
 
@@ -81,6 +82,7 @@ void add_text(Record& record, const RecordHead& head, const Output& output,
     }
   }
   record["finish_reason"] = finish_reason_name(output.finish_reason);
+  if (head.scores) record["score"] = six_decimals(output.score);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct RecordHead {
   uint64_t line = 0;           ///< from 1
   std::string line_hash = {};  ///< line_hash() of its text
   int32_t n = 1;               ///< samples asked for
+  bool scores = false;         ///< texts have one, being of a beam search
   bool logprobs = false;       ///< asked for
   bool has_tools = false;      ///< the conversation: answers may call them
   bool show_special = false;   ///< texts have special tokens' spellings
@@ -31,7 +32,8 @@ using TokensText = std::function<std::string(std::span<const int32_t> tokens)>;
 
 /// {"id", "line", "line_hash", "text", "finish_reason", "prompt_tokens", "completion_tokens",
 /// "seed"}, with "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of
-/// "text" and "finish_reason" when n > 1. With logprobs, beside each text, "logprobs": a list of
+/// "text" and "finish_reason" when n > 1. With scores, "score" after "finish_reason", of six
+/// decimals. With logprobs, beside each text, "logprobs": a list of
 /// {"token", "text", "logprob", "top": [{"token", "text", "logprob"}, ...]}, six decimals each;
 /// Calls of tools (text/tool_calls.h) are in "tool_calls" beside the text, not in it.
 /// `text_of` gives the text of tokens, without special ones. UTF-8, with U+FFFD for what is not; no

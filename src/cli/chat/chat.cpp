@@ -207,14 +207,17 @@ void Chat::retry(const std::string& /*argument*/) {
   before.messages.resize(before.messages.size() - 2);
 
   const SamplingParams& sampling = session_.settings.sampling;
-  const bool greedy = sampling.temperature == 0;
-  if (greedy) {
+  const bool searches = prototype_.search.beams > 1;
+  const bool greedy = sampling.temperature == 0 && !searches;
+  if (searches) {
+    notice("a beam search always gives the same answer; only a chat without --beams gives others");
+  } else if (greedy) {
     notice("the temperature is 0, which always gives the same answer; /set temperature changes it");
   } else if (sampling.seed) {
     notice("the seed is fixed, " + std::to_string(*sampling.seed) +
            ", which gives the same answer; /set seed random draws others");
   }
-  if (exchange(std::move(before), message) && !greedy && !sampling.seed) {
+  if (exchange(std::move(before), message) && !searches && !greedy && !sampling.seed) {
     notice("another answer, with seed " + std::to_string(usage_->seed));
   }
 }
