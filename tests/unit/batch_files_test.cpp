@@ -135,6 +135,18 @@ TEST(BatchRecord, TellsEachOfSeveralSamples) {
       R"({"text":"two","finish_reason":"stop","completion_tokens":1}]})");
 }
 
+TEST(BatchRecord, TellsTheScoresOfABeamSearch) {
+  Result result = two_outputs();
+  result.outputs[0].score = -1.23456789;
+  result.outputs[1].score = -2;
+  const RecordHead head{.id = 1, .line = 1, .scores = true};
+  EXPECT_EQ(json::parse(result_record(head, result, text_of)).at("score"), -1.234568);
+  const RecordHead of_two{.id = 1, .line = 1, .n = 2, .scores = true};
+  const json choices = json::parse(result_record(of_two, result, text_of)).at("choices");
+  EXPECT_EQ(choices[0].at("score"), -1.234568);
+  EXPECT_EQ(choices[1].at("score"), -2.0);
+}
+
 TEST(BatchRecord, TellsLogProbabilities) {
   const json record =
       json::parse(result_record({.id = 1, .line = 1, .logprobs = true}, two_outputs(), text_of));

@@ -135,6 +135,15 @@ TEST(BatchLine, HasEveryKeyOfARequest) {
   EXPECT_TRUE(with(R"("ignore_eos":true)").ignore_eos);
   EXPECT_TRUE(with(R"("special":true)").show_special);
   EXPECT_TRUE(with(R"("parse_special":true)").parse_special);
+  EXPECT_EQ(with(R"("min_tokens":5)").min_tokens, 5);
+  EXPECT_EQ(with(R"("no_repeat_ngram":3)").sampling.no_repeat_ngram, 3);
+  EXPECT_EQ(with(R"("beams":4)").search.beams, 4);
+  EXPECT_EQ(with(R"("length_penalty":-0.5)").search.length_penalty, -0.5F);
+  EXPECT_EQ(with(R"("early_stopping":true)").search.early_stopping, EarlyStopping::yes);
+  EXPECT_EQ(with(R"("early_stopping":false)").search.early_stopping, EarlyStopping::no);
+  EXPECT_EQ(with(R"("early_stopping":"never")").search.early_stopping, EarlyStopping::never);
+  EXPECT_EQ(with(R"("beam_groups":2)").search.groups, 2);
+  EXPECT_EQ(with(R"("diversity_penalty":0.5)").search.diversity_penalty, 0.5F);
   EXPECT_EQ(with(R"("n":4)").n, 4);
   EXPECT_EQ(with(R"("n":2,"best_of":4)").best_of, 4);
   EXPECT_EQ(with(R"("logprobs":0)").logprobs, 0);
@@ -201,14 +210,15 @@ TEST(BatchLine, SaysWhatIsWrong) {
 }
 
 TEST(BatchLine, RefusesValuesOfTheWrongKind) {
-  for (const char* key : {"max_tokens", "top_k", "seed", "n", "best_of", "logprobs", "priority"}) {
+  for (const char* key : {"max_tokens", "min_tokens", "top_k", "seed", "n", "best_of", "logprobs",
+                          "priority", "no_repeat_ngram", "beams", "beam_groups"}) {
     for (const char* value : {"\"1\"", "1.0", "-99999999999", "99999999999999999999", "[]"}) {
       EXPECT_TRUE(says(error_with('"' + std::string(key) + "\":" + value), key, "whole number"))
           << value;
     }
   }
   for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-                          "frequency_penalty"}) {
+                          "frequency_penalty", "length_penalty", "diversity_penalty"}) {
     for (const char* value : {"\"1\"", "true"}) {
       EXPECT_TRUE(says(error_with('"' + std::string(key) + "\":" + value), key, "number")) << value;
     }
@@ -217,6 +227,10 @@ TEST(BatchLine, RefusesValuesOfTheWrongKind) {
     }
   }
   EXPECT_TRUE(says(error_with(R"("n":0)"), "\"n\"", "from 1"));
+  EXPECT_TRUE(says(error_with(R"("beams":0)"), "\"beams\"", "from 1"));
+  EXPECT_TRUE(says(error_with(R"("early_stopping":"now")"), "\"early_stopping\"", "never"));
+  EXPECT_TRUE(says(error_with(R"("early_stopping":1)"), "\"early_stopping\"", "never"));
+  EXPECT_TRUE(says(error_with(R"("beams":4,"top_k":5)"), "\"top_k\"", "beams"));
   EXPECT_TRUE(says(error_with(R"("ignore_eos":1)"), "\"ignore_eos\"", "true or false"));
   EXPECT_TRUE(says(error_with(R"("stop":["a",1])"), "\"stop[1]\"", "string"));
   EXPECT_TRUE(says(error_with(R"("stop_tokens":5)"), "\"stop_tokens\"", "list"));
