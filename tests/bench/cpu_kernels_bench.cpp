@@ -221,6 +221,8 @@ void register_samples() {
       {"min_p", {.temperature = 0.8F, .min_p = 0.05F}},
       {"top_k_50000", {.temperature = 0.8F, .top_k = 50000, .top_p = 0.95F}},
       {"penalties", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .edits = penalties}},
+      {"rank", {.n_candidates = 8}},
+      {"rank_penalties", {.edits = penalties, .n_candidates = 8}},
       {"logprobs", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .n_logprobs = 20}},
       {"everything",
        {.temperature = 0.8F,

@@ -161,7 +161,10 @@ class Bench {
         {"top_p 0.95, min_p 0.05", {.temperature = 0.8F, .top_p = 0.95F, .min_p = 0.05F}},
         {"top_k 40, 1000 edits", {.temperature = 0.8F, .top_k = 40, .edits = edits}},
         {"greedy, 5 logprobs", {.n_logprobs = 5}},
-        {"top_k 40, 20 logprobs", {.temperature = 0.8F, .top_k = 40, .n_logprobs = 20}}};
+        {"top_k 40, 20 logprobs", {.temperature = 0.8F, .top_k = 40, .n_logprobs = 20}},
+        {"rank 8", {.n_candidates = 8}},
+        {"rank 8, 1000 edits", {.edits = edits, .n_candidates = 8}},
+        {"rank 128", {.n_candidates = 128}}};
     for (const int64_t vocab : {32000, 128256}) {
       for (const int64_t rows : {1, 64}) {
         const Buffer logits = random_logits(rows * vocab);
