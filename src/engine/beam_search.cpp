@@ -80,7 +80,6 @@ std::span<const int32_t> BeamSearch::accept(std::span<SampledToken> sampled) {
     const size_t n = group.beams.size();
     const auto own = sampled.subspan(first, n);
     advance(group, choose(group, own, taken), own, first);
-    for (const Beam& beam : group.beams) taken.push_back(beam.text.tokens().back());
     if (has_begun_) first += n;
   }
   has_begun_ = true;
@@ -88,10 +87,11 @@ std::span<const int32_t> BeamSearch::accept(std::span<SampledToken> sampled) {
   return parents_;
 }
 
-// The best continuations of a group's beams, in order, as far as they matter.
+// The best continuations of a group's beams, in order, as far as they matter. Adds the tokens that
+// it takes.
 std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
                                                          std::span<const SampledToken> sampled,
-                                                         const Taken& taken) const {
+                                                         Taken& taken) const {
   const auto ranks_lower = [](const Continuation& a, const Continuation& b) {
     if (a.score != b.score) return a.score < b.score;
     return a.beam != b.beam ? a.beam > b.beam : a.token.token > b.token.token;
@@ -106,17 +106,20 @@ std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
   }
 
   std::vector<Continuation> chosen;
-  size_t n_going_on = 0;
-  for (size_t rank = 0; rank < n_looked_at_ && n_going_on < group_size_ && !next.empty(); ++rank) {
+  Taken own;
+  for (size_t rank = 0; rank < n_looked_at_ && own.size() < group_size_ && !next.empty(); ++rank) {
     Continuation best = next.top();
     next.pop();
     std::vector<Continuation>& list = lists[best.beam];
     list.pop_back();
     if (!list.empty()) next.push(list.back());
-    best.ends = group.beams[best.beam].text.ends_with(best.token.token);
-    if (!best.ends) ++n_going_on;
+    const Generation& text = group.beams[best.beam].text;
+    best.ends = text.ends_with(best.token.token);
+    if (!best.ends) own.push_back(best.token.token);
+    best.ends |= text.is_nearly_full() && !has_groups();
     if (!best.ends || rank < group_size_) chosen.push_back(best);
   }
+  taken.insert(taken.end(), own.begin(), own.end());
   return chosen;
 }
 
@@ -160,8 +163,13 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
     }
   }
   group.beams = std::move(beams);
-  if (!is_over(group)) return;
-  group.is_over = true;
+  group.is_over = group.beams.empty() ||
+                  is_over(group, has_groups() ? chosen.front().score : group.beams.front().score);
+  if (!group.is_over && group.beams.front().text.finished()) {  // with groups: all are full
+    for (Beam& beam : group.beams) keep(group, std::move(beam.text), beam.score);
+    group.is_over = true;
+  }
+  if (!group.is_over) return;
   parents_.resize(parents_.size() - group.beams.size());
   group.beams.clear();
 }
@@ -176,17 +184,16 @@ void BeamSearch::keep(Group& group, Generation&& text, double score) const {
   if (group.finished.size() > group_size_) group.finished.pop_back();
 }
 
-// Whether a group's finished texts are what it finds.
-bool BeamSearch::is_over(const Group& group) const {
-  if (group.beams.empty()) return true;
+// Whether a group's finished texts are what it finds, while it has beams, of this score at best.
+bool BeamSearch::is_over(const Group& group, double best_score) const {
   if (group.finished.size() < group_size_) return false;
   const BeamParams& search = rules_.search;
   if (search.early_stopping == EarlyStopping::yes) return true;
-  const Beam& best = group.beams.front();
+  const Generation& text = group.beams.front().text;
   const bool grows = search.early_stopping == EarlyStopping::never && search.length_penalty > 0;
   const size_t length =
-      grows ? static_cast<size_t>(best.text.max_new_tokens()) : best.text.output().tokens.size();
-  return normalized(best.score, length, search.length_penalty) <= group.finished.back().score;
+      grows ? static_cast<size_t>(text.max_new_tokens()) : text.output().tokens.size();
+  return normalized(best_score, length, search.length_penalty) <= group.finished.back().score;
 }
 
 int32_t BeamSearch::newest_token() const {

@@ -63,14 +63,18 @@ class BeamSearch final : public SequenceGroup {
   [[nodiscard]] const Beam& beam(size_t i) const;
   [[nodiscard]] std::vector<Continuation> choose(const Group& group,
                                                  std::span<const SampledToken> sampled,
-                                                 const Taken& taken) const;
+                                                 Taken& taken) const;
   [[nodiscard]] std::vector<Continuation> continuations(const Beam& beam, size_t index,
                                                         std::span<const LogProbability> candidates,
                                                         const Taken& taken) const;
   void advance(Group& group, const std::vector<Continuation>& chosen,
                std::span<const SampledToken> sampled, size_t first_sequence);
   void keep(Group& group, Generation&& text, double score) const;
-  [[nodiscard]] bool is_over(const Group& group) const;
+  [[nodiscard]] bool is_over(const Group& group, double best_score) const;
+  /// Texts are then as Transformers 4 finds them, which differs in two things: a search may also go
+  /// on for the sake of a text that has just ended, and texts that are full count only where those
+  /// that ended did not end the search.
+  [[nodiscard]] bool has_groups() const { return rules_.search.groups > 1; }
   [[nodiscard]] const Output* best() const;
   void print();
 

@@ -86,10 +86,12 @@ bool Generation::is_end(int32_t token) const {
          std::find(stops.begin(), stops.end(), token) != stops.end();
 }
 
+bool Generation::is_nearly_full() const {
+  return static_cast<int64_t>(output_.tokens.size()) + 1 == max_new_tokens();
+}
+
 bool Generation::ends_with(int32_t token) const {
-  if (is_end(token) || static_cast<int64_t>(output_.tokens.size()) + 1 == max_new_tokens()) {
-    return true;
-  }
+  if (is_end(token)) return true;
   if (rules_->stop.empty()) return false;
   Detokenizer text = detokenizer_;
   StopMatcher stop = stop_;

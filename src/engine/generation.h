@@ -56,7 +56,9 @@ class Generation {
   [[nodiscard]] float unedited(LogProbability edited) const;
   /// The most tokens that the answer can have.
   [[nodiscard]] int64_t max_new_tokens() const;
-  /// Whether accept() of this token would end the text.
+  /// Whether the next token, whatever it is, is the last that there is room for.
+  [[nodiscard]] bool is_nearly_full() const;
+  /// Whether this token would end the text, be there room or not.
   [[nodiscard]] bool ends_with(int32_t token) const;
 
   /// Takes a drawn token, which may finish the text. Returns what can be printed now; valid until

@@ -1,6 +1,7 @@
 // Beam searches find the texts that Transformers finds, with the same scores (make_beam_golden.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -70,11 +71,18 @@ Request request_of(const json& search, const json& prompt) {
   return parsed.request;
 }
 
-void expect_texts(const Result& result, const json& texts) {
+// Groups are by Transformers 4, which writes the first of the ends for any.
+void unify_ends(std::vector<int32_t>& tokens) {
+  const auto ends = golden().at("ends").get<std::vector<int32_t>>();
+  if (std::ranges::find(ends, tokens.back()) != ends.end()) tokens.back() = ends.front();
+}
+
+void expect_texts(Result result, const json& texts, bool has_groups) {
   ASSERT_EQ(result.outputs.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto score = texts[i].at(0).get<double>();
     const std::vector<int32_t> tokens(texts[i].begin() + 1, texts[i].end());
+    if (has_groups) unify_ends(result.outputs[i].tokens);
     EXPECT_EQ(result.outputs[i].tokens, tokens) << "text " << i;
     EXPECT_NEAR(result.outputs[i].score, score, 1e-4 * std::max(1.0, std::abs(score)));
   }
@@ -94,6 +102,7 @@ class BeamGolden : public testing::TestWithParam<std::string> {
     Engine engine(model.path(), options);
     struct Case {
       const json* texts;
+      bool has_groups;
       std::string name;
       std::future<Result> result;
     };
@@ -101,7 +110,7 @@ class BeamGolden : public testing::TestWithParam<std::string> {
     const auto check = [&] {
       for (Case& each : cases) {
         SCOPED_TRACE(each.name);
-        expect_texts(each.result.get(), *each.texts);
+        expect_texts(each.result.get(), *each.texts, each.has_groups);
       }
       cases.clear();
     };
@@ -112,7 +121,8 @@ class BeamGolden : public testing::TestWithParam<std::string> {
           const json& texts = search.at("texts")[i];
           if (texts.is_null()) continue;  // rounding decides
           const Request request = request_of(search, golden().at("prompts")[i]);
-          cases.push_back({&texts, search.at("settings").dump() + ", prompt " + std::to_string(i),
+          cases.push_back({&texts, request.search.groups > 1,
+                           search.at("settings").dump() + ", prompt " + std::to_string(i),
                            engine.submit(request)});
           if (!together) check();
           if (HasFailure()) return;

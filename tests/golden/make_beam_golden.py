@@ -99,6 +99,11 @@ def texts(model, prompt, settings):
     return found
 
 
+def round_logits(_module, _inputs, output):
+    output.logits = output.logits.float()
+    return output
+
+
 def clear_texts(model, exact, prompt, settings):
     found, reference = texts(model, prompt, settings), texts(exact, prompt, settings)
     for a, b in zip(found, reference):
@@ -119,7 +124,7 @@ def main():
             load = dict(torch_dtype=torch.float32) if IS_V4 else dict(dtype=torch.float32)
             models[name] = [AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **load).eval()
                             for _ in range(2)]
-            models[name][1].double()
+            models[name][1].double().register_forward_hook(round_logits)
         found = [clear_texts(*models[name], prompt, settings) for prompt in golden["prompts"]]
         print(name, settings, "unclear:", found.count(None), "lengths:",
               sorted({len(text) - 1 for each in found if each for text in each}))
