@@ -225,10 +225,14 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnItsCompany) {
 
 TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
   for (const int64_t window : {0, 40}) {
-    std::vector<Request> requests = mixed_requests(60, 20, 70);
-    for (size_t i = 0; i < requests.size(); i += 2) {  // few end early
-      requests[i].stop_tokens.clear();
-      requests[i].ignore_eos = true;
+    std::vector<Request> requests = mixed_requests(24, 20, 70);
+    for (Request& request : requests) {
+      request.stop_tokens.clear();  // few end early
+      request.ignore_eos = true;
+      BeamParams& beams = request.search;
+      beams.beams = std::min(beams.beams, 3 * beams.groups);
+      if (beams.groups > 1) beams = {.beams = 3, .groups = 3, .diversity_penalty = 0.7F};
+      request.n = std::min(request.n, std::max(beams.beams, 2));
     }
     EngineOptions plain = options(6);
     plain.prefix_sharing = false;
@@ -237,7 +241,7 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
     for (const bool sharing : {true, false}) {
       SCOPED_TRACE((sharing ? "shared" : "not shared") + std::string(", window ") +
                    std::to_string(window));
-      EngineOptions tight = options(32, 800);  // for six beams of the longest
+      EngineOptions tight = options(32, 448);  // for three beams of the longest
       tight.context = 192;
       tight.prefix_sharing = sharing;
       Engine engine(engine_model(DType::f32, window), tight);
