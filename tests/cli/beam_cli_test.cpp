@@ -61,7 +61,16 @@ TEST(Beams, GoOnWithTheSameResultsAfterABreak) {
   std::ofstream(output, std::ios::binary) << text.substr(0, text.size() / 2);
   const ProgramResult resumed = run_batch(input.string(), {"-o", output, "--resume"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_EQ(read_file(output), text);
+  std::vector<json> expected = records(text);
+  std::vector<json> actual = records(read_file(output));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    // The last digit of a score may be another in other company, as that of a log-probability.
+    EXPECT_NEAR(actual[i].at("score"), expected[i].at("score"), 2e-6);
+    actual[i].erase("score");
+    expected[i].erase("score");
+    EXPECT_EQ(actual[i], expected[i]);
+  }
 }
 
 TEST(Beams, SayWhatIsWrongWithALine) {
