@@ -37,21 +37,25 @@ inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::spa
 }
 
 /// The candidates of a row of logits that `ranking` has read, as Backend::sample specifies; the
-/// logits become edited log-probabilities.
+/// logits become edited log-probabilities where there are edits.
 template <class Ranking>
 std::vector<LogProbability> rank_row(std::span<float> logits, const SamplingRow& rule,
                                      const LogSoftmax& model, Ranking& ranking) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
-  for (float& logit : logits) logit = model(logit);
-  apply_edits(rule.edits, logits);
+  const bool is_edited = !rule.edits.empty();
   std::vector<LogProbability> candidates;
-  if (std::all_of(logits.begin(), logits.end(), [](float l) { return l == kNever; })) {
-    return candidates;
+  if (is_edited) {
+    for (float& logit : logits) logit = model(logit);
+    apply_edits(rule.edits, logits);
+    if (std::all_of(logits.begin(), logits.end(), [](float l) { return l == kNever; })) {
+      return candidates;
+    }
+    ranking.read(logits);
   }
-  ranking.read(logits);
   for (const uint64_t key : ranking.top(rule.n_candidates)) {
-    if (key_logit(key) == kNever) break;
-    candidates.push_back({key_id(key), key_logit(key)});
+    const float value = key_logit(key);
+    if (value == kNever) break;
+    candidates.push_back({key_id(key), is_edited ? value : model(value)});
   }
   return candidates;
 }

@@ -331,9 +331,10 @@ class Backend {
   ///
   /// A row with n_candidates is ranked instead: take log softmax of the logits; apply the edits to
   /// log-probabilities, where the processors of Transformers' beam search act; the candidates are
-  /// the n_candidates likeliest tokens, descending, of equal ones the smaller id first, without
-  /// those of minus infinity. It is a beam's share of the best continuations of all beams of a
-  /// request, which whoever knows the request's rules merges (engine/beam_search.h).
+  /// the n_candidates likeliest tokens, descending, of equal ones the smaller id first (without
+  /// edits they are in the order of the logits), less those of minus infinity. It is a beam's share
+  /// of the best continuations of all beams of a request, which whoever knows the request's rules
+  /// merges (engine/beam_search.h).
   ///
   /// Logits may be changed. Logits that are NaN, or all minus infinity (for a draw: after the
   /// edits), throw Error. sampled: [rows].

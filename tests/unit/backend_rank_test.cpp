@@ -124,10 +124,13 @@ TEST_P(BackendRank, OrdersEqualTokensByTheirIds) {
   row[4000] = row[77] = row[78] = 2;
   EXPECT_EQ(ids(rank_one(row, {.n_candidates = 5}).candidates),
             (std::vector<int32_t>{77, 78, 4000, 0, 1}));
-  // Log-probabilities that are rounded to the same number are equal, whatever their logits.
+  // Edited log-probabilities that are rounded to the same number are equal, whatever the logits.
   row[4000] = row[77] = 0;
   row[78] = 1e-9F;
-  EXPECT_EQ(ids(rank_one(row, {.n_candidates = 2}).candidates), (std::vector<int32_t>{77, 78}));
+  const std::vector<LogitEdit> edit = {{5, 1, -1}};
+  EXPECT_EQ(ids(rank_one(row, {.n_candidates = 2}).candidates), (std::vector<int32_t>{78, 77}));
+  EXPECT_EQ(ids(rank_one(row, {.edits = edit, .n_candidates = 2}).candidates),
+            (std::vector<int32_t>{77, 78}));
 }
 
 TEST_P(BackendRank, LeavesOutWhatIsForbidden) {

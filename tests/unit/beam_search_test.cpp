@@ -265,7 +265,10 @@ TEST_P(BeamSearchTest, MemoryGrowsWithBeamsByTheNewTokensOnly) {
   engine.submit(
       request,
       {.on_delta =
-           [&](const Delta&) { least_free = std::min(least_free, engine.stats().free_tokens); },
+           [&](const Delta&) {
+             const EngineStats stats = engine.stats();  // after the step before
+             if (stats.steps > 0) least_free = std::min(least_free, stats.free_tokens);
+           },
        .on_finish = [&](Result result, const std::string&) { done.set_value(std::move(result)); }});
   EXPECT_EQ(done.get_future().get().outputs.at(0).tokens.size(), kNew);
   constexpr int64_t kPage = 32;

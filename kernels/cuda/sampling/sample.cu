@@ -10,7 +10,7 @@
 #include <curand_kernel.h>
 
 #include <algorithm>
-#include <cfloat>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -36,12 +36,12 @@ struct RowRule {
   uint64_t position = 0;
 };
 
-/// A result as it is read back; keys of logits of the n_logprobs likeliest tokens (or the
-/// vocabulary) follow it, then from Arguments::candidates_at on keys of log-probabilities.
+/// A result as it is read back; keys of the logits of the likeliest tokens (at most the vocabulary)
+/// follow it, and from Arguments::candidates_at on keys of edited log-probabilities.
 struct RowResult {
   DrawFault fault = DrawFault::none;
   int32_t token = 0;
-  int32_t n_candidates = 0;  ///< that there are
+  int32_t n_candidates = 0;  ///< keys of edited log-probabilities
   // For log-probabilities, before edits and at temperature 1:
   float logit = 0;  ///< the token's
   float largest = 0;
@@ -326,6 +326,12 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
   }
 }
 
+/// How many of a row's likeliest tokens are wanted before the edits.
+__device__ int n_described(const RowRule& rule) {
+  const int n_top = max(rule.n_logprobs, 0);
+  return rule.n_edits > 0 ? n_top : max(n_top, rule.n_candidates);
+}
+
 /// Makes the logits of a row log-probabilities. total: their mass.
 __device__ void take_log_softmax(const Row& row, float largest, uint64_t total) {
   const double log_total = largest + log(static_cast<double>(total) * 0x1p-40);
@@ -336,7 +342,8 @@ __device__ void take_log_softmax(const Row& row, float largest, uint64_t total) 
 
 static_assert(kMaxCandidates <= kMaxKeys);
 
-/// Rows with n_candidates. The row is read five times, four after the first from the L2 cache.
+/// Rows with n_candidates. The row is read three times, with edits six times, all but the first
+/// from the L2 cache. Without edits the order of the logits is that of the log-probabilities.
 __global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments arguments) {
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
@@ -349,19 +356,19 @@ __global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments argument
   Survey seen = survey(row, storage);
   result.fault = seen.fault;
   if (seen.fault == DrawFault::none) {
-    describe(row, seen, max(rule.n_logprobs, 0), result, reinterpret_cast<uint64_t*>(out + 1),
-             storage);
-    take_log_softmax(row, result.largest, result.total);
-    if (rule.n_edits > 0) apply(row, arguments.edits + rule.first_edit, rule.n_edits, nullptr);
-    seen = survey(row, storage);
+    describe(row, seen, n_described(rule), result, reinterpret_cast<uint64_t*>(out + 1), storage);
   }
-  if (seen.fault == DrawFault::none) {  // else nothing is left
-    const int n = min(rule.n_candidates, row.vocab);
-    const Softmax softmax{key_logit(seen.best), static_cast<float>(kOctavesPerUnit)};
-    const SortedKeys largest = collect_largest(row, softmax, seen, n, storage);
-    const bool counts = thread_index() < n && key_logit(largest.own) >= -FLT_MAX;
-    if (counts) arguments.candidates(rule.row)[thread_index()] = largest.own;
-    result.n_candidates = __syncthreads_count(counts ? 1 : 0);
+  if (seen.fault == DrawFault::none && rule.n_edits > 0) {
+    take_log_softmax(row, result.largest, result.total);
+    apply(row, arguments.edits + rule.first_edit, rule.n_edits, nullptr);
+    seen = survey(row, storage);
+    if (seen.fault == DrawFault::none) {  // else nothing is left
+      const int n = min(rule.n_candidates, row.vocab);
+      const Softmax softmax{key_logit(seen.best), static_cast<float>(kOctavesPerUnit)};
+      const SortedKeys largest = collect_largest(row, softmax, seen, n, storage);
+      if (thread_index() < n) arguments.candidates(rule.row)[thread_index()] = largest.own;
+      result.n_candidates = n;
+    }
   }
   if (thread_index() == 0) *out = result;
 }
@@ -391,8 +398,8 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   // writes them itself: a copy would be a pause of 10 us.
   const size_t edits_at = aligned(rows * sizeof(RowRule));
   const size_t upload_bytes = edits_at + aligned(n_edits * sizeof(LogitEdit));
-  const size_t candidates_at =
-      sizeof(RowResult) + static_cast<size_t>(n_logprobs) * sizeof(uint64_t);
+  const auto n_described = static_cast<size_t>(std::max(n_logprobs, n_candidates));
+  const size_t candidates_at = sizeof(RowResult) + n_described * sizeof(uint64_t);
   const size_t result_bytes = candidates_at + static_cast<size_t>(n_candidates) * sizeof(uint64_t);
   std::byte* host = sampling_.at_least(upload_bytes + rows * result_bytes);
   std::byte* results = host + upload_bytes;
@@ -448,19 +455,26 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
     const auto& result = *reinterpret_cast<const RowResult*>(results + r * result_bytes);
     check_draw(result.fault);
     sampled[r] = {.token = result.token, .logprob = 0, .top = {}};
-    const auto* candidates =
-        reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
-    for (int32_t i = 0; i < result.n_candidates; ++i) {
-      sampled[r].candidates.push_back({key_id(candidates[i]), key_logit(candidates[i])});
-    }
-    if (rules[r].n_logprobs < 0) continue;
+    const SamplingRow& rule = rules[r];
+    if (rule.n_logprobs < 0 && rule.n_candidates == 0) continue;
     const LogSoftmax model(result.largest, result.total);
     sampled[r].logprob = model(result.logit);
     const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
-    const int64_t n_top = std::min<int64_t>(rules[r].n_logprobs, logits.cols);
-    for (int64_t i = 0; i < n_top; ++i) {
-      sampled[r].top.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+    const auto list = [&](int64_t n, std::vector<LogProbability>& to) {
+      n = std::min<int64_t>(n, logits.cols);
+      for (int64_t i = 0; i < n; ++i) to.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+    };
+    list(rule.n_logprobs, sampled[r].top);
+    std::vector<LogProbability>& candidates = sampled[r].candidates;
+    if (rule.edits.empty()) {
+      list(rule.n_candidates, candidates);
+    } else {
+      keys = reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
+      for (int32_t i = 0; i < result.n_candidates; ++i) {
+        candidates.push_back({key_id(keys[i]), key_logit(keys[i])});
+      }
     }
+    std::erase_if(candidates, [](const LogProbability& p) { return std::isinf(p.value); });
   }
 }
 
