@@ -364,7 +364,7 @@ void Engine::Impl::step() {
 void Engine::Impl::on_prompt(const Part& part) {
   const Job& job = *part.job;
   if (!job.callbacks.on_prompt || job.first_token) return;
-  if (part.sample != 0) return;
+  if (part.sample != 0 || part.sequences.empty()) return;
   job.callbacks.on_prompt({.done = part.sequences.front().n_cached,
                            .total = static_cast<int64_t>(job.rules.prompt.size())});
 }

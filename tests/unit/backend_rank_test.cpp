@@ -84,7 +84,7 @@ TEST_P(BackendRank, FindsTheLikeliestTokensOfEveryShape) {
                        .bias = i % 7 == 6 ? -kInfinity : 0.25F * static_cast<float>(i % 5)});
     }
     std::vector<SamplingRow> rules;
-    for (const int32_t n : {1, 2, 8, 40, 257, 1024}) {
+    for (const int32_t n : {1, 8, 1024}) {
       rules.push_back({.n_candidates = n});
       rules.push_back({.n_logprobs = 3, .edits = edits, .n_candidates = n});
     }
