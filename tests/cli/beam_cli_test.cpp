@@ -5,7 +5,7 @@
 namespace faststream {
 namespace {
 
-std::vector<std::string> prompt_args(const std::vector<std::string>& more) {
+std::vector<std::string> beam_args(const std::vector<std::string>& more) {
   std::vector<std::string> args = {"faststream-run", "-m",  demo_model(), "-p", "Tom and Anna",
                                    "--device",       "cpu", "-n",         "12"};
   args.insert(args.end(), more.begin(), more.end());
@@ -13,7 +13,7 @@ std::vector<std::string> prompt_args(const std::vector<std::string>& more) {
 }
 
 TEST(Beams, GiveThePromptItsBestText) {
-  const ProgramResult result = run_program(prompt_args({"--beams", "4", "--stats"}));
+  const ProgramResult result = run_program(beam_args({"--beams", "4", "--stats"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.err.find("score:      -"), std::string::npos) << result.err;
   EXPECT_EQ(result.err.find("seed:"), std::string::npos) << result.err;
@@ -112,13 +112,13 @@ TEST(Beams, RefuseOptionsThatHaveNoEffect) {
       {{"--min-tokens", "-1"}, "--min-tokens"}};
   for (const auto& [options, words] : cases) {
     SCOPED_TRACE(testing::PrintToString(options));
-    expect_refusal(run_program(prompt_args(options)), 2, words);
+    expect_refusal(run_program(beam_args(options)), 2, words);
   }
 }
 
 TEST(Beams, AnswerInAChat) {
   const auto answer = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> args = prompt_args({"--chat", "--chat-template", "plain"});
+    std::vector<std::string> args = beam_args({"--chat", "--chat-template", "plain"});
     args.insert(args.end(), more.begin(), more.end());
     return run_program(args);
   };

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-const json& golden() {
+const json& beam_golden() {
   static const json all = [] {
     std::ifstream file(golden_root() / "beams.json");
     return json::parse(file);
@@ -32,9 +32,9 @@ const json& golden() {
 }
 
 /// A family's checkpoint as a model file with f32 weights; removed at the end.
-class ModelOf {
+class FamilyModel {
  public:
-  explicit ModelOf(const std::string& family)
+  explicit FamilyModel(const std::string& family)
       : path_(std::filesystem::temp_directory_path() /
               ("faststream-beams-" + family + "-" + std::to_string(getpid()) + ".bin")) {
     ConvertOptions options;
@@ -44,9 +44,9 @@ class ModelOf {
     options.dtype = DType::f32;
     convert_checkpoint(options);
   }
-  ModelOf(const ModelOf&) = delete;
-  ModelOf& operator=(const ModelOf&) = delete;
-  ~ModelOf() {
+  FamilyModel(const FamilyModel&) = delete;
+  FamilyModel& operator=(const FamilyModel&) = delete;
+  ~FamilyModel() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
@@ -57,12 +57,12 @@ class ModelOf {
 };
 
 /// The search as a line of a batch asks for it.
-Request request_of(const json& search, const json& prompt) {
+Request search_line(const json& search, const json& prompt) {
   json line = search.at("settings");
   line["prompt"] = prompt;
   line["n"] = line.at("beams");
-  line["max_tokens"] = golden().at("max_tokens");
-  line["stop_tokens"] = golden().at("ends");
+  line["max_tokens"] = beam_golden().at("max_tokens");
+  line["stop_tokens"] = beam_golden().at("ends");
   line["ignore_eos"] = true;  // 2 is among the ends
   Request defaults;
   defaults.sampling.seed = 0;
@@ -73,11 +73,11 @@ Request request_of(const json& search, const json& prompt) {
 
 // Groups are by Transformers 4, which writes the first of the ends for any.
 void unify_ends(std::vector<int32_t>& tokens) {
-  const auto ends = golden().at("ends").get<std::vector<int32_t>>();
+  const auto ends = beam_golden().at("ends").get<std::vector<int32_t>>();
   if (std::ranges::find(ends, tokens.back()) != ends.end()) tokens.back() = ends.front();
 }
 
-void expect_texts(Result result, const json& texts, bool has_groups) {
+void expect_beam_texts(Result result, const json& texts, bool has_groups) {
   ASSERT_EQ(result.outputs.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto score = texts[i].at(0).get<double>();
@@ -98,7 +98,7 @@ class BeamGolden : public testing::TestWithParam<std::string> {
 
   // All searches of a model at once or one after the other.
   static void compare(const std::string& family, const EngineOptions& options, bool together) {
-    const ModelOf model(family);
+    const FamilyModel model(family);
     Engine engine(model.path(), options);
     struct Case {
       const json* texts;
@@ -110,17 +110,17 @@ class BeamGolden : public testing::TestWithParam<std::string> {
     const auto check = [&] {
       for (Case& each : cases) {
         SCOPED_TRACE(each.name);
-        expect_texts(each.result.get(), *each.texts, each.has_groups);
+        expect_beam_texts(each.result.get(), *each.texts, each.has_groups);
       }
       cases.clear();
     };
     for (const char* part : {"beams", "groups"}) {
-      for (const json& search : golden().at("parts").at(part)) {
+      for (const json& search : beam_golden().at("parts").at(part)) {
         if (search.at("model") != family) continue;
         for (size_t i = 0; i < search.at("texts").size(); ++i) {
           const json& texts = search.at("texts")[i];
           if (texts.is_null()) continue;  // rounding decides
-          const Request request = request_of(search, golden().at("prompts")[i]);
+          const Request request = search_line(search, beam_golden().at("prompts")[i]);
           cases.push_back({&texts, request.search.groups > 1,
                            search.at("settings").dump() + ", prompt " + std::to_string(i),
                            engine.submit(request)});

@@ -8,7 +8,7 @@
 namespace faststream {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kEndless = std::numeric_limits<float>::infinity();
 
 class BackendRank : public BackendTest {
  protected:
@@ -33,7 +33,7 @@ class BackendRank : public BackendTest {
       float& value = all[static_cast<size_t>(edit.token)].value;
       value = (value > 0 ? value / edit.repetition : value * edit.repetition) + edit.bias;
     }
-    std::erase_if(all, [](const LogProbability& p) { return p.value == -kInfinity; });
+    std::erase_if(all, [](const LogProbability& p) { return p.value == -kEndless; });
     std::stable_sort(all.begin(), all.end(), [](const LogProbability& a, const LogProbability& b) {
       return a.value > b.value;
     });
@@ -81,7 +81,7 @@ TEST_P(BackendRank, FindsTheLikeliestTokensOfEveryShape) {
     for (size_t i = 0; i < vocab; i += 3) {
       edits.push_back({.token = static_cast<int32_t>(i),
                        .repetition = i % 2 == 0 ? 1.3F : 1.0F,
-                       .bias = i % 7 == 6 ? -kInfinity : 0.25F * static_cast<float>(i % 5)});
+                       .bias = i % 7 == 6 ? -kEndless : 0.25F * static_cast<float>(i % 5)});
     }
     std::vector<SamplingRow> rules;
     for (const int32_t n : {1, 8, 1024}) {
@@ -105,7 +105,7 @@ TEST_P(BackendRank, FindsTheLikeliestTokensOfEveryShape) {
 TEST_P(BackendRank, GivesWhatTheReferenceGives) {
   for (const size_t vocab : {136, 32003}) {
     const std::vector<float> row = random_row(vocab, 8);
-    const std::vector<LogitEdit> edits = {{3, 1.2F, 0}, {100, 1, 2.5F}, {7, 1, -kInfinity}};
+    const std::vector<LogitEdit> edits = {{3, 1.2F, 0}, {100, 1, 2.5F}, {7, 1, -kEndless}};
     const std::vector<SamplingRow> rules = {{.n_candidates = 8},
                                             {.edits = edits, .n_candidates = 300}};
     const std::vector<SampledToken> expected = rank(*reference_, row, rules);
@@ -134,10 +134,10 @@ TEST_P(BackendRank, OrdersEqualTokensByTheirIds) {
 }
 
 TEST_P(BackendRank, LeavesOutWhatIsForbidden) {
-  const std::vector<LogitEdit> bans = {{0, 1, -kInfinity}, {2, 1, -kInfinity}};
-  EXPECT_EQ(ids(rank_one({5, 1, 4, -kInfinity}, {.edits = bans, .n_candidates = 4}).candidates),
+  const std::vector<LogitEdit> bans = {{0, 1, -kEndless}, {2, 1, -kEndless}};
+  EXPECT_EQ(ids(rank_one({5, 1, 4, -kEndless}, {.edits = bans, .n_candidates = 4}).candidates),
             (std::vector<int32_t>{1}));
-  const std::vector<LogitEdit> all = {{0, 1, -kInfinity}, {1, 1, -kInfinity}};
+  const std::vector<LogitEdit> all = {{0, 1, -kEndless}, {1, 1, -kEndless}};
   EXPECT_TRUE(rank_one({1, 2}, {.edits = all, .n_candidates = 2}).candidates.empty());
 }
 
@@ -162,8 +162,8 @@ TEST_P(BackendRank, RanksSomeRowsAndDrawsFromOthers) {
 TEST_P(BackendRank, RefusesLogitsThatAreNotNumbers) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THROW((void)rank_one({1, nan, 2}, {.n_candidates = 2}), Error);
-  EXPECT_THROW((void)rank_one({1, kInfinity}, {.n_candidates = 2}), Error);
-  EXPECT_THROW((void)rank_one({-kInfinity, -kInfinity}, {.n_candidates = 2}), Error);
+  EXPECT_THROW((void)rank_one({1, kEndless}, {.n_candidates = 2}), Error);
+  EXPECT_THROW((void)rank_one({-kEndless, -kEndless}, {.n_candidates = 2}), Error);
 }
 
 FASTSTREAM_INSTANTIATE_BACKENDS(BackendRank);

@@ -21,16 +21,16 @@
 namespace faststream {
 namespace {
 
-constexpr int32_t kVocab = 280;
+constexpr int32_t kSearchVocab = 280;
 
-std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
+std::vector<int32_t> some_prompt(std::mt19937& random, size_t length) {
   std::vector<int32_t> prompt{1};
   while (prompt.size() < length)
-    prompt.push_back(3 + static_cast<int32_t>(random() % (kVocab - 4)));
+    prompt.push_back(3 + static_cast<int32_t>(random() % (kSearchVocab - 4)));
   return prompt;
 }
 
-Request search(std::vector<int32_t> prompt, int32_t beams, int64_t max_tokens) {
+Request search_request(std::vector<int32_t> prompt, int32_t beams, int64_t max_tokens) {
   Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
   request.search.beams = beams;
   request.n = beams;
@@ -38,15 +38,15 @@ Request search(std::vector<int32_t> prompt, int32_t beams, int64_t max_tokens) {
 }
 
 // Searches of all kinds, and samples between them.
-std::vector<Request> mixed_requests(size_t count, size_t prompt_tokens, int64_t new_tokens) {
+std::vector<Request> mixed_searches(size_t count, size_t prompt_tokens, int64_t new_tokens) {
   std::mt19937 random(41);
-  const std::vector<int32_t> common = random_prompt(random, 50);
+  const std::vector<int32_t> common = some_prompt(random, 50);
   std::vector<Request> requests;
   for (size_t i = 0; i < count; ++i) {
-    std::vector<int32_t> prompt = random_prompt(random, 1 + random() % prompt_tokens);
+    std::vector<int32_t> prompt = some_prompt(random, 1 + random() % prompt_tokens);
     if (i % 4 == 0) prompt.insert(prompt.begin(), common.begin(), common.end());
-    Request request = search(prompt, 2 + static_cast<int32_t>(random() % 5),
-                             1 + static_cast<int64_t>(random()) % new_tokens);
+    Request request = search_request(prompt, 2 + static_cast<int32_t>(random() % 5),
+                                     1 + static_cast<int64_t>(random()) % new_tokens);
     for (int s = 0; s < 12; ++s)
       request.stop_tokens.push_back(3 + static_cast<int32_t>(random() % 270));
     if (i % 3 == 1) request.search.early_stopping = EarlyStopping::yes;
@@ -73,20 +73,21 @@ std::vector<Request> mixed_requests(size_t count, size_t prompt_tokens, int64_t 
   return requests;
 }
 
-struct Text {
+struct FoundText {
   std::vector<int32_t> tokens;
   double score = 0;
 };
 
-using Texts = std::vector<Text>;  // of a request
+using FoundTexts = std::vector<FoundText>;  // of a request
 
-Texts texts_of(const Result& result) {
-  Texts texts;
+FoundTexts found_texts(const Result& result) {
+  FoundTexts texts;
   for (const Output& output : result.outputs) texts.push_back({output.tokens, output.score});
   return texts;
 }
 
-void expect_same(const std::vector<Texts>& actual, const std::vector<Texts>& expected) {
+void expect_same_texts(const std::vector<FoundTexts>& actual,
+                       const std::vector<FoundTexts>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     SCOPED_TRACE("request " + std::to_string(i));
@@ -98,17 +99,17 @@ void expect_same(const std::vector<Texts>& actual, const std::vector<Texts>& exp
   }
 }
 
-std::vector<Texts> run_together(Engine& engine, const std::vector<Request>& requests) {
+std::vector<FoundTexts> search_together(Engine& engine, const std::vector<Request>& requests) {
   std::vector<std::future<Result>> futures;
   for (const Request& request : requests) futures.push_back(engine.submit(request));
-  std::vector<Texts> all;
-  for (auto& future : futures) all.push_back(texts_of(future.get()));
+  std::vector<FoundTexts> all;
+  for (auto& future : futures) all.push_back(found_texts(future.get()));
   return all;
 }
 
-std::vector<Texts> run_alone(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<Texts> all;
-  for (const Request& request : requests) all.push_back(texts_of(engine.submit(request).get()));
+std::vector<FoundTexts> search_alone(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<FoundTexts> all;
+  for (const Request& request : requests) all.push_back(found_texts(engine.submit(request).get()));
   return all;
 }
 
@@ -125,18 +126,20 @@ class BeamSearchTest : public testing::TestWithParam<std::string> {
 };
 
 // Log-probabilities of each position's next token, without an engine.
-std::vector<std::vector<double>> log_softmax(Runner& runner, const std::vector<int32_t>& tokens) {
+std::vector<std::vector<double>> exact_log_softmax(Runner& runner,
+                                                   const std::vector<int32_t>& tokens) {
   Sequence sequence;
   runner.step({{{&sequence, tokens, NewTokens::Logits::all}}});
   const std::vector<float> logits = runner.logits();
   runner.release(sequence);
   std::vector<std::vector<double>> rows;
   for (size_t t = 0; t < tokens.size(); ++t) {
-    const auto* row = logits.data() + t * kVocab;
+    const auto* row = logits.data() + t * kSearchVocab;
     double total = 0;
-    for (int i = 0; i < kVocab; ++i) total += std::exp(static_cast<double>(row[i]));
+    for (int i = 0; i < kSearchVocab; ++i) total += std::exp(static_cast<double>(row[i]));
     std::vector<double>& out = rows.emplace_back();
-    for (int i = 0; i < kVocab; ++i) out.push_back(static_cast<double>(row[i]) - std::log(total));
+    for (int i = 0; i < kSearchVocab; ++i)
+      out.push_back(static_cast<double>(row[i]) - std::log(total));
   }
   return rows;
 }
@@ -161,7 +164,7 @@ TEST_P(BeamSearchTest, FindsTheBestOfAllTextsWithEnoughBeams) {
       [&](const std::vector<int32_t>& text, double sum) {
         std::vector<int32_t> tokens = prompt;
         tokens.insert(tokens.end(), text.begin(), text.end());
-        const std::vector<double> next = log_softmax(runner, tokens).back();
+        const std::vector<double> next = exact_log_softmax(runner, tokens).back();
         std::vector<int32_t> longer = text;
         longer.push_back(kEnd);
         all.push_back({longer, sum + next[kEnd]});
@@ -181,13 +184,13 @@ TEST_P(BeamSearchTest, FindsTheBestOfAllTextsWithEnoughBeams) {
   Engine engine(engine_model(), options(128));
   for (const float penalty : penalties) {
     SCOPED_TRACE(penalty);
-    Request request = search(prompt, 128, kLength);
+    Request request = search_request(prompt, 128, kLength);
     request.n = 3;
     request.search.length_penalty = penalty;
     request.search.early_stopping = EarlyStopping::never;
     request.stop_tokens = {kEnd};
     request.ignore_eos = true;
-    for (int32_t token = 0; token < kVocab; ++token) {
+    for (int32_t token = 0; token < kSearchVocab; ++token) {
       if (token != kEnd && std::ranges::find(letters, token) == letters.end()) {
         request.sampling.logit_bias.push_back({token, -100});
       }
@@ -206,26 +209,26 @@ TEST_P(BeamSearchTest, FindsTheBestOfAllTextsWithEnoughBeams) {
 }
 
 TEST_P(BeamSearchTest, ATextDoesNotDependOnItsCompany) {
-  const std::vector<Request> requests = mixed_requests(60, 70, 40);
+  const std::vector<Request> requests = mixed_searches(60, 70, 40);
   EngineOptions plain = options(6);
   plain.prefix_sharing = false;
   Engine alone(engine_model(), plain);
-  const std::vector<Texts> expected = run_alone(alone, requests);
+  const std::vector<FoundTexts> expected = search_alone(alone, requests);
   for (const int32_t slots : {6, 13, 64}) {
     SCOPED_TRACE(std::to_string(slots) + " slots");
     Engine engine(engine_model(), options(slots));
-    expect_same(run_together(engine, requests), expected);
+    expect_same_texts(search_together(engine, requests), expected);
     EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
   }
   EngineOptions small_chunks = options(16);
   small_chunks.chunk = 4;
   Engine in_chunks(engine_model(), small_chunks);
-  expect_same(run_together(in_chunks, requests), expected);
+  expect_same_texts(search_together(in_chunks, requests), expected);
 }
 
 TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
   for (const int64_t window : {0, 40}) {
-    std::vector<Request> requests = mixed_requests(24, 20, 70);
+    std::vector<Request> requests = mixed_searches(24, 20, 70);
     for (Request& request : requests) {
       request.stop_tokens.clear();  // few end early
       request.ignore_eos = true;
@@ -237,7 +240,7 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
     EngineOptions plain = options(6);
     plain.prefix_sharing = false;
     Engine alone(engine_model(DType::f32, window), plain);
-    const std::vector<Texts> expected = run_alone(alone, requests);
+    const std::vector<FoundTexts> expected = search_alone(alone, requests);
     for (const bool sharing : {true, false}) {
       SCOPED_TRACE((sharing ? "shared" : "not shared") + std::string(", window ") +
                    std::to_string(window));
@@ -245,7 +248,7 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
       tight.context = 192;
       tight.prefix_sharing = sharing;
       Engine engine(engine_model(DType::f32, window), tight);
-      expect_same(run_together(engine, requests), expected);
+      expect_same_texts(search_together(engine, requests), expected);
       EXPECT_GT(engine.stats().preemptions, 0);
       EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
     }
@@ -258,7 +261,7 @@ TEST_P(BeamSearchTest, MemoryGrowsWithBeamsByTheNewTokensOnly) {
   constexpr int64_t kNew = 70;
   constexpr int32_t kBeams = 8;
   Engine engine(engine_model(), options(kBeams));
-  Request request = search(random_prompt(random, kPrompt), kBeams, kNew);
+  Request request = search_request(some_prompt(random, kPrompt), kBeams, kNew);
   request.ignore_eos = true;
   int64_t least_free = engine.info().kv_tokens;
   std::promise<Result> done;
@@ -282,7 +285,7 @@ TEST_P(BeamSearchTest, StreamsWhatAllBeamsAgreeOn) {
   Engine engine(engine_model(), options(8));
   size_t n_early = 0;
   for (int i = 0; i < 20; ++i) {
-    Request request = search(random_prompt(random, 3), 2 + i % 3, 30);
+    Request request = search_request(some_prompt(random, 3), 2 + i % 3, 30);
     request.n = 1;
     if (i % 3 == 0) request.stop = {"e"};
     if (i % 4 == 0) request.search.early_stopping = EarlyStopping::yes;
@@ -310,7 +313,7 @@ TEST_P(BeamSearchTest, StreamsWholeCharactersOnly) {
   // Tokens of bytes of two characters that differ in the last one.
   constexpr int32_t kBytes = 3;
   ASSERT_EQ(engine.detokenize(std::vector<int32_t>{kBytes + 0xC3, kBytes + 0xA9}), "\xC3\xA9");
-  Request request = search({1}, 3, 12);
+  Request request = search_request({1}, 3, 12);
   request.n = 1;
   for (const int32_t byte : {0xC3, 0xA8, 0xA9}) {
     request.sampling.logit_bias.push_back({kBytes + byte, 20});
@@ -327,7 +330,7 @@ TEST_P(BeamSearchTest, StreamsWholeCharactersOnly) {
 TEST_P(BeamSearchTest, ReturnsTheBestTextsInOrder) {
   std::mt19937 random(7);
   Engine engine(engine_model(), options(8));
-  Request request = search(random_prompt(random, 20), 8, 15);
+  Request request = search_request(some_prompt(random, 20), 8, 15);
   request.logprobs = 3;
   const Result all = engine.submit(request).get();
   ASSERT_EQ(all.outputs.size(), 8U);
@@ -357,7 +360,7 @@ TEST_P(BeamSearchTest, ReturnsTheBestTextsInOrder) {
 TEST_P(BeamSearchTest, LogProbabilitiesAreTheModelsOwn) {
   std::mt19937 random(8);
   Engine engine(engine_model(), options(4));
-  Request request = search(random_prompt(random, 20), 4, 15);
+  Request request = search_request(some_prompt(random, 20), 4, 15);
   request.logprobs = 20;
   request.sampling.repetition_penalty = 1.5F;
   request.sampling.presence_penalty = 0.3F;
@@ -380,7 +383,7 @@ TEST_P(BeamSearchTest, LogProbabilitiesAreTheModelsOwn) {
 TEST_P(BeamSearchTest, StopStringsEndBeams) {
   std::mt19937 random(9);
   Engine engine(engine_model(), options(4));
-  Request request = search(random_prompt(random, 5), 4, 40);
+  Request request = search_request(some_prompt(random, 5), 4, 40);
   request.ignore_eos = true;
   const std::string whole = engine.submit(request).get().outputs.at(0).text;
   ASSERT_GT(whole.size(), 8U);
@@ -399,7 +402,7 @@ TEST_P(BeamSearchTest, StopStringsEndBeams) {
 TEST_P(BeamSearchTest, GroupsTakeOtherTokens) {
   std::mt19937 random(11);
   Engine engine(engine_model(), options(6));
-  Request request = search(random_prompt(random, 9), 6, 1);
+  Request request = search_request(some_prompt(random, 9), 6, 1);
   request.search.groups = 6;
   request.search.diversity_penalty = 50;
   std::set<int32_t> first;
@@ -414,7 +417,7 @@ TEST_P(BeamSearchTest, GroupsTakeOtherTokens) {
 TEST_P(BeamSearchTest, ACancelledSearchReturnsTheBestItHas) {
   std::mt19937 random(13);
   Engine engine(engine_model(), options(4));
-  Request request = search(random_prompt(random, 5), 4, -1);
+  Request request = search_request(some_prompt(random, 5), 4, -1);
   request.ignore_eos = true;
   std::promise<Result> done;
   std::atomic<RequestId> id = 0;
@@ -440,7 +443,7 @@ TEST_P(BeamSearchTest, ACancelledSearchReturnsTheBestItHas) {
   }
   EXPECT_TRUE(result.outputs[0].text.starts_with(streamed));
   EXPECT_TRUE(std::ranges::is_sorted(result.outputs, std::greater<>(), &Output::score));
-  const Result next = engine.submit(search({1, 5}, 2, 3)).get();  // after all is given back
+  const Result next = engine.submit(search_request({1, 5}, 2, 3)).get();  // after all is given back
   EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
 }
 
@@ -449,13 +452,13 @@ TEST_P(BeamSearchTest, EndsWhereTheCacheIsFullOfItsBeams) {
   small.context = 300;
   Engine engine(engine_model(), small);
   std::mt19937 random(15);
-  Request request = search(random_prompt(random, 70), 4, -1);
+  Request request = search_request(some_prompt(random, 70), 4, -1);
   request.ignore_eos = true;
   const Result result = engine.submit(request).get();
   // Of ten pages two are of the prompt, and two of each beam.
   EXPECT_EQ(result.outputs[0].tokens.size(), 4U * 32 - 70);
   EXPECT_EQ(result.outputs[0].finish_reason, FinishReason::context);
-  request.prompt = random_prompt(random, 300);
+  request.prompt = some_prompt(random, 300);
   EXPECT_TRUE(engine.submit(request).get().outputs[0].tokens.empty());
 }
 
@@ -481,11 +484,11 @@ TEST_P(BeamSearchTest, MinTokensAndNgramsActOnSamplesToo) {
 
 TEST_P(BeamSearchTest, FailsWhereEveryTokenIsForbidden) {
   Engine engine(engine_model(), options(4));
-  std::vector<int32_t> all(kVocab);
+  std::vector<int32_t> all(kSearchVocab);
   std::iota(all.begin(), all.end(), 0);
-  Request request = search(all, 4, 5);
+  Request request = search_request(all, 4, 5);
   request.sampling.no_repeat_ngram = 1;
-  auto other = engine.submit(search({1, 2, 3}, 3, 20));
+  auto other = engine.submit(search_request({1, 2, 3}, 3, 20));
   try {
     (void)engine.submit(request).get();
     FAIL() << "it found a token";
