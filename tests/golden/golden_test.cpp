@@ -177,17 +177,17 @@ class GoldenFamilyTest : public GoldenTest {
   }
 };
 
-// What rounding did when the bounds were set, on CPUs with AMX, at most: without experts distances
-// of 0.029 in bf16 and 0.11 in INT8, divergences of 0.0004 and 0.010. With experts a rounded score
-// may change which are used, and single logits much: divergences of 0.005 and 0.060. The bounds are
-// twice that.
+// What rounding did when the bounds were set, at most: without experts distances of 0.029 in bf16
+// and 0.11 in INT8, divergences of 0.0012 (on a GPU, whose activations have 16 bits; 0.0004 on a
+// CPU) and 0.010. With experts a rounded score may change which are used, and single logits much:
+// divergences of 0.005 and 0.060. The bounds are twice that.
 TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
   struct Bound {
     DType dtype;
     double distance, divergence, divergence_with_experts;
   };
   for (const Bound& bound :
-       {Bound{DType::bf16, 0.06, 0.0008, 0.01}, Bound{DType::i8, 0.22, 0.02, 0.12}}) {
+       {Bound{DType::bf16, 0.06, 0.0024, 0.01}, Bound{DType::i8, 0.22, 0.02, 0.12}}) {
     const std::vector<float> logits = prompt_logits(bound.dtype);
     const ModelConfig config = read_config(converted(golden_, bound.dtype));
     if (std::ranges::any_of(config.layer_kinds,
