@@ -32,9 +32,9 @@ const json& beam_golden() {
 }
 
 /// A family's checkpoint as a model file with f32 weights; removed at the end.
-class FamilyModel {
+class SearchedModel {
  public:
-  explicit FamilyModel(const std::string& family)
+  explicit SearchedModel(const std::string& family)
       : path_(std::filesystem::temp_directory_path() /
               ("faststream-beams-" + family + "-" + std::to_string(getpid()) + ".bin")) {
     ConvertOptions options;
@@ -44,9 +44,9 @@ class FamilyModel {
     options.dtype = DType::f32;
     convert_checkpoint(options);
   }
-  FamilyModel(const FamilyModel&) = delete;
-  FamilyModel& operator=(const FamilyModel&) = delete;
-  ~FamilyModel() {
+  SearchedModel(const SearchedModel&) = delete;
+  SearchedModel& operator=(const SearchedModel&) = delete;
+  ~SearchedModel() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
@@ -98,7 +98,7 @@ class BeamGolden : public testing::TestWithParam<std::string> {
 
   // All searches of a model at once or one after the other.
   static void compare(const std::string& family, const EngineOptions& options, bool together) {
-    const FamilyModel model(family);
+    const SearchedModel model(family);
     Engine engine(model.path(), options);
     struct Case {
       const json* texts;

@@ -87,11 +87,11 @@ class BackendInputs : public BackendTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::i8};
+constexpr DType kTypesOfWeights[] = {DType::f32, DType::f16, DType::bf16, DType::i8};
 
 TEST_P(BackendInputs, AreNormalizedAsByNormForEveryNumberOfRows) {
   for (const auto& backend : backends_) {
-    for (const DType weights : kTypes) {
+    for (const DType weights : kTypesOfWeights) {
       for (const int64_t rows : {1, 2, 3, 4, 5, 8, 9, 16, 17, 70}) {
         check(*backend, {weights, NormKind::rms, rows, 288});
       }
@@ -101,7 +101,7 @@ TEST_P(BackendInputs, AreNormalizedAsByNormForEveryNumberOfRows) {
 
 TEST_P(BackendInputs, AreNormalizedAsByNormForEveryKindAndShape) {
   for (const auto& backend : backends_) {
-    for (const DType weights : kTypes) {
+    for (const DType weights : kTypesOfWeights) {
       for (const NormKind norm : {NormKind::none, NormKind::rms, NormKind::layer}) {
         for (const int64_t rows : {1, 6}) {
           for (const int64_t inputs : {20, 144, 1040}) {
