@@ -38,7 +38,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] DType activation_dtype(DType weights) const override;
   [[nodiscard]] DType kv_dtype(DType weights) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 128, .prompt_tokens = 1024, .first_tokens = 2048};
+    return {.sequences = 256, .prompt_tokens = 1024, .first_tokens = 2048};
   }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
