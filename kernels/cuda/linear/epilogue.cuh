@@ -6,8 +6,8 @@
 
 namespace faststream {
 
-/// Of five instructions: the power and the reciprocal are approximate, within some units in the last
-/// place of float32 for the x where it matters.
+/// Of five instructions: the power and the reciprocal are approximate, within some units in the
+/// last place of float32 for the x where it matters.
 __device__ inline float silu(float x) {
   float reciprocal;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0F + __expf(-x)));

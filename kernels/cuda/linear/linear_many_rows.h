@@ -28,9 +28,9 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
 /// What int8_product() does at a time, for weights [width, inputs].
 Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
-/// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to the
-/// result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with sums
-/// than biases, gates of SiLU and additions to f32.
+/// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to
+/// the result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with
+/// sums than biases, gates of SiLU and additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 
@@ -38,8 +38,8 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& we
 Piece int8_rows_piece(int64_t rows, int64_t inputs);
 
 /// x [rows, in] · gate_upᵀ and its gate at once, on Hopper, for 16-bit x and weights of its type.
-/// Returns false, with nothing done, for others, for rows of x or of the result that do not begin at
-/// multiples of 16 bytes, and gates other than SiLU's.
+/// Returns false, with nothing done, for others, for rows of x or of the result that do not begin
+/// at multiples of 16 bytes, and gates other than SiLU's.
 bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                          const Queue& queue);
 
