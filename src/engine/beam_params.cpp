@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "engine/within.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -12,9 +13,6 @@ constexpr int32_t kMaxBeams = 128;
 }  // namespace
 
 void validate(const BeamParams& params) {
-  const auto within = [](float value, float least, float most) {
-    return value >= least && value <= most;  // false for NaN
-  };
   if (params.beams < 1 || params.beams > kMaxBeams) {
     throw UsageError("beams must be from 1 (no beam search) to " + std::to_string(kMaxBeams));
   }

@@ -4,14 +4,12 @@
 #include <string>
 #include <unordered_set>
 
+#include "engine/within.h"
 #include "support/error.h"
 
 namespace faststream {
 
 void validate(const SamplingParams& params, int64_t vocab) {
-  const auto within = [](float value, float least, float most) {
-    return value >= least && value <= most;  // false for NaN
-  };
   if (!within(params.temperature, 0, 100)) {
     throw UsageError("the temperature must be from 0 (greedy) to 100");
   }
