@@ -238,32 +238,14 @@ void launch_few_rows(const Product& p, bool gated, const Queue& queue) {
   }
 }
 
-bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
-         static_cast<size_t>(stride) * element % bytes == 0;
-}
-
-// At most `count` rows of a product from `first` on.
-Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
-                   const Destination& to, bool gated) {
-  const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
-  return {.x = rows.data,
-          .x_stride = rows.stride,
-          .rows = static_cast<int>(rows.rows),
-          .weight = weight.data,
-          .outputs = gated ? weight.rows / 2 : weight.rows,
-          .inputs = weight.cols,
-          .to = to.from_row(first)};
-}
-
 }  // namespace
 
 bool few_rows_fit(const Matrix& x, const Weight& weight) {
   const bool types =
       (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
       (weight.dtype == x.dtype || (weight.dtype == DType::i8 && x.dtype == DType::bf16));
-  return types && is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
-         is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16);
+  return types && rows_begin_at_16(x.data, x.stride, x.dtype) &&
+         rows_begin_at_16(weight.data, weight.cols, weight.dtype);
 }
 
 Piece few_rows_piece(int64_t rows, int64_t inputs) {
@@ -301,8 +283,8 @@ void any_rows_product(const Matrix& x, const Weight& weight, const Destination& 
       using A = decltype(x_zero);
       using W = decltype(w_zero);
       constexpr int kVector = 16 / sizeof(W);
-      if (is_aligned(x.data, x.stride, dtype_size(x.dtype), 16) &&
-          is_aligned(weight.data, weight.cols, dtype_size(weight.dtype), 16)) {
+      if (rows_begin_at_16(x.data, x.stride, x.dtype) &&
+          rows_begin_at_16(weight.data, weight.cols, weight.dtype)) {
         launch_any_rows<A, W, kVector>(product, queue);
       } else {
         launch_any_rows<A, W, 1>(product, queue);

@@ -1,6 +1,7 @@
 // What the linear kernels share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,6 +44,25 @@ struct Product {
   int64_t inputs = 0;
   Destination to;
 };
+
+/// Rows [first, first + count) of x, as many as there are, times weight. `to` is of x's first row.
+inline Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
+                          const Destination& to, bool gated) {
+  const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
+  return {.x = rows.data,
+          .x_stride = rows.stride,
+          .rows = static_cast<int>(rows.rows),
+          .weight = weight.data,
+          .outputs = gated ? weight.rows / 2 : weight.rows,
+          .inputs = weight.cols,
+          .to = to.from_row(first)};
+}
+
+/// Whether all rows begin at multiples of 16 bytes. stride: elements.
+inline bool rows_begin_at_16(const void* data, int64_t stride, DType type) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
+         static_cast<size_t>(stride) * dtype_size(type) % 16 == 0;
+}
 
 /// Rows that the tensor core kernels take in one pass over the weights.
 inline constexpr int64_t kMaxFewRows = 16;

@@ -24,13 +24,7 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
   const bool is_16_bit = x.dtype == DType::bf16 || x.dtype == DType::f16;
   const bool same_types = weight.dtype == x.dtype && to.dtype == x.dtype;
   if (!is_16_bit || !same_types || !can_multiply(x, weight, to, true)) return false;
-  const Product product{.x = x.data,
-                        .x_stride = x.stride,
-                        .rows = static_cast<int>(x.rows),
-                        .weight = weight.data,
-                        .outputs = weight.rows / 2,
-                        .inputs = x.cols,
-                        .to = to};
+  const Product product = product_of(x, 0, x.rows, weight, to, true);
   if (x.dtype == DType::f16) {
     launch_rows<__half>(product, x.dtype, queue);
   } else {

@@ -66,7 +66,6 @@ Piece int8_rows_piece(int64_t rows, int64_t inputs) {
 
 bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue) {
-  const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
   const Piece piece = int8_rows_piece(x.rows, x.cols);
   std::byte* memory = scratch.at_least(piece.bytes);
@@ -78,14 +77,8 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& we
     const Matrix quantized(memory, DType::i8, rows, x.cols);
     auto* row_scales = reinterpret_cast<float*>(memory + (rows * x.cols + 255) / 256 * 256);
     quantize_rows(x.row_range(first, rows), quantized, row_scales, queue);
-    const Product product{.x = quantized.data,
-                          .x_stride = x.cols,
-                          .row_scales = row_scales,
-                          .rows = static_cast<int>(rows),
-                          .weight = weight.data,
-                          .outputs = outputs,
-                          .inputs = x.cols,
-                          .to = to.from_row(first)};
+    Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
+    product.row_scales = row_scales;
     const Tiling tiling = choose_tiling(product, gated);
     switch (tiling.rows) {
       case 64:

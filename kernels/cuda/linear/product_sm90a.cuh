@@ -423,14 +423,10 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
 /// x and the result begin rows at multiples of 16 bytes, as copies of boxes want it, and there is
 /// nothing to finish but biases, and gates of SiLU. x [rows, inputs].
 inline bool can_multiply(const Matrix& x, const Weight& weight, const Destination& to, bool gated) {
-  const auto begins_at_16 = [](const void* data, int64_t stride, DType type) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
-           stride * static_cast<int64_t>(dtype_size(type)) % 16 == 0;
-  };
   const bool finishes = to.activation == (gated ? Activation::silu : Activation::none);
-  return finishes && weight.rows % 16 == 0 && begins_at_16(x.data, x.stride, x.dtype) &&
-         begins_at_16(weight.data, weight.cols, weight.dtype) &&
-         begins_at_16(to.out, to.stride, to.dtype);
+  return finishes && weight.rows % 16 == 0 && rows_begin_at_16(x.data, x.stride, x.dtype) &&
+         rows_begin_at_16(weight.data, weight.cols, weight.dtype) &&
+         rows_begin_at_16(to.out, to.stride, to.dtype);
 }
 
 /// `split`: 1 or 2 blocks divide the inputs of a tile.
