@@ -11,9 +11,9 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "backend/backend.h"
 #include "run_program.h"
 #include "stories.h"
+#include "unit/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -40,13 +40,11 @@ std::vector<int32_t> tokenize_with_run(const std::string& model, const std::stri
   return nlohmann::json::parse(result.out).get<std::vector<int32_t>>();
 }
 
-class StoriesOn : public testing::TestWithParam<std::string> {
+class StoriesOn : public DeviceTest {
  protected:
   void SetUp() override {
     REQUIRE_STORIES();
-    if (GetParam() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
+    DeviceTest::SetUp();
   }
   // The text of 200 positions, the prompt included, as llama2.c's program counts them.
   std::string greedy(const std::string& prompt) {

@@ -88,14 +88,8 @@ void expect_beam_texts(Result result, const json& texts, bool has_groups) {
   }
 }
 
-class BeamGolden : public testing::TestWithParam<std::string> {
+class BeamGolden : public DeviceTest {
  protected:
-  void SetUp() override {
-    if (GetParam() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
-
   // All searches of a model at once or one after the other.
   static void compare(const std::string& family, const EngineOptions& options, bool together) {
     const SearchedModel model(family);

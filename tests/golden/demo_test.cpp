@@ -18,6 +18,7 @@
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
+#include "unit/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -115,13 +116,8 @@ double accuracy(const Scores& scores) {
   return static_cast<double>(right) / total;
 }
 
-class DemoTest : public testing::TestWithParam<std::string> {
+class DemoTest : public DeviceTest {
  protected:
-  void SetUp() override {
-    if (GetParam() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
   // Of the first of `parts` parts of the held-out text.
   Perplexity measure(size_t parts, DType dtype, std::optional<DType> against = std::nullopt) {
     const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};

@@ -100,26 +100,15 @@ void expect_same_texts(const std::vector<FoundTexts>& actual,
 }
 
 std::vector<FoundTexts> search_together(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<std::future<Result>> futures;
-  for (const Request& request : requests) futures.push_back(engine.submit(request));
-  std::vector<FoundTexts> all;
-  for (auto& future : futures) all.push_back(found_texts(future.get()));
-  return all;
+  return run_together(engine, requests, found_texts);
 }
 
 std::vector<FoundTexts> search_alone(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<FoundTexts> all;
-  for (const Request& request : requests) all.push_back(found_texts(engine.submit(request).get()));
-  return all;
+  return run_alone(engine, requests, found_texts);
 }
 
-class BeamSearchTest : public testing::TestWithParam<std::string> {
+class BeamSearchTest : public DeviceTest {
  protected:
-  void SetUp() override {
-    if (GetParam() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
   static EngineOptions options(int32_t slots, int64_t kv_tokens = 0) {
     return {.device = GetParam(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens};
   }

@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <future>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/random_model.h"
 #include "model_file/model_file.h"
 #include "model_file/model_image.h"
@@ -75,6 +77,24 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t wind
   }
   writer.finish();
   return files.paths[name] = path;
+}
+
+/// read(result) of each request, all of which are in work at once.
+template <class Read>
+auto run_together(Engine& engine, const std::vector<Request>& requests, Read read) {
+  std::vector<std::future<Result>> futures;
+  for (const Request& request : requests) futures.push_back(engine.submit(request));
+  std::vector<decltype(read(Result{}))> all;
+  for (auto& future : futures) all.push_back(read(future.get()));
+  return all;
+}
+
+/// The same, one after the other.
+template <class Read>
+auto run_alone(Engine& engine, const std::vector<Request>& requests, Read read) {
+  std::vector<decltype(read(Result{}))> all;
+  for (const Request& request : requests) all.push_back(read(engine.submit(request).get()));
+  return all;
 }
 
 }  // namespace faststream

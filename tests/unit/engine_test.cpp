@@ -62,26 +62,15 @@ Tokens tokens_of(const Result& result) {
 }
 
 std::vector<Tokens> run_together(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<std::future<Result>> futures;
-  for (const Request& request : requests) futures.push_back(engine.submit(request));
-  std::vector<Tokens> all;
-  for (auto& future : futures) all.push_back(tokens_of(future.get()));
-  return all;
+  return run_together(engine, requests, tokens_of);
 }
 
 std::vector<Tokens> run_alone(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<Tokens> all;
-  for (const Request& request : requests) all.push_back(tokens_of(engine.submit(request).get()));
-  return all;
+  return run_alone(engine, requests, tokens_of);
 }
 
-class EngineTest : public testing::TestWithParam<std::string> {
+class EngineTest : public DeviceTest {
  protected:
-  void SetUp() override {
-    if (GetParam() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
   EngineOptions options(int32_t slots = 0, int64_t kv_tokens = 0) {
     return {.device = GetParam(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens};
   }

@@ -21,4 +21,14 @@ inline std::unique_ptr<Backend> make_test_backend(const std::string& name) {
 #define FASTSTREAM_REQUIRE_BACKEND(backend) \
   if ((backend) == nullptr) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason()
 
+/// A test on the device "cpu" or "cuda", skipped where that is not there.
+class DeviceTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+};
+
 }  // namespace faststream
