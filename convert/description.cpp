@@ -54,6 +54,7 @@ std::string embedding(const ModelConfig& config) {
     text << ", " << config.embedding.positions << " learned positions";
     if (config.embedding.offset != 0) text << " from " << config.embedding.offset << " on";
   }
+  if (config.embedding.segments > 0) text << ", " << config.embedding.segments << " segments";
   if (config.embedding.norm) text << ", " << name_of(config.embedding.norm);
   return text.str();
 }
@@ -70,6 +71,7 @@ std::string attention(const ModelConfig& config, const AttentionConfig& attentio
          << " queries and keys";
   }
   if (attention.rope) text << ", rotary \"" << config.ropes[*attention.rope].name << '"';
+  if (attention.bidirectional) text << ", of tokens before and after";
   if (attention.window > 0) text << ", window " << attention.window;
   if (attention.soft_cap > 0) text << ", soft cap " << attention.soft_cap;
   if (attention.sinks) text << ", sinks";
@@ -120,6 +122,7 @@ std::string rope(const RopeConfig& rope) {
 }
 
 std::string output(const OutputConfig& output) {
+  if (output.none) return "hidden states" + (output.norm ? ", " + name_of(output.norm) : "");
   std::string text = name_of(output.norm);
   if (output.tied) text += ", matrix of the embedding";
   if (output.bias) text += ", bias";
@@ -135,7 +138,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   std::ostringstream sizes;
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
-  lines.emplace_back("decoder", sizes.str());
+  const bool encodes = std::ranges::any_of(
+      config.layer_kinds, [](const LayerConfig& layer) { return layer.attention.bidirectional; });
+  lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const LayerConfig& layer = config.layer_kinds[kind];

@@ -225,6 +225,7 @@ void validate(const ModelConfig& config, std::string_view where) {
       config.embedding.positions - config.embedding.offset < config.max_context) {
     check.fail("there are fewer learned positions than max_context");
   }
+  check.count("the number of segments", config.embedding.segments, kMaxCount, 0);
   check.norm("the embedding's norm", config.embedding.norm);
   check.norm("the output's norm", config.output.norm);
   check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);
@@ -234,6 +235,9 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
+    if (layer.attention.bidirectional && !config.output.none) {
+      check.fail("tokens see later ones, so that there can be no output matrix");
+    }
     heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
@@ -243,7 +247,11 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
     check.fail("the embedding table must be f32, f16 or bf16");
   }
-  if (config.output.tied && config.output_dtype != config.embedding_dtype) {
+  const OutputConfig& output = config.output;
+  if (output.none && (output.tied || output.bias || output.soft_cap != 0)) {
+    check.fail("there is no output matrix, but something is said of it");
+  }
+  if (output.tied && config.output_dtype != config.embedding_dtype) {
     check.fail("the output matrix is tied to the embedding table but has another type");
   }
 }
@@ -263,6 +271,10 @@ class Planner {
       matrix("positions", config_.embedding_dtype, embedding.positions, config_.hidden, false,
              TensorRole::table);
     }
+    if (embedding.segments != 0) {
+      matrix("segments", config_.embedding_dtype, embedding.segments, config_.hidden, false,
+             TensorRole::table);
+    }
     norm("embedding_norm", embedding.norm);
     for (int64_t n = 0; n < config_.n_layers(); ++n) {
       prefix_ = "layers." + std::to_string(n) + ".";
@@ -270,6 +282,7 @@ class Planner {
     }
     prefix_.clear();
     norm("output_norm", config_.output.norm);
+    if (config_.output.none) return std::move(tensors_);
     if (!config_.output.tied) {
       matrix("output", config_.output_dtype, config_.vocab, config_.hidden, config_.output.bias);
     } else if (config_.output.bias) {

@@ -63,8 +63,9 @@ struct AttentionConfig {
   std::optional<size_t> rope;  ///< index in ModelConfig::ropes; none: no rotation
   float query_scaling = 0;     ///< see HeadTransform
   int64_t query_scaling_from = 0;
-  int64_t window = 0;  ///< see AttentionRule; 0: all positions
-  float soft_cap = 0;  ///< 0: none
+  int64_t window = 0;          ///< see AttentionRule; 0: all positions
+  bool bidirectional = false;  ///< see AttentionRule
+  float soft_cap = 0;          ///< 0: none
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
 
@@ -136,21 +137,23 @@ struct EmbeddingConfig {
   float multiplier = 1;
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
+  int64_t segments = 0;   ///< rows of the table of segments (BERT's token types); 0: none
   NormConfig norm;
   bool operator==(const EmbeddingConfig&) const = default;
 };
 
 struct OutputConfig {
   NormConfig norm;
+  bool none = false;  ///< no output matrix: the model gives hidden states, not logits
   bool tied = false;  ///< the output matrix is the embedding table
   bool bias = false;
   float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
   bool operator==(const OutputConfig&) const = default;
 };
 
-/// A decoder. Validated: every count is at least 1 and small enough that products of any three fit
-/// in 63 bits, and that what has an entry for each head or expert of each layer is small; indices
-/// exist; head_dim is even.
+/// A decoder, or, without an output matrix, an encoder. Validated: every count is at least 1 and
+/// small enough that products of any three fit in 63 bits, and that what has an entry for each head
+/// or expert of each layer is small; indices exist; head_dim is even.
 struct ModelConfig {
   int64_t hidden = 0;
   int64_t vocab = 0;
@@ -161,7 +164,7 @@ struct ModelConfig {
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
   DType weights = DType::f32;          ///< of the layers' matrices, but for routers
-  DType embedding_dtype = DType::f32;  ///< of the embedding table and positions (never i8)
+  DType embedding_dtype = DType::f32;  ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;     ///< of the output matrix; embedding_dtype when tied
 
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
@@ -196,7 +199,7 @@ void validate(const ModelConfig& config, std::string_view where);
 
 /// What a tensor is for.
 enum class TensorRole {
-  table,   ///< rows that are looked up: embedding, positions
+  table,   ///< rows that are looked up: embedding, positions, segments
   matrix,  ///< of a product, [out, in]
   norm,    ///< weights of a normalization
   bias,    ///< what is added: biases, corrections, sinks
@@ -216,6 +219,7 @@ struct TensorPlan {
 ///
 ///   embedding                         [vocab, hidden]
 ///   positions                         [embedding.positions, hidden]
+///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
 ///   layers.N.attention_norm           [hidden]              before
 ///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
@@ -238,7 +242,7 @@ struct TensorPlan {
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
 ///   output_norm                       [hidden]
-///   output                            [vocab, hidden]       unless tied
+///   output                            [vocab, hidden]       unless tied or none
 ///
 /// each only where the description asks for it. X_bias, f32 with as many elements as X has rows,
 /// follows X where that has a bias; X.scales is [rows of X] f32. Rows of Q and K are in

@@ -66,6 +66,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("query_scaling", &AttentionConfig::query_scaling);
   visit("query_scaling_from", &AttentionConfig::query_scaling_from);
   visit("window", &AttentionConfig::window);
+  visit("bidirectional", &AttentionConfig::bidirectional);
   visit("soft_cap", &AttentionConfig::soft_cap);
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
@@ -123,12 +124,14 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
   visit("multiplier", &EmbeddingConfig::multiplier);
   visit("positions", &EmbeddingConfig::positions);
   visit("offset", &EmbeddingConfig::offset);
+  visit("segments", &EmbeddingConfig::segments);
   visit("norm", &EmbeddingConfig::norm);
 }
 
 template <typename Visit>
 void members(Visit visit, const OutputConfig* /*of*/) {
   visit("norm", &OutputConfig::norm);
+  visit("none", &OutputConfig::none);
   visit("tied", &OutputConfig::tied);
   visit("bias", &OutputConfig::bias);
   visit("soft_cap", &OutputConfig::soft_cap);

@@ -1,4 +1,5 @@
-// The decoder that a description asks for: one forward pass for every family.
+// The decoder or encoder that a description asks for: one forward pass for every family. An encoder
+// is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
 #include <vector>
 
@@ -75,8 +76,9 @@ struct Activations {
     shape(gate, DType::f32, tokens, largest(config, [](const auto& l) {
             return static_cast<int64_t>(l.experts && l.experts->shared_gate);
           }));
-    shape(last, DType::f32, limits.max_logits, hidden);
-    shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, hidden);
+    const int64_t last_cols = config.output.none ? 0 : hidden;
+    shape(last, DType::f32, limits.max_logits, last_cols);
+    shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, last_cols);
   }
 };
 
@@ -105,6 +107,26 @@ class Decoder : public Model {
   }
 
   void forward(const BatchView& batch, std::span<const KvLayer> kv, const Matrix& logits) override {
+    const Matrix residual = run_layers(batch, kv);
+    if (batch.n_logits == 0) return;
+
+    const Matrix last = activations_.last.first_rows(batch.n_logits);
+    backend_.gather_rows(batch, residual, last);
+    Input input{
+        .x = last, .norm = weights_.output_norm, .normed = rows_of(activations_.last_normed, last)};
+    backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
+    if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
+  }
+
+  Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
+    const Matrix residual = run_layers(batch, kv);
+    renormalize(weights_.output_norm, residual);
+    return residual;
+  }
+
+ private:
+  // Returns the residual stream.
+  Matrix run_layers(const BatchView& batch, std::span<const KvLayer> kv) {
     const Matrix residual = activations_.residual.first_rows(batch.n_tokens);
 
     backend_.embed(batch, weights_.embedding, residual);
@@ -130,17 +152,9 @@ class Decoder : public Model {
       if (!layer.parallel) ffn_input = before(weights.ffn_norms, activations_.normed, residual);
       feed_forward(layer, weights, ffn_input, residual);
     }
-    if (batch.n_logits == 0) return;
-
-    const Matrix last = activations_.last.first_rows(batch.n_logits);
-    backend_.gather_rows(batch, residual, last);
-    Input input{
-        .x = last, .norm = weights_.output_norm, .normed = rows_of(activations_.last_normed, last)};
-    backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
-    if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
+    return residual;
   }
 
- private:
   void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,
                  const KvLayer& kv, Input& input, const Matrix& residual) {
     const Matrix qkv = rows_of(activations_.qkv, residual).columns(0, config.qkv_dim());
@@ -254,11 +268,14 @@ class Decoder : public Model {
 std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
   const int64_t tokens = limits.max_tokens;
   const int64_t hidden = config.hidden;
-  std::vector<ProductBound> bounds = {{.rows = limits.max_logits,
-                                       .in = hidden,
-                                       .out = config.vocab,
-                                       .dtype = config.output_dtype,
-                                       .bias = config.output.bias}};
+  std::vector<ProductBound> bounds;
+  if (!config.output.none) {
+    bounds.push_back({.rows = limits.max_logits,
+                      .in = hidden,
+                      .out = config.vocab,
+                      .dtype = config.output_dtype,
+                      .bias = config.output.bias});
+  }
   const auto feed_forward = [&](const FeedForwardConfig& ffn, int64_t rows, int64_t experts) {
     bounds.push_back({.rows = rows,
                       .in = hidden,

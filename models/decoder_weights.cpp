@@ -19,7 +19,8 @@ class Finder {
     weights.embedding = {.table = linear("embedding").weight,
                          .multiplier = config_.embedding.multiplier,
                          .positions = linear("positions").weight,
-                         .offset = static_cast<int32_t>(config_.embedding.offset)};
+                         .offset = static_cast<int32_t>(config_.embedding.offset),
+                         .segments = linear("segments").weight};
     weights.embedding_norm = norm("embedding_norm", config_.embedding.norm);
     for (int64_t n = 0; n < config_.n_layers(); ++n) {
       prefix_ = "layers." + std::to_string(n) + ".";
@@ -56,6 +57,7 @@ class Finder {
     weights.heads.query_scaling_from = static_cast<int32_t>(attention.query_scaling_from);
     weights.rule = {.scale = attention.scale,
                     .window = static_cast<int32_t>(attention.window),
+                    .bidirectional = attention.bidirectional,
                     .soft_cap = attention.soft_cap,
                     .sinks = vector("attention_sinks")};
     weights.attention_out = linear("attention_out");

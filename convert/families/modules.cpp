@@ -51,6 +51,9 @@ class PartsMaker {
     if (name == "positions") {
       return {matrix(base_ + m.positions, config_.embedding.positions, config_.hidden)};
     }
+    if (name == "segments") {
+      return {matrix(base_ + m.segments, config_.embedding.segments, config_.hidden)};
+    }
     if (name == "embedding_norm") return {norm(base_ + m.embedding_norm, config_.hidden)};
     if (name == "output_norm") {
       TensorPart part = norm(base_ + m.output_norm, config_.hidden);
@@ -277,7 +280,7 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
   for (const TensorPlan& plan : tensor_plan(config)) {
     if (plan.role != TensorRole::scales) add(plan.name);
   }
-  add("output");
+  if (!config.output.none) add("output");
   return parts;
 }
 

@@ -25,6 +25,7 @@ struct Modules {
   std::string base = "model.";  ///< begins all names but output's; see base_in()
   std::string embedding = "embed_tokens";
   std::string positions = {};
+  std::string segments = {};
   std::string embedding_norm = {};
   std::string layers = "layers.";  ///< the number and a dot follow
   std::string attention_norm = "input_layernorm";

@@ -67,7 +67,8 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
         task.tokens = block.tokens;
         task.group = block.heads;
         task.head_dim = kv.head_dim;
-        task.visible = batch.positions[block.first_token] + 1;
+        task.position = batch.positions[block.first_token];
+        task.cached = batch.kv_len[block.sequence];
         task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
         task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
         task.type = float_type(kv.dtype);
@@ -76,6 +77,7 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
         task.page_tokens = kPageTokens;
         task.scale = rule.scale;
         task.window = rule.window;
+        task.bidirectional = rule.bidirectional;
         task.soft_cap = rule.soft_cap;
         if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
         if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;

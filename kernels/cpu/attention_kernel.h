@@ -110,21 +110,36 @@ inline void score_block(const float* queries, const float* keys_transposed, int6
   }
 }
 
-/// The keys of a page that a row sees: [begin, end), which may be none.
+/// The keys [begin, end) that a row sees: of a page, perhaps none.
 struct VisibleKeys {
   int64_t begin;
   int64_t end;
 };
 
+/// The positions that token `token` of the task sees.
+inline VisibleKeys visible_positions(const AttentionTask& task, int64_t token) {
+  const int64_t position = task.position + token;
+  VisibleKeys keys{0, task.bidirectional ? task.cached : position + 1};
+  if (task.window > 0) {
+    const int64_t begin = position + 1 - task.window;
+    const int64_t end = position + task.window;
+    if (begin > 0) keys.begin = begin;
+    if (end < keys.end) keys.end = end;
+  }
+  return keys;
+}
+
 /// Of the page from position `first` on, by token `token` of the task.
 inline VisibleKeys visible_keys(const AttentionTask& task, int64_t token, int64_t first) {
-  const int64_t end = task.visible + token - first;
-  const int64_t begin = task.window > 0 ? end - task.window : 0;
+  const VisibleKeys keys = visible_positions(task, token);
+  const int64_t begin = keys.begin - first;
+  const int64_t end = keys.end - first;
   return {begin > 0 ? begin : 0, end < kMaxPageTokens ? end : kMaxPageTokens};
 }
 
 /// The changes of a rule to a row's scores of a page: the soft cap, then `slope` for each position
-/// from the key of column 0, which is `distance` (negative where later) before the query.
+/// between key and query; the key of column 0 is `distance` (negative where later) before the
+/// query.
 inline void change_scores(float soft_cap, float slope, int64_t distance, float* scores) {
   for (int64_t j = 0; j < kMaxPageTokens; j += kLanes) {
     Vec score = load(scores + j);
@@ -133,7 +148,7 @@ inline void change_scores(float soft_cap, float slope, int64_t distance, float* 
       IntVec lanes;
       for (int i = 0; i < kLanes; ++i) lanes[i] = i;
       const Vec behind = __builtin_convertvector(lanes + static_cast<int32_t>(j - distance), Vec);
-      score += slope * behind;
+      score -= slope * larger(behind, -behind);
     }
     store(scores + j, score);
   }
@@ -228,11 +243,10 @@ void attend(const AttentionTask& task) {
   prepare_rows(task, padded, s);
   const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
 
-  const int64_t all_visible = task.visible + task.tokens - 1;
-  const int64_t unseen = task.window > 0 ? task.visible - task.window : 0;  // by all tokens
-  const int64_t begin = unseen > 0 ? unseen / task.page_tokens * task.page_tokens : 0;
-  for (int64_t first = begin; first < all_visible; first += task.page_tokens) {
-    const int64_t left = all_visible - first;
+  const int64_t begin = visible_positions(task, 0).begin / task.page_tokens * task.page_tokens;
+  const int64_t end = visible_positions(task, task.tokens - 1).end;
+  for (int64_t first = begin; first < end; first += task.page_tokens) {
+    const int64_t left = end - first;
     const int64_t keys = left < task.page_tokens ? left : task.page_tokens;
     const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
     load_page(task.k, task.type, offset, keys, dim, padded, s.keys);
@@ -248,7 +262,7 @@ void attend(const AttentionTask& task) {
         float* scores = weights + r * kMaxPageTokens;
         if (changes_scores) {
           const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
-          change_scores(task.soft_cap, slope, task.visible + token - 1 - first, scores);
+          change_scores(task.soft_cap, slope, task.position + token - first, scores);
         }
         shrink[r] =
             soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);

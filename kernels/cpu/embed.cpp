@@ -4,12 +4,12 @@ namespace faststream {
 
 void CpuBackend::embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) {
   const Weight& table = embedding.table;
-  const Weight& positions = embedding.positions;
   const int64_t hidden = table.cols;
-  const bool has_positions = positions.data != nullptr;
   require_f32(out, batch.n_tokens, hidden, "embed: out must be [tokens, hidden] f32");
-  require(!has_positions || positions.cols == hidden,
-          "embed: the positions must be [positions, hidden]");
+  for (const Weight* rows : {&embedding.positions, &embedding.segments}) {
+    require(rows->data == nullptr || rows->cols == hidden,
+            "embed: positions and segments must have the table's columns");
+  }
   const auto widen_row = [&](const Weight& rows, int64_t row, float* to) {
     const int64_t bytes = hidden * static_cast<int64_t>(dtype_size(rows.dtype));
     kernels_.widen(static_cast<const std::byte*>(rows.data) + row * bytes, float_type(rows.dtype),
@@ -17,7 +17,13 @@ void CpuBackend::embed(const BatchView& batch, const Embedding& embedding, const
   };
   pool_.parallel_for(
       batch.n_tokens, 16, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
-        auto* position = thread_scratch_[static_cast<size_t>(thread)].get<float>(hidden);
+        auto* added = thread_scratch_[static_cast<size_t>(thread)].get<float>(hidden);
+        const auto add_row = [&](const Weight& rows, int64_t row, float* to) {
+          if (rows.data == nullptr) return;
+          require(row >= 0 && row < rows.rows, "embed: a position or segment has no row");
+          widen_row(rows, row, added);
+          for (int64_t i = 0; i < hidden; ++i) to[i] += added[i];
+        };
         for (int64_t t = first; t < last; ++t) {
           float* to = static_cast<float*>(out.data) + t * out.stride;
           const int32_t token = batch.tokens[t];
@@ -26,11 +32,8 @@ void CpuBackend::embed(const BatchView& batch, const Embedding& embedding, const
           if (embedding.multiplier != 1) {
             for (int64_t i = 0; i < hidden; ++i) to[i] *= embedding.multiplier;
           }
-          if (!has_positions) continue;
-          const int64_t row = int64_t{batch.positions[t]} + embedding.offset;
-          require(row >= 0 && row < positions.rows, "embed: a position has no row");
-          widen_row(positions, row, position);
-          for (int64_t i = 0; i < hidden; ++i) to[i] += position[i];
+          add_row(embedding.positions, int64_t{batch.positions[t]} + embedding.offset, to);
+          add_row(embedding.segments, batch.segments != nullptr ? batch.segments[t] : 0, to);
         }
       });
 }

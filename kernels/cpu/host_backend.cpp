@@ -95,6 +95,8 @@ BatchView HostBackend::upload(const Batch& batch) {
               batch.page_table.size() == static_cast<size_t>(batch.n_groups) * n_sequences *
                                              static_cast<size_t>(batch.max_pages),
           "upload: query_start and page_table must match the number of sequences");
+  require(batch.segments.empty() || batch.segments.size() == n_tokens,
+          "upload: segments must have an entry for each token, or none");
   BatchView view = measure(batch);
   view.tokens = batch.tokens.data();
   view.positions = batch.positions.data();
@@ -103,6 +105,7 @@ BatchView HostBackend::upload(const Batch& batch) {
   view.kv_len = batch.kv_len.data();
   view.page_table = batch.page_table.data();
   view.logit_rows = batch.logit_rows.data();
+  if (!batch.segments.empty()) view.segments = batch.segments.data();
   return view;
 }
 

@@ -70,7 +70,8 @@ struct AttentionTask {
   int32_t tokens = 0;
   int32_t group = 0;  ///< query heads
   int32_t head_dim = 0;
-  int32_t visible = 0;      ///< positions that token 0 attends to; each later token one more
+  int32_t position = 0;     ///< of token 0; each later token one more
+  int32_t cached = 0;       ///< positions of the sequence
   const void* k = nullptr;  ///< this KV head in page 0
   const void* v = nullptr;
   FloatType type = FloatType::f32;
@@ -78,7 +79,8 @@ struct AttentionTask {
   int64_t page_stride = 0;  ///< elements from a page to the next
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
-  int64_t window = 0;             ///< positions that a token sees, its own the last; 0: all
+  int64_t window = 0;             ///< see AttentionRule
+  bool bidirectional = false;     ///< likewise
   float soft_cap = 0;             ///< 0: none
   const float* sinks = nullptr;   ///< [group] or null
   const float* slopes = nullptr;  ///< [group] or null

@@ -206,13 +206,15 @@ class ReferenceBackend final : public HostBackend {
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override {
     const Weight& table = embedding.table;
     const Weight& positions = embedding.positions;
+    const Weight& segments = embedding.segments;
     require_weight(table);
     require(is_float(table.dtype), "embed: the table must be of a floating type");
     require_matrix(out, batch.n_tokens, table.cols, "embed: out must be [tokens, hidden]");
-    if (positions.data != nullptr) {
-      require_weight(positions);
-      require(is_float(positions.dtype) && positions.cols == table.cols,
-              "embed: positions must be [positions, hidden] of a floating type");
+    for (const Weight* rows : {&positions, &segments}) {
+      if (rows->data == nullptr) continue;
+      require_weight(*rows);
+      require(is_float(rows->dtype) && rows->cols == table.cols,
+              "embed: positions and segments must be [rows, hidden] of a floating type");
     }
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       const int64_t token = batch.tokens[t];
@@ -220,11 +222,17 @@ class ReferenceBackend final : public HostBackend {
       require(token >= 0 && token < table.rows, "embed: a token id is outside the vocabulary");
       require(positions.data == nullptr || (position >= 0 && position < positions.rows),
               "embed: a position has no row");
+      const int64_t segment = batch.segments != nullptr ? batch.segments[t] : 0;
+      require(segments.data == nullptr || (segment >= 0 && segment < segments.rows),
+              "embed: a segment has no row");
       for (int64_t c = 0; c < table.cols; ++c) {
         double value = embedding.multiplier * double{load_as_float(table.data, table.dtype,
                                                                    index(token * table.cols + c))};
         if (positions.data != nullptr) {
           value += load_as_float(positions.data, positions.dtype, index(position * table.cols + c));
+        }
+        if (segments.data != nullptr) {
+          value += load_as_float(segments.data, segments.dtype, index(segment * table.cols + c));
         }
         set(out, t, c, static_cast<float>(value));
       }
@@ -481,18 +489,17 @@ class ReferenceBackend final : public HostBackend {
       const int32_t begin = batch.query_start[s];
       const int32_t end = batch.query_start[s + 1];
       if (begin == end) continue;
-      const int32_t seen = first_seen(rule, batch.positions[begin]);
+      const int32_t seen = seen_by(rule, batch.positions[begin], batch.kv_len[s]).first;
       for (int32_t kv_head = 0; kv_head < kv.n_kv_heads; ++kv_head) {
         const std::vector<double> keys = cached(batch, kv, kv.k, s, seen, kv_head);
         const std::vector<double> values = cached(batch, kv, kv.v, s, seen, kv_head);
         for (int32_t t = begin; t < end; ++t) {
           for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-            const int32_t position = batch.positions[t];
-            const int64_t first = first_seen(rule, position) - seen;
+            const Seen tokens = seen_by(rule, batch.positions[t], batch.kv_len[s]);
+            const int64_t first = tokens.first - seen;
             const std::vector<double> query = columns(q, t, h * dim, dim);
-            const std::vector<double> sums =
-                attend_one(query, keys.data() + first * dim, values.data() + first * dim,
-                           position + 1 - seen - first, rule, h);
+            const std::vector<double> sums = attend_one(
+                query, keys.data() + first * dim, values.data() + first * dim, tokens, rule, h);
             for (int64_t i = 0; i < dim; ++i) {
               set(out, t, h * dim + i, static_cast<float>(sums[index(i)]));
             }
@@ -502,8 +509,19 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  static int32_t first_seen(const AttentionRule& rule, int32_t position) {
-    return rule.window > 0 ? std::max(0, position + 1 - rule.window) : 0;
+  /// The cached positions [first, end) that a query sees.
+  struct Seen {
+    int32_t position;  // of the query
+    int32_t first;
+    int32_t end;
+  };
+  static Seen seen_by(const AttentionRule& rule, int32_t position, int32_t cached) {
+    Seen seen{position, 0, rule.bidirectional ? cached : position + 1};
+    if (rule.window > 0) {
+      seen.first = std::max(0, position + 1 - rule.window);
+      seen.end = std::min(seen.end, position + rule.window);
+    }
+    return seen;
   }
 
   /// K or V of a head, from position `first` of a sequence on: [positions, head_dim].
@@ -519,16 +537,20 @@ class ReferenceBackend final : public HostBackend {
     return elements;
   }
 
-  /// What head h of a query gets from n keys and values, the last of which are its own.
+  /// What head h of a query gets from the keys and values that it sees.
   static std::vector<double> attend_one(const std::vector<double>& query, const double* keys,
-                                        const double* values, int64_t n, const AttentionRule& rule,
-                                        int32_t h) {
+                                        const double* values, const Seen& seen,
+                                        const AttentionRule& rule, int32_t h) {
     const auto dim = static_cast<int64_t>(query.size());
+    const int64_t n = seen.end - seen.first;
     std::vector<double> scores;
     for (int64_t p = 0; p < n; ++p) {
       double score = rule.scale * dot(query.data(), keys + p * dim, dim);
       if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
-      if (rule.slopes != nullptr) score += double{rule.slopes[h]} * static_cast<double>(p - n + 1);
+      if (rule.slopes != nullptr) {
+        score -=
+            double{rule.slopes[h]} * std::abs(static_cast<double>(seen.first + p - seen.position));
+      }
       scores.push_back(score);
     }
     double largest = *std::max_element(scores.begin(), scores.end());

@@ -177,7 +177,7 @@ void CudaBackend::synchronize() {
 BatchView CudaBackend::upload(const Batch& batch) {
   const std::array parts = {&batch.tokens,      &batch.positions, &batch.sequence_of,
                             &batch.query_start, &batch.kv_len,    &batch.page_table,
-                            &batch.logit_rows};
+                            &batch.logit_rows,  &batch.segments};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -208,6 +208,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
   view.kv_len = at(4);
   view.page_table = at(5);
   view.logit_rows = at(6);
+  if (!batch.segments.empty()) view.segments = at(7);
   return view;
 }
 

@@ -9,18 +9,21 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T>
-__global__ void embed_kernel(const int32_t* tokens, const int32_t* positions, Embedding embedding,
-                             float* out, int64_t out_stride) {
+__global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, int64_t out_stride) {
   begin_kernel();
   const int64_t hidden = embedding.table.cols;
-  const T* from = static_cast<const T*>(embedding.table.data) + tokens[blockIdx.x] * hidden;
+  const T* from = static_cast<const T*>(embedding.table.data) + batch.tokens[blockIdx.x] * hidden;
   const Weight& learned = embedding.positions;
-  const int64_t learned_row = (int64_t{positions[blockIdx.x]} + embedding.offset) * hidden;
+  const int64_t learned_row = (int64_t{batch.positions[blockIdx.x]} + embedding.offset) * hidden;
+  const Weight& segments = embedding.segments;
+  const int64_t segment = batch.segments != nullptr ? batch.segments[blockIdx.x] : 0;
   float* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads) {
     float value = embedding.multiplier * to_float(from[c]);
     if (learned.data != nullptr)
       value += load_element(learned.data, learned.dtype, learned_row + c);
+    if (segments.data != nullptr)
+      value += load_element(segments.data, segments.dtype, segment * hidden + c);
     to[c] = value;
   }
 }
@@ -32,8 +35,7 @@ void CudaBackend::embed(const BatchView& batch, const Embedding& embedding, cons
   const Queue queue = this->queue();
   with_float_type(embedding.table.dtype, [&](auto zero) {
     queue.launch("embedding tokens", embed_kernel<decltype(zero)>, {batch.n_tokens, kThreads},
-                 batch.tokens, batch.positions, embedding, static_cast<float*>(out.data),
-                 out.stride);
+                 batch, embedding, static_cast<float*>(out.data), out.stride);
   });
 }
 

@@ -140,6 +140,7 @@ struct Embedding {
   float multiplier = 1;   ///< of the table's rows
   Weight positions = {};  ///< [positions, hidden] f32, f16 or bf16, learned; without data: none
   int32_t offset = 0;     ///< position p has row p + offset
+  Weight segments = {};   ///< [segments, hidden] as positions; without data: none
 };
 
 /// What happens to queries and keys before keys are stored, besides rotation.
@@ -158,11 +159,14 @@ struct HeadTransform {
 /// q · k is multiplied by scale; soft_cap; slopes; what is not seen is left out; softmax.
 struct AttentionRule {
   float scale = 1;
-  int32_t window = 0;            ///< the last so many positions, its own included; 0: all
+  /// Positions at a distance of `window` or more are not seen; 0: they are.
+  int32_t window = 0;
+  /// All cached positions are seen, those after the query's own too: a step holds whole texts then.
+  bool bidirectional = false;
   float soft_cap = 0;            ///< score = cap · tanh(score / cap); 0: none
   const float* sinks = nullptr;  ///< [n_heads] a score more in each softmax, of no value; or null
   const float* slopes =
-      nullptr;  ///< [n_heads] score += slope · (key's position - query's), or null
+      nullptr;  ///< [n_heads] score -= slope · distance of the key from the query, or null
 };
 
 /// How experts are chosen and weighed from the router's logits.
@@ -269,7 +273,8 @@ class Backend {
 
   // The forward pass. "act" is activation_dtype(), or f32. ----------------------------------------
 
-  /// out [tokens, hidden] f32 = multiplier · table[tokens] + positions[positions + offset].
+  /// out [tokens, hidden] f32 = multiplier · table[tokens] + positions[positions + offset] +
+  /// segments[segments].
   virtual void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) = 0;
 
   /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.

@@ -31,6 +31,7 @@ struct Batch {
   /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
   std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
+  std::vector<int32_t> segments;    ///< [n_tokens] see Embedding; or empty: all 0
   int32_t max_pages = 0;            ///< columns of page_table
   int32_t n_groups = 1;             ///< of layers, whose pages have numbers of their own
 
@@ -49,6 +50,7 @@ struct BatchView {
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;  ///< of group 0; see view_of_group()
   const int32_t* logit_rows = nullptr;
+  const int32_t* segments = nullptr;  ///< or null: all 0
   int32_t n_tokens = 0;
   int32_t n_sequences = 0;
   int32_t n_logits = 0;

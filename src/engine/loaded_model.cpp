@@ -37,6 +37,9 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     : file(ModelFile::open(path)),
       config(read_config(file)),
       tokenizer(make_tokenizer(file, config.vocab)) {
+  if (config.output.none) {
+    throw Error(file.name() + ": is an encoder, which writes no text; give a model that does");
+  }
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const size_t weight_bytes = file.weights().bytes.size();

@@ -15,6 +15,7 @@ struct AttentionCase {
   float soft_cap = 0;
   bool sinks = false;
   bool slopes = false;
+  bool bidirectional = false;
 };
 
 std::string describe(const AttentionCase& shape) {
@@ -27,6 +28,7 @@ std::string describe(const AttentionCase& shape) {
   if (shape.soft_cap > 0) text += ", soft cap";
   if (shape.sinks) text += ", sinks";
   if (shape.slopes) text += ", slopes";
+  if (shape.bidirectional) text += ", bidirectional";
   return text;
 }
 
@@ -64,6 +66,7 @@ class BackendAttention : public BackendTest {
           {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
           {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
            .window = shape.window,
+           .bidirectional = shape.bidirectional,
            .soft_cap = shape.soft_cap,
            .sinks = device_sinks.data(),
            .slopes = device_slopes.data()},
@@ -235,6 +238,22 @@ TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
     }
     check_attention(weights, {8, 2, 128, {{1, 1300}, {1, 700}}, 0, 30, true, true});
     check_attention(weights, {70, 1, 32, {{1, 100}, {33, 100}}, 40, 0, true, true});
+  }
+}
+
+TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 32, 64, 128, 256}) {
+      for (const int32_t window : {0, 1, 33, 65, 200}) {
+        AttentionCase shape{3, 1, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}, window};
+        shape.bidirectional = true;
+        check_attention(weights, shape);
+      }
+    }
+    AttentionCase all_rules{4, 4, 64, {{1, 1}, {200, 200}, {65, 65}}, 40, 2.5F, true, true, true};
+    check_attention(weights, all_rules);
+    all_rules.sequences = {{40, 300}, {1, 70}};
+    check_attention(weights, all_rules);
   }
 }
 

@@ -34,6 +34,40 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
   }
 }
 
+TEST_P(BackendOps, EmbedAddsTheRowOfEachSegmentOrTheFirst) {
+  constexpr int64_t kHidden = 50;
+  Batch batch = make_batch(random_, {{7, 7}, {1, 30}, {2, 64}}, 5);
+  for (const DType type : kWeightTypes) {
+    const HostTensor table = random_tensor(random_, type, 100, kHidden);
+    const HostTensor segments = random_tensor(random_, type, 3, kHidden);
+    for (const bool given : {false, true}) {
+      batch.segments.clear();
+      for (int32_t t = 0; given && t < batch.n_tokens(); ++t) batch.segments.push_back(t % 3);
+      const auto check = [&](Backend& backend) {
+        const DeviceTensor device_table(backend, table);
+        const DeviceTensor device_segments(backend, segments);
+        const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), kHidden, 4));
+        backend.embed(backend.upload(batch),
+                      {.table = device_table.weight(), .segments = device_segments.weight()},
+                      out.matrix());
+        HostTensor want(DType::f32, batch.n_tokens(), kHidden);
+        for (int64_t t = 0; t < want.rows; ++t) {
+          for (int64_t c = 0; c < kHidden; ++c) {
+            want.set(t, c,
+                     table.at(batch.tokens[static_cast<size_t>(t)], c) +
+                         segments.at(given ? t % 3 : 0, c));
+          }
+        }
+        expect_near(
+            out.fetch(), want, [](int64_t, int64_t) { return 1e-6; },
+            backend.description() + ": embed with segments");
+      };
+      check(*reference_);
+      for (const auto& backend : backends_) check(*backend);
+    }
+  }
+}
+
 TEST_P(BackendOps, EmbedMultipliesRowsAndAddsPositions) {
   constexpr int64_t kHidden = 50;
   const Batch batch = make_batch(random_, {{7, 7}, {1, 30}, {2, 64}}, 5);

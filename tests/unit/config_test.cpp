@@ -29,7 +29,7 @@ ModelConfig small() {
 ModelConfig rich() {
   ModelConfig config = small();
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
-  config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .norm = norm};
+  config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
   config.weights = DType::i8;
   config.embedding_dtype = config.output_dtype = DType::bf16;
@@ -79,6 +79,13 @@ ModelConfig rich() {
   return config;
 }
 
+ModelConfig small_encoder() {
+  ModelConfig config = small();
+  config.layer_kinds[0].attention.bidirectional = true;
+  config.output = {.norm = {}, .none = true};
+  return config;
+}
+
 std::string message_of(const std::function<void()>& action) {
   try {
     action();
@@ -89,7 +96,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config : {small(), rich()}) {
+  for (const ModelConfig& config : {small(), rich(), small_encoder()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -178,6 +185,8 @@ TEST(ModelConfig, RefusesContradictions) {
     heads.slopes.clear();
     c.layers.assign(65, 0);
   })) << "more heads than 2^18";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.bidirectional = true; })) << "it has an output";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output.none = true; })) << "it is tied";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
@@ -236,14 +245,15 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
     EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
   }
   for (const char* name :
-       {"positions", "embedding_norm_bias", "layers.0.attention_sinks", "layers.0.ffn_up.scales",
-        "layers.0.ffn_up_bias", "layers.1.router_bias", "layers.1.router_correction",
-        "layers.2.experts_gate_up", "layers.2.shared_gate", "layers.3.attention_stream_norm",
-        "output_bias"}) {
+       {"positions", "segments", "embedding_norm_bias", "layers.0.attention_sinks",
+        "layers.0.ffn_up.scales", "layers.0.ffn_up_bias", "layers.1.router_bias",
+        "layers.1.router_correction", "layers.2.experts_gate_up", "layers.2.shared_gate",
+        "layers.3.attention_stream_norm", "output_bias"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
   EXPECT_FALSE(names.contains("output")) << "it is tied";
   EXPECT_FALSE(names.contains("layers.1.ffn_up"));
+  EXPECT_EQ(tensor_plan(small_encoder()).back().name, "layers.1.ffn_down");
 }
 
 }  // namespace

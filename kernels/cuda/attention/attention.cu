@@ -6,8 +6,8 @@
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //   else                                                                  float arithmetic
 //
-// Each is made for two functors (score_rule.cuh): scores as they are, and with a window, soft cap
-// or slopes.
+// Each is made for several functors (score_rule.cuh): scores as they are, of tokens up to the
+// query's or of all, and with a window, soft cap or slopes.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>

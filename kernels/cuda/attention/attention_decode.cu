@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
   }
 
-  const int first_seen = Rule(a, 0).first_seen(split.position);
+  const int first_seen = Rule(a, 0, split.position + 1).first_seen(split.position);
   // Whatever is in the place of other tokens may be NaN.
   const auto is_seen = [&](int token) {
     return token < split.last && (Rule::kPlain || token >= first_seen);
@@ -86,7 +86,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const Rule rule(a, split.first_head + min(h, split.n_heads - 1));
+      const Rule rule(a, split.first_head + min(h, split.n_heads - 1), split.position + 1);
       float scores[kUnroll];
       float maximum = maxima[h];
 #pragma unroll
@@ -197,7 +197,7 @@ void launch(const AttentionArguments& a, int32_t n_sequences, Splits splits, con
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   int lanes = 1;  // that read one token
   while (lanes * kVector * kVectors < a.kv.head_dim) lanes *= 2;
-  with_rule(a, [&]<typename Rule>() {
+  with_rule_of_last(a, [&]<typename Rule>() {
     queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads, Rule>,
                  split_grid(a, splits, n_sequences, kThreads), a, splits, lanes);
   });

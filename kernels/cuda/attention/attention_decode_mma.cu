@@ -63,8 +63,10 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
   }
 
   // Of heads 2 in_group, 2 in_group + 1; those past the end repeat the last.
-  const Rule rules[2] = {{a, split.first_head + min(2 * in_group, split.n_heads - 1)},
-                         {a, split.first_head + min(2 * in_group + 1, split.n_heads - 1)}};
+  const int n_tokens = split.position + 1;
+  const Rule rules[2] = {
+      {a, split.first_head + min(2 * in_group, split.n_heads - 1), n_tokens},
+      {a, split.first_head + min(2 * in_group + 1, split.n_heads - 1), n_tokens}};
   const int first_seen = rules[0].first_seen(split.position);
   const auto is_seen = [&](int token) {
     return token < split.last && (Rule::kPlain || token >= first_seen);
@@ -187,7 +189,7 @@ void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, Spli
                           const Queue& queue) {
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   with_mma_shape(a, [&]<typename T, int kDim>() {
-    with_rule(a, [&]<typename Rule>() {
+    with_rule_of_last(a, [&]<typename Rule>() {
       queue.launch("computing attention", attention_decode_mma_kernel<T, kDim, Rule>,
                    split_grid(a, splits, n_sequences, kThreads), a, splits);
     });

@@ -47,10 +47,10 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   float sums[kRows][kDims] = {};
   for (float& maximum : maxima) maximum = -FLT_MAX;
 
-  const Rule rule(a, tile.head);
+  const Rule rule(a, tile.head, tile.n_tokens);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
-  for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_position;
+  for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_token;
        base += kPageTokens) {
     const int64_t offset =
         (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + tile.kv_head) *
@@ -59,7 +59,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
     for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
       // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
       const int token = base + i / dim;
-      const bool is_seen = token >= first_seen && token <= tile.last_position;
+      const bool is_seen = token >= first_seen && token <= tile.last_token;
       k[i + i / dim] = is_seen ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
       v[i] = is_seen ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
     }

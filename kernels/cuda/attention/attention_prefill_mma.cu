@@ -59,10 +59,10 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
 
-  const Rule rule(a, tile.head);
+  const Rule rule(a, tile.head, tile.n_tokens);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   // From a multiple of kTokens on, so that a query's sums have the same order in any tile.
-  for (int base = first_seen / kTokens * kTokens; base <= tile.last_position; base += kTokens) {
+  for (int base = first_seen / kTokens * kTokens; base <= tile.last_token; base += kTokens) {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += kThreads) {
       const int token = i / (kDim / 8);
@@ -70,7 +70,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
       uint4 key = make_uint4(0, 0, 0, 0);
       uint4 value = key;
       // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
-      if (base + token >= first_seen && base + token <= tile.last_position && d < dim) {
+      if (base + token >= first_seen && base + token <= tile.last_token && d < dim) {
         const int64_t page = pages[(base + token) / kPageTokens];
         const int64_t offset =
             ((page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens) *

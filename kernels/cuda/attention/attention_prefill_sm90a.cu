@@ -4,7 +4,7 @@
 // before by its values. Blocks stay, one a multiprocessor, and go from tile of queries to tile, so
 // that the copies for the next run while one is finished.
 //
-// Tiles begin at multiples of their size, from the first that a query sees to the last query's, so
+// Tiles begin at multiples of their size, from the first that a query sees to the last, so
 // that a query's sums have the same order whatever is in the batch beside it: tiles that it does
 // not see add zeros.
 #include <cfloat>
@@ -80,10 +80,10 @@ __device__ void copy_tiles(const AttentionArguments& a, const Maps& maps, const 
                            uint32_t nth, uint32_t& filled, Shared<kDim>& shared) {
   constexpr int kBlocks = Shared<kDim>::kBlocks;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = first_tile_token(Rule(a, tile.head), tile);
+  const int first = first_tile_token(Rule(a, tile.head, tile.n_tokens), tile);
   const int32_t* pages =
       a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages + first / kPageTokens;
-  const int n_pages = (tile.last_position - first) / kPageTokens + 1;
+  const int n_pages = (tile.last_token - first) / kPageTokens + 1;
   Barriers& barriers = shared.barriers;
 
   const Place place(nth);
@@ -137,13 +137,13 @@ class Consumer {
         group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
         thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
         row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4),
-        rule_(a, tile.head),
+        rule_(a, tile.head, tile.n_tokens),
         first_seen_(rule_.first_seen(tile.first_position + tile.first)),
         first_token_(first_tile_token(rule_, tile)) {}
 
   /// Returns how many tiles of keys there were.
   __device__ uint32_t run() {
-    const int n_tiles = (tile_.last_position - first_token_) / kTokens + 1;
+    const int n_tiles = (tile_.last_token - first_token_) / kTokens + 1;
     wait_for_phase(shared_.barriers.queries_there[queries_.stage], queries_.parity);
     score(0);
     end_group();
@@ -224,7 +224,7 @@ class Consumer {
     const int base = first_token_ + n * kTokens;
     if constexpr (Rule::kPlain) {
       const int first_position = tile_.first_position + tile_.first + group_ * kGroupRows;
-      if (base + kTokens - 1 > first_position) vary(base, 1);
+      if (!rule_.sees(first_position, base + kTokens - 1)) vary(base, 1);
     } else {
       vary(base, a_.scale_log2);
     }
@@ -287,7 +287,7 @@ class Consumer {
   __device__ void clear_values(int n) {
     const int base = first_token_ + n * kTokens;
     const int before = max(first_seen_ - base, 0);
-    const int seen = min(tile_.last_position + 1 - base, kTokens) - before;
+    const int seen = min(tile_.last_token + 1 - base, kTokens) - before;
     const int unseen = kTokens - seen;
     if (unseen == 0) return;
     const Place at = place(n);

@@ -12,13 +12,20 @@ struct QueryTile {
   int n_queries = 0;        // of the sequence in the batch
   int first = 0;            // of the tile, among them
   int first_position = 0;   // of the sequence's first query
-  int last_position = 0;    // of the tile's last query
+  int n_tokens = 0;         // of the sequence, cached
+  int last_token = 0;       // that one of the tile's queries sees
   int head = 0;
   int kv_head = 0;
 
   /// Nothing to do: past the sequence's end, or a sequence in decode.
   [[nodiscard]] __device__ bool empty() const { return n_queries < 2 || first >= n_queries; }
 };
+
+/// The last of n_tokens tokens that the query at `position` sees.
+inline __device__ int last_seen(const AttentionRule& rule, int position, int n_tokens) {
+  if (!rule.bidirectional) return position;
+  return rule.window == 0 ? n_tokens - 1 : min(n_tokens, position + rule.window) - 1;
+}
 
 /// The tile from query `first` on of a sequence with n_queries, for `head`.
 inline __device__ QueryTile query_tile(const AttentionArguments& a, int rows, int sequence,
@@ -28,8 +35,10 @@ inline __device__ QueryTile query_tile(const AttentionArguments& a, int rows, in
   tile.first_query = a.query_start[sequence];
   tile.n_queries = n_queries;
   tile.first = first;
-  tile.first_position = a.kv_len[sequence] - n_queries;
-  tile.last_position = tile.first_position + min(first + rows, n_queries) - 1;
+  tile.n_tokens = a.kv_len[sequence];
+  tile.first_position = tile.n_tokens - n_queries;
+  tile.last_token =
+      last_seen(a.rule, tile.first_position + min(first + rows, n_queries) - 1, tile.n_tokens);
   tile.head = head;
   tile.kv_head = head / (a.n_heads / a.kv.n_kv_heads);
   return tile;

@@ -1,6 +1,9 @@
-// Functors of the attention kernels: which cached tokens a query of one head sees, and what becomes
-// of its scores. Scores are exponents of two: q · k times the softmax scale times log2(e).
+// Functors of the attention kernels: which of a sequence's cached tokens a query of one head sees,
+// and what becomes of its scores. Scores are exponents of two: q · k times the softmax scale times
+// log2(e).
 #pragma once
+
+#include <climits>
 
 #include "kernels/cuda/attention/attention.h"
 
@@ -8,16 +11,25 @@ namespace faststream {
 
 inline constexpr float kLog2E = 1.44269504088896340736F;
 
-/// Scores as they are, of all tokens up to the query's own.
-struct PlainRule {
+/// Scores as they are, of all tokens up to the query's own, or of all.
+template <bool kBidirectional>
+class PlainRule {
+ public:
   static constexpr bool kPlain = true;
 
-  __device__ PlainRule(const AttentionArguments& /*a*/, int /*head*/) {}
+  __device__ PlainRule(const AttentionArguments& /*a*/, int /*head*/, int n_tokens)
+      : n_tokens_(n_tokens) {}
   [[nodiscard]] __device__ int first_seen(int /*position*/) const { return 0; }
-  [[nodiscard]] __device__ bool sees(int position, int token) const { return token <= position; }
+  /// Later positions see no less.
+  [[nodiscard]] __device__ bool sees(int position, int token) const {
+    return kBidirectional ? token < n_tokens_ : token <= position;
+  }
   [[nodiscard]] __device__ float vary(float score, int /*position*/, int /*token*/) const {
     return score;
   }
+
+ private:
+  int n_tokens_;
 };
 
 /// Scores with a window, soft cap or slopes.
@@ -25,26 +37,30 @@ class VariedRule {
  public:
   static constexpr bool kPlain = false;
 
-  __device__ VariedRule(const AttentionArguments& a, int head)
-      : window_(a.rule.window),
+  __device__ VariedRule(const AttentionArguments& a, int head, int n_tokens)
+      : n_tokens_(n_tokens),
+        behind_(a.rule.window == 0 ? INT_MAX : a.rule.window),
+        ahead_(a.rule.bidirectional ? behind_ : 1),
         cap_(a.rule.soft_cap * kLog2E),
         slope_(a.rule.slopes != nullptr ? a.rule.slopes[head] * kLog2E : 0.0F) {}
 
   /// Of the query at `position`, the first token that it sees.
   [[nodiscard]] __device__ int first_seen(int position) const {
-    return window_ == 0 ? 0 : max(0, position - window_ + 1);
+    return max(0, position - behind_ + 1);
   }
   [[nodiscard]] __device__ bool sees(int position, int token) const {
-    return token <= position && (window_ == 0 || position - token < window_);
+    return token < n_tokens_ && position - token < behind_ && token - position < ahead_;
   }
   [[nodiscard]] __device__ float vary(float score, int position, int token) const {
     // tanh(x) = 1 - 2 / (1 + exp(2 x)), to 1e-7: the fast instruction has three digits.
     if (cap_ > 0) score = cap_ - 2 * cap_ / (1.0F + exp2f(score / cap_ * (2 * kLog2E)));
-    return score + slope_ * static_cast<float>(token - position);
+    return score - slope_ * fabsf(static_cast<float>(token - position));
   }
 
  private:
-  int window_;
+  int n_tokens_;
+  int behind_;   // distances below this are seen
+  int ahead_;    // likewise of tokens after the query
   float cap_;    // 0: none
   float slope_;  // of a position
 };
@@ -56,12 +72,27 @@ inline __device__ float with_sink(const AttentionArguments& a, int head, float m
   return weight + exp2f(a.rule.sinks[head] * kLog2E - maximum);
 }
 
+inline bool is_plain(const AttentionRule& rule) {
+  return rule.window == 0 && rule.soft_cap == 0 && rule.slopes == nullptr;
+}
+
 /// Calls f.operator()<Rule>() with the functor that the rule needs.
 template <typename F>
 void with_rule(const AttentionArguments& a, const F& f) {
-  const AttentionRule& rule = a.rule;
-  if (rule.window == 0 && rule.soft_cap == 0 && rule.slopes == nullptr) {
-    f.template operator()<PlainRule>();
+  if (!is_plain(a.rule)) {
+    f.template operator()<VariedRule>();
+  } else if (a.rule.bidirectional) {
+    f.template operator()<PlainRule<true>>();
+  } else {
+    f.template operator()<PlainRule<false>>();
+  }
+}
+
+/// The same for kernels whose query is the last token, so that it sees all that are cached.
+template <typename F>
+void with_rule_of_last(const AttentionArguments& a, const F& f) {
+  if (is_plain(a.rule)) {
+    f.template operator()<PlainRule<false>>();
   } else {
     f.template operator()<VariedRule>();
   }
