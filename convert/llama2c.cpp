@@ -26,7 +26,7 @@ struct Header {
   int32_t seq_len;
 };
 
-Header read_header(const InputFile& file) {
+Header read_llama2c_header(const InputFile& file) {
   const std::string where = file.path().string();
   if (file.size() == 0) throw Error(where + ": is empty; download or copy the checkpoint again");
   std::array<int32_t, 7> fields{};
@@ -139,7 +139,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   InputFile file = files.open(path);
   const uint64_t size = file.size();
   SourceModel model{.family = "llama",
-                    .config = config_from_header(read_header(file), path.string()),
+                    .config = config_from_header(read_llama2c_header(file), path.string()),
                     .tokenizer = {},
                     .tokenizer_model = {},
                     .tokenizer_description = {},

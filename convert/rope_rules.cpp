@@ -13,8 +13,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kMaxContext = int64_t{1} << 28;
-
 // theta^(2i / rotated).
 std::vector<float> wavelengths(double theta, int64_t rotated) {
   std::vector<float> powers(static_cast<size_t>((rotated + 1) / 2));

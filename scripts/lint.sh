@@ -2,8 +2,8 @@
 # clang-format on all of our files; that every CUDA kernel waits for those before it; and clang-tidy
 # on all files but the benchmarks, whose library's macros do not pass.
 #
-# clang-tidy takes most of its time for what the files include, so it gets the files of a folder as
-# one. Files that were clean are not checked again until one of them, a header or a .clang-tidy
+# clang-tidy takes much of its time for what the files include, so it gets a whole room of them as
+# one. Rooms that were clean are not checked again until one of their files, a header or a .clang-tidy
 # changes; build/lint remembers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,59 +29,67 @@ mkdir -p build/lint
 shared=$(printf '%s\n' "${sources[@]}" | grep '\.h$' |
   xargs cat .clang-tidy tests/.clang-tidy scripts/lint.sh | sha256sum)
 
-# The flags that a file of ours is compiled with, for Clang.
-flags() {  # file
+# With every instruction set that kernels are written for. The path-sensitive analysis leaves a
+# function after a fourteenth of the states that it would look at by default: it takes first what it
+# has not seen yet, and the rest is what takes most of the time.
+flags() {
   printf '%s\n' -std=c++20 -pthread -DNDEBUG -DFASTSTREAM_VERSION='"0"' \
-    -I"$PWD" -I"$PWD/src" -I"$PWD/tests"
-  if [[ $1 == kernels/cpu/kernels_* ]]; then echo -march=sapphirerapids; fi  # every instruction set
+    -I"$PWD" -I"$PWD/src" -I"$PWD/tests" -march=sapphirerapids \
+    -Xclang -analyzer-config -Xclang max-nodes=16000
 }
 
-# The path-sensitive analysis looks at a third of the states that it would by default, which in
-# large functions take half of the time. What a "UnifiedSource" includes it takes for code, not for
-# headers.
-check() {  # files of a folder
+# One source that includes the files, each with an entry point of its own. What a "UnifiedSource"
+# includes clang-tidy takes for code, not for headers.
+unify() {  # files
+  local i=0 file
+  for file in "$@"; do
+    i=$((i + 1))
+    printf '#define main main_%d\n#define LLVMFuzzerTestOneInput LLVMFuzzerTestOneInput_%d\n' $i $i
+    printf '#include "%s/%s"  // NOLINT(bugprone-suspicious-include)\n' "$PWD" "$file"
+    printf '#undef main\n#undef LLVMFuzzerTestOneInput\n'
+  done
+}
+
+check() {  # files
   local key one log config=.clang-tidy compile apart together
   key=$(cat "$@" <(echo "$shared $*") | sha256sum | cut -d' ' -f1)
   [[ -e build/lint/$key ]] && return
   one=build/lint/UnifiedSource-$(tr / - <<<"$1")
   log=build/lint/$key.log
-  printf "#include \"$PWD/%s\"  // NOLINT(bugprone-suspicious-include)\n" "$@" >"$one"
-  mapfile -t compile < <(flags "$1")
-
-  if [[ $1 == tests/* ]]; then
-    config=tests/.clang-tidy
-    if (($# > 1)); then  # tests that use the same names for their helpers are checked apart
-      mapfile -t apart < <(clang++ -fsyntax-only -ferror-limit=0 "${compile[@]}" "$one" 2>&1 |
-        sed -n "s|^$PWD/\(tests/[^:]*\.cpp\):.* error: .*|\1|p" | sort -u)
-      if ((${#apart[@]} > 0)); then
-        mapfile -t together < <(printf '%s\n' "$@" "${apart[@]}" | sort | uniq -u)
-        if ((${#together[@]} == 0)); then together=("$1") apart=("${@:2}"); fi
-        check "${together[@]}" && check "${apart[@]}"
-        return
-      fi
-    fi
+  unify "$@" >"$one"
+  mapfile -t compile < <(flags)
+  if [[ $1 == tests/* ]]; then config=tests/.clang-tidy; fi
+  if clang-tidy --quiet --config-file=$config "$one" -- "${compile[@]}" >"$log" 2>&1; then
+    touch "build/lint/$key"
+    return
   fi
-
-  if ! clang-tidy --quiet --config-file=$config "$one" -- "${compile[@]}" \
-    -Xclang -analyzer-config -Xclang max-nodes=75000 >"$log" 2>&1; then
+  # Files that use the same names for their helpers are checked apart.
+  mapfile -t apart < <(sed -n "s|^$PWD/\([^:]*\.cpp\):.*\[clang-diagnostic-error.*|\1|p" "$log" | sort -u)
+  mapfile -t together < <(printf '%s\n' "$@" "${apart[@]}" | sort | uniq -u)
+  if ((${#apart[@]} == 0 || $# == 1)); then
     cat "$log"
     return 1
   fi
-  touch "build/lint/$key"
+  if ((${#together[@]} == 0)); then together=("$1") apart=("${@:2}"); fi
+  check "${together[@]}" && check "${apart[@]}"
 }
 
-export -f check flags
+export -f check flags unify
 export shared
 
-# Kernels of an instruction set, and fuzzers, which all define the same function, go one by one.
+# Files whose includes have much in common go together.
 mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |
   awk '{
-    group = $0
-    if (!/kernels_|_fuzz/) sub("/[^/]*$", "", group)
-    if (group == last && n < 24) { line = line " " $0; n++ }
-    else { if (line) print line; line = $0; n = 1 }
-    last = group
-  } END { print line }')
+    if (/^tests\/unit/) room = "unit"
+    else if (/^tests\/fuzz/) room = "fuzz"
+    else if (/^tests/) room = "tests"
+    else if (/^convert/) room = "convert"
+    else if (/^kernels/) room = "kernels"
+    else if (/^src\/text/) room = "text"
+    else if (/^(main|src\/cli|src\/program)/) room = "programs"
+    else room = "engine"
+    files[room] = files[room] " " $0
+  } END { for (room in files) print substr(files[room], 2) }')
 echo "==> clang-tidy: ${#groups[@]} groups of files"
 # shellcheck disable=SC2016  # the inner shell expands $1
 if ! printf '%s\0' "${groups[@]}" |

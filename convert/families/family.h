@@ -46,7 +46,6 @@ inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxSize = int64_t{1} << 24;
-inline constexpr int64_t kMaxContext = int64_t{1} << 28;
 
 /// Tells Baichuan 2, whose output matrix has rows of length 1 when it is used, from Baichuan 1.
 inline constexpr int64_t kBaichuan2Vocab = 125696;

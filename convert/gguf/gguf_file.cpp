@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<char, 4> kMagic = {'G', 'G', 'U', 'F'};
-constexpr uint64_t kMaxHeaderBytes = uint64_t{128} << 20;
+constexpr uint64_t kMaxMetadataBytes = uint64_t{128} << 20;
 constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;  // the largest vocabularies have 2^18
 constexpr uint64_t kMaxNameBytes = 65535;
 constexpr uint32_t kMaxDimensions = 4;
@@ -80,7 +80,7 @@ class HeaderReader {
  private:
   void check(uint64_t count) const {
     if (count > left()) fail("is truncated; download it again");
-    if (position_ + count > kMaxHeaderBytes) {
+    if (position_ + count > kMaxMetadataBytes) {
       fail("has more than 128 MB of metadata; the file is damaged");
     }
   }

@@ -124,6 +124,9 @@ struct MassScale {
   float scale = 0;
 };
 
+/// A tile of weights, 16 channels x 64 bytes, or of activations.
+inline constexpr int64_t kTileBytes = 1024;
+
 /// Weights of 32 channels and a range of the inner dimension, as they lie in the model file.
 struct TileSource {
   const void* first = nullptr;   ///< 16 channels at the range's start, `channel_bytes` apart

@@ -19,7 +19,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileChannels = 32;  // of a block: two tiles of 16
 constexpr int64_t kBlocks = 4;
 constexpr int64_t kRange = 8;  // tiles

@@ -16,8 +16,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
-
 /// sums [16 rows, 16 channels] = the transpose of a tile [16 channels, 16 rows].
 template <bool kInt8>
 inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums,

@@ -90,6 +90,11 @@ std::string valid_utf8(std::string text) {
   return valid;
 }
 
+std::string_view without_blanks(std::string_view text) {
+  const size_t first = std::min(text.find_first_not_of(kAsciiBlanks), text.size());
+  return text.substr(first, text.find_last_not_of(kAsciiBlanks) + 1 - first);
+}
+
 std::string_view strip_left(std::string_view text) {
   const auto starts = [&](std::string_view space) { return text.starts_with(space); };
   for (;;) {

@@ -34,4 +34,8 @@ std::string valid_utf8(std::string text);
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 
+inline constexpr std::string_view kAsciiBlanks = " \t\r\n\v\f";
+/// `text` without those around it.
+std::string_view without_blanks(std::string_view text);
+
 }  // namespace faststream

@@ -22,8 +22,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::string_view kBlanks = " \t\r\n\v\f";
-
 constexpr std::string_view kUtf16LittleEndian = "\xFF\xFE";
 constexpr std::string_view kUtf16BigEndian = "\xFE\xFF";
 
@@ -306,14 +304,9 @@ void parse_openai(const JsonView& options, const ordered_json& object, BatchLine
   parse_openai_body(body, object.at("body"), line.request);
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
-  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-}
-
 // Of a text that begins with "[", which prompts do too: "[INST] ...".
 bool is_array_of_json(std::string_view text) {
-  const std::string_view inside = trimmed(text.substr(1));
+  const std::string_view inside = without_blanks(text.substr(1));
   return inside.empty() || inside.front() == '{' || inside.front() == '"' || json::accept(text);
 }
 
@@ -324,7 +317,7 @@ std::string_view without_byte_order_mark(std::string_view line, uint64_t number)
   return line;
 }
 
-bool is_blank(std::string_view line) { return trimmed(line).empty(); }
+bool is_blank(std::string_view line) { return without_blanks(line).empty(); }
 
 BatchFormat recognize_batch_format(std::string_view line, std::string_view input) {
   const auto refuse = [input](const std::string& what) { throw Error(std::string(input) + what); };
@@ -332,7 +325,7 @@ BatchFormat recognize_batch_format(std::string_view line, std::string_view input
       line.find('\0') != std::string_view::npos) {
     refuse(" is UTF-16, or no text; save it as UTF-8");
   }
-  const std::string_view text = trimmed(line);
+  const std::string_view text = without_blanks(line);
   if (text.starts_with('[') && is_array_of_json(text)) {
     refuse(
         " is a JSON array; give JSON lines: one object a line, no brackets or commas around them");

@@ -8,13 +8,6 @@ namespace faststream {
 namespace {
 
 constexpr std::string_view kBlockMark = "\"\"\"";
-constexpr std::string_view kBlanks = " \t\r\n\v\f";
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 std::optional<ChatInput> message(std::string text) {
   if (strip_left(text).empty()) return std::nullopt;
@@ -24,10 +17,10 @@ std::optional<ChatInput> message(std::string text) {
 std::optional<ChatInput> parse(std::string_view text) {
   if (text.starts_with("//")) return message(std::string(text.substr(1)));
   if (!text.starts_with('/')) return message(std::string(text));
-  const size_t end = text.find_first_of(kBlanks);
+  const size_t end = text.find_first_of(kAsciiBlanks);
   ChatInput input;
   input.command = text.substr(1, end == std::string_view::npos ? end : end - 1);
-  if (end != std::string_view::npos) input.text = trimmed(text.substr(end));
+  if (end != std::string_view::npos) input.text = without_blanks(text.substr(end));
   return input;
 }
 
@@ -39,7 +32,7 @@ std::string ChatInput::typed() const {
 }
 
 std::optional<ChatInput> InputAssembler::add(std::string_view line) {
-  const bool is_mark = trimmed(line) == kBlockMark;
+  const bool is_mark = without_blanks(line) == kBlockMark;
   if (block_ && is_mark) return finish();
   if (!block_ && !continued_ && is_mark) {
     block_ = true;

@@ -25,7 +25,7 @@ constexpr std::array<uint16_t, 256> kCharacters = [] {
 
 constexpr size_t kEnd = 0x100 + 68;  // of the alphabet
 
-constexpr std::array<int16_t, kEnd> kBytes = [] {
+constexpr std::array<int16_t, kEnd> kByteOf = [] {
   std::array<int16_t, kEnd> bytes{};
   bytes.fill(-1);
   for (size_t byte = 0; byte < 256; ++byte) bytes[kCharacters[byte]] = static_cast<int16_t>(byte);
@@ -48,8 +48,8 @@ std::optional<std::string> from_byte_level(std::string_view text) {
   bytes.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const Character c = character_at(text, at);
-    if (c.code >= kEnd || kBytes[c.code] < 0) return std::nullopt;
-    bytes += static_cast<char>(kBytes[c.code]);
+    if (c.code >= kEnd || kByteOf[c.code] < 0) return std::nullopt;
+    bytes += static_cast<char>(kByteOf[c.code]);
     at += c.size;
   }
   return bytes;
