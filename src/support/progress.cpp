@@ -10,20 +10,19 @@ namespace faststream {
 
 using namespace std::chrono_literals;
 
-ProgressBar::ProgressBar(std::string label, Unit unit, bool enabled)
+ProgressBar::ProgressBar(std::string label, Unit unit, bool enabled, Clock::time_point now)
     : label_(std::move(label)),
       unit_(unit),
       enabled_(enabled && ::isatty(STDERR_FILENO) == 1),
-      start_(std::chrono::steady_clock::now()),
-      last_draw_(start_) {}
+      start_(now),
+      last_draw_(now) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);  // erase to the end of the line
 }
 
-void ProgressBar::update(uint64_t done, uint64_t total) {
+void ProgressBar::update(uint64_t done, uint64_t total, Clock::time_point now) {
   if (!enabled_) return;
-  const auto now = std::chrono::steady_clock::now();
   if (now - last_draw_ < 100ms) return;
   last_draw_ = now;
   drawn_ = true;

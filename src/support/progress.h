@@ -12,21 +12,22 @@ namespace faststream {
 /// stderr is no terminal or `enabled` is false. The destructor erases it.
 class ProgressBar {
  public:
+  using Clock = std::chrono::steady_clock;
   enum class Unit { bytes, tokens };
-  ProgressBar(std::string label, Unit unit, bool enabled);
+  ProgressBar(std::string label, Unit unit, bool enabled, Clock::time_point now = Clock::now());
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  void update(uint64_t done, uint64_t total);
+  void update(uint64_t done, uint64_t total, Clock::time_point now = Clock::now());
 
  private:
   std::string label_;
   Unit unit_;
   bool enabled_;
   bool drawn_ = false;
-  std::chrono::steady_clock::time_point start_;
-  std::chrono::steady_clock::time_point last_draw_;
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
 };
 
 /// "812 bytes", "6.2 kB", "1.06 MB", "7.21 GB" (powers of ten).

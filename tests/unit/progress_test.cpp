@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <string>
-#include <thread>
 
 namespace faststream {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST(FormatBytes, UsesPowersOfTen) {
   EXPECT_EQ(format_bytes(0), "0 bytes");
@@ -30,19 +32,22 @@ TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
   const int saved = dup(STDERR_FILENO);
   dup2(inside, STDERR_FILENO);
   {
-    ProgressBar bar("prompt", ProgressBar::Unit::tokens, true);
-    bar.update(1, 8192);  // too soon to be seen
-    std::this_thread::sleep_for(std::chrono::milliseconds(101));
-    bar.update(3521, 8192);
+    const auto start = ProgressBar::Clock::now();
+    ProgressBar bar("prompt", ProgressBar::Unit::tokens, true, start);
+    bar.update(1, 8192, start + 99ms);  // too soon to be seen
+    bar.update(3521, 8192, start + 100ms);
+    bar.update(3522, 8192, start + 199ms);
   }
   dup2(saved, STDERR_FILENO);
   close(inside);
-  std::array<char, 256> shown{};
-  const ssize_t n = ::read(terminal, shown.data(), shown.size());
+  std::string shown;
+  std::array<char, 256> part{};  // of it: a terminal hands on what it has so far
+  for (ssize_t n = 0; (n = ::read(terminal, part.data(), part.size())) > 0;) {
+    shown.append(part.data(), static_cast<size_t>(n));
+  }
   close(terminal);
   close(saved);
-  EXPECT_EQ(std::string(shown.data(), static_cast<size_t>(n)),
-            "\r\x1b[Kprompt  43% 3521 of 8192 tokens\r\x1b[K");
+  EXPECT_EQ(shown, "\r\x1b[Kprompt  43% 3521 of 8192 tokens\r\x1b[K");
 }
 
 TEST(ProgressBar, IsSilentWhereThereIsNoTerminal) {
