@@ -5,8 +5,9 @@
 #include "program/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("", "faststream-run");
   faststream::RunOptions options;
-  faststream::add_run_options(app, options);
-  return faststream::run_program(app, argc, argv, [&] { faststream::run_command(options); });
+  return faststream::run_program(
+      "faststream-run", argc, argv,
+      [&](CLI::App& app) { faststream::add_run_options(app, options); },
+      [&] { faststream::run_command(options); });
 }

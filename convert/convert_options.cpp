@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "program/program.h"
+#include "program/option_values.h"
 
 namespace faststream {
 

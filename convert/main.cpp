@@ -5,8 +5,9 @@
 #include "program/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("", "faststream-convert");
   faststream::ConvertCommandOptions options;
-  faststream::add_convert_options(app, options);
-  return faststream::run_program(app, argc, argv, [&] { faststream::convert_command(options); });
+  return faststream::run_program(
+      "faststream-convert", argc, argv,
+      [&](CLI::App& app) { faststream::add_convert_options(app, options); },
+      [&] { faststream::convert_command(options); });
 }

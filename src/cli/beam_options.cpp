@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "program/program.h"
+#include "program/option_values.h"
 #include "support/error.h"
 
 namespace faststream {

@@ -7,7 +7,7 @@
 
 #include "cli/beam_options.h"
 #include "cli/run_modes.h"
-#include "program/program.h"
+#include "program/option_values.h"
 
 namespace faststream {
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <iostream>
 #include <new>
@@ -38,42 +39,44 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv,
   command();
 }
 
-int fail(const CLI::App& app, const std::string& message, int code) {
+int fail(const std::string& name, const std::string& message, int code) {
   std::cout.flush();
-  print_notice(app.get_name() + ": " + printable(message));
+  print_notice(name + ": " + printable(message));
   return interrupted() ? kExitInterrupted : code;
 }
 
 }  // namespace
 
-int run_program(CLI::App& app, int argc, const char* const* argv,
+int run_program(const std::string& name, int argc, const char* const* argv,
+                const std::function<void(CLI::App&)>& add_options,
                 const std::function<void()>& command) {
   fill_closed_descriptors();
-  report_bus_errors(app.get_name());
+  report_bus_errors(name);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
+  CLI::App app("", name);
+  add_options(app);
   try {
     parse_and_run(app, argc, argv, command);
     flush_output();
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    return fail(app, std::string(error.what()) + " (see " + app.get_name() + " --help)",
-                kExitUsage);
+    return fail(name, std::string(error.what()) + " (see " + name + " --help)", kExitUsage);
   } catch (const UsageError& error) {
-    return fail(app, error.what(), kExitUsage);
+    return fail(name, error.what(), kExitUsage);
   } catch (const Interrupted&) {
     return kExitInterrupted;
   } catch (const std::bad_alloc&) {
-    return fail(app, "out of memory; a smaller model, context or text needs less", kExitFailed);
+    return fail(name, "out of memory; a smaller model, context or text needs less", kExitFailed);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again) {
-      return fail(app, error.what(), kExitFailed);
+      return fail(name, error.what(), kExitFailed);
     }
-    return fail(app,
+    return fail(name,
                 "no thread can be started; raise the limit of processes (ulimit -u) or give fewer "
                 "threads with -t",
                 kExitFailed);
   } catch (const std::exception& error) {
-    return fail(app, error.what(), kExitFailed);
+    return fail(name, error.what(), kExitFailed);
   }
 }
 

@@ -1,11 +1,12 @@
 // What all programs share: exit codes and how errors are shown.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <charconv>
 #include <functional>
-#include <limits>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace faststream {
 
@@ -14,35 +15,12 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitInterrupted = 130;
 
-/// Accepts decimal whole numbers from `least` to `most`, nothing else. (CLI11 alone lets numbers
-/// that are too large or negative wrap around.)
-template <typename Integer>
-CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<Integer>::max()) {
-  const auto check = [least, most](const std::string& text) {
-    Integer value{};
-    const char* end = text.data() + text.size();
-    const auto [stop, status] = std::from_chars(text.data(), end, value);
-    if (status == std::errc() && stop == end && value >= least && value <= most)
-      return std::string();
-    return text + " is not a whole number from " + std::to_string(least) + " to " +
-           std::to_string(most);
-  };
-  return CLI::Validator(check, "", "");
-}
-
-/// Accepts what may name a file: any text but an empty one.
-inline CLI::Validator named_file() {
-  const auto check = [](const std::string& file) {
-    return std::string(file.empty() ? "is empty; it takes the name of a file" : "");
-  };
-  return CLI::Validator(check, "", "");
-}
-
-/// Parses the command line with `app`, then calls `command`; returns the exit code. To be called
-/// before anything keeps a file open: closed standard descriptors are filled first. Help and
-/// version go to stdout; an error is one line on stderr that begins with the program's name. Output
-/// that could not be written is an error.
-int run_program(CLI::App& app, int argc, const char* const* argv,
+/// A program of this name: parses the command line as `add_options` says, then calls `command`;
+/// returns the exit code. To be called before anything keeps a file open: closed standard
+/// descriptors are filled first. Help and version go to stdout; an error is one line on stderr that
+/// begins with the name. Output that could not be written is an error.
+int run_program(const std::string& name, int argc, const char* const* argv,
+                const std::function<void(CLI::App&)>& add_options,
                 const std::function<void()>& command);
 
 }  // namespace faststream

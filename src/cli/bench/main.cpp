@@ -4,8 +4,9 @@
 #include "program/program.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("", "faststream-bench");
   faststream::BenchOptions options;
-  faststream::add_bench_options(app, options);
-  return faststream::run_program(app, argc, argv, [&] { faststream::bench_command(options); });
+  return faststream::run_program(
+      "faststream-bench", argc, argv,
+      [&](CLI::App& app) { faststream::add_bench_options(app, options); },
+      [&] { faststream::bench_command(options); });
 }

@@ -1,0 +1,35 @@
+// Checks of what options take.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <string>
+
+namespace faststream {
+
+/// Accepts decimal whole numbers from `least` to `most`, nothing else. (CLI11 alone lets numbers
+/// that are too large or negative wrap around.)
+template <typename Integer>
+CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<Integer>::max()) {
+  const auto check = [least, most](const std::string& text) {
+    Integer value{};
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (status == std::errc() && stop == end && value >= least && value <= most)
+      return std::string();
+    return text + " is not a whole number from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  };
+  return CLI::Validator(check, "", "");
+}
+
+/// Accepts what may name a file: any text but an empty one.
+inline CLI::Validator named_file() {
+  const auto check = [](const std::string& file) {
+    return std::string(file.empty() ? "is empty; it takes the name of a file" : "");
+  };
+  return CLI::Validator(check, "", "");
+}
+
+}  // namespace faststream
