@@ -22,6 +22,7 @@
 #include "engine/scheduler.h"
 #include "support/random_seed.h"
 #include "support/utf8.h"
+#include "text/tool_calls.h"
 
 namespace faststream {
 namespace {
@@ -229,6 +230,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     }
     rules.prompt = written.encode(*model.tokenizer, request.parse_special);
     rules.strip_start = true;
+    if (!prompt->tools.empty()) rules.shown.some = tool_call_marks(*model.tokenizer);
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
@@ -257,7 +259,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   rules.min_tokens = request.min_tokens;
   rules.context = context_for(rules);
   rules.ignore_eos = request.ignore_eos;
-  rules.show_special = request.show_special;
+  rules.shown.all = request.show_special;
   rules.stop = request.stop;
   rules.stop_tokens = request.stop_tokens;
   // Samples are compared by their likelihood.

@@ -44,7 +44,7 @@ Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer,
       sample_(sample),
       tokenizer_(&tokenizer),
       tokens_(rules.prompt),
-      detokenizer_(tokenizer, begins_text(rules.prompt, tokenizer), rules.show_special),
+      detokenizer_(tokenizer, begins_text(rules.prompt, tokenizer), rules.shown),
       stop_(rules.stop) {
   for (const LogitBias& bias : rules.sampling.logit_bias) {
     uses_[bias.token] = {.edit = edits_.size(), .bias = bias.bias};
@@ -112,7 +112,7 @@ std::string_view Generation::accept(SampledToken&& sampled) {
   }
   printed_ = output_.text.size();
   if (is_end(token)) {
-    if (rules_->show_special) emit(detokenizer_.push(token));
+    if (rules_->shown.all) emit(detokenizer_.push(token));
     finish(FinishReason::eos);
   } else {
     emit(detokenizer_.push(token));

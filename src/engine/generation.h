@@ -28,7 +28,7 @@ struct GenerationRules {
   int64_t min_tokens = 0;
   int64_t context = 0;  ///< tokens of prompt and answer together, at most
   bool ignore_eos = false;
-  bool show_special = false;  ///< as Request has it
+  ShownSpecial shown;  ///< in the texts
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
   int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared

@@ -29,8 +29,10 @@ struct Request {
   /// More than one beam: a beam search in place of samples. Of `sampling`, penalties, biases and
   /// no_repeat_ngram matter then, which act on log-probabilities.
   BeamParams search = {};
-  bool ignore_eos = false;     ///< go on after an end-of-sequence token
-  bool show_special = false;   ///< the text has special tokens' spellings, the last one's included
+  bool ignore_eos = false;  ///< go on after an end-of-sequence token
+  /// The text has special tokens' spellings, the last one's included. Else those of
+  /// tool_call_marks() (text/tool_calls.h) alone, in conversations with tools.
+  bool show_special = false;
   bool parse_special = false;  ///< spellings of special tokens in the prompt become those tokens
   std::vector<std::string> stop = {};     ///< texts that end an answer; they are not part of it
   std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own

@@ -128,7 +128,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start,
-                                                   bool shows_special) const override;
+                                                   ShownSpecial shown) const override;
   /// What a special token shows, which token_bytes() does not have; empty for other tokens.
   [[nodiscard]] std::string_view control_text(int32_t id) const {
     const SentencePieceModel::Piece& piece = model_.pieces[static_cast<size_t>(id)];
@@ -261,8 +261,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 /// decode() has it.
 class SentencePieceStream final : public TextStream {
  public:
-  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start, bool shows_special)
-      : tokenizer_(tokenizer), at_start_(at_start), shows_special_(shows_special) {}
+  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start, ShownSpecial shown)
+      : tokenizer_(tokenizer), at_start_(at_start), shown_(std::move(shown)) {}
 
   std::string push(int32_t id) override {
     if (id < 0 || id >= tokenizer_.vocab_size()) return "";
@@ -276,7 +276,7 @@ class SentencePieceStream final : public TextStream {
     }
     if (bytes.empty()) {
       std::string done = finish();
-      return shows_special_ ? done.append(tokenizer_.control_text(id)) : done;
+      return shown_.shows(id) ? done.append(tokenizer_.control_text(id)) : done;
     }
     pending_ += bytes;
     return take_utf8(pending_);
@@ -289,13 +289,13 @@ class SentencePieceStream final : public TextStream {
  private:
   const SentencePieceTokenizer& tokenizer_;
   bool at_start_;
-  bool shows_special_;
+  ShownSpecial shown_;
   std::string pending_;  // an incomplete character
 };
 
 std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start,
-                                                           bool shows_special) const {
-  return std::make_unique<SentencePieceStream>(*this, at_start, shows_special);
+                                                           ShownSpecial shown) const {
+  return std::make_unique<SentencePieceStream>(*this, at_start, std::move(shown));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Text to token ids and back.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace faststream {
@@ -47,6 +49,16 @@ struct Stretch {
   std::string_view text;
   bool from_template = false;  ///< spellings of special tokens in it become those tokens
   bool continues = false;      ///< of the first one: as encode_continuation() has it
+};
+
+/// The special tokens whose spellings are in a text; the others are passed over.
+struct ShownSpecial {
+  bool all = false;
+  std::vector<int32_t> some = {};
+
+  [[nodiscard]] bool shows(int32_t token) const {
+    return all || std::find(some.begin(), some.end(), token) != some.end();
+  }
 };
 
 /// The text of a stream of tokens, as it becomes certain. For one text.
@@ -105,9 +117,8 @@ class Tokenizer {
 
   /// Decodes token by token. `at_start`: the stream begins a text, so that a dummy prefix's space
   /// is dropped (unless the configuration keeps it). False when it continues a prompt.
-  /// `shows_special`: special tokens' spellings are in the text; else they are passed over.
   [[nodiscard]] virtual std::unique_ptr<TextStream> stream(bool at_start,
-                                                           bool shows_special) const = 0;
+                                                           ShownSpecial shown) const = 0;
 
   /// Whether `id` is one of config().eos.
   [[nodiscard]] bool is_eos(int32_t id) const;
@@ -137,8 +148,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
 class Detokenizer {
  public:
   /// As Tokenizer::stream() has them.
-  Detokenizer(const Tokenizer& tokenizer, bool at_start, bool shows_special = false)
-      : stream_(tokenizer.stream(at_start, shows_special)) {}
+  Detokenizer(const Tokenizer& tokenizer, bool at_start, ShownSpecial shown = {})
+      : stream_(tokenizer.stream(at_start, std::move(shown))) {}
   Detokenizer(const Detokenizer& other) : stream_(other.stream_->clone()) {}
   Detokenizer(Detokenizer&&) noexcept = default;
   Detokenizer& operator=(const Detokenizer& other) { return *this = Detokenizer(other); }

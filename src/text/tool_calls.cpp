@@ -6,6 +6,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/utf8.h"
+#include "text/tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -129,6 +130,15 @@ std::optional<ParsedAnswer> parse_llama(std::string_view text) {
 }
 
 }  // namespace
+
+std::vector<int32_t> tool_call_marks(const Tokenizer& tokenizer) {
+  std::vector<int32_t> tokens;
+  for (const char* mark :
+       {"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"}) {
+    if (const auto token = tokenizer.find_token(mark)) tokens.push_back(*token);
+  }
+  return tokens;
+}
 
 ParsedAnswer parse_tool_calls(std::string_view answer) {
   constexpr std::string_view kThought = "</think>";

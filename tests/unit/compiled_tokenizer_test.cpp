@@ -151,11 +151,18 @@ TEST(CompiledTokenizer, StreamsWholeCharactersAndNoSpecialTokens) {
 
 TEST(CompiledTokenizer, StreamsSpecialTokensWhereTheyAreShown) {
   const Compiled compiled(byte_level());
-  Detokenizer detokenizer(*compiled.tokenizer, true, true);
+  Detokenizer detokenizer(*compiled.tokenizer, true, {.all = true});
   EXPECT_EQ(detokenizer.push(260), "<|a|>");
   EXPECT_EQ(detokenizer.push(0xC3), "");
   EXPECT_EQ(detokenizer.push(260), "\xEF\xBF\xBD<|a|>") << "which ends a character";
   EXPECT_EQ(detokenizer.push(259), "hello");
+}
+
+TEST(CompiledTokenizer, StreamsSomeSpecialTokens) {
+  const Compiled compiled(byte_level());
+  Detokenizer detokenizer(*compiled.tokenizer, true, {.some = {261}});
+  EXPECT_EQ(detokenizer.push(260), "");
+  EXPECT_EQ(detokenizer.push(261), "<|b|>");
 }
 
 TEST(CompiledTokenizer, ParsesSpecialTokensInATextWhereAsked) {

@@ -43,7 +43,8 @@ inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
   return config;
 }
 
-/// The file of a model of engine_shape() with small_model()'s tokenizer; made once a process and
+/// The file of a model of engine_shape() with small_model()'s tokenizer, and the control
+/// token [TOOL_CALLS]; made once a process and
 /// removed at its end.
 inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t window = 0) {
   struct Files {
@@ -59,7 +60,9 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t wind
 
   const ModelConfig config = engine_shape(dtype, window);
   const ModelImage weights = make_random_model(config, 11);
-  const std::string tokenizer = serialize_sentencepiece_model(small_model(true));
+  SentencePieceModel pieces = small_model(true);
+  pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
+  const std::string tokenizer = serialize_sentencepiece_model(pieces);
   const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
   std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
   for (const TensorPlan& plan : tensor_plan(config)) {

@@ -239,24 +239,25 @@ class CompiledTokenizer final : public Tokenizer {
   [[nodiscard]] std::string token_bytes(int32_t id) const override {
     std::string bytes;
     Decoder::Stream decoding(pipeline_.decoder, false);
-    if (is_printed(id, false)) decoding.push(spelling(id), bytes);
+    if (is_printed(id, {})) decoding.push(spelling(id), bytes);
     decoding.finish(bytes);
     return bytes;
   }
 
   [[nodiscard]] std::unique_ptr<TextStream> stream(bool at_start,
-                                                   bool shows_special) const override;
+                                                   ShownSpecial shown) const override;
 
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
-    const auto decoding = stream(true, false);
+    const auto decoding = stream(true, {});
     std::string text;
     for (const int32_t id : ids) text += decoding->push(id);
     return text + decoding->finish();
   }
 
   [[nodiscard]] const Decoder& decoder() const { return pipeline_.decoder; }
-  [[nodiscard]] bool is_printed(int32_t id, bool shows_special) const {
-    return (shows_special || (tables_.flags(id) & kTokenSpecial) == 0) && !tables_.text(id).empty();
+  [[nodiscard]] bool is_printed(int32_t id, const ShownSpecial& shown) const {
+    return ((tables_.flags(id) & kTokenSpecial) == 0 || shown.shows(id)) &&
+           !tables_.text(id).empty();
   }
   /// A token as Hugging Face's decoders get it.
   [[nodiscard]] std::string spelling(int32_t id) const {
@@ -329,13 +330,11 @@ class CompiledTokenizer final : public Tokenizer {
 /// Special tokens that are not shown are passed over, also within a character.
 class CompiledTokenizerStream final : public TextStream {
  public:
-  CompiledTokenizerStream(const CompiledTokenizer& tokenizer, bool at_start, bool shows_special)
-      : tokenizer_(tokenizer),
-        decoding_(tokenizer.decoder(), at_start),
-        shows_special_(shows_special) {}
+  CompiledTokenizerStream(const CompiledTokenizer& tokenizer, bool at_start, ShownSpecial shown)
+      : tokenizer_(tokenizer), decoding_(tokenizer.decoder(), at_start), shown_(std::move(shown)) {}
 
   std::string push(int32_t id) override {
-    if (!tokenizer_.is_printed(id, shows_special_)) return "";
+    if (!tokenizer_.is_printed(id, shown_)) return "";
     decoding_.push(tokenizer_.spelling(id), pending_);
     return take_characters(pending_, false);
   }
@@ -350,12 +349,12 @@ class CompiledTokenizerStream final : public TextStream {
  private:
   const CompiledTokenizer& tokenizer_;
   Decoder::Stream decoding_;
-  bool shows_special_;
+  ShownSpecial shown_;
   std::string pending_;  // an incomplete character
 };
 
-std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start, bool shows_special) const {
-  return std::make_unique<CompiledTokenizerStream>(*this, at_start, shows_special);
+std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start, ShownSpecial shown) const {
+  return std::make_unique<CompiledTokenizerStream>(*this, at_start, std::move(shown));
 }
 
 }  // namespace
