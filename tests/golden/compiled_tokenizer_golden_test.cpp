@@ -9,6 +9,7 @@
 #include "golden/golden_data.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/compiled_tokenizer.h"
+#include "unit/effort.h"
 
 namespace faststream {
 namespace {
@@ -54,7 +55,7 @@ TEST(CompiledTokenizer, EqualsHuggingFacesTokenizersOnAThousandStringsEach) {
     const auto tokenizer =
         make_compiled_tokenizer(std::as_bytes(std::span(tables)), read.config, "test");
     const auto& expected = test_case.at("expected").get_ref<const std::string&>();
-    for (size_t i = 0; i < golden.at("texts").size(); ++i) {
+    for (size_t i = 0; i < golden.at("texts").size(); i += kSanitized ? 5 : 1) {
       const auto& text = golden.at("texts")[i].get_ref<const std::string&>();
       const Stretch stretch{.text = text, .from_template = true};
       const std::vector<int32_t> ids = tokenizer->encode_stretches(std::span(&stretch, 1));

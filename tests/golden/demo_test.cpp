@@ -18,16 +18,13 @@
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
+#include "unit/effort.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
 namespace {
 
-#ifdef FASTSTREAM_SANITIZED
-constexpr size_t kEvery = 20;  // of the items; instrumented code is slow
-#else
-constexpr size_t kEvery = 1;
-#endif
+constexpr size_t kEvery = kSanitized ? 20 : 1;  // of the items
 
 std::filesystem::path demo_folder() { return golden_root().parent_path().parent_path() / "demo"; }
 
@@ -125,7 +122,7 @@ class DemoTest : public DeviceTest {
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
     std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
-    text.resize(text.size() / (parts * kEvery));
+    text.resize(text.size() / parts);
     return measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
   }
 };
@@ -146,7 +143,7 @@ TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
 }
 
 TEST_P(DemoTest, HasTransformersPerplexity) {
-  if (kEvery > 1) GTEST_SKIP() << "too slow with sanitizers";
+  if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
   const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
   const Perplexity perplexity = measure(1, DType::f32);
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
@@ -165,6 +162,7 @@ TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
 }
 
 TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
+  if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
   const Perplexity quantized = measure(2, DType::i8, DType::f32);
   const Perplexity rounded = measure(2, DType::bf16, DType::f32);
   ASSERT_TRUE(quantized.divergence && rounded.divergence);

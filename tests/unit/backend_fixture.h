@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "effort.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "unit/test_backends.h"
 
@@ -37,7 +38,9 @@ inline double unit_roundoff(DType type) {
 }
 
 /// Those of matrices in floating point.
-inline constexpr DType kWeightTypes[] = {DType::f32, DType::f16, DType::bf16};
+inline const std::vector<DType> kWeightTypes =
+    kSanitized ? std::vector{DType::f32, DType::bf16}
+               : std::vector{DType::f32, DType::f16, DType::bf16};
 
 /// A matrix on the host. Every byte that is not an element, and every element not yet set, is 0xff:
 /// a NaN in each floating type.

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "effort.h"
 #include "engine_model.h"
 #include "test_backends.h"
 
@@ -77,7 +78,7 @@ class EngineTest : public DeviceTest {
 };
 
 TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
-  const std::vector<Request> requests = mixed_requests(100, false);
+  const std::vector<Request> requests = mixed_requests(repetitions(100), false);
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
   Engine alone(engine_model(), plain);
@@ -175,7 +176,7 @@ TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
 // shows.
 TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirCompanyInFewerBits) {
   for (const DType dtype : {DType::bf16, DType::i8}) {
-    const std::vector<Request> requests = mixed_requests(200, true);
+    const std::vector<Request> requests = mixed_requests(repetitions(200), true);
     Engine alone(engine_model(dtype), options(1));
     Engine together(engine_model(dtype), options(64));
     const std::vector<Tokens> expected = run_alone(alone, requests);
@@ -191,7 +192,8 @@ TEST_P(EngineTest, ProcessesACommonPrefixOnce) {
   const std::vector<int32_t> common = random_prompt(random, 500);
   std::vector<Request> requests;
   int64_t own_tokens = 0;
-  for (int i = 0; i < 1000; ++i) {
+  const auto n_requests = static_cast<int>(repetitions(1000));
+  for (int i = 0; i < n_requests; ++i) {
     std::vector<int32_t> prompt = common;
     const std::vector<int32_t> own = random_prompt(random, 2 + random() % 10);
     prompt.push_back(3 + i % 270);
@@ -208,7 +210,7 @@ TEST_P(EngineTest, ProcessesACommonPrefixOnce) {
   const EngineStats stats = shared.stats();
   // What a prompt has in common with an earlier one beyond the 500 tokens is not processed again.
   EXPECT_LE(stats.prompt_tokens, 500 + own_tokens);
-  EXPECT_EQ(stats.prompt_tokens + stats.cached_tokens, 1000 * 500 + own_tokens);
+  EXPECT_EQ(stats.prompt_tokens + stats.cached_tokens, n_requests * 500 + own_tokens);
   EXPECT_EQ(stats.preemptions, 0);
 
   EngineOptions unshared_options = options(16);
@@ -418,6 +420,21 @@ TEST_P(EngineTest, ShowsSpecialTokensWhereAsked) {
   EXPECT_EQ(output.text, "</s>");
   EXPECT_EQ(output.finish_reason, FinishReason::eos);
   EXPECT_EQ(engine.detokenize(output.tokens), "");
+}
+
+TEST_P(EngineTest, ShowsTheMarkOfAToolCallWhereThereAreTools) {
+  EngineOptions plain = options(1);
+  plain.chat_template = "plain";
+  Engine engine(engine_model(), plain);
+  const int32_t mark = engine.tokenize("[TOOL_CALLS]", true).back();
+  ChatPrompt prompt;
+  prompt.messages = {{.role = "user", .content = "hello"}};
+  Request request{.prompt = prompt, .max_tokens = 1};
+  request.sampling.logit_bias = {{mark, 100}};
+  EXPECT_EQ(engine.submit(request).get().outputs.at(0).text, "");
+  prompt.tools = R"([{"type": "function", "function": {"name": "f"}}])";
+  request.prompt = prompt;
+  EXPECT_EQ(engine.submit(request).get().outputs.at(0).text, "[TOOL_CALLS]");
 }
 
 TEST_P(EngineTest, AnswersAConversationWithoutTheSpaceBeforeIt) {

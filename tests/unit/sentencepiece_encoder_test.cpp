@@ -13,6 +13,7 @@
 #include <map>
 #include <random>
 
+#include "effort.h"
 #include "text/tokenizer.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
@@ -149,7 +150,7 @@ TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces)
     if ((flags & 16U) != 0) drop_byte_fallback(model);
     if ((flags & 32U) != 0) model.charsmap.clear();
     const EncoderAgainstLibrary encoder(model);
-    for (const std::string& text : texts(flags, 30)) {
+    for (const std::string& text : texts(flags, repetitions(30))) {
       ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "flags " << flags;
     }
   }
@@ -163,7 +164,7 @@ TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
       if (piece.type == Type::normal && random() % 3 == 0) piece.type = Type::unused;
     }
     const EncoderAgainstLibrary encoder(model);
-    for (const std::string& text : texts(seed, 60)) {
+    for (const std::string& text : texts(seed, repetitions(60))) {
       ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
     }
   }
@@ -175,7 +176,7 @@ TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWithScoresInAnyOrder) {
     std::mt19937 random(seed);
     for (auto& piece : model.pieces) piece.score = static_cast<float>(random() % 9) / -4;
     const EncoderAgainstLibrary encoder(model);
-    for (const std::string& text : texts(seed, 60)) {
+    for (const std::string& text : texts(seed, repetitions(60))) {
       ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
     }
   }
