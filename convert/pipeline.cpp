@@ -74,7 +74,7 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
       if (part.source.empty()) continue;
       const int64_t width = row_width(plan);
       bytes += source.weights.require(part.source, part.shape)
-                   .format->bytes(part_rows(part, width) * width);
+                   .format->bytes(part_rows(part, width) * source_width(part, width));
     }
   }
   return bytes;

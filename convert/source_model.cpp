@@ -52,8 +52,9 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 bool fits(const TensorPart& part, int64_t width) {
   const int64_t elements = elements_of(part.shape);
   const int64_t last = part.first_row + part.row_step * (part_rows(part, width) - 1);
-  if (part.transposed && (part.shape.size() < 2 || part.shape.end()[-2] != width)) return false;
-  return elements % width == 0 && last < elements / width;
+  const int64_t own = source_width(part, width);
+  if (part.transposed && (part.shape.size() < 2 || part.shape.end()[-2] != own)) return false;
+  return elements % own == 0 && last < elements / own;
 }
 
 // That the parts of a tensor are there and give the rows that it must have.
@@ -69,6 +70,10 @@ void check_tensor(const SourceModel& model, const TensorPlan& plan) {
     rows += part_rows(part, width);
     if (part.source.empty()) continue;
     static_cast<void>(model.weights.require(part.source, part.shape));
+    if (part.projection.inputs > 0) {
+      static_cast<void>(
+          model.weights.require(part.projection.matrix, projection_shape(part.projection, width)));
+    }
     if (!fits(part, width)) {
       throw Error(model.weights.name() + ": tensor " + in_quotes(part.source) + " with the shape " +
                   shape_text(part.shape) + " has too few rows for \"" + plan.name + "\"");
@@ -129,9 +134,20 @@ void finish_tokenizer(SourceModel& model) {
 
 int64_t row_width(const TensorPlan& plan) { return plan.shape.size() == 2 ? plan.shape[1] : 1; }
 
+int64_t source_width(const TensorPart& part, int64_t width) {
+  return part.projection.inputs > 0 ? part.projection.inputs : width;
+}
+
+std::vector<int64_t> projection_shape(const RowProjection& projection, int64_t width) {
+  if (projection.transposed) return {projection.inputs, width};
+  return {width, projection.inputs};
+}
+
 int64_t part_rows(const TensorPart& part, int64_t width) {
   if (part.n_rows > 0) return part.n_rows;
-  return (elements_of(part.shape) / width - part.first_row + part.row_step - 1) / part.row_step;
+  return (elements_of(part.shape) / source_width(part, width) - part.first_row + part.row_step -
+          1) /
+         part.row_step;
 }
 
 std::string to_text(std::span<const LeftOut> left_out) {
@@ -169,7 +185,7 @@ void refuse_unknown_tensors(const SourceModel& model,
                             const std::function<bool(std::string_view)>& is_derived) {
   std::set<std::string, std::less<>> known;
   for (const auto& [target, parts] : model.parts) {
-    for (const TensorPart& part : parts) known.insert(part.source);
+    for (const TensorPart& part : parts) known.insert({part.source, part.projection.matrix});
   }
   for (const auto& [name, tensor] : model.weights.tensors()) {
     if (known.contains(name) || is_derived(name)) continue;

@@ -27,10 +27,19 @@ struct SidewisePairs {
   int64_t rotated = 0;   ///< even, at most head_dim
 };
 
+/// A matrix of the checkpoint that takes rows of another width to a model file's: each row becomes
+/// M · row.
+struct RowProjection {
+  std::string matrix;  ///< its name: [width, inputs], or [inputs, width] if transposed
+  int64_t inputs = 0;  ///< width of the rows before; 0: there is no projection
+  bool transposed = false;
+};
+
 /// Rows of a model file's tensor that one tensor of the checkpoint provides: those from first_row
-/// on, each row_step-th, reordered; then each value becomes scale · (value + add). A row is as wide
-/// as the model file's (one value of a vector), whatever dimensions the checkpoint's shape has. A
-/// tensor of the checkpoint may be in any number of parts.
+/// on, each row_step-th, reordered and projected; then each value becomes scale · (value + add). A
+/// row is as wide as the model file's (one value of a vector), or as its projection has it,
+/// whatever dimensions the checkpoint's shape has. A tensor of the checkpoint may be in any number
+/// of parts.
 struct TensorPart {
   std::string source;          ///< the checkpoint's name; empty: a tensor of zeros
   std::vector<int64_t> shape;  ///< that it must have there
@@ -41,6 +50,7 @@ struct TensorPart {
   int64_t n_rows = 0;  ///< 0: all that there are
   int64_t row_step = 1;
   SidewisePairs pairs = {};
+  RowProjection projection = {};
   float add = 0;
   float scale = 1;
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
@@ -52,6 +62,10 @@ using TensorParts = std::map<std::string, std::vector<TensorPart>>;
 
 /// Values in a row of a tensor of the model file, as parts count rows.
 int64_t row_width(const TensorPlan& plan);
+/// Values in a row of the checkpoint's tensor, of a part of a tensor with rows of `width` values.
+int64_t source_width(const TensorPart& part, int64_t width);
+/// The shape of the matrix that makes rows of `width` values.
+std::vector<int64_t> projection_shape(const RowProjection& projection, int64_t width);
 /// Rows that a part gives to a tensor with rows of `width` values.
 int64_t part_rows(const TensorPart& part, int64_t width);
 

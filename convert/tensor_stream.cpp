@@ -58,6 +58,21 @@ void change_values(const TensorPart& part, int64_t cols, std::span<float> values
   for (size_t at = 0; at < values.size(); at += width) divide_by_norm(values.subspan(at, width));
 }
 
+// Each of the rows times a matrix [width, cols].
+void project(std::span<const float> rows, int64_t width, std::span<const float> matrix,
+             int64_t cols, std::vector<float>& out) {
+  const auto n = static_cast<size_t>(cols);
+  out.assign(rows.size() / static_cast<size_t>(width) * n, 0.0F);
+  float* to = out.data();
+  for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(width), to += n) {
+    const float* from = matrix.data();
+    for (const float value : rows.subspan(at, static_cast<size_t>(width))) {
+      for (size_t i = 0; i < n; ++i) to[i] += value * from[i];
+      from += n;
+    }
+  }
+}
+
 void check_range(std::span<const float> values, DType type, const std::string& where) {
   const float largest = largest_magnitude(values);
   if (!std::isfinite(largest)) {
@@ -99,7 +114,10 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
     const SourceTensor* tensor =
         part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
     const int64_t end = job.rows + part_rows(part, job.cols);
-    job.sources.push_back({&part, tensor, job.rows, end});
+    job.sources.push_back({&part, tensor, job.rows, end, source_width(part, job.cols)});
+    if (part.projection.inputs > 0) {
+      job.sources.back().projection = read_projection(part.projection, job.cols);
+    }
     job.rows = end;
     transposed = transposed || part.transposed;
   }
@@ -134,7 +152,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
     for (const Source& s : job.sources) {
       const int64_t rows = std::min(end, s.end_row) - std::max(first, s.first_row);
       if (s.tensor == nullptr || rows <= 0) continue;
-      bytes_read_ += s.tensor->format->bytes(rows * job.cols);
+      bytes_read_ += s.tensor->format->bytes(rows * s.width);
     }
     on_block(bytes_read_);
   }
@@ -161,7 +179,11 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
     const int64_t begin = std::max(first, source.first_row);
     const int64_t stop = std::min(end, source.end_row);
     if (begin >= stop) continue;
-    read_rows(source, begin - source.first_row, stop - begin, job.cols, scratch);
+    read_rows(source, begin - source.first_row, stop - begin, scratch);
+    if (!source.projection.empty()) {
+      scratch.columns.swap(scratch.values);
+      project(scratch.columns, source.width, source.projection, job.cols, scratch.values);
+    }
     change_values(*source.part, job.cols, scratch.values);
     const std::span<const float> values = scratch.values;
     check_range(values, job.dtype, where(job, source));
@@ -189,15 +211,33 @@ std::string TensorStream::where(const Job& job, const Source& source) const {
          source.tensor->name + "\"";
 }
 
-void TensorStream::read_rows(const Source& source, int64_t first, int64_t count, int64_t cols,
+std::vector<float> TensorStream::read_projection(const RowProjection& projection,
+                                                 int64_t cols) const {
+  const SourceTensor& tensor =
+      source_.require(projection.matrix, projection_shape(projection, cols));
+  std::vector<float> values(static_cast<size_t>(projection.inputs * cols));
+  std::vector<std::byte> raw;
+  read_elements(tensor, 0, values, raw);
+  if (projection.transposed) return values;
+  const auto rows = static_cast<size_t>(cols);
+  const auto width = static_cast<size_t>(projection.inputs);
+  std::vector<float> turned(values.size());
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < width; ++k) turned[k * rows + i] = values[i * width + k];
+  }
+  return turned;
+}
+
+void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
                              Scratch& scratch) const {
   const TensorPart& part = *source.part;
+  const int64_t cols = source.width;
   scratch.values.resize(static_cast<size_t>(count * cols));
   const std::span<float> values = scratch.values;
   if (source.tensor == nullptr) {
     std::ranges::fill(values, 0.0F);
   } else if (part.transposed) {
-    read_columns(source, first, count, cols, scratch);
+    read_columns(source, first, count, scratch);
   } else if (part.pairs.head_dim == 0 && part.row_step == 1) {
     read_elements(*source.tensor, (part.first_row + first) * cols, values, scratch.raw);
   } else {
@@ -210,8 +250,9 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
 }
 
 // The tensor is matrices [cols, n]; row r is column r % n of the matrix r / n.
-void TensorStream::read_columns(const Source& source, int64_t first, int64_t count, int64_t cols,
+void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
                                 Scratch& scratch) const {
+  const int64_t cols = source.width;
   const int64_t n = source.part->shape.back();
   for (int64_t done = 0; done < count;) {
     // The rows from here on that are in the same matrix, and the columns that hold them all.

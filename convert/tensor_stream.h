@@ -45,6 +45,8 @@ class TensorStream {
     const SourceTensor* tensor = nullptr;  // null: zeros
     int64_t first_row = 0;                 // in the joined tensor
     int64_t end_row = 0;
+    int64_t width = 0;                   // of its rows in the checkpoint
+    std::vector<float> projection = {};  // [width, columns of the tensor]; empty: none
   };
   struct Job;
   struct Scratch {
@@ -54,10 +56,10 @@ class TensorStream {
   };
 
   void convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const;
-  void read_rows(const Source& source, int64_t first, int64_t count, int64_t cols,
-                 Scratch& scratch) const;
-  void read_columns(const Source& source, int64_t first, int64_t count, int64_t cols,
-                    Scratch& scratch) const;
+  [[nodiscard]] std::vector<float> read_projection(const RowProjection& projection,
+                                                   int64_t cols) const;
+  void read_rows(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;
+  void read_columns(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;
   void read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
                      std::vector<std::byte>& raw) const;
   [[nodiscard]] std::string where(const Job& job, const Source& source) const;

@@ -4,6 +4,23 @@
 #include "convert/families/family.h"
 
 namespace faststream {
+namespace {
+
+// Embeddings are `width` wide, with a matrix before the layers and one after them: both become part
+// of the tables.
+void project_embeddings(const ModelConfig& config, const Checkpoint& weights, int64_t width,
+                        bool tied, TensorParts& parts) {
+  TensorPart& table = parts.at("embedding").front();
+  const std::string base = table.source.substr(0, table.source.find("embed_tokens"));
+  table.shape = {config.vocab, width};
+  TensorPart& output = parts.at("output").front();
+  output.shape = table.shape;
+  if (tied && weights.find(output.source) == nullptr) output.source = table.source;
+  table.projection = {.matrix = base + "project_in.weight", .inputs = width};
+  output.projection = {.matrix = base + "project_out.weight", .inputs = width, .transposed = true};
+}
+
+}  // namespace
 
 FamilyModel describe_opt(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -16,11 +33,6 @@ FamilyModel describe_opt(const FamilySource& source) {
   shape.vocab = count_in(config, "vocab_size");
   shape.max_context = count_in(config, "max_position_embeddings", kMaxContext);
   FamilyModel model{plain_decoder(shape)};
-  if (count_in(config, "word_embed_proj_dim", kMaxSize, shape.hidden) != shape.hidden) {
-    config.fail(
-        "\"word_embed_proj_dim\" asks for embeddings of another width than the layers', "
-        "which are not supported");
-  }
   constexpr int64_t kOffset = 2;
   model.config.embedding.positions = shape.max_context + kOffset;
   model.config.embedding.offset = kOffset;
@@ -50,6 +62,15 @@ FamilyModel describe_opt(const FamilySource& source) {
   m.gate_up = {"fc1"};
   m.down = "fc2";
   m.output_norm = "final_layer_norm";
+
+  const int64_t embedded = count_in(config, "word_embed_proj_dim", kMaxSize, shape.hidden);
+  if (embedded != shape.hidden) {  // OPT-350m
+    const bool tied = std::exchange(model.config.output.tied, false);
+    model.finish = [embedded, tied](const ModelConfig& made, const Checkpoint& weights,
+                                    TensorParts& parts) {
+      project_embeddings(made, weights, embedded, tied, parts);
+    };
+  }
   return model;
 }
 

@@ -117,6 +117,25 @@ TEST_F(TensorParts, AreChanged) {
   EXPECT_FLOAT_EQ(unit[2], 2 / std::sqrt(13.0F));
 }
 
+TEST_F(TensorParts, AreProjected) {
+  add("a", {3, 2});
+  add("m", {4, 2});
+  add("turned", {2, 4});
+  const TensorPart last_two{.source = "a",
+                            .shape = {3, 2},
+                            .first_row = 1,
+                            .projection = {.matrix = "m", .inputs = 2},
+                            .scale = 0.5F};
+  EXPECT_EQ(made({2, 4}, {last_two}),
+            (Floats{1.5F, 6.5F, 11.5F, 16.5F, 2.5F, 11.5F, 20.5F, 29.5F}));
+  const TensorPart first{.source = "a",
+                         .shape = {3, 2},
+                         .n_rows = 1,
+                         .projection = {.matrix = "turned", .inputs = 2, .transposed = true}};
+  EXPECT_EQ(made({1, 4}, {first}), (Floats{4, 5, 6, 7}));
+  EXPECT_TRUE(says(error_of([&] { made({2, 5}, {last_two}); }), "\"m\"", "shape"));
+}
+
 TEST_F(TensorParts, MustHaveTheirRows) {
   add("a", {2});
   EXPECT_TRUE(
