@@ -43,12 +43,14 @@ std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_h
 void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                            const HeadTransform& transform, const KvLayer& kv,
                            const AttentionRule& rule, const Matrix& out) {
-  rope_append(batch, qkv, cos_sin, transform, kv);
-
-  const Matrix q = qkv.columns(0, out.cols);
   const int64_t dim = kv.head_dim;
-  require_f32(out, batch.n_tokens, qkv.cols - 2 * kv.n_kv_heads * dim,
-              "attention: out must be [tokens, n_heads head_dim] f32");
+  if (qkv.cols != out.cols) {
+    rope_append(batch, qkv, cos_sin, transform, kv);
+    require(out.cols == qkv.cols - 2 * kv.n_kv_heads * dim,
+            "attention: out must be as wide as the query heads");
+  }
+  const Matrix q = qkv.columns(0, out.cols);
+  require_f32(out, batch.n_tokens, q.cols, "attention: out must be [tokens, n_heads head_dim] f32");
   require(q.cols % (dim * kv.n_kv_heads) == 0,
           "attention: n_heads must be a multiple of n_kv_heads");
   const std::vector<Block> blocks = split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads);
@@ -81,6 +83,10 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
         task.soft_cap = rule.soft_cap;
         if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
         if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;
+        task.bias_reach = rule.bias_reach;
+        if (rule.bias != nullptr) {
+          task.bias = rule.bias + block.first_head * (2 * int64_t{rule.bias_reach} + 1);
+        }
         task.scratch =
             thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
         kernels_.attention(task);

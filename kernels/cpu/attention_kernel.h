@@ -154,6 +154,17 @@ inline void change_scores(float soft_cap, float slope, int64_t distance, float* 
   }
 }
 
+/// Adds the bias of each key's distance, as AttentionRule has it. The key of column 0 is `distance`
+/// (negative where later) before the query.
+inline void add_bias(const float* bias, int64_t reach, int64_t distance, float* scores) {
+  for (int64_t j = 0; j < kMaxPageTokens; ++j) {
+    int64_t ahead = j - distance;
+    if (ahead < -reach) ahead = -reach;
+    if (ahead > reach) ahead = reach;
+    scores[j] += bias[reach + ahead];
+  }
+}
+
 /// Scores become weights relative to the row's new largest score; returns what earlier sums shrink
 /// by.
 inline float soften(float* weights, VisibleKeys keys, float& largest, float& total) {
@@ -263,6 +274,10 @@ void attend(const AttentionTask& task) {
         if (changes_scores) {
           const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
           change_scores(task.soft_cap, slope, task.position + token - first, scores);
+        }
+        if (task.bias != nullptr) {
+          const float* bias = task.bias + real % task.group * (2 * task.bias_reach + 1);
+          add_bias(bias, task.bias_reach, task.position + token - first, scores);
         }
         shrink[r] =
             soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);

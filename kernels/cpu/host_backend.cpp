@@ -97,6 +97,10 @@ BatchView HostBackend::upload(const Batch& batch) {
           "upload: query_start and page_table must match the number of sequences");
   require(batch.segments.empty() || batch.segments.size() == n_tokens,
           "upload: segments must have an entry for each token, or none");
+  require(batch.source_pages.size() ==
+                  batch.source_len.size() * static_cast<size_t>(batch.max_source_pages) &&
+              (batch.source_len.empty() || batch.source_len.size() == n_sequences),
+          "upload: source_len and source_pages must match the number of sequences");
   BatchView view = measure(batch);
   view.tokens = batch.tokens.data();
   view.positions = batch.positions.data();
@@ -105,6 +109,8 @@ BatchView HostBackend::upload(const Batch& batch) {
   view.kv_len = batch.kv_len.data();
   view.page_table = batch.page_table.data();
   view.logit_rows = batch.logit_rows.data();
+  view.source_len = batch.source_len.data();
+  view.source_pages = batch.source_pages.data();
   if (!batch.segments.empty()) view.segments = batch.segments.data();
   return view;
 }

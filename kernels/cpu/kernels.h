@@ -84,7 +84,9 @@ struct AttentionTask {
   float soft_cap = 0;             ///< 0: none
   const float* sinks = nullptr;   ///< [group] or null
   const float* slopes = nullptr;  ///< [group] or null
-  float* scratch = nullptr;       ///< attention_scratch() floats, 64-byte aligned
+  const float* bias = nullptr;    ///< [group, 2 bias_reach + 1] or null
+  int64_t bias_reach = 0;
+  float* scratch = nullptr;  ///< attention_scratch() floats, 64-byte aligned
 };
 
 /// tokens · group may be at most this.

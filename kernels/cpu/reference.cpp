@@ -365,10 +365,24 @@ class ReferenceBackend final : public HostBackend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override {
-    require(qkv.cols == out.cols + 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
-            "attention: qkv must be the query heads of out, and keys and values");
-    rope_append(batch, qkv, cos_sin, transform, kv);
+    if (qkv.cols != out.cols) {
+      require(qkv.cols == out.cols + 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
+              "attention: qkv must be the query heads of out, and keys and values");
+      require_batch(batch);
+      rope_append(batch, qkv, cos_sin, transform, kv);
+    } else {
+      require(
+          rule.bidirectional && rule.window == 0 && rule.slopes == nullptr && rule.bias == nullptr,
+          "attention: positions have no meaning where queries see another text");
+    }
     attend(batch, qkv.columns(0, out.cols), kv, rule, out);
+  }
+
+  void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
+    require(kv_rows.cols == 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
+            "append: a row must be keys and values");
+    require_batch(batch);
+    rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
   }
 
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
@@ -426,7 +440,6 @@ class ReferenceBackend final : public HostBackend {
   /// Queries are rotated in place.
   static void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                           const HeadTransform& transform, const KvLayer& kv) {
-    require_batch(batch);
     require_kv(kv);
     const int64_t dim = kv.head_dim;
     require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
@@ -434,7 +447,7 @@ class ReferenceBackend final : public HostBackend {
     require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
             "attention: an even number of elements is rotated, at most head_dim");
     require_matrix(qkv, batch.n_tokens, qkv.cols, "attention: qkv must have a row a token");
-    require(qkv.cols % dim == 0 && qkv.cols / dim > 2 * int64_t{kv.n_kv_heads},
+    require(qkv.cols % dim == 0 && qkv.cols / dim >= 2 * int64_t{kv.n_kv_heads},
             "attention: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim]");
     require_norm(transform.norm, transform.q_weight);
     require_norm(transform.norm, transform.k_weight);
@@ -475,7 +488,6 @@ class ReferenceBackend final : public HostBackend {
 
   static void attend(const BatchView& batch, const Matrix& q, const KvLayer& kv,
                      const AttentionRule& rule, const Matrix& out) {
-    require_batch(batch);
     require_kv(kv);
     const int64_t dim = kv.head_dim;
     require_matrix(q, batch.n_tokens, q.cols, "attention: q must have a row a token");
@@ -550,6 +562,11 @@ class ReferenceBackend final : public HostBackend {
       if (rule.slopes != nullptr) {
         score -=
             double{rule.slopes[h]} * std::abs(static_cast<double>(seen.first + p - seen.position));
+      }
+      if (rule.bias != nullptr) {
+        const int64_t reach = rule.bias_reach;
+        const int64_t ahead = std::clamp(seen.first + p - seen.position, -reach, reach);
+        score += rule.bias[h * (2 * reach + 1) + reach + ahead];
       }
       scores.push_back(score);
     }

@@ -78,4 +78,8 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
       });
 }
 
+void CpuBackend::append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) {
+  rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+}
+
 }  // namespace faststream

@@ -177,7 +177,8 @@ void CudaBackend::synchronize() {
 BatchView CudaBackend::upload(const Batch& batch) {
   const std::array parts = {&batch.tokens,      &batch.positions, &batch.sequence_of,
                             &batch.query_start, &batch.kv_len,    &batch.page_table,
-                            &batch.logit_rows,  &batch.segments};
+                            &batch.logit_rows,  &batch.segments,  &batch.source_len,
+                            &batch.source_pages};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -209,6 +210,8 @@ BatchView CudaBackend::upload(const Batch& batch) {
   view.page_table = at(5);
   view.logit_rows = at(6);
   if (!batch.segments.empty()) view.segments = at(7);
+  view.source_len = at(8);
+  view.source_pages = at(9);
   return view;
 }
 

@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override;
+  void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,

@@ -160,4 +160,8 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
   });
 }
 
+void CudaBackend::append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) {
+  rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+}
+
 }  // namespace faststream

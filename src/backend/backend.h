@@ -156,7 +156,7 @@ struct HeadTransform {
 };
 
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
-/// q · k is multiplied by scale; soft_cap; slopes; what is not seen is left out; softmax.
+/// q · k is multiplied by scale; soft_cap; slopes; bias; what is not seen is left out; softmax.
 struct AttentionRule {
   float scale = 1;
   /// Positions at a distance of `window` or more are not seen; 0: they are.
@@ -167,6 +167,10 @@ struct AttentionRule {
   const float* sinks = nullptr;  ///< [n_heads] a score more in each softmax, of no value; or null
   const float* slopes =
       nullptr;  ///< [n_heads] score -= slope · distance of the key from the query, or null
+  /// [n_heads, 2 bias_reach + 1] score += bias[reach + d], d = the key's position - the query's,
+  /// but at most bias_reach before or after; or null.
+  const float* bias = nullptr;
+  int32_t bias_reach = 0;
 };
 
 /// How experts are chosen and weighed from the router's logits.
@@ -315,9 +319,17 @@ class Backend {
   /// 2 are a pair (arXiv:2104.09864, in the order of Transformers); d = 0: none. n_heads is a
   /// multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads)
   /// (arXiv:2305.13245).
+  ///
+  /// Where qkv is query heads alone, [tokens, n_heads head_dim], they are taken as they are, and
+  /// what they see is in the pages already: of another text in cross attention, so that no position
+  /// has a meaning and the rule is bidirectional, without window, slopes or bias.
   virtual void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;
+
+  /// kv_rows [tokens, 2 n_kv_heads head_dim] act: key heads, then value heads, which are written to
+  /// the sequences' pages at the tokens' positions as they are.
+  virtual void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

@@ -15,6 +15,10 @@ BatchView measure(const Batch& batch) {
         std::max(view.max_query_len, batch.query_start[s + 1] - batch.query_start[s]);
     view.max_kv_len = std::max(view.max_kv_len, batch.kv_len[s]);
   }
+  view.max_source_pages = batch.max_source_pages;
+  for (const int32_t length : batch.source_len) {
+    view.max_source_len = std::max(view.max_source_len, length);
+  }
   return view;
 }
 

@@ -32,8 +32,13 @@ struct Batch {
   std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
   std::vector<int32_t> segments;    ///< [n_tokens] see Embedding; or empty: all 0
-  int32_t max_pages = 0;            ///< columns of page_table
-  int32_t n_groups = 1;             ///< of layers, whose pages have numbers of their own
+  /// Of a decoder with cross attention: [n_sequences] tokens of the source that each looks at, and
+  /// [n_sequences, max_source_pages] the pages of their keys and values.
+  std::vector<int32_t> source_len;
+  std::vector<int32_t> source_pages;
+  int32_t max_pages = 0;         ///< columns of page_table
+  int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
+  int32_t max_source_pages = 0;  ///< columns of source_pages
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }
@@ -51,12 +56,16 @@ struct BatchView {
   const int32_t* page_table = nullptr;  ///< of group 0; see view_of_group()
   const int32_t* logit_rows = nullptr;
   const int32_t* segments = nullptr;  ///< or null: all 0
+  const int32_t* source_len = nullptr;
+  const int32_t* source_pages = nullptr;
   int32_t n_tokens = 0;
   int32_t n_sequences = 0;
   int32_t n_logits = 0;
   int32_t max_pages = 0;
   int32_t max_query_len = 0;  ///< rows of the sequence with the most rows
   int32_t max_kv_len = 0;     ///< the largest kv_len
+  int32_t max_source_pages = 0;
+  int32_t max_source_len = 0;
 };
 
 /// The view whose page_table is that of a group.
@@ -64,6 +73,15 @@ inline BatchView view_of_group(BatchView batch, int32_t group) {
   if (batch.page_table != nullptr) {
     batch.page_table += int64_t{group} * batch.n_sequences * batch.max_pages;
   }
+  return batch;
+}
+
+/// The same tokens where they look at their sources: what is cached are these.
+inline BatchView view_of_sources(BatchView batch) {
+  batch.kv_len = batch.source_len;
+  batch.page_table = batch.source_pages;
+  batch.max_pages = batch.max_source_pages;
+  batch.max_kv_len = batch.max_source_len;
   return batch;
 }
 

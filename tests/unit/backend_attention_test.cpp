@@ -17,6 +17,7 @@ struct AttentionCase {
   bool sinks = false;
   bool slopes = false;
   bool bidirectional = false;
+  int32_t bias_reach = 0;  // 0: no bias
 };
 
 std::string describe(const AttentionCase& shape) {
@@ -30,6 +31,7 @@ std::string describe(const AttentionCase& shape) {
   if (shape.sinks) text += ", sinks";
   if (shape.slopes) text += ", slopes";
   if (shape.bidirectional) text += ", bidirectional";
+  if (shape.bias_reach > 0) text += ", bias up to " + std::to_string(shape.bias_reach);
   return text;
 }
 
@@ -53,6 +55,8 @@ class BackendAttention : public BackendTest {
         random_tensor(random_, DType::f32, 1, shape.n_heads).map(DType::f32, [](float slope) {
           return std::abs(slope) / 8;
         });
+    const HostTensor bias =
+        random_tensor(random_, DType::f32, shape.n_heads, 2 * int64_t{shape.bias_reach} + 1, 0, 2);
 
     const auto attend = [&](Backend& backend, DType out_type) {
       const DeviceTensor device_k(backend, k);
@@ -61,6 +65,7 @@ class BackendAttention : public BackendTest {
       const DeviceTensor cos_sin(backend, HostTensor(DType::f32, batch.n_tokens(), 0));
       const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
       const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
+      const DeviceNumbers device_bias(backend, shape.bias_reach > 0 ? &bias : nullptr);
       const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
       backend.attention(
           backend.upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
@@ -70,7 +75,9 @@ class BackendAttention : public BackendTest {
            .bidirectional = shape.bidirectional,
            .soft_cap = shape.soft_cap,
            .sinks = device_sinks.data(),
-           .slopes = device_slopes.data()},
+           .slopes = device_slopes.data(),
+           .bias = device_bias.data(),
+           .bias_reach = shape.bias_reach},
           out.matrix());
       return out.fetch();
     };
@@ -85,6 +92,55 @@ class BackendAttention : public BackendTest {
           [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
           backend->description() + ": attention, " + std::string(dtype_name(act)) + ", " +
               describe(shape));
+    }
+  }
+
+  /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended.
+  void check_cross_attention(DType weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
+                             const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const int64_t q_dim = int64_t{n_heads} * dim;
+    std::vector<TestSequence> sequences;
+    std::vector<TestSequence> sources;
+    for (const auto& [queries, source] : queries_and_sources) {
+      sequences.push_back({queries, queries});
+      sources.push_back({source, source});
+    }
+    const int32_t n_pages = pages_of(sources) + 1;
+    Batch batch = make_batch(random_, sequences, pages_of(sequences));
+    const Batch read = make_batch(random_, sources, n_pages);
+    batch.source_len = read.kv_len;
+    batch.source_pages = read.page_table;
+    batch.max_source_pages = read.max_pages;
+    const HostTensor q = random_tensor(random_, act, batch.n_tokens(), q_dim, 8, 2);
+    const HostTensor rows =
+        random_tensor(random_, act, read.n_tokens(), 2 * int64_t{n_kv_heads} * dim, 8);
+    HostTensor empty(kv_type, n_pages, int64_t{n_kv_heads} * kPageTokens * dim);
+    for (int64_t r = 0; r < empty.rows; ++r) {
+      for (int64_t c = 0; c < empty.cols; ++c) empty.set(r, c, std::nanf(""));
+    }
+    const auto attend = [&](Backend& backend, DType out_type) {
+      const DeviceTensor k(backend, empty);
+      const DeviceTensor v(backend, empty);
+      const DeviceTensor device_rows(backend, rows);
+      const DeviceTensor device_q(backend, q);
+      const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
+      const KvLayer kv{k.data(), v.data(), kv_type, n_pages, n_kv_heads, dim};
+      backend.append(backend.upload(read), device_rows.matrix(), kv);
+      backend.attention(view_of_sources(backend.upload(batch)), device_q.matrix(),
+                        {nullptr, DType::f32, batch.n_tokens(), 0}, {}, kv,
+                        {.scale = 1.0F / std::sqrt(static_cast<float>(dim)), .bidirectional = true},
+                        out.matrix());
+      return out.fetch();
+    };
+    const HostTensor want = attend(*reference_, DType::f32);
+    for (const auto& backend : backends_) {
+      expect_near(
+          attend(*backend, act), want,
+          [&](int64_t, int64_t) { return 5 * (2 * unit_roundoff(act) + 1e-5); },
+          backend->description() + ": cross attention, " + std::string(dtype_name(act)) +
+              ", heads of " + std::to_string(dim));
     }
   }
 
@@ -255,6 +311,30 @@ TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
     check_attention(weights, all_rules);
     all_rules.sequences = {{40, 300}, {1, 70}};
     check_attention(weights, all_rules);
+  }
+}
+
+TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 64, 128}) {
+      for (const bool bidirectional : {false, true}) {
+        AttentionCase shape{4, 2, dim, {{1, 1}, {33, 33}, {1, 300}, {150, 200}, {65, 65}}};
+        shape.bidirectional = bidirectional;
+        for (const int32_t reach : {1, 20, 128}) {
+          shape.bias_reach = reach;
+          check_attention(weights, shape);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {12, 64, 128}) {
+      check_cross_attention(weights, 4, 4, dim, {{1, 1}, {1, 40}, {1, 65}, {1, 300}});
+      check_cross_attention(weights, 6, 2, dim, {{1, 33}, {70, 5}, {3, 300}, {33, 64}, {1, 2}});
+    }
   }
 }
 

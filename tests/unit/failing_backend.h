@@ -92,6 +92,10 @@ class FailingBackend final : public Backend {
     check("soft_cap");
     backend_->soft_cap(cap, logits);
   }
+  void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
+    check("append");
+    backend_->append(batch, kv_rows, kv);
+  }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     check("gather_rows");
     backend_->gather_rows(batch, x, out);

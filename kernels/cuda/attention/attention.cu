@@ -7,7 +7,7 @@
 //   else                                                                  float arithmetic
 //
 // Each is made for several functors (score_rule.cuh): scores as they are, of tokens up to the
-// query's or of all, and with a window, soft cap or slopes.
+// query's or of all, and with a window, soft cap, slopes or bias.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
-  rope_append(batch, qkv, cos_sin, transform, kv);
+  if (qkv.cols != out.cols) rope_append(batch, qkv, cos_sin, transform, kv);
 
   const Queue queue = this->queue();
   AttentionArguments arguments;

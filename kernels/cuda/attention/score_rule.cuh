@@ -32,7 +32,7 @@ class PlainRule {
   int n_tokens_;
 };
 
-/// Scores with a window, soft cap or slopes.
+/// Scores with a window, soft cap, slopes or bias.
 class VariedRule {
  public:
   static constexpr bool kPlain = false;
@@ -42,7 +42,11 @@ class VariedRule {
         behind_(a.rule.window == 0 ? INT_MAX : a.rule.window),
         ahead_(a.rule.bidirectional ? behind_ : 1),
         cap_(a.rule.soft_cap * kLog2E),
-        slope_(a.rule.slopes != nullptr ? a.rule.slopes[head] * kLog2E : 0.0F) {}
+        slope_(a.rule.slopes != nullptr ? a.rule.slopes[head] * kLog2E : 0.0F),
+        reach_(a.rule.bias_reach),
+        bias_(a.rule.bias != nullptr
+                  ? a.rule.bias + static_cast<int64_t>(head) * (2 * reach_ + 1) + reach_
+                  : nullptr) {}
 
   /// Of the query at `position`, the first token that it sees.
   [[nodiscard]] __device__ int first_seen(int position) const {
@@ -54,6 +58,7 @@ class VariedRule {
   [[nodiscard]] __device__ float vary(float score, int position, int token) const {
     // tanh(x) = 1 - 2 / (1 + exp(2 x)), to 1e-7: the fast instruction has three digits.
     if (cap_ > 0) score = cap_ - 2 * cap_ / (1.0F + exp2f(score / cap_ * (2 * kLog2E)));
+    if (bias_ != nullptr) score += bias_[min(max(token - position, -reach_), reach_)] * kLog2E;
     return score - slope_ * fabsf(static_cast<float>(token - position));
   }
 
@@ -63,6 +68,8 @@ class VariedRule {
   int ahead_;    // likewise of tokens after the query
   float cap_;    // 0: none
   float slope_;  // of a position
+  int reach_;
+  const float* bias_;  // of distance 0; null: none
 };
 
 /// The sum of a softmax's weights 2^(score - maximum), with the head's sink.
@@ -73,7 +80,7 @@ inline __device__ float with_sink(const AttentionArguments& a, int head, float m
 }
 
 inline bool is_plain(const AttentionRule& rule) {
-  return rule.window == 0 && rule.soft_cap == 0 && rule.slopes == nullptr;
+  return rule.window == 0 && rule.soft_cap == 0 && rule.slopes == nullptr && rule.bias == nullptr;
 }
 
 /// Calls f.operator()<Rule>() with the functor that the rule needs.
