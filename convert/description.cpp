@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace faststream {
 namespace {
@@ -54,6 +55,7 @@ std::string embedding(const ModelConfig& config) {
     text << ", " << config.embedding.positions << " learned positions";
     if (config.embedding.offset != 0) text << " from " << config.embedding.offset << " on";
   }
+  if (config.embedding.shared) text << ", the decoder's";
   if (config.embedding.segments > 0) text << ", " << config.embedding.segments << " segments";
   if (config.embedding.norm) text << ", " << name_of(config.embedding.norm);
   return text.str();
@@ -76,6 +78,10 @@ std::string attention(const ModelConfig& config, const AttentionConfig& attentio
   if (attention.soft_cap > 0) text << ", soft cap " << attention.soft_cap;
   if (attention.sinks) text << ", sinks";
   if (!attention.slopes.empty()) text << ", ALiBi";
+  if (attention.relative_bias) {
+    text << ", relative bias of " << attention.relative_bias.buckets << " buckets up to "
+         << attention.relative_bias.max_distance;
+  }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
   return text.str();
 }
@@ -123,7 +129,7 @@ std::string rope(const RopeConfig& rope) {
 
 std::string output(const OutputConfig& output) {
   if (output.none) return "hidden states" + (output.norm ? ", " + name_of(output.norm) : "");
-  std::string text = name_of(output.norm);
+  std::string text = output.norm ? name_of(output.norm) : "no norm";
   if (output.tied) text += ", matrix of the embedding";
   if (output.bias) text += ", bias";
   std::ostringstream cap;
@@ -149,6 +155,10 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
                            (layer.parallel ? "; attention and feed-forward side by side" : ""));
     lines.emplace_back("  attention", attention(config, layer.attention));
     lines.emplace_back("  norms", norms(layer.attention_norms));
+    if (layer.cross_attention) {
+      lines.emplace_back("  cross", "attention to the encoder's output");
+      lines.emplace_back("  norms", norms(layer.cross_attention->norms));
+    }
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));
@@ -157,6 +167,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     lines.emplace_back("rotary", "\"" + each.name + "\": " + rope(each));
   }
   lines.emplace_back("output", output(config.output));
+  if (config.encoder) {
+    for (auto& line : describe(*config.encoder)) lines.push_back(std::move(line));
+  }
   return lines;
 }
 

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "convert/answers_from_hf.h"
 #include "convert/families/family.h"
 #include "convert/safetensors.h"
+#include "convert/tokenizers/separate_vocabulary.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "engine/default_sampling.h"
 #include "support/error.h"
@@ -83,9 +85,17 @@ json special_tokens(const json& tokenizer_config) {
 }
 
 // As Transformers: tokenizer.json before tokenizer.model.
-fs::path find_hf_tokenizer(const fs::path& folder) {
+TokenizerFile read_hf_tokenizer(const fs::path& folder, const SourceModel& model,
+                                SourceFiles& files) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
-    if (fs::exists(folder / name)) return folder / name;
+    if (fs::exists(folder / name)) {
+      return read_tokenizer_file(folder / name, model.config.vocab, files);
+    }
+  }
+  if (model.config.encoder) {
+    if (auto found = read_separate_vocabulary(folder, model.config.vocab, files)) {
+      return *std::move(found);
+    }
   }
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
@@ -135,6 +145,54 @@ bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTe
     if (of_a != of_b) return false;
   }
   return true;
+}
+
+// Gives the one embedding that is stored under any of several names, or more than one, the name
+// that the decoder has for it.
+void find_embedding(const FamilyModel& family, Checkpoint& weights) {
+  const std::string wanted =
+      base_in(weights, family.modules) + family.modules.embedding + ".weight";
+  for (const std::string& module : family.embeddings) {
+    for (const char* prefix : {"model.", ""}) {
+      const std::string name = prefix + module + ".weight";
+      const SourceTensor* other = weights.find(name);
+      if (other == nullptr || name == wanted) continue;
+      const SourceTensor* known = weights.find(wanted);
+      if (known != nullptr && !same_bytes(weights, *known, *other)) {
+        throw Error(weights.name() + ": the tensors " + in_quotes(wanted) + " and " +
+                    in_quotes(name) + " differ, but must be the same embedding");
+      }
+      SourceTensor tensor = weights.take(name);
+      if (known == nullptr) weights.add_tensor(std::move(tensor), wanted);
+    }
+  }
+}
+
+// Has the output's bias forbid tokens, so that others' probabilities are as if there were none:
+// "renormalize_logits" of models that never give these tokens.
+void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
+  constexpr float kNever = -1e4F;  // a probability of zero
+  std::vector<TensorPart>& parts = model.parts["output_bias"];
+  TensorPart stored{.source = "", .shape = {model.config.vocab}};
+  if (model.config.output.bias) stored = parts.front();
+  parts.clear();
+  model.config.output.bias = true;
+  std::ranges::sort(tokens);
+  int64_t next = 0;
+  const auto keep_until = [&](int64_t end) {
+    if (end <= next) return;
+    TensorPart part = stored;
+    part.first_row = next;
+    part.n_rows = end - next;
+    parts.push_back(std::move(part));
+  };
+  for (const int32_t token : tokens) {
+    if (token < next) continue;  // named twice
+    keep_until(token);
+    parts.push_back({.source = "", .shape = {1}, .add = kNever});
+    next = token + 1;
+  }
+  keep_until(model.config.vocab);
 }
 
 // A tied matrix may be stored under either name, or both; as Transformers, two that differ are not
@@ -246,6 +304,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   std::vector<LeftOut> left_out;
   if (config != whole_config) left_out = keep_text_tensors(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
+  find_embedding(family, weights);
   find_tied_matrix(family, weights);
   SourceModel model{
       .family = family.name,
@@ -256,13 +315,14 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
       .tokenizer_description = {},
       .chat_template = chat_template(folder, tokenizer_config, files),
       .special_tokens = special_tokens(tokenizer_config),
+      .answers = {},
       .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
       .weights = std::move(weights),
       .parts = {},
       .added_tokens = {},
       .left_out = std::move(left_out),
       .files = {}};
-  model.parts = parts_of(model.config, family.modules, model.weights);
+  model.parts = parts_of(model.config, family.modules, model.weights, family.encoder_modules);
   if (family.finish) family.finish(model.config, model.weights, model.parts);
   const bool tied = model.config.output.tied;
   refuse_unknown_tensors(model, [&](std::string_view name) {
@@ -271,8 +331,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                                [&](const std::string& ending) { return name.ends_with(ending); });
   });
   take_types_of_weights(model);
-  TokenizerFile found = read_tokenizer_file(tokenizer ? *tokenizer : find_hf_tokenizer(folder),
-                                            model.config.vocab, files);
+  TokenizerFile found = tokenizer ? read_tokenizer_file(*tokenizer, model.config.vocab, files)
+                                  : read_hf_tokenizer(folder, model, files);
   if (found.config) {  // config.json alone says less, but generation_config.json more
     model.tokenizer.eos = end_tokens(JsonView(config, config_path.string()),
                                      JsonView(generation_config, folder.string()));
@@ -282,6 +342,20 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                              files.read_json(folder / "tokenizer.json"), folder);
   }
   use_tokenizer(std::move(found), model);
+  if (model.config.encoder) {
+    if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
+    const AnswerRules answers =
+        answers_from_hf(config, generation_config, family.answers, model.tokenizer,
+                        model.config.vocab, folder.string());
+    model.answers = answer_rules_to_json(answers);
+    if (generation_config.value("renormalize_logits", json()) == true) {
+      std::vector<int32_t> tokens;
+      for (const std::vector<int32_t>& row : answers.never) {
+        if (row.size() == 1) tokens.push_back(row.front());
+      }
+      if (!tokens.empty()) forbid_by_bias(std::move(tokens), model);
+    }
+  }
   model.files = std::move(files);
   return model;
 }

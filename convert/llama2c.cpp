@@ -145,6 +145,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                     .tokenizer_description = {},
                     .chat_template = {},
                     .special_tokens = {},
+                    .answers = {},
                     .sampling = {},
                     .weights = Checkpoint(path.string()),
                     .parts = {},

@@ -47,6 +47,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
   if (!source.chat_template.is_null()) header["chat_template"] = source.chat_template;
   if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
+  if (!source.answers.is_null()) header["answers"] = source.answers;
   if (config.weights == DType::i8) {
     header["quantization"] = {{"type", "int8"},
                               {"scheme", "symmetric"},
@@ -93,10 +94,11 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     throw UsageError("--keep-output: has a meaning only with --dtype int8");
   }
   ModelConfig config = source;
-  config.weights = config.embedding_dtype = config.output_dtype = type;
-  if (type == DType::i8) {
-    config.embedding_dtype = source.embedding_dtype == DType::f16 ? DType::f16 : DType::bf16;
-    config.output_dtype = options.keep_output ? config.embedding_dtype : DType::i8;
+  if (type != DType::i8) {
+    set_types(config, type, type, type);
+  } else {
+    const DType table = source.embedding_dtype == DType::f16 ? DType::f16 : DType::bf16;
+    set_types(config, type, table, options.keep_output ? table : DType::i8);
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
   }

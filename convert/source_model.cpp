@@ -167,7 +167,7 @@ void take_types_of_weights(SourceModel& model) {
     const SourceTensor* tensor = model.weights.find(parts->second.front().source);
     if (tensor == nullptr) continue;  // check_tensors() says so
     const DType type = tensor->format->packed;
-    model.config.weights = model.config.embedding_dtype = model.config.output_dtype = type;
+    set_types(model.config, type, type, type);
     return;
   }
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -41,7 +42,7 @@ struct RowProjection {
 /// whatever dimensions the checkpoint's shape has. A tensor of the checkpoint may be in any number
 /// of parts.
 struct TensorPart {
-  std::string source;          ///< the checkpoint's name; empty: a tensor of zeros
+  std::string source;          ///< the checkpoint's name; empty: `values`, or a tensor of zeros
   std::vector<int64_t> shape;  ///< that it must have there
   /// Its last two dimensions are swapped before rows are counted: [in, out] where products take
   /// [out, in].
@@ -53,6 +54,8 @@ struct TensorPart {
   RowProjection projection = {};
   float add = 0;
   float scale = 1;
+  /// In place of a tensor of the checkpoint: what is computed, of this shape.
+  std::shared_ptr<const std::vector<float>> values = nullptr;
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
 };
 
@@ -87,6 +90,7 @@ struct SourceModel {
   std::filesystem::path tokenizer_file = {};  ///< where it is from; empty: the weights' file
   nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
   nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
+  nlohmann::json answers;         ///< of a model with an encoder (AnswerRules); else null
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended
   Checkpoint weights;
   TensorParts parts;

@@ -234,7 +234,10 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
   const int64_t cols = source.width;
   scratch.values.resize(static_cast<size_t>(count * cols));
   const std::span<float> values = scratch.values;
-  if (source.tensor == nullptr) {
+  if (part.values != nullptr) {
+    const auto begin = part.values->begin() + (part.first_row + first) * cols;
+    std::copy_n(begin, values.size(), values.begin());
+  } else if (source.tensor == nullptr) {
     std::ranges::fill(values, 0.0F);
   } else if (part.transposed) {
     read_columns(source, first, count, scratch);

@@ -35,6 +35,24 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context) {
   return frequencies;
 }
 
+namespace {
+
+// T5's bucket of a key `ahead` of a query, in float32 as Transformers computes it.
+int64_t bucket_of(const RelativeBiasConfig& bias, int64_t ahead) {
+  const int64_t n = bias.bidirectional ? bias.buckets / 2 : bias.buckets;  // of one side
+  const int64_t first = bias.bidirectional && ahead > 0 ? n : 0;
+  const int64_t distance = bias.bidirectional ? std::abs(ahead) : std::max<int64_t>(-ahead, 0);
+  const int64_t exact = n / 2;
+  if (distance < exact) return first + distance;
+  const float share = std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+                      static_cast<float>(std::log(static_cast<double>(bias.max_distance) /
+                                                  static_cast<double>(exact))) *
+                      static_cast<float>(n - exact);
+  return first + std::min(exact + static_cast<int64_t>(share), n - 1);
+}
+
+}  // namespace
+
 ModelConfig plain_decoder(const PlainShape& shape) {
   const NormConfig norm{.kind = NormKind::rms, .eps = shape.norm_eps};
   ModelConfig config;
@@ -60,6 +78,31 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   return config;
 }
 
+void set_types(ModelConfig& config, DType weights, DType embedding, DType output) {
+  config.weights = weights;
+  config.embedding_dtype = embedding;
+  config.output_dtype = output;
+  if (!config.encoder) return;
+  auto encoder = std::make_shared<ModelConfig>(*config.encoder);
+  set_types(*encoder, weights, embedding, output);
+  config.encoder = std::move(encoder);
+}
+
+std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
+                                    const std::vector<float>& table) {
+  const auto n_heads = static_cast<int64_t>(table.size()) / bias.buckets;
+  const int64_t n_distances = 2 * bias.max_distance + 1;
+  std::vector<float> by_distance(static_cast<size_t>(n_heads * n_distances));
+  for (int64_t i = 0; i < n_distances; ++i) {
+    const int64_t bucket = bucket_of(bias, i - bias.max_distance);
+    for (int64_t head = 0; head < n_heads; ++head) {
+      by_distance[static_cast<size_t>(head * n_distances + i)] =
+          table[static_cast<size_t>(bucket * n_heads + head)];
+    }
+  }
+  return by_distance;
+}
+
 namespace {
 
 // Limits that keep products of three counts far below 2^63.
@@ -71,6 +114,8 @@ constexpr int64_t kMaxExperts = 1024;
 constexpr int64_t kMaxHeadsOfAllLayers = 1 << 18;  // the largest models have 2^15
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxContext = 1 << 28;
+constexpr int64_t kMaxBuckets = 4096;
+constexpr int64_t kMaxDistance = 1024;
 
 // Checks members of one part of a description, which sentences name.
 class Checker {
@@ -126,6 +171,14 @@ void check_rope(const RopeConfig& rope, std::string_view where) {
   }
 }
 
+void check_relative_bias(const RelativeBiasConfig& bias, const Checker& check) {
+  if (!bias) return;
+  check.count("relative_bias.buckets", bias.buckets, kMaxBuckets, 4);
+  // As many small distances have buckets by themselves.
+  const int64_t of_one_side = bias.bidirectional ? bias.buckets / 2 : bias.buckets;
+  check.count("relative_bias.max_distance", bias.max_distance, kMaxDistance, of_one_side / 2 + 1);
+}
+
 void check_attention(const AttentionConfig& attention, const ModelConfig& config,
                      const Checker& check) {
   check.count("n_heads", attention.n_heads, kMaxHeads);
@@ -158,6 +211,7 @@ void check_attention(const AttentionConfig& attention, const ModelConfig& config
     check.fail("there must be as many slopes as heads");
   }
   for (const float slope : attention.slopes) check.number("a slope", slope, -kLargest, kLargest);
+  check_relative_bias(attention.relative_bias, check);
 }
 
 void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Checker& check) {
@@ -196,6 +250,20 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
     check.norm("the norm after", norms->after);
     check.norm("the norm of the stream", norms->stream);
   }
+  if (layer.cross_attention) {
+    const BranchNorms& norms = layer.cross_attention->norms;
+    check.norm("cross attention's norm before", norms.before);
+    check.norm("cross attention's norm after", norms.after);
+    check.norm("cross attention's norm of the stream", norms.stream);
+    if (!config.encoder) check.fail("there is cross attention, but no encoder");
+    if (layer.parallel) check.fail("parallel branches have no cross attention between them");
+    if (layer.attention.window != 0) {
+      check.fail("a layer with a window cannot have cross attention");
+    }
+    if (layer.attention.qk_norm != QkNorm::none) {
+      check.fail("cross attention does not normalize queries and keys");
+    }
+  }
   if (layer.parallel && layer.attention_norms.stream) {
     check.fail("parallel branches have no normalization of the stream between them");
   }
@@ -205,6 +273,30 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   } else {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
   }
+}
+
+// What an encoder's layers cache lies in the pages of its decoder's layers until cross attention's
+// keys and values take its place (Runner::encode()).
+void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::string_view where) {
+  const Checker check(where, "encoder: ");
+  if (encoder.encoder) check.fail("it has an encoder itself");
+  if (!encoder.output.none) check.fail("it has an output matrix");
+  if (encoder.embedding.shared &&
+      (encoder.vocab != decoder.vocab || encoder.hidden != decoder.hidden)) {
+    check.fail("it shares the decoder's embedding, but has other sizes");
+  }
+  const int64_t kv_dim = decoder.layer(0).attention.kv_dim();
+  for (const ModelConfig* stack : {&encoder, &decoder}) {
+    for (const LayerConfig& layer : stack->layer_kinds) {
+      if (layer.attention.kv_dim() != kv_dim) {
+        check.fail("its keys, or those of a layer of the decoder, are not as wide as others");
+      }
+      if (layer.attention.window != 0) check.fail("layers with a window are not supported");
+    }
+  }
+  ModelConfig alone = encoder;
+  alone.embedding.shared = false;
+  validate(alone, std::string(where) + ": encoder");
 }
 
 }  // namespace
@@ -254,6 +346,8 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (output.tied && config.output_dtype != config.embedding_dtype) {
     check.fail("the output matrix is tied to the embedding table but has another type");
   }
+  if (config.embedding.shared) check.fail("the embedding is shared with no decoder");
+  if (config.encoder) check_encoder(*config.encoder, config, where);
 }
 
 namespace {
@@ -265,8 +359,10 @@ class Planner {
 
   std::vector<TensorPlan> plan() {
     const EmbeddingConfig& embedding = config_.embedding;
-    matrix("embedding", config_.embedding_dtype, config_.vocab, config_.hidden, false,
-           TensorRole::table);
+    if (!embedding.shared) {
+      matrix("embedding", config_.embedding_dtype, config_.vocab, config_.hidden, false,
+             TensorRole::table);
+    }
     if (embedding.positions != 0) {
       matrix("positions", config_.embedding_dtype, embedding.positions, config_.hidden, false,
              TensorRole::table);
@@ -302,9 +398,17 @@ class Planner {
       vector("attention_k_norm", attention.kv_dim(), TensorRole::norm);
     }
     if (attention.sinks) vector("attention_sinks", attention.n_heads, TensorRole::bias);
+    if (attention.relative_bias) {
+      tensors_.push_back({prefix_ + "attention_distances",
+                          DType::f32,
+                          {attention.relative_bias.buckets, attention.n_heads},
+                          TensorRole::bias,
+                          0});
+    }
     matrix("attention_out", config_.weights, config_.hidden, attention.q_dim(), attention.out_bias);
     norm("attention_after_norm", layer.attention_norms.after);
     norm("attention_stream_norm", layer.attention_norms.stream);
+    if (layer.cross_attention) cross_attention(attention, layer.cross_attention->norms);
     norm("ffn_norm", layer.ffn_norms.before);
     if (layer.experts) {
       experts(*layer.experts);
@@ -313,6 +417,16 @@ class Planner {
     }
     norm("ffn_after_norm", layer.ffn_norms.after);
     norm("ffn_stream_norm", layer.ffn_norms.stream);
+  }
+
+  void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
+    norm("cross_norm", norms.before);
+    matrix("cross_q", config_.weights, attention.q_dim(), config_.hidden, attention.qkv_bias);
+    matrix("cross_kv", config_.weights, 2 * attention.kv_dim(), config_.encoder->hidden,
+           attention.qkv_bias);
+    matrix("cross_out", config_.weights, config_.hidden, attention.q_dim(), attention.out_bias);
+    norm("cross_after_norm", norms.after);
+    norm("cross_stream_norm", norms.stream);
   }
 
   void experts(const ExpertsConfig& experts) {
@@ -360,6 +474,14 @@ class Planner {
 
 }  // namespace
 
-std::vector<TensorPlan> tensor_plan(const ModelConfig& config) { return Planner(config).plan(); }
+std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
+  std::vector<TensorPlan> tensors = Planner(config).plan();
+  if (!config.encoder) return tensors;
+  for (TensorPlan& tensor : tensor_plan(*config.encoder)) {
+    tensor.name = kEncoderPrefix + tensor.name;
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
 
 }  // namespace faststream

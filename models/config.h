@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -51,6 +52,19 @@ enum class QkNorm {
   whole,  ///< all query heads together and all key heads together
 };
 
+/// A number that is added to scores for each head and distance of the key from the query, learned
+/// for buckets of distances (T5, arXiv:1910.10683): small ones by themselves, larger ones on a
+/// logarithmic scale up to max_distance, beyond which all are alike.
+struct RelativeBiasConfig {
+  int64_t buckets = 0;  ///< 0: none
+  int64_t max_distance = 0;
+  /// Half the buckets are for keys after the query; else such keys are as near as can be.
+  bool bidirectional = false;
+
+  [[nodiscard]] explicit operator bool() const { return buckets != 0; }
+  bool operator==(const RelativeBiasConfig&) const = default;
+};
+
 struct AttentionConfig {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
@@ -68,6 +82,7 @@ struct AttentionConfig {
   float soft_cap = 0;          ///< 0: none
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
+  RelativeBiasConfig relative_bias;
 
   [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
   [[nodiscard]] int64_t kv_dim() const { return n_kv_heads * head_dim; }
@@ -119,7 +134,15 @@ struct BranchNorms {
   bool operator==(const BranchNorms&) const = default;
 };
 
-/// One kind of layer: attention, then the feed-forward or experts.
+/// Attention of a decoder's tokens to what the encoder made of the source: with the heads, the
+/// scale and the biases of the layer's attention, and no positions.
+struct CrossAttentionConfig {
+  BranchNorms norms;
+  bool operator==(const CrossAttentionConfig&) const = default;
+};
+
+/// One kind of layer: attention, cross attention where there is an encoder, then the feed-forward
+/// or experts.
 struct LayerConfig {
   std::string name;
   /// Both branches read the layer's input: x += attention(..) + feed_forward(..). Without a norm
@@ -127,6 +150,7 @@ struct LayerConfig {
   bool parallel = false;
   BranchNorms attention_norms;
   AttentionConfig attention;
+  std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts
   std::optional<ExpertsConfig> experts;
@@ -134,6 +158,7 @@ struct LayerConfig {
 };
 
 struct EmbeddingConfig {
+  bool shared = false;  ///< of an encoder: the table is the decoder's
   float multiplier = 1;
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
@@ -151,7 +176,8 @@ struct OutputConfig {
   bool operator==(const OutputConfig&) const = default;
 };
 
-/// A decoder, or, without an output matrix, an encoder. Validated: every count is at least 1 and
+/// A decoder, or, without an output matrix, an encoder. A decoder may have an encoder, whose output
+/// each of its layers attends to. Validated: every count is at least 1 and
 /// small enough that products of any three fit in 63 bits, and that what has an entry for each head
 /// or expert of each layer is small; indices exist; head_dim is even.
 struct ModelConfig {
@@ -163,15 +189,19 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
-  DType weights = DType::f32;          ///< of the layers' matrices, but for routers
-  DType embedding_dtype = DType::f32;  ///< of the tables of the embedding (never i8)
-  DType output_dtype = DType::f32;     ///< of the output matrix; embedding_dtype when tied
+  DType weights = DType::f32;                  ///< of the layers' matrices, but for routers
+  DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
+  DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
+  std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
 
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];
   }
 };
+
+/// Gives a description and its encoder's other types of weights.
+void set_types(ModelConfig& config, DType weights, DType embedding, DType output);
 
 /// What most models since Llama are (arXiv:2302.13971): layers of one kind, each with an RMS norm
 /// before attention and one before a gated feed-forward with SiLU; one rope over all of a head.
@@ -194,6 +224,11 @@ ModelConfig plain_decoder(const PlainShape& shape);
 ModelConfig config_from_json(const nlohmann::json& json, std::string_view where);
 nlohmann::json config_to_json(const ModelConfig& config);
 
+/// [n_heads, 2 max_distance + 1] what a relative bias adds, as AttentionRule::bias has it, from the
+/// table [buckets, n_heads].
+std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
+                                    const std::vector<float>& table);
+
 /// Throws Error, starting with `where`, unless the documented invariants hold.
 void validate(const ModelConfig& config, std::string_view where);
 
@@ -215,6 +250,9 @@ struct TensorPlan {
   int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
 };
 
+/// Begins the names of an encoder's tensors.
+inline constexpr const char* kEncoderPrefix = "encoder.";
+
 /// All tensors of a description in file order, the scales of an i8 matrix right after it:
 ///
 ///   embedding                         [vocab, hidden]
@@ -226,9 +264,16 @@ struct TensorPlan {
 ///   layers.N.attention_q_norm         [q_dim]
 ///   layers.N.attention_k_norm         [kv_dim]
 ///   layers.N.attention_sinks          [n_heads]
+///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
 ///   layers.N.attention_out            [hidden, q_dim]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]
+///   layers.N.cross_norm               [hidden]              before
+///   layers.N.cross_q                  [q_dim, hidden]
+///   layers.N.cross_kv                 [2 kv_dim, encoder's hidden]   K rows, then V
+///   layers.N.cross_out                [hidden, q_dim]
+///   layers.N.cross_after_norm         [hidden]
+///   layers.N.cross_stream_norm        [hidden]
 ///   layers.N.ffn_norm                 [hidden]              before
 ///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
 ///   layers.N.ffn_up                   [size, hidden]
@@ -244,6 +289,7 @@ struct TensorPlan {
 ///   output_norm                       [hidden]
 ///   output                            [vocab, hidden]       unless tied or none
 ///
+/// and then those of the encoder, whose names begin with "encoder.",
 /// each only where the description asks for it. X_bias, f32 with as many elements as X has rows,
 /// follows X where that has a bias; X.scales is [rows of X] f32. Rows of Q and K are in
 /// Transformers' order (halves of what is rotated are the pairs' members).

@@ -70,6 +70,14 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("soft_cap", &AttentionConfig::soft_cap);
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
+  visit("relative_bias", &AttentionConfig::relative_bias);
+}
+
+template <typename Visit>
+void members(Visit visit, const RelativeBiasConfig* /*of*/) {
+  visit("buckets", &RelativeBiasConfig::buckets);
+  visit("max_distance", &RelativeBiasConfig::max_distance);
+  visit("bidirectional", &RelativeBiasConfig::bidirectional);
 }
 
 template <typename Visit>
@@ -109,11 +117,17 @@ void members(Visit visit, const BranchNorms* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const CrossAttentionConfig* /*of*/) {
+  visit("norms", &CrossAttentionConfig::norms);
+}
+
+template <typename Visit>
 void members(Visit visit, const LayerConfig* /*of*/) {
   visit("name", &LayerConfig::name);
   visit("parallel", &LayerConfig::parallel);
   visit("attention_norms", &LayerConfig::attention_norms);
   visit("attention", &LayerConfig::attention);
+  visit("cross_attention", &LayerConfig::cross_attention);
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
   visit("experts", &LayerConfig::experts);
@@ -121,6 +135,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
 
 template <typename Visit>
 void members(Visit visit, const EmbeddingConfig* /*of*/) {
+  visit("shared", &EmbeddingConfig::shared);
   visit("multiplier", &EmbeddingConfig::multiplier);
   visit("positions", &EmbeddingConfig::positions);
   visit("offset", &EmbeddingConfig::offset);
@@ -151,13 +166,14 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("output_type", &ModelConfig::output_dtype);
 }
 
-// The member that tells entries of another list by name, see config_to_json().
+// Members that config_to_json() writes by itself: those that tell entries of another list by name,
+// and the encoder.
 template <typename T>
-inline constexpr const char* kReference = nullptr;
+inline constexpr std::array<const char*, 0> kApart = {};
 template <>
-inline constexpr const char* kReference<AttentionConfig> = "rope";
+inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
-inline constexpr const char* kReference<ModelConfig> = "layers";
+inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -216,8 +232,7 @@ void read(const JsonView& view, T& value) {
   } else if constexpr (kIsVector<T>) {
     for (const JsonView& element : view.elements()) read(element, value.emplace_back());
   } else {
-    std::vector<std::string_view> known;
-    if (kReference<T> != nullptr) known.emplace_back(kReference<T>);
+    std::vector<std::string_view> known(kApart<T>.begin(), kApart<T>.end());
     members(
         [&](const char* name, auto member) {
           known.emplace_back(name);
@@ -238,6 +253,24 @@ size_t index_of(const std::vector<Named>& list, const JsonView& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
+ModelConfig read_model(const JsonView& model) {
+  ModelConfig config;
+  read(model, config);
+  const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
+  for (size_t n = 0; n < kinds.size(); ++n) {
+    const auto rope = kinds[n].member("attention").find("rope");
+    if (rope) config.layer_kinds[n].attention.rope = index_of(config.ropes, *rope);
+  }
+  for (const JsonView& kind : model.member("layers").elements()) {
+    config.layers.push_back(index_of(config.layer_kinds, kind));
+  }
+  if (const auto encoder = model.find("encoder")) {
+    if (encoder->find("encoder")) encoder->fail("has an encoder itself");
+    config.encoder = std::make_shared<const ModelConfig>(read_model(*encoder));
+  }
+  return config;
+}
+
 }  // namespace
 
 json config_to_json(const ModelConfig& config) {
@@ -249,21 +282,12 @@ json config_to_json(const ModelConfig& config) {
   for (const size_t kind : config.layers) {
     model["layers"].push_back(config.layer_kinds[kind].name);
   }
+  if (config.encoder) model["encoder"] = config_to_json(*config.encoder);
   return model;
 }
 
 ModelConfig config_from_json(const json& json, std::string_view where) {
-  const JsonView model(json, where, "convert the checkpoint again");
-  ModelConfig config;
-  read(model, config);
-  const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
-  for (size_t n = 0; n < kinds.size(); ++n) {
-    const auto rope = kinds[n].member("attention").find("rope");
-    if (rope) config.layer_kinds[n].attention.rope = index_of(config.ropes, *rope);
-  }
-  for (const JsonView& kind : model.member("layers").elements()) {
-    config.layers.push_back(index_of(config.layer_kinds, kind));
-  }
+  ModelConfig config = read_model(JsonView(json, where, "convert the checkpoint again"));
   validate(config, where);
   return config;
 }

@@ -1,6 +1,9 @@
 // The decoder or encoder that a description asks for: one forward pass for every family. An encoder
 // is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "models/decoder_weights.h"
@@ -59,7 +62,8 @@ struct Activations {
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
-            return layer.attention_norms.after || layer.ffn_norms.after;
+            return layer.attention_norms.after || layer.ffn_norms.after ||
+                   (layer.cross_attention && layer.cross_attention->norms.after);
           }));
     cos_sin.resize(config.ropes.size());
     for (size_t n = 0; n < cos_sin.size(); ++n) {
@@ -90,7 +94,12 @@ class Decoder : public Model {
  public:
   Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
           const BatchLimits& limits)
-      : config_(config), backend_(backend), weights_(find_weights(config, lookup)) {
+      : Decoder(config, lookup, backend, limits, {}) {}
+
+  // shared: the embedding of the decoder that this is the encoder of.
+  Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
+          const BatchLimits& limits, const Weight& shared)
+      : config_(config), backend_(backend), weights_(find_weights(config, lookup, shared)) {
     const DType act = backend.activation_dtype(config.weights);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -103,6 +112,14 @@ class Decoder : public Model {
     for (int64_t n = 0; n < config.n_layers(); ++n) {
       const std::vector<float>& slopes = config.layer(n).attention.slopes;
       if (!slopes.empty()) weights_.layers[static_cast<size_t>(n)].rule.slopes = to_device(slopes);
+      add_bias(config.layer(n).attention, weights_.layers[static_cast<size_t>(n)]);
+    }
+    if (config.encoder) {
+      const auto find = [&lookup](std::string_view name) {
+        return lookup(kEncoderPrefix + std::string(name));
+      };
+      encoder_ = std::make_unique<Decoder>(*config.encoder, find, backend, limits,
+                                           weights_.embedding.table);
     }
   }
 
@@ -122,6 +139,26 @@ class Decoder : public Model {
     const Matrix residual = run_layers(batch, kv);
     renormalize(weights_.output_norm, residual);
     return residual;
+  }
+
+  void read_sources(const BatchView& batch, std::span<const KvLayer> kv) override {
+    KvLayer scratch = kv.front();
+    std::vector<KvLayer> of_encoder;
+    for (const size_t kind : encoder_->config_.layers) {
+      const AttentionConfig& attention = encoder_->config_.layer_kinds[kind].attention;
+      scratch.n_kv_heads = static_cast<int32_t>(attention.n_kv_heads);
+      scratch.head_dim = static_cast<int32_t>(attention.head_dim);
+      of_encoder.push_back(scratch);
+    }
+    const Matrix states = encoder_->encode(batch, of_encoder);
+    Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
+    for (size_t n = 0; n < weights_.layers.size(); ++n) {
+      const Linear& project = weights_.layers[n].cross.kv;
+      if (!project) continue;
+      const Matrix rows = rows_of(activations_.qkv, states).columns(0, project.weight.rows);
+      backend_.linear(encoded, project.weight, {.bias = project.bias}, rows);
+      backend_.append(batch, rows, kv[n]);
+    }
   }
 
  private:
@@ -149,6 +186,9 @@ class Decoder : public Model {
       }
       attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input,
                 residual);
+      if (weights.cross) {
+        cross_attention(view_of_sources(batch), layer.attention, weights, kv[n], residual);
+      }
       if (!layer.parallel) ffn_input = before(weights.ffn_norms, activations_.normed, residual);
       feed_forward(layer, weights, ffn_input, residual);
     }
@@ -168,6 +208,21 @@ class Decoder : public Model {
     add_branch(weights.attention_norms, residual, [&](OutputMode output, const Matrix& out) {
       backend_.linear(attended, weights.attention_out.weight,
                       {.bias = weights.attention_out.bias, .output = output}, out);
+    });
+  }
+
+  void cross_attention(const BatchView& batch, const AttentionConfig& config,
+                       const LayerWeights& weights, const KvLayer& kv, const Matrix& residual) {
+    const CrossAttentionWeights& cross = weights.cross;
+    const Matrix queries = rows_of(activations_.qkv, residual).columns(0, config.q_dim());
+    Input attended{.x = rows_of(activations_.attended, residual).columns(0, config.q_dim())};
+
+    Input input = before(cross.norms, activations_.normed, residual);
+    backend_.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
+    backend_.attention(batch, queries, {nullptr, DType::f32, residual.rows, 0}, {}, kv,
+                       {.scale = config.scale, .bidirectional = true}, attended.x);
+    add_branch(cross.norms, residual, [&](OutputMode output, const Matrix& out) {
+      backend_.linear(attended, cross.out.weight, {.bias = cross.out.bias, .output = output}, out);
     });
   }
 
@@ -256,12 +311,22 @@ class Decoder : public Model {
     return reinterpret_cast<const float*>(buffers_.back().get());
   }
 
+  void add_bias(const AttentionConfig& attention, LayerWeights& layer) {
+    if (!attention.relative_bias) return;
+    std::vector<float> table(
+        static_cast<size_t>(attention.relative_bias.buckets * attention.n_heads));
+    backend_.copy_to_host(table.data(), layer.distances, table.size() * sizeof(float));
+    layer.rule.bias = to_device(bias_by_distance(attention.relative_bias, table));
+    layer.rule.bias_reach = static_cast<int32_t>(attention.relative_bias.max_distance);
+  }
+
   ModelConfig config_;
   Backend& backend_;
   DecoderWeights weights_;
   Activations activations_;
   std::vector<Buffer> buffers_;
   std::vector<const float*> inv_freq_;  // of each rope
+  std::unique_ptr<Decoder> encoder_;
 };
 
 // Every product of a forward pass: each matrix of each kind of layer.
@@ -304,6 +369,17 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                       .out = hidden,
                       .dtype = config.weights,
                       .bias = attention.out_bias});
+    if (layer.cross_attention) {
+      for (const auto& [in, out] : {std::pair(hidden, attention.q_dim()),
+                                    std::pair(config.encoder->hidden, 2 * attention.kv_dim()),
+                                    std::pair(attention.q_dim(), hidden)}) {
+        bounds.push_back({.rows = tokens,
+                          .in = in,
+                          .out = out,
+                          .dtype = config.weights,
+                          .bias = attention.qkv_bias || attention.out_bias});
+      }
+    }
     if (!layer.experts) {
       feed_forward(layer.ffn, tokens, 0);
       continue;
@@ -315,6 +391,10 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     feed_forward(layer.experts->each, tokens * layer.experts->router.used, layer.experts->count);
     if (layer.experts->shared.size != 0) feed_forward(layer.experts->shared, tokens, 0);
   }
+  if (config.encoder) {
+    const std::vector<ProductBound> of_encoder = products(*config.encoder, limits);
+    bounds.insert(bounds.end(), of_encoder.begin(), of_encoder.end());
+  }
   return bounds;
 }
 
@@ -324,21 +404,31 @@ size_t activation_bytes(const ModelConfig& config, DType activations, const Batc
   size_t total = 0;
   Activations{}.layout(config, activations, limits,
                        [&](const Matrix& matrix) { total += matrix_bytes(matrix); });
+  if (config.encoder) total += activation_bytes(*config.encoder, activations, limits);
   return total;
 }
 
 StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
                        int64_t context) {
-  return {.tokens = limits.max_tokens,
-          .sequences = sequences,
-          .logits = limits.max_logits,
-          .context = context,
-          .vocab = config.vocab,
-          .n_heads = largest(config, [](const auto& l) { return l.attention.n_heads; }),
-          .n_kv_heads = largest(config, [](const auto& l) { return l.attention.n_kv_heads; }),
-          .head_dim = largest(config, [](const auto& l) { return l.attention.head_dim; }),
-          .weights = config.weights,
-          .products = products(config, limits)};
+  StepBounds bounds{
+      .tokens = limits.max_tokens,
+      .sequences = sequences,
+      .logits = limits.max_logits,
+      .context = context,
+      .vocab = config.vocab,
+      .n_heads = largest(config, [](const auto& l) { return l.attention.n_heads; }),
+      .n_kv_heads = largest(config, [](const auto& l) { return l.attention.n_kv_heads; }),
+      .head_dim = largest(config, [](const auto& l) { return l.attention.head_dim; }),
+      .weights = config.weights,
+      .products = products(config, limits)};
+  if (config.encoder) {
+    const StepBounds of_encoder = step_bounds(*config.encoder, limits, sequences, 0);
+    bounds.n_heads = std::max(bounds.n_heads, of_encoder.n_heads);
+    bounds.n_kv_heads = std::max(bounds.n_kv_heads, of_encoder.n_kv_heads);
+    bounds.head_dim = std::max(bounds.head_dim, of_encoder.head_dim);
+    bounds.context = std::max(bounds.context, config.encoder->max_context);
+  }
+  return bounds;
 }
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,

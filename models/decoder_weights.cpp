@@ -9,14 +9,16 @@ class Finder {
  public:
   Finder(const ModelConfig& config, const WeightLookup& lookup) : config_(config) {
     for (TensorPlan& tensor : tensor_plan(config)) {
+      if (tensor.name.starts_with(kEncoderPrefix)) continue;
       const std::string name = tensor.name;
       found_[name] = {std::move(tensor), lookup(name)};
     }
   }
 
-  DecoderWeights all() {
+  DecoderWeights all(const Weight& shared) {
     DecoderWeights weights;
-    weights.embedding = {.table = linear("embedding").weight,
+    const bool is_shared = config_.embedding.shared;
+    weights.embedding = {.table = is_shared ? shared : linear("embedding").weight,
                          .multiplier = config_.embedding.multiplier,
                          .positions = linear("positions").weight,
                          .offset = static_cast<int32_t>(config_.embedding.offset),
@@ -61,6 +63,13 @@ class Finder {
                     .soft_cap = attention.soft_cap,
                     .sinks = vector("attention_sinks")};
     weights.attention_out = linear("attention_out");
+    weights.distances = vector("attention_distances");
+    if (layer.cross_attention) {
+      weights.cross = {.norms = branch("cross", layer.cross_attention->norms),
+                       .q = linear("cross_q"),
+                       .kv = linear("cross_kv"),
+                       .out = linear("cross_out")};
+    }
     weights.ffn_norms = branch("ffn", layer.ffn_norms);
     if (layer.experts) {
       experts(*layer.experts, weights);
@@ -133,8 +142,9 @@ class Finder {
 
 }  // namespace
 
-DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup) {
-  return Finder(config, lookup).all();
+DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup,
+                            const Weight& shared) {
+  return Finder(config, lookup).all(shared);
 }
 
 }  // namespace faststream

@@ -29,6 +29,15 @@ struct BranchNormWeights {
   Norm stream;
 };
 
+struct CrossAttentionWeights {
+  BranchNormWeights norms;
+  Linear q;
+  Linear kv;
+  Linear out;
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(q); }
+};
+
 struct LayerWeights {
   BranchNormWeights attention_norms;
   Linear qkv;
@@ -37,6 +46,8 @@ struct LayerWeights {
   HeadTransform heads;
   AttentionRule rule;
   Linear attention_out;
+  const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
+  CrossAttentionWeights cross;
   BranchNormWeights ffn_norms;
   FeedForwardWeights ffn;
   Linear router;
@@ -54,7 +65,10 @@ struct DecoderWeights {
   Linear output;
 };
 
-/// Finds the tensors of tensor_plan(config). Slopes of ALiBi, which are no tensors, stay null.
-DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup);
+/// Finds the tensors of tensor_plan(config) but for its encoder's; an encoder's embedding may be
+/// the decoder's, `shared`. What a rule adds to scores, slopes of ALiBi and biases by distance, is
+/// no tensor and stays null.
+DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup,
+                            const Weight& shared = {});
 
 }  // namespace faststream

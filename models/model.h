@@ -32,6 +32,11 @@ class Model {
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.
   virtual Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+
+  /// Of a description with an encoder: has that encode a batch of whole sources and writes the keys
+  /// and values of cross attention to their pages in `kv`, the decoder's. The encoder's layers use
+  /// the same pages of the first layer before. forward() sees them as the batch's sources.
+  virtual void read_sources(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 };
 
 /// What a forward pass may hold at most; activations are allocated for it once.

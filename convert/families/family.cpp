@@ -117,7 +117,10 @@ float number_in(const JsonView& config, std::string_view key, double otherwise) 
 }
 
 Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise) {
-  const auto name = config.get<std::string>(key, std::string(otherwise));
+  return activation_named(config, config.get<std::string>(key, std::string(otherwise)));
+}
+
+Activation activation_named(const JsonView& config, std::string_view name) {
   for (const NamedActivation& known : kActivations) {
     if (name == known.name) return known.activation;
   }

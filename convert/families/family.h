@@ -15,6 +15,7 @@
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
 #include "convert/rope_rules.h"
+#include "engine/answer_rules.h"
 #include "models/config.h"
 #include "support/json.h"
 
@@ -29,6 +30,11 @@ struct FamilySource {
 struct FamilyModel {
   ModelConfig config;  ///< valid; types of weights left as they are by default
   Modules modules = {};
+  Modules encoder_modules = {};  ///< of config.encoder
+  /// Modules under whose names a checkpoint may store the embedding, or, if they are the same, more
+  /// than once: the decoder's, the encoder's and what both share.
+  std::vector<std::string> embeddings = {};
+  AnswerRules answers = {};  ///< of a model with an encoder, where nothing else is said
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, const Checkpoint&, TensorParts&)> finish = {};
   std::string name = {};  ///< the model type; describe_family() sets it
@@ -66,6 +72,9 @@ float number_in(const JsonView& config, std::string_view key, double otherwise);
 
 /// The activation that a member names as Transformers does ("silu", "gelu_new", ...).
 Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise);
+
+/// The one of that name.
+Activation activation_named(const JsonView& config, std::string_view name);
 
 /// The sizes that config.json gives under the names that most families use, and for those that are
 /// absent `otherwise`: what the family's configuration class has. Where that is 0 they must be

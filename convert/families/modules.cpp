@@ -62,13 +62,17 @@ class PartsMaker {
     }
     if (name == "output") return {output()};
     if (name.starts_with("attention")) return attention(name);
+    if (name.starts_with("cross")) return cross_attention(name);
     if (name.starts_with("experts") || name.starts_with("router")) return experts(name);
     return feed_forward(name);
   }
 
  private:
   [[nodiscard]] std::string in_layer(const std::string& module) const {
-    return base_ + modules_.layers + std::to_string(target_.layer) + "." + module;
+    return in_layer(target_.layer, module);
+  }
+  [[nodiscard]] std::string in_layer(int64_t n, const std::string& module) const {
+    return base_ + modules_.layers + std::to_string(n) + "." + module;
   }
 
   // The module's weight [rows, cols], or its bias [rows].
@@ -122,7 +126,27 @@ class PartsMaker {
     if (name == "attention_sinks") {
       return {{.source = in_layer(modules_.sinks), .shape = {attention.n_heads}}};
     }
+    if (name == "attention_distances") {
+      const int64_t n = modules_.one_distances ? 0 : target_.layer;
+      return {{.source = in_layer(n, modules_.distances),
+               .shape = {attention.relative_bias.buckets, attention.n_heads}}};
+    }
     return {residual(product(modules_.attention_out, config_.hidden, attention.q_dim()))};
+  }
+
+  [[nodiscard]] Parts cross_attention(std::string_view name) const {
+    const AttentionConfig& attention = layer_.attention;
+    const Modules& m = modules_;
+    if (name == "cross_norm") return {layer_norm(m.cross_norm)};
+    if (name == "cross_after_norm") return {layer_norm(m.cross_after_norm)};
+    if (name == "cross_stream_norm") return {layer_norm(m.cross_stream_norm)};
+    if (name == "cross_q") return {product(m.cross_qkv[0], attention.q_dim(), config_.hidden)};
+    if (name == "cross_out") {
+      return {residual(product(m.cross_out, config_.hidden, attention.q_dim()))};
+    }
+    const int64_t in = config_.encoder->hidden;
+    return {product(m.cross_qkv[1], attention.kv_dim(), in),
+            product(m.cross_qkv[2], attention.kv_dim(), in)};
   }
 
   [[nodiscard]] TensorPart residual(TensorPart part) const {
@@ -270,7 +294,8 @@ std::string base_in(const Checkpoint& weights, const Modules& modules) {
   return modules.base.substr(modules.base.find('.') + 1);
 }
 
-TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights) {
+TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights,
+                     const Modules& encoder) {
   check_number_of_layers(config, weights);
   const std::string base = base_in(weights, modules);
   TensorParts parts;
@@ -278,9 +303,14 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
     parts[name] = PartsMaker(config, modules, base, target_of(name)).make();
   };
   for (const TensorPlan& plan : tensor_plan(config)) {
-    if (plan.role != TensorRole::scales) add(plan.name);
+    if (plan.role != TensorRole::scales && !plan.name.starts_with(kEncoderPrefix)) add(plan.name);
   }
   if (!config.output.none) add("output");
+  if (config.encoder) {
+    for (auto& [name, of_tensor] : parts_of(*config.encoder, encoder, weights)) {
+      parts[kEncoderPrefix + name] = std::move(of_tensor);
+    }
+  }
   return parts;
 }
 

@@ -39,6 +39,13 @@ struct Modules {
   std::string attention_out = "self_attn.o_proj";
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
+  std::string distances = {};   ///< a tensor's name: the table of a relative bias
+  bool one_distances = false;   ///< the first layer's is all layers'
+  std::string cross_norm = {};  ///< here and below: of cross attention
+  std::vector<std::string> cross_qkv = {};
+  std::string cross_out = {};
+  std::string cross_after_norm = {};
+  std::string cross_stream_norm = {};
   std::string ffn_norm = "post_attention_layernorm";
   /// The gate and up, or one that holds both in this order; up alone where there is no gate.
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
@@ -76,8 +83,10 @@ struct Modules {
 /// which belongs to the class around the decoder.
 std::string base_in(const Checkpoint& weights, const Modules& modules);
 
-/// The parts of all tensors of tensor_plan(config), and of "output" if that is tied.
-TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights);
+/// The parts of all tensors of tensor_plan(config), and of "output" if that is tied; `encoder`:
+/// what the encoder's modules are called, if there is one.
+TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights,
+                     const Modules& encoder = {});
 
 /// The name of a tensor of layer `n`: "layers.3.attention_qkv".
 std::string in_layer(int64_t n, std::string_view name);

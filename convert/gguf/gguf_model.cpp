@@ -61,6 +61,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
                     .tokenizer_description = std::move(own.description),
                     .chat_template = chat_templates(gguf.metadata),
                     .special_tokens = {},
+                    .answers = {},
                     .sampling = recommended_sampling(gguf.metadata),
                     .weights = std::move(gguf.weights),
                     .parts = {},

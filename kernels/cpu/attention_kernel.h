@@ -157,6 +157,13 @@ inline void change_scores(float soft_cap, float slope, int64_t distance, float* 
 /// Adds the bias of each key's distance, as AttentionRule has it. The key of column 0 is `distance`
 /// (negative where later) before the query.
 inline void add_bias(const float* bias, int64_t reach, int64_t distance, float* scores) {
+  if (distance <= reach && kMaxPageTokens - 1 - distance <= reach) {  // all keys within reach
+    const float* own = bias + (reach - distance);
+    for (int64_t j = 0; j < kMaxPageTokens; j += kLanes) {
+      store(scores + j, load(scores + j) + load(own + j));
+    }
+    return;
+  }
   for (int64_t j = 0; j < kMaxPageTokens; ++j) {
     int64_t ahead = j - distance;
     if (ahead < -reach) ahead = -reach;

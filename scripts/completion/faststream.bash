@@ -23,6 +23,7 @@ _faststream_options() {
         --presence-penalty --frequency-penalty --no-repeat-ngram --logit-bias --stop --seed
         --ignore-eos
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
+        --source-lang --target-lang
         --device -t --threads -c --context --slots --kv-tokens --chunk
         --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs

@@ -174,6 +174,10 @@ void perplexity_command(const PerplexityOptions& options) {
   EngineOptions engine = options.engine;
   engine.slots = 1;
   LoadedModel model(options.model, engine, kStepTokens);
+  if (model.answers) {
+    throw Error(model.file.name() +
+                ": answers to its prompts; --perplexity is of models that continue them");
+  }
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
     reference.emplace(options.against, engine, kStepTokens);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -38,6 +39,13 @@ std::string read_prompt(const RunOptions& options) {
   return text;
 }
 
+// Whether options have a meaning for samples alone.
+bool asks_for_draws(const RunOptions& options) {
+  return std::ranges::any_of(options.given, [](const std::string& option) {
+    return option == "--temp" || option == "--top-k" || option == "--top-p" || option == "--min-p";
+  });
+}
+
 // What the command line asks for, and else what the model recommends.
 Request prototype_for(const RunOptions& options, const EngineInfo& model) {
   Request prototype = options.request;
@@ -47,9 +55,20 @@ Request prototype_for(const RunOptions& options, const EngineInfo& model) {
   for (const std::string& name : options.chat.given) {
     change_setting(settings, name, show_setting(asked, name));
   }
+  const auto given = [&options](std::string_view option) {
+    return std::ranges::find(options.given, option) != options.given.end();
+  };
   settings.sampling.logit_bias = prototype.sampling.logit_bias;
-  settings.sampling.no_repeat_ngram = prototype.sampling.no_repeat_ngram;
+  if (given("--no-repeat-ngram")) {
+    settings.sampling.no_repeat_ngram = prototype.sampling.no_repeat_ngram;
+  }
   prototype.sampling = settings.sampling;
+  if (!given("--tokens")) prototype.max_tokens = model.max_tokens;
+  if (!given("--min-tokens")) prototype.min_tokens = model.min_tokens;
+  BeamParams& search = prototype.search;
+  if (!given("--beams") && !asks_for_draws(options)) search.beams = model.search.beams;
+  if (!given("--length-penalty")) search.length_penalty = model.search.length_penalty;
+  if (!given("--early-stopping")) search.early_stopping = model.search.early_stopping;
   return prototype;
 }
 
@@ -68,6 +87,9 @@ LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   if (options.batch.input.empty() && engine.slots == 0) {
     engine.slots = options.request.search.beams;
+    if (!asks_for_draws(options)) {
+      engine.slots = std::max(engine.slots, recommended_search(options.model).beams);
+    }
   }
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
@@ -166,13 +188,14 @@ void run_command(const RunOptions& options) {
 
   const auto write = text_output(false);
   if (options.echo) write(prompt);
+  const bool has_score = request.search.beams > 1;
   const Result result = generate(engine, std::move(request), [&](std::string_view text) {
     write(text);
     return true;
   });
   write("\n");
   if (options.stats) {
-    print_stats(engine.info(), result, options.request.search.beams > 1);
+    print_stats(engine.info(), result, has_score);
   }
   check_interrupted();
 }

@@ -63,6 +63,8 @@ constexpr OptionUse kOptionUses[] = {
     {"--early-stopping", kGenerating},
     {"--beam-groups", kGenerating},
     {"--diversity-penalty", kGenerating},
+    {"--source-lang", kPrompt | kBatch},
+    {"--target-lang", kPrompt | kBatch},
     {"--device", kComputing},
     {"--threads", kComputing},
     {"--context", kComputing},

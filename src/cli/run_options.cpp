@@ -48,7 +48,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->required()
       ->type_name("FILE");
 
-  auto* prompt = app.add_option("-p,--prompt", options.prompt, "Text to continue")->group("Prompt");
+  auto* prompt = app.add_option("-p,--prompt", options.prompt,
+                                "Text to continue, or, with a model that has an encoder, to "
+                                "translate or summarize")
+                     ->group("Prompt");
   app.add_option(
          "-f,--file", options.prompt_file,
          "Read the prompt from FILE, - for standard input, which is read too without -p and "
@@ -139,6 +142,16 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Generation");
   add_beam_options(app, options.request);
 
+  app.add_option("--source-lang", options.request.source_language,
+                 "Language of the text that is translated, by the model's name for it, such as "
+                 "en_XX or eng_Latn [the model's own]")
+      ->group("Translation")
+      ->type_name("LANG");
+  app.add_option("--target-lang", options.request.target_language,
+                 "Language that it is translated into [the model's own]")
+      ->group("Translation")
+      ->type_name("LANG");
+
   app.add_option("--device", options.engine.device,
                  "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
       ->group("Device")
@@ -189,6 +202,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
     check_modes(app);
     if (options.batch.input.empty()) check_beam_options(app, options.request.search);
     options.chat.given = given_settings(app);
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->count() > 0) options.given.push_back("--" + option->get_lnames().at(0));
+    }
   });
 
   app.footer(R"(
@@ -203,6 +219,7 @@ Examples:
   git diff | faststream-run -m llama.bin --stats --device cuda:1
   faststream-run -m llama.bin -p "Once upon a time" --seed 7 --top-k 0 --top-p 0.9
   faststream-run -m llama.bin -p "The capital of France is" --beams 4 --no-repeat-ngram 3 -n 32
+  faststream-run -m nllb.bin -p "Good morning." --source-lang eng_Latn --target-lang fra_Latn
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
   faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json

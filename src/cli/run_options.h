@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/batch/batch_options.h"
 #include "cli/chat/chat_options.h"
@@ -24,8 +25,9 @@ struct RunOptions {
   BatchOptions batch;
   ChatOptions chat;
   EngineOptions engine;
-  Request request;               ///< all but its prompt and seed
-  std::optional<uint64_t> seed;  ///< drawn at random when not given
+  Request request;                 ///< all but its prompt and seed
+  std::vector<std::string> given;  ///< options that were given, such as "--beams"
+  std::optional<uint64_t> seed;    ///< drawn at random when not given
   bool echo = false;
   bool stats = false;
   bool tokenize = false;

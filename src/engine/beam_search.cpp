@@ -100,7 +100,9 @@ std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
   std::vector<std::vector<Continuation>> lists;
   std::priority_queue<Continuation, std::vector<Continuation>, decltype(ranks_lower)> next;
   for (size_t b = 0; b < sampled.size(); ++b) {
-    lists.push_back(continuations(group.beams[b], b, sampled[b].candidates, taken));
+    const auto forced = group.beams[b].text.forced_token();
+    const std::vector<LogProbability> only = {{.token = forced.value_or(0), .value = 0}};
+    lists.push_back(continuations(group.beams[b], b, forced ? only : sampled[b].candidates, taken));
     std::ranges::sort(lists[b], ranks_lower);
     if (!lists[b].empty()) next.push(lists[b].back());
   }

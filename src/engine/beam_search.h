@@ -29,6 +29,7 @@ class BeamSearch final : public SequenceGroup {
   [[nodiscard]] int32_t width() const override { return rules_.search.beams; }
   [[nodiscard]] size_t n_sequences() const override;
   [[nodiscard]] const std::vector<int32_t>& tokens(size_t i) const override;
+  [[nodiscard]] std::span<const int32_t> source() const override { return rules_.source; }
   [[nodiscard]] SamplingRow sampling_row(size_t i) const override;
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override;
   [[nodiscard]] std::string_view new_text() const override { return new_text_; }

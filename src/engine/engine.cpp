@@ -111,7 +111,8 @@ Result Job::take_result() {
   if (logprobs < 0) {
     for (Output& output : result.outputs) output.logprobs.clear();
   }
-  result.prompt_tokens = static_cast<int64_t>(rules.prompt.size());
+  const bool has_source = !rules.source.empty();
+  result.prompt_tokens = static_cast<int64_t>((has_source ? rules.source : rules.prompt).size());
   result.cached_tokens = std::max<int64_t>(parts.front()->cached_tokens, 0);
   result.seed = rules.sampling.seed.value_or(0);
   if (started) result.queue_seconds = seconds_between(submitted, *started);
@@ -127,7 +128,8 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
           .max_step_tokens = model.runner->limits().batch.max_tokens,
           .first_tokens = model.backend->step_sizes().first_tokens,
           .chunk = model.info.chunk,
-          .prefix_sharing = options.prefix_sharing};
+          // What a text's tokens give depends on its source.
+          .prefix_sharing = options.prefix_sharing && !model.config.encoder};
 }
 
 }  // namespace
@@ -198,6 +200,13 @@ struct Engine::Impl {
 
 void Engine::Impl::check_fits(int64_t n_tokens, bool counted) const {
   const EngineInfo& info = model.info;
+  if (info.source_context > 0) {
+    if (n_tokens <= info.source_context) return;
+    throw Error("the prompt has " + (counted ? "" : std::string("more than ")) +
+                std::to_string(counted ? n_tokens : info.source_context) +
+                " tokens, but the model's encoder reads only " +
+                std::to_string(info.source_context) + "; shorten it, or give it in parts");
+  }
   if (n_tokens <= info.context) return;
   throw Error("the prompt has " +
               (counted ? std::to_string(n_tokens) + " tokens, but the context only "
@@ -212,9 +221,10 @@ void Engine::Impl::check_slots(int32_t beams) const {
 }
 
 int64_t Engine::Impl::context_for(const GenerationRules& rules) const {
-  // Whole pages of the prompt are shared. Of the others each beam has its own at worst.
+  // The source and whole pages of the prompt are shared. Of others each beam has its own at worst.
   const auto shared = static_cast<int64_t>(rules.prompt.size()) / kPageTokens;
-  const int64_t own = (pages_for(model.info.kv_tokens) - shared) / rules.search.beams;
+  const int64_t source = pages_for(static_cast<int64_t>(rules.source.size()));
+  const int64_t own = (pages_for(model.info.kv_tokens) - source - shared) / rules.search.beams;
   return std::min(model.info.context, (shared + own) * kPageTokens);
 }
 
@@ -235,6 +245,9 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
   } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
+    if (model.answers && request.target_language.empty()) {
+      request.target_language = take_target_language(model.answers->languages, *text);
+    }
     if (!request.parse_special) {
       check_fits(model.tokenizer->min_tokens(*text, model.info.context), false);
     }
@@ -250,7 +263,13 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "the prompt is empty, and the model has no begin-of-sequence token to start from; "
         "give some text");
   }
-  check_fits(static_cast<int64_t>(rules.prompt.size()), true);
+  if (model.answers) {
+    read_as_source(*model.answers, *model.tokenizer, request, rules);
+  } else if (!request.source_language.empty() || !request.target_language.empty()) {
+    throw UsageError("only models with an encoder are told languages; leave them out");
+  }
+  const bool has_source = !rules.source.empty();
+  check_fits(static_cast<int64_t>((has_source ? rules.source : rules.prompt).size()), true);
   rules.search = request.search;
   rules.n_best = request.n;
   rules.sampling = request.sampling;
@@ -554,6 +573,12 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
     if (!text.empty()) (void)on_text(text);
     return std::move(*stream->result);
   }
+}
+
+BeamParams recommended_search(const std::filesystem::path& model) {
+  const ModelFile file = ModelFile::open(model);
+  const std::optional<AnswerRules> answers = find_answer_rules(file, read_config(file));
+  return answers ? answers->search : BeamParams();
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,

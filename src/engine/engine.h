@@ -48,7 +48,13 @@ struct EngineInfo {
   double load_seconds = 0;
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
-  SamplingParams sampling = {};  ///< what the makers of the model recommend
+  int64_t source_context = 0;  ///< tokens of a prompt where the model has an encoder, else 0;
+                               ///< then `context` is of answers
+  // What the makers of the model recommend:
+  SamplingParams sampling = {};
+  BeamParams search = {};
+  int64_t max_tokens = -1;  ///< of an answer; -1: no limit
+  int64_t min_tokens = 0;
 };
 
 /// Counts since the engine was made.
@@ -121,6 +127,9 @@ class Engine {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The beam search that the makers of a model recommend, without loading it: EngineInfo::search.
+BeamParams recommended_search(const std::filesystem::path& model);
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,

@@ -14,8 +14,20 @@ bool has_penalties(const SamplingParams& p) {
   return p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
 }
 
-bool begins_text(const std::vector<int32_t>& prompt, const Tokenizer& tokenizer) {
+bool begins_text(const GenerationRules& rules, const Tokenizer& tokenizer) {
+  if (!rules.source.empty()) return true;
+  const std::vector<int32_t>& prompt = rules.prompt;
   return prompt.size() == 1 && tokenizer.config().bos == std::optional<int32_t>(prompt.front());
+}
+
+// Appends the last tokens of those of `never` of which the others are the last of `tokens`.
+void add_never(std::span<const int32_t> tokens, const std::vector<std::vector<int32_t>>& never,
+               std::vector<int32_t>& to) {
+  for (const std::vector<int32_t>& row : never) {
+    const std::span<const int32_t> before = std::span(row).first(row.size() - 1);
+    if (tokens.size() < before.size()) continue;
+    if (std::ranges::equal(tokens.last(before.size()), before)) to.push_back(row.back());
+  }
 }
 
 // Appends the tokens after which the last n tokens would stand in `tokens` before.
@@ -44,7 +56,7 @@ Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer,
       sample_(sample),
       tokenizer_(&tokenizer),
       tokens_(rules.prompt),
-      detokenizer_(tokenizer, begins_text(rules.prompt, tokenizer), rules.shown),
+      detokenizer_(tokenizer, begins_text(rules, tokenizer), rules.shown),
       stop_(rules.stop) {
   for (const LogitBias& bias : rules.sampling.logit_bias) {
     uses_[bias.token] = {.edit = edits_.size(), .bias = bias.bias};
@@ -88,6 +100,12 @@ bool Generation::is_end(int32_t token) const {
 
 bool Generation::is_nearly_full() const {
   return static_cast<int64_t>(output_.tokens.size()) + 1 == max_new_tokens();
+}
+
+std::optional<int32_t> Generation::forced_token() const {
+  if (rules_->first && output_.tokens.empty()) return rules_->first;
+  if (rules_->last && is_nearly_full()) return rules_->last;
+  return std::nullopt;
 }
 
 bool Generation::ends_with(int32_t token) const {
@@ -171,6 +189,7 @@ void Generation::forbid() {
   if (rules_->sampling.no_repeat_ngram > 0) {
     add_repetitions(tokens_, static_cast<size_t>(rules_->sampling.no_repeat_ngram), forbidden);
   }
+  add_never(tokens_, rules_->never, forbidden);
   row_edits_.clear();
   if (forbidden.empty()) return;
   std::sort(forbidden.begin(), forbidden.end());

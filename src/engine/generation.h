@@ -20,6 +20,7 @@ namespace faststream {
 
 /// What all samples or beams of a request have in common.
 struct GenerationRules {
+  std::vector<int32_t> source;  ///< where the model has an encoder; the prompt begins the answer
   std::vector<int32_t> prompt;
   SamplingParams sampling;  ///< with its seed
   BeamParams search;
@@ -31,6 +32,9 @@ struct GenerationRules {
   ShownSpecial shown;  ///< in the texts
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
+  std::optional<int32_t> first;             ///< see AnswerRules
+  std::optional<int32_t> last;              ///< likewise
+  std::vector<std::vector<int32_t>> never;  ///< likewise
   int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
 };
@@ -58,6 +62,8 @@ class Generation {
   [[nodiscard]] int64_t max_new_tokens() const;
   /// Whether the next token, whatever it is, is the last that there is room for.
   [[nodiscard]] bool is_nearly_full() const;
+  /// What the next token is by the rules, whatever is drawn.
+  [[nodiscard]] std::optional<int32_t> forced_token() const;
   /// Whether this token would end the text, be there room or not.
   [[nodiscard]] bool ends_with(int32_t token) const;
 
@@ -113,11 +119,16 @@ class SampleGroup final : public SequenceGroup {
   [[nodiscard]] const std::vector<int32_t>& tokens(size_t /*i*/) const override {
     return text_.tokens();
   }
+  [[nodiscard]] std::span<const int32_t> source() const override { return text_.rules().source; }
   [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
     return text_.sampling_row();
   }
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override {
     static constexpr int32_t kItself = 0;
+    if (const auto forced = text_.forced_token()) {
+      sampled.front().token = *forced;
+      sampled.front().logprob = 0;
+    }
     new_text_ = text_.accept(std::move(sampled.front()));
     return {&kItself, 1};
   }

@@ -32,6 +32,11 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_v
   return tokenizer;
 }
 
+std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config) {
+  if (!config.encoder) return std::nullopt;
+  return answer_rules_from_json(file.section("answers"), config.vocab, file.name() + ": answers");
+}
+
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
                          int32_t max_logits)
     : file(ModelFile::open(path)),
@@ -40,6 +45,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (config.output.none) {
     throw Error(file.name() + ": is an encoder, which writes no text; give a model that does");
   }
+  answers = find_answer_rules(file, config);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const size_t weight_bytes = file.weights().bytes.size();
@@ -68,6 +74,12 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .weight_bytes = weight_bytes,
           .kv_bytes = runner->kv_bytes(),
           .sampling = default_sampling(file)};
+  if (!answers) return;
+  info.source_context = plan.source;
+  info.sampling.no_repeat_ngram = answers->no_repeat_ngram;
+  info.search = answers->search;
+  info.max_tokens = answers->max_tokens;
+  info.min_tokens = answers->min_tokens;
 }
 
 }  // namespace faststream

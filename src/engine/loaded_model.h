@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "backend/backend.h"
+#include "engine/answer_rules.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
 #include "model_file/model_file.h"
@@ -23,10 +25,15 @@ struct LoadedModel {
   ModelFile file;
   ModelConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<AnswerRules> answers;  ///< where the model has an encoder
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Runner> runner;
   EngineInfo info;
 };
+
+/// How the texts of a model with an encoder begin and end; nothing where it has none. Throws Error
+/// when the file does not say.
+std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config);
 
 /// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
 /// more tokens than the model's vocabulary.

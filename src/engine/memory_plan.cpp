@@ -49,19 +49,23 @@ int64_t tokens_that_fit(const std::vector<KvGroup>& groups, size_t windows, size
   return static_cast<int64_t>(std::min(tokens, kMost) / kPageTokens * kPageTokens);
 }
 
-// Tokens of context: what was asked for, else the model's own, as far as memory reaches.
-int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits) {
+// Tokens of context: what was asked for, else the model's own, as far as memory reaches beside a
+// source.
+int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits,
+                       int64_t source) {
   const int64_t asked = options.context;
   if (asked < 0 || asked > config.max_context) {
     throw UsageError("--context " + std::to_string(asked) + ": the model was trained for 1 to " +
                      std::to_string(config.max_context) + " tokens");
   }
-  if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < asked)) {
+  if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < asked + source)) {
     throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
                      ": the KV cache must hold at least one context of " +
-                     std::to_string(std::max<int64_t>(asked, 1)) + " tokens");
+                     std::to_string(std::max<int64_t>(asked, 1)) + " tokens" +
+                     (source > 0 ? " and a source of " + std::to_string(source) : ""));
   }
   if (options.kv_tokens > 0) fits = std::min(fits, options.kv_tokens);
+  fits = std::max<int64_t>(fits - source, 0);
   fits = std::min(fits, config.max_context);
   if (asked == 0 && fits > 0) return fits;
   if (asked == 0 || asked > fits) {
@@ -71,12 +75,13 @@ int64_t choose_context(const ModelConfig& config, const EngineOptions& options, 
   return asked;
 }
 
-// Tokens of KV cache: what was asked for, else a full context for each slot, as memory allows.
-int64_t choose_kv_tokens(const EngineOptions& options, int64_t context, int32_t slots, int64_t fits,
+// Tokens of KV cache: what was asked for, else what a text needs at most (`each`, whole pages) for
+// each slot, as memory allows.
+int64_t choose_kv_tokens(const EngineOptions& options, int64_t each, int32_t slots, int64_t fits,
                          bool takes_on_use) {
   if (options.kv_tokens == 0) {
-    const int64_t most = takes_on_use ? std::max(whole_pages(context), fits / 2) : fits;
-    return whole_pages(std::min(slots * whole_pages(context), most));
+    const int64_t most = takes_on_use ? std::max(each, fits / 2) : fits;
+    return whole_pages(std::min(slots * each, most));
   }
   if (options.kv_tokens > fits) {
     throw Error("the KV cache of " + std::to_string(options.kv_tokens) +
@@ -115,9 +120,13 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   plan.chunk =
       choose_size(options.chunk, sizes.prompt_tokens, kMinChunk, kMaxStepTokens, "--chunk");
 
-  const int64_t step_tokens = std::min<int64_t>(kMaxStepTokens, plan.slots * config.max_context);
-  plan.limits = {.max_tokens = static_cast<int32_t>(std::max<int64_t>(step_tokens, plan.slots)),
-                 .max_logits = std::max(max_logits, plan.slots)};
+  // An encoder reads a source as a whole.
+  const int64_t source = config.encoder ? config.encoder->max_context : 0;
+  const int64_t step_tokens =
+      std::min<int64_t>(kMaxStepTokens, plan.slots * std::max(config.max_context, source));
+  plan.limits = {
+      .max_tokens = static_cast<int32_t>(std::max<int64_t>({step_tokens, plan.slots, source})),
+      .max_logits = std::max(max_logits, plan.slots)};
   const size_t logits_bytes = static_cast<size_t>(plan.limits.max_logits) *
                               static_cast<size_t>(config.vocab) * sizeof(float);
   const size_t taken =
@@ -126,8 +135,12 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   const std::vector<KvGroup> groups = kv_groups(config, backend.kv);
   const int64_t fits = tokens_that_fit(groups, window_bytes(groups, plan.limits, plan.slots),
                                        cache_room(backend.free_bytes, taken));
-  plan.context = choose_context(config, options, fits);
-  plan.kv_tokens = choose_kv_tokens(options, plan.context, plan.slots, fits, backend.takes_on_use);
+  const int64_t room = options.kv_tokens > 0 ? std::min(fits, options.kv_tokens) : fits;
+  const int64_t reserve = std::min(whole_pages(source), room / 2 / kPageTokens * kPageTokens);
+  plan.context = choose_context(config, options, fits, reserve);
+  plan.source = std::min(source, (room - whole_pages(plan.context)) / kPageTokens * kPageTokens);
+  plan.kv_tokens = choose_kv_tokens(options, whole_pages(plan.context) + whole_pages(plan.source),
+                                    plan.slots, fits, backend.takes_on_use);
   const bool modest = backend.takes_on_use && options.kv_tokens == 0;
   plan.kept_tokens =
       modest ? whole_pages(std::min({kKeptTokens, fits / 8, plan.kv_tokens})) : plan.kv_tokens;

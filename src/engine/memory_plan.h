@@ -34,9 +34,10 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config);
 
 struct MemoryPlan {
   int64_t context = 0;  ///< tokens
+  int64_t source = 0;   ///< tokens of the longest one; 0: the model has no encoder
   int32_t slots = 0;
   int32_t chunk = 0;        ///< see EngineOptions
-  int64_t kv_tokens = 0;    ///< whole pages, at least one context
+  int64_t kv_tokens = 0;    ///< whole pages, at least one context and one source
   int64_t kept_tokens = 0;  ///< whole pages; the modest size of PagePool
   BatchLimits limits;
 };

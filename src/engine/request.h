@@ -17,8 +17,9 @@ namespace faststream {
 
 using RequestId = uint64_t;
 
-/// What to continue: token ids as they are, a text (the tokenizer adds its begin-of-sequence
-/// token), or a conversation (written by the model's chat template).
+/// What to continue, or, with a model that has an encoder, what to answer to: token ids as they
+/// are, a text (the tokenizer adds its begin-of-sequence token), or a conversation (written by the
+/// model's chat template).
 using Prompt = std::variant<std::vector<int32_t>, std::string, ChatPrompt>;
 
 struct Request {
@@ -29,6 +30,10 @@ struct Request {
   /// More than one beam: a beam search in place of samples. Of `sampling`, penalties, biases and
   /// no_repeat_ngram matter then, which act on log-probabilities.
   BeamParams search = {};
+  /// Of a model that translates (docs/translation.md): the prompt's language and the answer's, by
+  /// the names that the model has for them; empty: its own defaults.
+  std::string source_language = {};
+  std::string target_language = {};
   bool ignore_eos = false;  ///< go on after an end-of-sequence token
   /// The text has special tokens' spellings, the last one's included. Else those of
   /// tool_call_marks() (text/tool_calls.h) alone, in conversations with tools.

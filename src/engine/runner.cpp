@@ -94,6 +94,57 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
                                     static_cast<size_t>(config_.vocab) * sizeof(float));
 }
 
+void Runner::check_tokens(std::span<const int32_t> tokens, int64_t vocab) const {
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < vocab) continue;
+    throw Error("token id " + std::to_string(token) + " is outside the model's vocabulary of " +
+                std::to_string(vocab));
+  }
+}
+
+std::shared_ptr<Source> Runner::make_source(std::span<const int32_t> tokens) {
+  const ModelConfig& encoder = *config_.encoder;
+  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  if (n_tokens < 1 || n_tokens > encoder.max_context) {
+    throw Error("a source has " + std::to_string(n_tokens) +
+                " tokens, but the encoder reads 1 to " + std::to_string(encoder.max_context));
+  }
+  check_tokens(tokens, encoder.vocab);
+  if (pages_for(n_tokens) > pages_.n_free()) {
+    throw Error("the KV cache has no room for a source of " + std::to_string(n_tokens) +
+                " tokens; give fewer sequences or a larger --kv-tokens");
+  }
+  return std::make_shared<Source>(tokens, pages_);
+}
+
+void Runner::read_sources(std::span<Source* const> sources) {
+  batch_ = Batch{};
+  batch_.query_start.push_back(0);
+  for (const Source* source : sources) {
+    batch_.max_pages = std::max(batch_.max_pages, pages_for(source->n_tokens()));
+  }
+  batch_.page_table.resize(sources.size() * static_cast<size_t>(batch_.max_pages));
+  auto row = batch_.page_table.begin();
+  for (size_t s = 0; s < sources.size(); ++s) {
+    const Source& source = *sources[s];
+    for (int32_t i = 0; i < source.n_tokens(); ++i) {
+      batch_.positions.push_back(i);
+      batch_.sequence_of.push_back(static_cast<int32_t>(s));
+    }
+    batch_.tokens.insert(batch_.tokens.end(), source.tokens().begin(), source.tokens().end());
+    batch_.query_start.push_back(batch_.n_tokens());
+    batch_.kv_len.push_back(source.n_tokens());
+    std::ranges::copy(source.pages(), row);
+    row += batch_.max_pages;
+  }
+  if (batch_.n_tokens() > limits_.batch.max_tokens) {
+    throw Error("sources of " + std::to_string(batch_.n_tokens()) +
+                " tokens exceed the limit of a batch, " + std::to_string(limits_.batch.max_tokens));
+  }
+  model_->read_sources(backend_.upload(batch_), kv_);
+  for (Source* source : sources) source->is_read = true;
+}
+
 void Runner::step(std::span<const NewTokens> inputs) {
   take_pages(inputs);
   pack(inputs);
@@ -151,7 +202,8 @@ void Runner::copy_pages(std::span<const PageCopy> copies) {
 Sequence Runner::fork(const Sequence& sequence) {
   Sequence fork{.n_cached = sequence.n_cached,
                 .pages = sequence.pages,
-                .windows = std::vector<Sequence::HeldPages>(pages_.windows().size())};
+                .windows = std::vector<Sequence::HeldPages>(pages_.windows().size()),
+                .source = sequence.source};
   for (const int32_t page : fork.pages) pages_.retain(page);
   hold_windows(fork);
   return fork;
@@ -177,6 +229,7 @@ void Runner::release(Sequence& sequence) {
   sequence.windows.clear();
   for (const int32_t page : sequence.pages) pages_.release(page);
   sequence.pages.clear();
+  sequence.source.reset();
   sequence.n_cached = 0;
 }
 
@@ -209,11 +262,9 @@ void Runner::take_pages(std::span<const NewTokens> inputs) {
   for (const NewTokens& input : inputs) {
     const auto n = static_cast<int64_t>(input.tokens.size());
     if (n == 0) throw Error("a sequence in a batch has no tokens");
-    for (const int32_t token : input.tokens) {
-      if (token < 0 || token >= config_.vocab) {
-        throw Error("token id " + std::to_string(token) + " is outside the model's vocabulary of " +
-                    std::to_string(config_.vocab));
-      }
+    check_tokens(input.tokens, config_.vocab);
+    if (config_.encoder && (!input.sequence->source || !input.sequence->source->is_read)) {
+      throw Error("a sequence in a batch has no source that the encoder has read");
     }
     tokens += n;
     logits += input.logits == NewTokens::Logits::all    ? n
@@ -264,6 +315,7 @@ void Runner::pack(std::span<const NewTokens> inputs) {
     for (int32_t row = first; row < batch_.n_tokens(); ++row) batch_.logit_rows.push_back(row);
   }
   pack_pages(inputs);
+  if (config_.encoder) pack_sources(inputs);
 }
 
 void Runner::pack_pages(std::span<const NewTokens> inputs) {
@@ -281,6 +333,21 @@ void Runner::pack_pages(std::span<const NewTokens> inputs) {
         table[static_cast<ptrdiff_t>(i)] = pages_.windows()[g].frame(input.sequence->pages[i]);
       }
     }
+  }
+}
+
+void Runner::pack_sources(std::span<const NewTokens> inputs) {
+  for (const NewTokens& input : inputs) {
+    const Source& source = *input.sequence->source;
+    batch_.source_len.push_back(source.n_tokens());
+    batch_.max_source_pages =
+        std::max(batch_.max_source_pages, static_cast<int32_t>(source.pages().size()));
+  }
+  batch_.source_pages.resize(inputs.size() * static_cast<size_t>(batch_.max_source_pages));
+  auto row = batch_.source_pages.begin();
+  for (const NewTokens& input : inputs) {
+    std::ranges::copy(input.sequence->source->pages(), row);
+    row += batch_.max_source_pages;
   }
 }
 

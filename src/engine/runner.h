@@ -13,6 +13,7 @@
 #include "backend/batch.h"
 #include "engine/page_pool.h"
 #include "engine/sampling.h"
+#include "engine/source.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "models/model.h"
@@ -32,6 +33,7 @@ struct Sequence {
   int32_t n_cached = 0;            ///< tokens whose keys and values are in the pages
   std::vector<int32_t> pages;      ///< one for each kPageTokens tokens
   std::vector<HeldPages> windows;  ///< of each of PagePool::windows(); the runner's
+  std::shared_ptr<Source> source;  ///< what it looks at, where the model has an encoder
 
   /// Pages that it lacks to hold so many tokens.
   [[nodiscard]] int32_t missing_pages(int64_t tokens) const {
@@ -70,10 +72,18 @@ class Runner {
   /// Bytes of the KV cache.
   [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
 
-  /// Processes new tokens of any number of sequences as one batch. Takes the pages that they need;
-  /// when these do not suffice, or a limit or a token id is out of range, throws Error and changes
-  /// nothing. When the device fails, Error is thrown and no sequence has advanced. Afterwards
-  /// logits() and sample() speak of the wanted rows, in the order of `inputs`.
+  /// A source for sequences to hold, with its pages taken, still to be read. Throws Error when it
+  /// is empty, longer than the encoder can read, or a token id is out of range, or there are too
+  /// few free pages.
+  [[nodiscard]] std::shared_ptr<Source> make_source(std::span<const int32_t> tokens);
+  /// Has the encoder read sources, all different, of limits().batch.max_tokens tokens together at
+  /// most, as one batch.
+  void read_sources(std::span<Source* const> sources);
+
+  /// Processes new tokens of any number of sequences, whose sources are read, as one batch. Takes
+  /// the pages that they need; when these do not suffice, or a limit or a token id is out of range,
+  /// throws Error and changes nothing. When the device fails, Error is thrown and no sequence has
+  /// advanced. Afterwards logits() and sample() speak of the wanted rows, in the order of `inputs`.
   void step(std::span<const NewTokens> inputs);
   /// Waits until the device has done all steps.
   void wait() { backend_.synchronize(); }
@@ -107,6 +117,8 @@ class Runner {
   void move_windows(Sequence& sequence, size_t n_new);
   void pack(std::span<const NewTokens> inputs);
   void pack_pages(std::span<const NewTokens> inputs);
+  void pack_sources(std::span<const NewTokens> inputs);
+  void check_tokens(std::span<const int32_t> tokens, int64_t vocab) const;
 
   ModelConfig config_;
   Backend& backend_;

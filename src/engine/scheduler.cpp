@@ -188,23 +188,42 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
   });
 }
 
+// The source of a running entry that looks at the same as this one; null if there is none.
+std::shared_ptr<Source> Scheduler::find_source(const Entry& entry) const {
+  const std::span<const int32_t> tokens = entry.group->source();
+  const auto same = std::ranges::find_if(running_, [&](const Entry* other) {
+    return std::ranges::equal(other->group->source(), tokens);
+  });
+  return same == running_.end() ? nullptr : (*same)->sequences.front().source;
+}
+
 // Gives a waiting sequence what the cache has of it, if there are pages for the rest.
 bool Scheduler::try_start(Entry& entry) {
   const PrefixCache::Match match = find_prefix(entry);
   PagePool& pool = runner_.pages();
+  const std::span<const int32_t> source_tokens = entry.group->source();
+  std::shared_ptr<Source> source = source_tokens.empty() ? nullptr : find_source(entry);
+  const bool is_new_source = !source_tokens.empty() && !source;
+  const int32_t source_pages =
+      is_new_source ? pages_for(static_cast<int64_t>(source_tokens.size())) : 0;
   if (!running_.empty()) {
     // Each running sequence gets what it needs for its prompt and a page more, so that the new one
     // is not preempted at once; and so does each that a new one forks into.
     int32_t wanted = missing_pages(entry) - static_cast<int32_t>(match.pages.size());
-    wanted += entry.group->width() - 1;
+    wanted += source_pages + entry.group->width() - 1;
     for (const Entry* other : running_) wanted += missing_pages(*other) + other->group->width();
     int32_t available = pool.n_free() + pool.n_idle();
     for (const int32_t page : match.pages) available -= pool.references(page) == 1 ? 1 : 0;
     if (wanted > available) return false;
   }
 
+  if (is_new_source) {
+    (void)cache_.make_room(source_pages);
+    source = runner_.make_source(source_tokens);
+  }
   entry.sequences.resize(1);
   Sequence& sequence = entry.sequences.front();
+  sequence.source = std::move(source);
   sequence.pages = match.pages;
   cache_.hold(match.pages);
   sequence.n_cached = static_cast<int32_t>(match.pages.size()) * kPageTokens;
@@ -247,8 +266,23 @@ void Scheduler::plan() {
   for (Entry* entry : running_) {
     if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
+  plan_sources();
   plan_decode();
   plan_prefill();
+}
+
+// Takes sources that are to be read, whole ones, as many as the step has room for.
+void Scheduler::plan_sources() {
+  sources_.clear();
+  int32_t n_tokens = 0;
+  for (const Entry* entry : running_) {
+    Source* source = entry->sequences.front().source.get();
+    if (source == nullptr || source->is_read) continue;
+    if (std::ranges::find(sources_, source) != sources_.end()) continue;
+    n_tokens += source->n_tokens();
+    if (n_tokens > budget_.tokens() && !sources_.empty()) return;
+    sources_.push_back(source);
+  }
 }
 
 // Makes one sequence of what a group's sequences have in common all of these.
@@ -285,7 +319,10 @@ void Scheduler::plan_prefill() {
   if (n_decode > 0) budget = std::min(budget, limits_.chunk);
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Entry& entry = *running_[i];
-    if (!in_decode(entry)) budget -= plan_prefill(entry, budget);
+    const Source* source = entry.sequences.front().source.get();
+    const bool waits = source != nullptr && !source->is_read &&
+                       std::ranges::find(sources_, source) == sources_.end();
+    if (!in_decode(entry) && !waits) budget -= plan_prefill(entry, budget);
   }
 }
 
@@ -408,6 +445,23 @@ void Scheduler::process(size_t first, size_t count) {
   }
 }
 
+// Reads the sources of these parts that are not read; returns how many tokens that were.
+int32_t Scheduler::read_sources(std::span<const Part> parts) {
+  std::vector<Source*> unread;
+  int32_t n_tokens = 0;
+  for (const Part& part : parts) {
+    Source* source = part.entry->sequences.front().source.get();
+    if (source == nullptr || source->is_read || std::ranges::find(unread, source) != unread.end()) {
+      continue;
+    }
+    unread.push_back(source);
+    n_tokens += source->n_tokens();
+  }
+  if (!unread.empty()) runner_.read_sources(unread);
+  counts_.prompt_tokens += n_tokens;
+  return n_tokens;
+}
+
 // The tokens that are chosen from the inputs' logits. If the device fails, no sequence has
 // advanced.
 std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
@@ -420,6 +474,7 @@ std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
   const auto start = std::chrono::steady_clock::now();
   if (!copies.empty()) runner_.copy_pages(copies);
   if (inputs.empty()) return {};
+  int32_t n_tokens = read_sources(std::span(parts_).subspan(first, count));
   runner_.step(inputs);
   std::vector<SampledToken> sampled;
   try {
@@ -443,7 +498,6 @@ std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  int32_t n_tokens = 0;
   for (const NewTokens& input : inputs) n_tokens += static_cast<int32_t>(input.tokens.size());
   budget_.measured(n_tokens, seconds);
   counts_.device_seconds += seconds;

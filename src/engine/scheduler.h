@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -42,6 +43,9 @@ struct SchedulerCounts {
 ///     so many tokens that no step is long (StepBudget),
 ///   - preempts, when pages run out, the running group of the least priority, the latest first: it
 ///     waits again and recomputes what the prefix cache has not kept.
+///
+/// Where the model has an encoder, the sources of groups that begin are read in their first step,
+/// as many as the step's tokens allow; groups with the same source share it.
 ///
 /// Sequences of a group hold the pages of the tokens that they have in common together, and one
 /// that is to write into such a page gets a copy of it first.
@@ -110,10 +114,12 @@ class Scheduler {
   void admit();
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
+  [[nodiscard]] std::shared_ptr<Source> find_source(const Entry& entry) const;
   bool try_start(Entry& entry);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);
   void plan();
   void split(Entry& entry);
+  void plan_sources();
   void plan_decode();
   void plan_prefill();
   int32_t plan_prefill(Entry& entry, int32_t budget);
@@ -126,6 +132,7 @@ class Scheduler {
   void preempt(Entry& entry);
   [[nodiscard]] bool wants_tokens(const Part& part) const;
   void process(size_t first, size_t count);
+  int32_t read_sources(std::span<const Part> parts);
   std::vector<SampledToken> compute(size_t first, size_t count);
   void accept(const Part& part, std::span<SampledToken> sampled);
   void follow(Entry& entry, std::span<const int32_t> parents);
@@ -141,6 +148,7 @@ class Scheduler {
   int32_t n_waiting_ = 0;
   int32_t n_running_ = 0;
   // Of this step:
+  std::vector<Source*> sources_;
   std::vector<NewTokens> inputs_;
   std::vector<PageCopy> copies_;
   std::vector<Part> parts_;

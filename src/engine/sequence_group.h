@@ -31,6 +31,8 @@ class SequenceGroup {
   [[nodiscard]] virtual size_t n_sequences() const = 0;
   /// Of sequence i: the prompt and what has been generated.
   [[nodiscard]] virtual const std::vector<int32_t>& tokens(size_t i) const = 0;
+  /// What all its sequences look at, where the model has an encoder; else empty.
+  [[nodiscard]] virtual std::span<const int32_t> source() const = 0;
   /// How its next token is chosen. The edits are valid until the next accept().
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "convert/added_tokens.h"
+#include "convert/answers_from_hf.h"
 #include "convert/families/family.h"
 #include "convert/hf_folder.h"
 #include "support/error.h"
@@ -28,6 +29,14 @@ void check(const faststream::ModelConfig& config) {
   }
 }
 
+void check(const faststream::AnswerRules& rules) {
+  const nlohmann::json header = faststream::answer_rules_to_json(rules);
+  if (faststream::answer_rules_to_json(faststream::answer_rules_from_json(header, 1000, "fuzz")) !=
+      header) {
+    std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -39,6 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(faststream::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
     static_cast<void>(faststream::added_tokens_from_hf(config, empty, config, "fuzz"));
     static_cast<void>(faststream::added_tokens_from_hf(empty, config, empty, "fuzz"));
+    check(faststream::answers_from_hf(config, config, {}, {}, 1000, "fuzz"));
     const nlohmann::json text = faststream::text_config(config);
     const faststream::Checkpoint none("fuzz");
     check(faststream::describe_family({faststream::JsonView(text, "fuzz"), none}, "fuzz").config);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -86,6 +87,23 @@ ModelConfig small_encoder() {
   return config;
 }
 
+// An encoder of other heads, and a decoder that looks at it.
+ModelConfig small_translator() {
+  ModelConfig config = small();
+  LayerConfig& layer = config.layer_kinds[0];
+  layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
+  layer.cross_attention.emplace().norms = layer.attention_norms;
+  ModelConfig encoder = small_encoder();
+  encoder.embedding.shared = true;
+  AttentionConfig& attention = encoder.layer_kinds[0].attention;
+  attention.n_heads = attention.n_kv_heads = 4;
+  attention.head_dim = 8;
+  attention.rope.reset();
+  attention.relative_bias = {.buckets = 8, .max_distance = 20, .bidirectional = true};
+  config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  return config;
+}
+
 std::string message_of(const std::function<void()>& action) {
   try {
     action();
@@ -96,7 +114,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config : {small(), rich(), small_encoder()}) {
+  for (const ModelConfig& config : {small(), rich(), small_encoder(), small_translator()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -196,6 +214,48 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
 }
 
+TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
+  const auto refused = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = small_translator();
+    ModelConfig encoder = *config.encoder;
+    damage(config, encoder);
+    config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+    return message_of([&] { validate(config, "test"); }) != "";
+  };
+  EXPECT_FALSE(refused([](ModelConfig&, ModelConfig&) {}));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.output.none = false; }));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.hidden = 32; })) << "it is shared";
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.window = 9; }));
+  EXPECT_TRUE(
+      refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.n_kv_heads = 2; }));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
+    e.encoder = std::make_shared<const ModelConfig>(small_encoder());
+  })) << "it has an encoder itself";
+  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.layer_kinds[0].attention.window = 9; }));
+  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
+  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) {
+    c.layer_kinds[0].attention.relative_bias.max_distance = 4;
+  })) << "four distances have buckets of their own";
+  ModelConfig alone = small_translator();
+  alone.encoder = nullptr;
+  EXPECT_NE(message_of([&] { validate(alone, "test"); }).find("cross attention"),
+            std::string::npos);
+  nlohmann::json nested = config_to_json(small_translator());
+  nested["encoder"]["encoder"] = nested["encoder"];
+  EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
+}
+
+TEST(RelativeBias, HasABucketForEachSmallDistanceAndAlikeOnesBeyondTheLargest) {
+  // Of one head, each bucket's number its own: 8 for both sides, so 4 each, of which 2 are exact.
+  const RelativeBiasConfig both{.buckets = 8, .max_distance = 8, .bidirectional = true};
+  const std::vector<float> table = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(bias_by_distance(both, table),
+            (std::vector<float>{3, 3, 3, 3, 3, 2, 2, 1, 0, 5, 6, 6, 7, 7, 7, 7, 7}));
+  const RelativeBiasConfig before{.buckets = 4, .max_distance = 8};
+  EXPECT_EQ(bias_by_distance(before, {0, 1, 2, 3}),
+            (std::vector<float>{3, 3, 3, 3, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
 TEST(RopeFrequencies, FallGeometricallyFromOne) {
   const std::vector<float> frequencies = plain_frequencies(10000, 8);
   ASSERT_EQ(frequencies.size(), 4U);
@@ -254,6 +314,13 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   EXPECT_FALSE(names.contains("output")) << "it is tied";
   EXPECT_FALSE(names.contains("layers.1.ffn_up"));
   EXPECT_EQ(tensor_plan(small_encoder()).back().name, "layers.1.ffn_down");
+  names.clear();
+  for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
+  for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",
+                           "encoder.layers.0.attention_distances"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
 }
 
 }  // namespace

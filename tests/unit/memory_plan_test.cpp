@@ -140,6 +140,23 @@ TEST(MemoryPlan, GivesLayersWithWindowsWhatTheSequencesNeed) {
   EXPECT_EQ(tight.context, plan(llama_8b(), gpu(k8bBytes + kGiB), {.slots = 128}).context);
 }
 
+TEST(MemoryPlan, HasRoomForASourceBesideEachAnswer) {
+  ModelConfig config = named_shape("llama-tiny", DType::f32);
+  ModelConfig encoder = config;
+  encoder.output = {.norm = {}, .none = true};
+  encoder.max_context = 3000;
+  config.encoder = std::make_shared<const ModelConfig>(encoder);
+  const MemoryPlan roomy = plan(config, gpu(80 * kGiB), {.slots = 4}, kMiB);
+  EXPECT_EQ(roomy.context, 512);
+  EXPECT_EQ(roomy.source, 3000);
+  EXPECT_EQ(roomy.kv_tokens, 4 * (512 + 3008));
+  EXPECT_EQ(roomy.limits.max_tokens, 3000) << "a source is read as a whole";
+  const MemoryPlan asked = plan(config, gpu(80 * kGiB), {.slots = 4, .kv_tokens = 1024}, kMiB);
+  EXPECT_EQ(asked.context, 512);
+  EXPECT_EQ(asked.source, 512);
+  EXPECT_EQ(plan(config, gpu(80 * kGiB), {.context = 64, .kv_tokens = 1024}, kMiB).source, 960);
+}
+
 TEST(MemoryPlan, RefusesWhatDoesNotFit) {
   const auto refused = [&](size_t free, const EngineOptions& options) {
     return error_of([&] { (void)plan(llama_8b(), cpu(free), options); });

@@ -150,6 +150,8 @@ constexpr Key kKeys[] = {
      [](const JsonView& v, Request& r) { r.search.groups = whole_number<int32_t>(v, 1); }},
     {"diversity_penalty",
      [](const JsonView& v, Request& r) { r.search.diversity_penalty = v.as<float>(); }},
+    {"source_lang", [](const JsonView& v, Request& r) { r.source_language = v.as<std::string>(); }},
+    {"target_lang", [](const JsonView& v, Request& r) { r.target_language = v.as<std::string>(); }},
     {"n", [](const JsonView& v, Request& r) { r.n = whole_number<int32_t>(v, 1); }},
     {"best_of", [](const JsonView& v, Request& r) { r.best_of = whole_number<int32_t>(v, 1); }},
     {"logprobs", [](const JsonView& v, Request& r) { r.logprobs = whole_number<int32_t>(v); }},

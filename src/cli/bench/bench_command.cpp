@@ -222,6 +222,11 @@ void bench_command(const BenchOptions& options) {
   }
   const ModelFile file =
       image ? ModelFile::from_bytes(image->bytes(), options.shape) : ModelFile::open(options.model);
+  if (read_config(file).encoder) {
+    throw Error(
+        file.name() +
+        ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
+  }
   Bench bench(file, options);
   bench.print_header(file.name());
   for (const int32_t length : options.prompt) bench.measure_prefill(length);

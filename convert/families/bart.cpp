@@ -1,0 +1,200 @@
+// BART (arXiv:1910.13461) and the encoder-decoders that are built like it: mBART (arXiv:2001.08210,
+// 2008.00401), Pegasus (arXiv:1912.08777), M2M-100 (arXiv:2010.11125) with NLLB (arXiv:2207.04672),
+// and Marian (arXiv:1804.00344), the original transformer.
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "convert/families/family.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+/// What differs between them.
+struct BartKind {
+  bool norms_before = false;     ///< before attention and feed-forward and at the end, not after
+  bool embedding_norm = false;   ///< of the sum of embedding and position
+  bool positions_stored = true;  ///< with an offset of 2
+  std::string_view activation = "gelu";
+  bool scaled = false;  ///< embeddings, by the root of their width
+};
+
+constexpr int64_t kBartOffset = 2;
+constexpr int64_t kMaxComputed = int64_t{1} << 26;  // numbers of a table
+
+LayerConfig bart_layer(const JsonView& config, const BartKind& kind, int64_t hidden,
+                       const std::string& stack) {
+  LayerConfig layer;
+  layer.name = "layer";
+  AttentionConfig& attention = layer.attention;
+  attention.n_heads = attention.n_kv_heads =
+      count_in(config, stack + "_attention_heads", kMaxHeads, 16);
+  if (hidden % attention.n_heads != 0) {
+    config.fail("\"d_model\" is not a multiple of \"" + stack + "_attention_heads\"");
+  }
+  attention.head_dim = hidden / attention.n_heads;
+  attention.scale = inverse_root(static_cast<double>(attention.head_dim));
+  set_attention_bias(layer, true);
+  layer.ffn.size = count_in(config, stack + "_ffn_dim", kMaxSize, 4096);
+  set_plain_ffn(layer, activation_in(config, "activation_function", kind.activation), true);
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+    (kind.norms_before ? norms->before : norms->stream) = norm;
+  }
+  return layer;
+}
+
+ModelConfig bart_stack(const JsonView& config, const BartKind& kind, const std::string& stack) {
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  ModelConfig model;
+  model.hidden = count_in(config, "d_model", kMaxSize, 1024);
+  model.vocab = count_in(config, "vocab_size");
+  model.max_context = count_in(config, "max_position_embeddings", kMaxContext, 1024);
+  model.layer_kinds = {bart_layer(config, kind, model.hidden, stack)};
+  model.layers.assign(static_cast<size_t>(count_in(config, stack + "_layers", kMaxLayers, 12)), 0);
+  if (config.get("scale_embedding", kind.scaled)) {
+    model.embedding.multiplier = static_cast<float>(std::sqrt(static_cast<double>(model.hidden)));
+  }
+  model.embedding.positions = model.max_context;
+  if (kind.positions_stored) {
+    model.embedding.positions += kBartOffset;
+    model.embedding.offset = kBartOffset;
+  }
+  if (kind.embedding_norm) model.embedding.norm = norm;
+  if (kind.norms_before) model.output.norm = norm;
+  return model;
+}
+
+Modules bart_modules(const std::string& stack) {
+  Modules m;
+  m.base = "model." + stack + ".";
+  m.positions = "embed_positions";
+  m.embedding_norm = "layernorm_embedding";
+  m.attention_norm = m.attention_stream_norm = "self_attn_layer_norm";
+  m.attention_out = "self_attn.out_proj";
+  m.cross_norm = m.cross_stream_norm = "encoder_attn_layer_norm";
+  m.cross_qkv = {"encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"};
+  m.cross_out = "encoder_attn.out_proj";
+  m.ffn_norm = m.ffn_stream_norm = "final_layer_norm";
+  m.gate_up = {"fc1"};
+  m.down = "fc2";
+  m.output_norm = "layer_norm";
+  return m;
+}
+
+FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind) {
+  const JsonView& config = source.config;
+  FamilyModel model{bart_stack(config, kind, "decoder")};
+  ModelConfig encoder = bart_stack(config, kind, "encoder");
+  encoder.output.none = true;
+  encoder.layer_kinds[0].attention.bidirectional = true;
+  encoder.embedding.shared = config.get("share_encoder_decoder_embeddings", true);
+  model.modules = bart_modules("decoder");
+  model.encoder_modules = bart_modules("encoder");
+  model.embeddings = {"decoder.embed_tokens"};
+  if (encoder.embedding.shared) {
+    model.embeddings.insert(model.embeddings.end(), {"shared", "encoder.embed_tokens"});
+  } else {
+    model.config.vocab = count_in(config, "decoder_vocab_size", kMaxSize, model.config.vocab);
+  }
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.cross_attention.emplace().norms = layer.attention_norms;
+  model.config.output.tied = config.get("tie_word_embeddings", true);
+  const bool has_bias = source.weights.find("final_logits_bias") != nullptr;
+  model.config.output.bias = has_bias;
+  model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  if (has_bias) {
+    model.finish = [](const ModelConfig& described, const Checkpoint&, TensorParts& parts) {
+      parts["output_bias"] = {{.source = "final_logits_bias", .shape = {1, described.vocab}}};
+    };
+  }
+  return model;
+}
+
+// Has positions be rows of a table that is computed, what `value` gives for a position and one of
+// `hidden` columns, unless the checkpoint has one.
+void compute_positions(FamilyModel& model,
+                       double (*value)(int64_t position, int64_t column, int64_t hidden)) {
+  model.modules.unused.emplace_back("embed_positions.weight");
+  model.finish = [value, before = std::move(model.finish)](
+                     const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
+    if (before) before(config, weights, parts);
+    if (weights.find(parts.at("positions").front().source) != nullptr) return;
+    const int64_t rows = config.embedding.positions;
+    const int64_t hidden = config.hidden;
+    if (rows > kMaxComputed / hidden) {
+      throw Error(weights.name() + ": the configuration asks for " + std::to_string(rows) +
+                  " positions of " + std::to_string(hidden) + " numbers, which are too many");
+    }
+    auto table = std::make_shared<std::vector<float>>();
+    table->reserve(static_cast<size_t>(rows * hidden));
+    for (int64_t i = 0; i < rows * hidden; ++i) {
+      table->push_back(static_cast<float>(value(i / hidden, i % hidden, hidden)));
+    }
+    const TensorPart part{.source = "", .shape = {rows, hidden}, .values = std::move(table)};
+    parts["positions"] = parts[std::string(kEncoderPrefix) + "positions"] = {part};
+  };
+}
+
+// The sines of all even places of arXiv:1706.03762, then the cosines of all odd ones.
+double sinusoid(int64_t position, int64_t column, int64_t hidden) {
+  const int64_t n_sines = (hidden + 1) / 2;
+  const int64_t pair = column < n_sines ? column : column - n_sines;
+  const double angle =
+      static_cast<double>(position) /
+      std::pow(10000.0, 2 * static_cast<double>(pair) / static_cast<double>(hidden));
+  return column < n_sines ? std::sin(angle) : std::cos(angle);
+}
+
+// fairseq's: frequencies reach 1/10000, and the first position is 2.
+double fairseq_sinusoid(int64_t position, int64_t column, int64_t hidden) {
+  const int64_t half = hidden / 2;
+  if (column >= 2 * half) return 0;
+  const auto step = static_cast<float>(std::log(10000.0) / static_cast<double>(half - 1));
+  const float frequency = std::exp(static_cast<float>(column % half) * -step);
+  const float angle = static_cast<float>(position + kBartOffset) * frequency;
+  return column < half ? std::sin(angle) : std::cos(angle);
+}
+
+}  // namespace
+
+FamilyModel describe_bart(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.embedding_norm = true});
+  model.answers.start = 2;
+  return model;
+}
+
+FamilyModel describe_mbart(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.norms_before = true, .embedding_norm = true});
+  model.answers.start = 2;
+  model.answers.languages.target = TargetLanguage::first;
+  return model;
+}
+
+FamilyModel describe_pegasus(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.norms_before = true, .positions_stored = false});
+  compute_positions(model, sinusoid);
+  return model;
+}
+
+FamilyModel describe_m2m_100(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(
+      source,
+      {.norms_before = true, .positions_stored = false, .activation = "relu", .scaled = true});
+  if (model.config.hidden < 4) source.config.fail("\"d_model\" is too small");
+  compute_positions(model, fairseq_sinusoid);
+  model.answers.start = 2;
+  model.answers.languages.target = TargetLanguage::first;
+  return model;
+}
+
+FamilyModel describe_marian(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.positions_stored = false});
+  compute_positions(model, sinusoid);
+  model.answers.start = 58100;
+  model.answers.languages.target = TargetLanguage::source;
+  return model;
+}
+
+}  // namespace faststream

@@ -1,0 +1,118 @@
+// T5 (arXiv:1910.10683) in both versions, Flan-T5, mT5 (arXiv:2010.11934) and UMT5 (2304.09151).
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "convert/families/family.h"
+
+namespace faststream {
+namespace {
+
+// Relative positions have no end; texts of the length that T5 was trained for are short.
+constexpr int64_t kContext = 2048;
+
+/// What differs between them.
+struct T5Kind {
+  const char* feed_forward = "gated-gelu";
+  bool one_distances = true;  ///< the first layer's table of distances is all layers'
+};
+
+ModelConfig t5_stack(const JsonView& config, const T5Kind& kind, bool bidirectional,
+                     int64_t n_layers) {
+  const NormConfig norm{.kind = NormKind::rms,
+                        .eps = number_in(config, "layer_norm_epsilon", 1e-6)};
+  ModelConfig model;
+  model.hidden = count_in(config, "d_model", kMaxSize, 512);
+  model.vocab = count_in(config, "vocab_size", kMaxSize, 32128);
+  model.max_context = std::max(kContext, count_in(config, "n_positions", kMaxContext, kContext));
+  model.output.norm = norm;
+  LayerConfig layer;
+  layer.name = "layer";
+  layer.attention_norms.before = layer.ffn_norms.before = norm;
+  AttentionConfig& attention = layer.attention;
+  attention.n_heads = attention.n_kv_heads = count_in(config, "num_heads", kMaxHeads, 8);
+  attention.head_dim = count_in(config, "d_kv", kMaxHeadDim, 64);
+  attention.scale = 1;
+  attention.bidirectional = bidirectional;
+  attention.relative_bias = {
+      .buckets = count_in(config, "relative_attention_num_buckets", kMaxSize, 32),
+      .max_distance = count_in(config, "relative_attention_max_distance", kMaxSize, 128),
+      .bidirectional = bidirectional};
+  layer.ffn.size = count_in(config, "d_ff", kMaxSize, 2048);
+  constexpr std::string_view kGated = "gated-";
+  const auto name = config.get<std::string>("feed_forward_proj", kind.feed_forward);
+  layer.ffn.gated = name.starts_with(kGated);
+  // "gated-gelu" is the approximate one for historical reasons; other names mean what they say.
+  layer.ffn.activation =
+      name == "gated-gelu"
+          ? Activation::gelu_tanh
+          : activation_named(config,
+                             std::string_view(name).substr(layer.ffn.gated ? kGated.size() : 0));
+  model.layer_kinds = {std::move(layer)};
+  model.layers.assign(static_cast<size_t>(n_layers), 0);
+  return model;
+}
+
+Modules t5_modules(const std::string& stack, int ffn, bool gated, bool one_distances) {
+  Modules m;
+  m.base = stack + ".";
+  m.layers = "block.";
+  m.attention_norm = "layer.0.layer_norm";
+  m.qkv = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"};
+  m.attention_out = "layer.0.SelfAttention.o";
+  m.distances = "layer.0.SelfAttention.relative_attention_bias.weight";
+  m.one_distances = one_distances;
+  m.cross_norm = "layer.1.layer_norm";
+  m.cross_qkv = {"layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
+                 "layer.1.EncDecAttention.v"};
+  m.cross_out = "layer.1.EncDecAttention.o";
+  const std::string layer = "layer." + std::to_string(ffn) + ".";
+  m.ffn_norm = layer + "layer_norm";
+  const std::string dense = layer + "DenseReluDense.";
+  m.gate_up = gated ? std::vector{dense + "wi_0", dense + "wi_1"} : std::vector{dense + "wi"};
+  m.down = dense + "wo";
+  m.output_norm = "final_layer_norm";
+  // Old checkpoints have a table that nothing reads.
+  m.unused.emplace_back("EncDecAttention.relative_attention_bias.weight");
+  return m;
+}
+
+// The output matrix is the embedding unless the checkpoint has another, whatever config.json says:
+// to T5 its word means `scaled`, that what the matrix reads is scaled.
+FamilyModel describe_like_t5(const FamilySource& source, const T5Kind& kind, bool scaled) {
+  const JsonView& config = source.config;
+  const int64_t n_layers = count_in(config, "num_layers", kMaxLayers, 6);
+  ModelConfig encoder = t5_stack(config, kind, true, n_layers);
+  encoder.output.none = true;
+  encoder.embedding.shared = true;
+  const int64_t n_decoder_layers = count_in(config, "num_decoder_layers", kMaxLayers, n_layers);
+  FamilyModel model{t5_stack(config, kind, false, n_decoder_layers)};
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.cross_attention.emplace().norms = layer.attention_norms;
+  model.config.output.tied = true;
+  model.modules = t5_modules("decoder", 2, layer.ffn.gated, kind.one_distances);
+  model.encoder_modules = t5_modules("encoder", 1, layer.ffn.gated, kind.one_distances);
+  model.embeddings = {"decoder.embed_tokens", "shared", "encoder.embed_tokens"};
+  if (scaled) {
+    model.modules.output_norm_scale = inverse_root(static_cast<double>(model.config.hidden));
+  }
+  model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  return model;
+}
+
+}  // namespace
+
+FamilyModel describe_t5(const FamilySource& source) {
+  const bool tied = source.config.get("tie_word_embeddings", true);
+  return describe_like_t5(source, {.feed_forward = "relu"},
+                          source.config.get("scale_decoder_outputs", tied));
+}
+
+FamilyModel describe_mt5(const FamilySource& source) { return describe_like_t5(source, {}, false); }
+
+FamilyModel describe_umt5(const FamilySource& source) {
+  return describe_like_t5(source, {.one_distances = false},
+                          source.config.get("tie_word_embeddings", true));
+}
+
+}  // namespace faststream

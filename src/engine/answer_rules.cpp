@@ -1,0 +1,172 @@
+#include "engine/answer_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/generation.h"
+#include "engine/request.h"
+#include "support/error.h"
+#include "support/json.h"
+#include "support/printable.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxNever = 1024;       // rules
+constexpr size_t kMaxNeverTokens = 256;  // of one
+constexpr std::array kTargets = {"none", "first", "start", "source"};
+constexpr std::array kStopping = {"false", "true", "never"};  // by EarlyStopping
+
+// The value's place in a list of names.
+template <typename Names>
+size_t index_in(const Names& names, const JsonView& value) {
+  const auto name = value.as<std::string>();
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) value.fail("is " + in_quotes(name) + ", which is unknown");
+  return static_cast<size_t>(found - names.begin());
+}
+
+BeamParams read_search(const JsonView& view) {
+  BeamParams search;
+  search.beams = view.get("beams", search.beams);
+  search.length_penalty = view.get("length_penalty", search.length_penalty);
+  if (const auto stopping = view.find("early_stopping")) {
+    search.early_stopping = static_cast<EarlyStopping>(index_in(kStopping, *stopping));
+  }
+  try {
+    validate(search);
+  } catch (const UsageError& error) {
+    view.fail(error.what());
+  }
+  return search;
+}
+
+LanguageRules read_languages(const JsonView& view, int32_t last_token) {
+  view.allow_only({"source", "target"});
+  LanguageRules rules;
+  if (const auto source = view.find("source")) rules.source = source->as<int32_t>(0, last_token);
+  if (const auto target = view.find("target")) {
+    rules.target = static_cast<TargetLanguage>(index_in(kTargets, *target));
+  }
+  return rules;
+}
+
+}  // namespace
+
+AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::string_view where) {
+  const JsonView view(rules_json, where, "convert the checkpoint again");
+  view.allow_only({"start", "first", "last", "never", "beams", "length_penalty", "early_stopping",
+                   "max_tokens", "min_tokens", "no_repeat_ngram", "languages"});
+  const auto last_token = static_cast<int32_t>(vocab - 1);
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  AnswerRules rules;
+  rules.start = view.member("start").as<int32_t>(0, last_token);
+  if (const auto first = view.find("first")) rules.first = first->as<int32_t>(0, last_token);
+  if (const auto last = view.find("last")) rules.last = last->as<int32_t>(0, last_token);
+  if (const auto never = view.find("never")) {
+    for (const JsonView& tokens : never->elements()) {
+      rules.never.push_back(tokens.integers<int32_t>(0, last_token));
+      if (rules.never.back().empty() || rules.never.back().size() > kMaxNeverTokens ||
+          rules.never.size() > kMaxNever) {
+        never->fail("is no list of a few tokens in a row");
+      }
+    }
+  }
+  rules.search = read_search(view);
+  if (const auto n = view.find("max_tokens")) rules.max_tokens = n->as<int64_t>(1, kMost);
+  if (const auto n = view.find("min_tokens")) rules.min_tokens = n->as<int64_t>(0, kMost);
+  if (const auto n = view.find("no_repeat_ngram")) {
+    rules.no_repeat_ngram = n->as<int32_t>(0, kMost);
+  }
+  if (const auto languages = view.find("languages")) {
+    rules.languages = read_languages(*languages, last_token);
+  }
+  return rules;
+}
+
+json answer_rules_to_json(const AnswerRules& rules) {
+  json view = {{"start", rules.start}};
+  if (rules.first) view["first"] = *rules.first;
+  if (rules.last) view["last"] = *rules.last;
+  if (!rules.never.empty()) view["never"] = rules.never;
+  const BeamParams untouched;
+  if (rules.search.beams != untouched.beams) view["beams"] = rules.search.beams;
+  if (rules.search.length_penalty != untouched.length_penalty) {
+    view["length_penalty"] = rules.search.length_penalty;
+  }
+  if (rules.search.early_stopping != untouched.early_stopping) {
+    view["early_stopping"] = kStopping[static_cast<size_t>(rules.search.early_stopping)];
+  }
+  if (rules.max_tokens >= 0) view["max_tokens"] = rules.max_tokens;
+  if (rules.min_tokens > 0) view["min_tokens"] = rules.min_tokens;
+  if (rules.no_repeat_ngram > 0) view["no_repeat_ngram"] = rules.no_repeat_ngram;
+  const LanguageRules& languages = rules.languages;
+  if (languages.source) view["languages"]["source"] = *languages.source;
+  if (languages.target != TargetLanguage::none) {
+    view["languages"]["target"] = kTargets[static_cast<size_t>(languages.target)];
+  }
+  return view;
+}
+
+int32_t language_token(std::string_view name, const Tokenizer& tokenizer) {
+  constexpr std::array<std::array<std::string_view, 2>, 3> kAround = {
+      {{"", ""}, {"__", "__"}, {">>", "<<"}}};
+  for (const auto& [before, after] : kAround) {
+    std::string spelled(before);
+    spelled.append(name).append(after);
+    const auto token = tokenizer.find_token(spelled);
+    if (token && tokenizer.token_bytes(*token).empty()) return *token;  // not a word of a text
+  }
+  throw UsageError("the model has no token for the language " + in_quotes(name) +
+                   "; give one of the names that its makers list");
+}
+
+std::string take_target_language(const LanguageRules& rules, std::string& text) {
+  constexpr std::string_view kBefore = ">>";
+  constexpr std::string_view kAfter = "<<";
+  if (rules.target != TargetLanguage::source || !text.starts_with(kBefore)) return {};
+  const size_t end = text.find(kAfter);
+  if (end == std::string::npos) return {};
+  std::string name = text.substr(kBefore.size(), end - kBefore.size());
+  text.erase(0, end + kAfter.size());
+  return name;
+}
+
+void read_as_source(const AnswerRules& answers, const Tokenizer& tokenizer, const Request& request,
+                    GenerationRules& rules) {
+  const LanguageRules& languages = answers.languages;
+  rules.source = std::exchange(rules.prompt, {answers.start});
+  rules.first = answers.first;
+  if (!request.ignore_eos) rules.last = answers.last;
+  rules.never = answers.never;
+  if (!request.source_language.empty()) {
+    if (!languages.source) {
+      throw UsageError("the model does not ask for the language of its source; leave it out");
+    }
+    // Where the tokenizer has put it: near the start or the end.
+    const int32_t token = language_token(request.source_language, tokenizer);
+    std::ranges::replace(rules.source, *languages.source, token);
+  }
+  if (request.target_language.empty()) return;
+  const int32_t token = language_token(request.target_language, tokenizer);
+  switch (languages.target) {
+    case TargetLanguage::none:
+      throw UsageError("the model is not told the language of its answer by a token; leave it out");
+    case TargetLanguage::first:
+      rules.first = token;
+      return;
+    case TargetLanguage::start:
+      rules.prompt = {token};
+      return;
+    case TargetLanguage::source:
+      rules.source.insert(rules.source.begin(), token);
+      return;
+  }
+}
+
+}  // namespace faststream

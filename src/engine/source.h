@@ -1,0 +1,43 @@
+// What a sequence of an encoder-decoder looks at.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/batch.h"
+#include "engine/page_pool.h"
+
+namespace faststream {
+
+/// A source's place in the KV cache: the keys and values of cross attention, made once. Sequences
+/// hold it together; its pages are given back when the last one lets go.
+class Source {
+ public:
+  /// Takes its pages from `pool`, which must outlive it and have them.
+  Source(std::span<const int32_t> tokens, PagePool& pool)
+      : pool_(&pool), tokens_(tokens.begin(), tokens.end()) {
+    const int32_t n_pages = pages_for(static_cast<int64_t>(tokens.size()));
+    pages_.reserve(static_cast<size_t>(n_pages));
+    while (static_cast<int32_t>(pages_.size()) < n_pages) pages_.push_back(pool.take());
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  ~Source() {
+    for (const int32_t page : pages_) pool_->release(page);
+  }
+
+  [[nodiscard]] const std::vector<int32_t>& tokens() const { return tokens_; }
+  [[nodiscard]] const std::vector<int32_t>& pages() const { return pages_; }
+  [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+
+  /// Whether its keys and values are in the pages; Runner::read_sources() makes it so.
+  bool is_read = false;
+
+ private:
+  PagePool* pool_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> pages_;
+};
+
+}  // namespace faststream

@@ -1,0 +1,160 @@
+// Encoder-decoders give the texts that Transformers finds, with the same scores
+// (make_seq2seq_golden.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/batch/batch_line.h"
+#include "convert/pipeline.h"
+#include "engine/engine.h"
+#include "golden_data.h"
+#include "unit/test_backends.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+const json& seq2seq_golden() {
+  static const json all = [] {
+    std::ifstream file(golden_root() / "seq2seq" / "texts.json");
+    return json::parse(file);
+  }();
+  return all;
+}
+
+std::vector<std::string> seq2seq_models() {
+  std::vector<std::string> names;
+  for (const auto& [name, searches] : seq2seq_golden().at("models").items()) names.push_back(name);
+  return names;
+}
+
+/// A checkpoint as a model file; removed at the end.
+class Seq2SeqModel {
+ public:
+  Seq2SeqModel(const std::string& name, DType dtype)
+      : path_(std::filesystem::temp_directory_path() /
+              ("faststream-seq2seq-" + name + "-" + std::to_string(getpid()) + ".bin")) {
+    ConvertOptions options;
+    options.checkpoint = golden_root() / "seq2seq" / name;
+    options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+    options.output = path_;
+    options.dtype = dtype;
+    convert_checkpoint(options);
+  }
+  Seq2SeqModel(const Seq2SeqModel&) = delete;
+  Seq2SeqModel& operator=(const Seq2SeqModel&) = delete;
+  ~Seq2SeqModel() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Request seq2seq_line(const json& search, const json& source) {
+  json line = search.at("settings");
+  line["prompt"] = source;
+  line["n"] = line.at("beams");
+  if (!line.contains("max_tokens")) line["max_tokens"] = seq2seq_golden().at("max_tokens");
+  line["stop_tokens"] = seq2seq_golden().at("ends");
+  Request defaults;
+  defaults.sampling.seed = 0;
+  defaults.sampling.temperature = 0;
+  const BatchLine parsed = parse_batch_line(line.dump(), 1, BatchFormat::json, defaults);
+  EXPECT_EQ(parsed.error, "");
+  return parsed.request;
+}
+
+class Seq2SeqGolden : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    if (std::get<0>(GetParam()) == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+
+  struct Case {
+    const json* texts;
+    std::string name;
+    std::future<Result> result;
+  };
+
+  // All searches with the model at once, or one after the other.
+  static void compare(EngineOptions options, bool together) {
+    const auto& [device, name] = GetParam();
+    options.device = device;
+    options.threads = 2;
+    const Seq2SeqModel model(name, DType::f32);
+    Engine engine(model.path(), options);
+    std::vector<Case> cases;
+    const auto check = [&] {
+      for (Case& each : cases) {
+        SCOPED_TRACE(each.name);
+        expect_texts(each.result.get(), *each.texts);
+      }
+      cases.clear();
+    };
+    for (const json& search : seq2seq_golden().at("models").at(name)) {
+      for (size_t i = 0; i < search.at("texts").size(); ++i) {
+        const json& texts = search.at("texts")[i];
+        if (texts.is_null()) continue;  // rounding decides
+        cases.push_back({&texts, search.at("settings").dump() + ", source " + std::to_string(i),
+                         engine.submit(seq2seq_line(search, seq2seq_golden().at("sources")[i]))});
+        if (!together) check();
+        if (HasFailure()) return;
+      }
+    }
+    check();
+    if (options.kv_tokens > 0) {
+      EXPECT_GT(engine.stats().preemptions, 0);
+    }
+    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+  }
+
+  static void expect_texts(const Result& result, const json& texts) {
+    ASSERT_EQ(result.outputs.size(), texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto score = texts[i].at(0).get<double>();
+      const std::vector<int32_t> tokens(texts[i].begin() + 1, texts[i].end());
+      EXPECT_EQ(result.outputs[i].tokens, tokens) << "text " << i;
+      EXPECT_NEAR(result.outputs[i].score, score, 1e-4 * std::max(1.0, std::abs(score)));
+    }
+  }
+};
+
+TEST_P(Seq2SeqGolden, FindsTransformersTextsAlone) { compare({.slots = 4}, false); }
+
+TEST_P(Seq2SeqGolden, FindsTransformersTextsInCompany) { compare({.slots = 48}, true); }
+
+TEST_P(Seq2SeqGolden, FindsTransformersTextsWhenPagesRunOut) {
+  const std::string& name = std::get<1>(GetParam());
+  if (name != "bart" && name != "t5") GTEST_SKIP() << "its texts have but a page";
+  compare({.context = 64, .slots = 48, .kv_tokens = 640}, true);
+}
+
+std::string seq2seq_name(const testing::TestParamInfo<Seq2SeqGolden::ParamType>& info) {
+  return std::get<1>(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Seq2SeqGolden,
+                         testing::Combine(testing::Values("cpu"),
+                                          testing::ValuesIn(seq2seq_models())),
+                         seq2seq_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Seq2SeqGolden,
+                         testing::Combine(testing::Values("cuda"),
+                                          testing::ValuesIn(seq2seq_models())),
+                         seq2seq_name);
+
+}  // namespace
+}  // namespace faststream
