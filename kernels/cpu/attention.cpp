@@ -19,16 +19,28 @@ struct Block {
   int32_t tokens = 0;
 };
 
-/// Blocks of at most kMaxAttentionRows rows, those with the longest contexts first.
-std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads) {
+/// Whether two sequences see the same pages to their end.
+bool see_the_same(const BatchView& batch, int32_t a, int32_t b) {
+  if (batch.kv_len[a] != batch.kv_len[b]) return false;
+  const int32_t* of_a = batch.page_table + int64_t{a} * batch.max_pages;
+  const int32_t* of_b = batch.page_table + int64_t{b} * batch.max_pages;
+  return std::equal(of_a, of_a + pages_for(batch.kv_len[a]), of_b);
+}
+
+/// Blocks of at most kMaxAttentionRows rows, those with the longest contexts first. Where positions
+/// have no meaning (`joins`), sequences in a row that see the same, such as beams of a source, are
+/// one: no row's sums depend on those beside it.
+std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads, bool joins) {
   const int32_t group = n_heads / n_kv_heads;
   const int32_t heads = std::min<int32_t>(group, kMaxAttentionRows);
   const int32_t tokens = kMaxAttentionRows / heads;
   std::vector<Block> blocks;
-  for (int32_t s = 0; s < batch.n_sequences; ++s) {
+  int32_t next = 0;
+  for (int32_t s = 0; s < batch.n_sequences; s = next) {
+    next = s + 1;
+    while (joins && next < batch.n_sequences && see_the_same(batch, s, next)) ++next;
     const int32_t begin = batch.query_start[s];
-    for (int32_t end = batch.query_start[s + 1]; end > begin;
-         end -= std::min(tokens, end - begin)) {
+    for (int32_t end = batch.query_start[next]; end > begin; end -= std::min(tokens, end - begin)) {
       const int32_t count = std::min(tokens, end - begin);
       for (int32_t h = 0; h < n_heads; h += std::min(heads, group - h % group)) {
         blocks.push_back({s, h / group, h, std::min(heads, group - h % group), end - count, count});
@@ -44,7 +56,8 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
                            const HeadTransform& transform, const KvLayer& kv,
                            const AttentionRule& rule, const Matrix& out) {
   const int64_t dim = kv.head_dim;
-  if (qkv.cols != out.cols) {
+  const bool is_cross = qkv.cols == out.cols;
+  if (!is_cross) {
     rope_append(batch, qkv, cos_sin, transform, kv);
     require(out.cols == qkv.cols - 2 * kv.n_kv_heads * dim,
             "attention: out must be as wide as the query heads");
@@ -53,7 +66,8 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
   require_f32(out, batch.n_tokens, q.cols, "attention: out must be [tokens, n_heads head_dim] f32");
   require(q.cols % (dim * kv.n_kv_heads) == 0,
           "attention: n_heads must be a multiple of n_kv_heads");
-  const std::vector<Block> blocks = split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads);
+  const std::vector<Block> blocks =
+      split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads, is_cross);
   const auto head_bytes = kPageTokens * dim * static_cast<int64_t>(dtype_size(kv.dtype));
 
   pool_.parallel_for(

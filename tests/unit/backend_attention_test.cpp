@@ -95,24 +95,30 @@ class BackendAttention : public BackendTest {
     }
   }
 
-  /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended.
+  /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended;
+  /// each source has `beams` of them in a row.
   void check_cross_attention(DType weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
-                             const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources) {
+                             const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources,
+                             int32_t beams = 1) {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int64_t q_dim = int64_t{n_heads} * dim;
     std::vector<TestSequence> sequences;
     std::vector<TestSequence> sources;
     for (const auto& [queries, source] : queries_and_sources) {
-      sequences.push_back({queries, queries});
+      for (int32_t i = 0; i < beams; ++i) sequences.push_back({queries, queries});
       sources.push_back({source, source});
     }
     const int32_t n_pages = pages_of(sources) + 1;
     Batch batch = make_batch(random_, sequences, pages_of(sequences));
     const Batch read = make_batch(random_, sources, n_pages);
-    batch.source_len = read.kv_len;
-    batch.source_pages = read.page_table;
     batch.max_source_pages = read.max_pages;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const auto source = static_cast<ptrdiff_t>(s) / beams;
+      const auto row = read.page_table.begin() + source * read.max_pages;
+      batch.source_len.push_back(read.kv_len[static_cast<size_t>(source)]);
+      batch.source_pages.insert(batch.source_pages.end(), row, row + read.max_pages);
+    }
     const HostTensor q = random_tensor(random_, act, batch.n_tokens(), q_dim, 8, 2);
     const HostTensor rows =
         random_tensor(random_, act, read.n_tokens(), 2 * int64_t{n_kv_heads} * dim, 8);
@@ -334,6 +340,7 @@ TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
     for (const int32_t dim : {12, 64, 128}) {
       check_cross_attention(weights, 4, 4, dim, {{1, 1}, {1, 40}, {1, 65}, {1, 300}});
       check_cross_attention(weights, 6, 2, dim, {{1, 33}, {70, 5}, {3, 300}, {33, 64}, {1, 2}});
+      check_cross_attention(weights, 4, 4, dim, {{1, 40}, {2, 40}, {1, 300}, {1, 300}}, 5);
     }
   }
 }
