@@ -80,6 +80,9 @@ Modules bart_modules(const std::string& stack) {
   m.gate_up = {"fc1"};
   m.down = "fc2";
   m.output_norm = "layer_norm";
+  // Of checkpoints that came from fairseq.
+  m.unused.insert(m.unused.end(),
+                  {"encoder.version", "decoder.version", "embed_positions.weights"});
   return m;
 }
 

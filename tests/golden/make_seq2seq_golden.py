@@ -10,6 +10,7 @@ bfloat16, without a tokenizer (gqa/tokenizer.model beside it serves all). seq2se
     max_tokens      of an answer, if a search does not say otherwise
     ends            token ids that end one
     sources         token ids
+    encoded         by name: what the encoder makes of the source of that number, [tokens, d_model]
     models          by name: for each search
         settings        under the names of a batch's lines
         texts           of each source all texts that are returned, the best first: [score, ids...]; the
@@ -35,6 +36,7 @@ VOCAB = 136
 PAD, EOS = 0, 2
 ENDS = [2, 17, 41, 66, 90, 121]
 SOURCES = 20
+ENCODED = 6  # the source whose encoder output is there
 MAX_TOKENS = 14
 TOLERANCE = 2e-5
 
@@ -184,6 +186,12 @@ def make(name, index):
     return made
 
 
+def encoded(name):
+    with torch.no_grad():
+        states = load(name).get_encoder()(torch.tensor([sources()[ENCODED]])).last_hidden_state[0]
+    return {"source": ENCODED, "states": [round(value, 6) for value in states.flatten().tolist()]}
+
+
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -197,6 +205,8 @@ def main():
     head = {"versions": {"transformers": transformers.__version__, "torch": torch.__version__},
             "max_tokens": MAX_TOKENS, "ends": ENDS, "sources": sources()}
     lines = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in head.items()]
+    states = [f'"{name}":{json.dumps(encoded(name), separators=(",", ":"))}' for name in MODELS if name in models]
+    lines.append('"encoded":{' + ",\n".join(states) + "}")
     rows = [f'"{name}":[\n' + ",\n".join(json.dumps(each, separators=(",", ":")) for each in models[name]) + "]"
             for name in MODELS if name in models]
     PATH.write_text("{" + ",\n".join(lines) + ',\n"models":{' + ",\n".join(rows) + "}}\n")

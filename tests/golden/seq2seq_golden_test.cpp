@@ -16,6 +16,8 @@
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
+#include "model_file/model_file.h"
+#include "models/model.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
@@ -141,6 +143,64 @@ TEST_P(Seq2SeqGolden, FindsTransformersTextsWhenPagesRunOut) {
   const std::string& name = std::get<1>(GetParam());
   if (name != "bart" && name != "t5") GTEST_SKIP() << "its texts have but a page";
   compare({.context = 64, .slots = 48, .kv_tokens = 640}, true);
+}
+
+// The encoder's part of a model, as a model of its own.
+std::vector<float> encode_source(const ModelFile& file, Backend& backend,
+                                 const std::vector<int32_t>& source) {
+  const ModelConfig whole = config_from_json(file.section("model"), file.name());
+  ModelConfig config = *whole.encoder;
+  config.embedding.shared = false;
+  const auto lookup = [&](std::string_view name) {
+    const bool is_shared = name == "embedding" && whole.encoder->embedding.shared;
+    const std::string full = (is_shared ? "" : kEncoderPrefix) + std::string(name);
+    return file.bytes(*file.find(full)).data();
+  };
+  const auto n_tokens = static_cast<int32_t>(source.size());
+  const auto model = make_model(config, lookup, backend, {.max_tokens = n_tokens, .max_logits = 1});
+  Batch batch;
+  batch.tokens = source;
+  batch.query_start = {0, n_tokens};
+  batch.kv_len = {n_tokens};
+  batch.sequence_of.assign(source.size(), 0);
+  for (int32_t i = 0; i < n_tokens; ++i) batch.positions.push_back(i);
+  batch.max_pages = pages_for(n_tokens);
+  for (int32_t page = 0; page < batch.max_pages; ++page) batch.page_table.push_back(page);
+  std::vector<Buffer> memory;
+  std::vector<KvLayer> kv;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const AttentionConfig& attention = config.layer(n).attention;
+    const auto half = static_cast<size_t>(batch.max_pages * kPageTokens * attention.kv_dim());
+    memory.push_back(backend.allocate(2 * half * sizeof(float)));
+    kv.push_back({.k = memory.back().get(),
+                  .v = memory.back().get() + half * sizeof(float),
+                  .dtype = DType::f32,
+                  .n_pages = batch.max_pages,
+                  .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+                  .head_dim = static_cast<int32_t>(attention.head_dim)});
+  }
+  const Matrix states = model->encode(backend.upload(batch), kv);
+  std::vector<float> values(static_cast<size_t>(states.rows * states.cols));
+  backend.copy_to_host(values.data(), states.data, values.size() * sizeof(float));
+  return values;
+}
+
+TEST(Seq2SeqGoldenStates, AreTransformersEncoderOutputs) {
+  for (const auto& [name, encoded] : seq2seq_golden().at("encoded").items()) {
+    const Seq2SeqModel model(name, DType::f32);
+    const ModelFile file = ModelFile::open(model.path());
+    const auto& source = seq2seq_golden().at("sources").at(encoded.at("source").get<size_t>());
+    const auto expected = encoded.at("states").get<std::vector<float>>();
+    for (const char* device : {"reference", "cpu"}) {
+      const auto backend = make_test_backend(device);
+      const auto states = encode_source(file, *backend, source.get<std::vector<int32_t>>());
+      ASSERT_EQ(states.size(), expected.size()) << name;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(states[i], expected[i], 1e-4 * std::max(1.0F, std::abs(expected[i])))
+            << name << ", " << device << ", number " << i;
+      }
+    }
+  }
 }
 
 std::string seq2seq_name(const testing::TestParamInfo<Seq2SeqGolden::ParamType>& info) {
