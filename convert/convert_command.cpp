@@ -4,6 +4,7 @@
 
 #include "convert/check.h"
 #include "convert/pipeline.h"
+#include "convert/sentence_transformers.h"
 #include "convert/show.h"
 #include "program/interrupt.h"
 #include "support/error.h"
@@ -18,6 +19,8 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.checkpoint = checkpoint;
   conversion.dtype = dtype_from_name(options.dtype);
   conversion.keep_output = options.keep_output;
+  conversion.pooling = pooling_named(options.pooling);
+  conversion.normalize = options.normalize;
   if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
   return conversion;
 }

@@ -29,6 +29,14 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
          "A tokenizer.json, SentencePiece .model, tekken.json or llama2.c tokenizer .bin instead "
          "of the checkpoint's")
       ->type_name("FILE");
+  app.add_option("--pooling", options.pooling,
+                 "How an encoder makes a text's vector of its tokens', where the checkpoint lacks "
+                 "sentence-transformers' modules.json: mean, cls, max, lasttoken, weightedmean or "
+                 "mean_sqrt_len_tokens")
+      ->check(CLI::IsMember(
+          {"mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"}))
+      ->type_name("HOW");
+  app.add_flag("--normalize", options.normalize, "With --pooling: vectors get length 1");
   app.add_flag("--force", options.force, "Overwrite the output file");
   app.add_flag("-q,--quiet", options.quiet, "No progress bar and no summary");
   app.add_option("-t,--threads", options.threads, "Threads; default: all")

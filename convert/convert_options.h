@@ -17,6 +17,8 @@ struct ConvertCommandOptions {
   std::string check;      ///< say what converting this checkpoint would do, instead of doing it
   std::string show;       ///< print what is in this model file, instead of converting
   std::string verify;     ///< check this model file, instead of converting
+  std::string pooling;    ///< of an encoder whose checkpoint names none
+  bool normalize = false;
   bool keep_output = false;
   bool force = false;
   bool quiet = false;

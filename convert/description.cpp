@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "support/printable.h"
+
 namespace faststream {
 namespace {
 
@@ -21,6 +23,8 @@ std::string_view name_of(Activation activation) {
       return "ReLU";
     case Activation::relu_squared:
       return "squared ReLU";
+    case Activation::tanh:
+      return "tanh";
     case Activation::swiglu_clamped:
       return "clamped SwiGLU";
   }
@@ -127,6 +131,41 @@ std::string rope(const RopeConfig& rope) {
   return text.str();
 }
 
+std::string_view name_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::first:
+      return "the first token's";
+    case Pooling::last:
+      return "the last token's";
+    case Pooling::largest:
+      return "the largest of all tokens'";
+    case Pooling::mean:
+      return "the mean of all tokens'";
+    case Pooling::mean_by_root:
+      return "the sum of all tokens' by the root of their number";
+    case Pooling::weighted_mean:
+      return "the mean of all tokens', weighted by position";
+  }
+  return "?";
+}
+
+std::string vectors(const ModelConfig& config) {
+  const PoolingConfig& pooling = *config.pooling;
+  std::ostringstream text;
+  text << name_of(pooling.mode);
+  for (const DenseConfig& dense : pooling.dense) {
+    text << "; " << dense.size << ", " << name_of(dense.activation);
+    if (dense.bias) text << ", bias";
+    if (dense.norm) text << ", " << name_of(dense.norm);
+  }
+  if (pooling.scores) text << "; scores";
+  if (pooling.sigmoid) text << ", sigmoid";
+  if (pooling.normalize) text << "; of length 1";
+  if (!pooling.prompt.empty()) text << "; after " << in_quotes(pooling.prompt);
+  if (pooling.max_tokens > 0) text << "; of at most " << pooling.max_tokens << " tokens";
+  return text.str();
+}
+
 std::string output(const OutputConfig& output) {
   if (output.none) return "hidden states" + (output.norm ? ", " + name_of(output.norm) : "");
   std::string text = output.norm ? name_of(output.norm) : "no norm";
@@ -169,6 +208,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   lines.emplace_back("output", output(config.output));
   if (config.encoder) {
     for (auto& line : describe(*config.encoder)) lines.push_back(std::move(line));
+  }
+  if (config.pooling) {
+    lines.emplace_back(config.pooling->scores ? "scores" : "vectors", vectors(config));
   }
   return lines;
 }

@@ -10,6 +10,7 @@
 #include "convert/answers_from_hf.h"
 #include "convert/families/family.h"
 #include "convert/safetensors.h"
+#include "convert/sentence_transformers.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "engine/default_sampling.h"
@@ -258,6 +259,19 @@ std::vector<LeftOut> keep_text_tensors(Checkpoint& weights) {
   return left_out;
 }
 
+void rename_old_norms(Checkpoint& weights) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : weights.tensors()) names.push_back(name);
+  for (const std::string& name : names) {
+    for (const auto& [old, now] : {std::pair("LayerNorm.gamma", "LayerNorm.weight"),
+                                   std::pair("LayerNorm.beta", "LayerNorm.bias")}) {
+      if (!name.ends_with(old)) continue;
+      const size_t module = name.size() - std::string_view(old).size();
+      weights.add_tensor(weights.take(name), name.substr(0, module) + now);
+    }
+  }
+}
+
 TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generation_config,
                                          const json& tokenizer_config, std::string_view where) {
   const std::string folder(where);
@@ -303,8 +317,10 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   Checkpoint weights = open_safetensors_folder(folder, files);
   std::vector<LeftOut> left_out;
   if (config != whole_config) left_out = keep_text_tensors(weights);
+  rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
   find_embedding(family, weights);
+  read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);
   SourceModel model{
       .family = family.name,

@@ -19,6 +19,10 @@ nlohmann::json text_config(const nlohmann::json& config);
 /// checkpoint of their own, and says which others there were.
 std::vector<LeftOut> keep_text_tensors(Checkpoint& weights);
 
+/// Gives the weights and biases of layer normalizations that are called gamma and beta, as BERT's
+/// first checkpoints have it, the names that they have since.
+void rename_old_norms(Checkpoint& weights);
+
 /// Which ids begin and end a text, from config.json, generation_config.json (which has the last
 /// word on where a text ends) and tokenizer_config.json; the latter two may be empty objects.
 /// Throws Error, starting with `where`.

@@ -29,6 +29,21 @@ void check_output(const ConvertOptions& options) {
               ": already exists; choose another name or overwrite it with --force");
 }
 
+// An encoder without pooling makes nothing.
+void check_pooling(const SourceModel& source, const ConvertOptions& options) {
+  const bool needs_pooling = source.config.output.none && !source.config.pooling;
+  if (options.pooling && !needs_pooling) {
+    throw UsageError("--pooling: " + source.weights.name() +
+                     (source.config.pooling ? " says itself how vectors are made"
+                                            : " is a model that writes text"));
+  }
+  if (!options.pooling && options.normalize) throw UsageError("--normalize: needs --pooling");
+  if (options.pooling || !needs_pooling) return;
+  throw Error(source.weights.name() +
+              ": is an encoder without sentence-transformers' modules.json, which says how "
+              "vectors are made; name it with --pooling, mean most often");
+}
+
 // The name of the folder or file alone: the same checkpoint gives the same file on every machine.
 std::string source_name(const fs::path& path) {
   const fs::path plain = fs::absolute(path).lexically_normal();
@@ -94,6 +109,9 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     throw UsageError("--keep-output: has a meaning only with --dtype int8");
   }
   ModelConfig config = source;
+  if (options.pooling) {
+    config.pooling = {.mode = *options.pooling, .normalize = options.normalize};
+  }
   if (type != DType::i8) {
     set_types(config, type, type, type);
   } else {
@@ -121,6 +139,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
                 "--tokenizer FILE");
   }
   source.files.refuse_as_output(options.output);
+  check_pooling(source, options);
   const ModelConfig config = target_config(source.config, options);
   const std::vector<TensorPlan> plans = tensor_plan(config);
   const std::vector<TensorSpec> specs = make_specs(source, plans);

@@ -21,8 +21,12 @@ struct ConvertOptions {
       dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own, bf16 for blocks
   bool keep_output = false;                        ///< with i8: the output matrix stays in 16 bits
   std::optional<std::filesystem::path> tokenizer;  ///< instead of the checkpoint's own
-  bool force = false;                              ///< overwrite `output`
-  bool show_progress = false;                      ///< on a terminal
+  /// How an encoder's vectors are made where the checkpoint does not say, and whether they get
+  /// length 1.
+  std::optional<Pooling> pooling = {};
+  bool normalize = false;
+  bool force = false;          ///< overwrite `output`
+  bool show_progress = false;  ///< on a terminal
   int threads = 1;
   /// Called between pieces of work; what it throws ends the conversion. May be empty.
   std::function<void()> check_interrupted;

@@ -76,7 +76,8 @@ SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t
   return tensor;
 }
 
-void add_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files) {
+void add_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files,
+              const std::string& prefix = "") {
   InputFile file = files.open(path);
   const std::string where = path.string();
   uint64_t header_bytes = 0;
@@ -98,7 +99,8 @@ void add_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files) 
   const size_t number = checkpoint.add_file(std::move(file));
   for (SourceTensor& tensor : tensors) {
     tensor.file = number;
-    checkpoint.add_tensor(std::move(tensor));
+    const std::string name = prefix + tensor.name;
+    checkpoint.add_tensor(std::move(tensor), name);
   }
 }
 
@@ -177,6 +179,11 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64
   }
   refuse_overlaps(tensors, where);
   return tensors;
+}
+
+void add_safetensors_file(Checkpoint& checkpoint, const fs::path& path, SourceFiles& files,
+                          const std::string& prefix) {
+  add_file(checkpoint, path, files, prefix);
 }
 
 Checkpoint open_safetensors_folder(const fs::path& folder, SourceFiles& files) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,5 +23,10 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view json, uint64
 /// X_scales of MXFP4, the checkpoint has X. Throws Error, naming the file, when one is missing or
 /// unsound.
 Checkpoint open_safetensors_folder(const std::filesystem::path& folder, SourceFiles& files);
+
+/// Adds a file's tensors to a checkpoint, by their names after `prefix`. Throws as
+/// open_safetensors_folder() does.
+void add_safetensors_file(Checkpoint& checkpoint, const std::filesystem::path& path,
+                          SourceFiles& files, const std::string& prefix);
 
 }  // namespace faststream

@@ -214,11 +214,16 @@ void check_attention(const AttentionConfig& attention, const ModelConfig& config
   check_relative_bias(attention.relative_bias, check);
 }
 
-void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Checker& check) {
-  check.count(size, ffn.size, kMaxCount);
-  if (ffn.activation == Activation::swiglu_clamped && !ffn.gated) {
+void check_product(const char* name, int64_t size, Activation activation, bool gated,
+                   const Checker& check) {
+  check.count(name, size, kMaxCount);
+  if (activation == Activation::swiglu_clamped && !gated) {
     check.fail("swiglu_clamped is an activation of gated feed-forwards only");
   }
+}
+
+void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Checker& check) {
+  check_product(size, ffn.size, ffn.activation, ffn.gated, check);
 }
 
 void check_experts(const ExpertsConfig& experts, const Checker& check) {
@@ -299,6 +304,19 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   validate(alone, std::string(where) + ": encoder");
 }
 
+void check_pooling(const ModelConfig& config, const Checker& check) {
+  const PoolingConfig& pooling = *config.pooling;
+  if (!config.output.none) check.fail("there is pooling beside an output matrix");
+  if (config.encoder) check.fail("there is pooling of what a decoder gives");
+  check.count("the longest text", pooling.max_tokens, config.max_context, 0);
+  check.count("the number of dense layers", static_cast<int64_t>(pooling.dense.size()), kMaxLayers,
+              0);
+  for (const DenseConfig& dense : pooling.dense) {
+    check_product("the size of a dense layer", dense.size, dense.activation, false, check);
+    check.norm("a dense layer's norm", dense.norm);
+  }
+}
+
 }  // namespace
 
 void validate(const ModelConfig& config, std::string_view where) {
@@ -340,6 +358,7 @@ void validate(const ModelConfig& config, std::string_view where) {
     check.fail("the embedding table must be f32, f16 or bf16");
   }
   const OutputConfig& output = config.output;
+  if (config.pooling) check_pooling(config, check);
   if (output.none && (output.tied || output.bias || output.soft_cap != 0)) {
     check.fail("there is no output matrix, but something is said of it");
   }
@@ -378,6 +397,7 @@ class Planner {
     }
     prefix_.clear();
     norm("output_norm", config_.output.norm);
+    if (config_.pooling) dense(*config_.pooling);
     if (config_.output.none) return std::move(tensors_);
     if (!config_.output.tied) {
       matrix("output", config_.output_dtype, config_.vocab, config_.hidden, config_.output.bias);
@@ -429,6 +449,17 @@ class Planner {
     norm("cross_stream_norm", norms.stream);
   }
 
+  void dense(const PoolingConfig& pooling) {
+    int64_t columns = config_.hidden;
+    for (size_t n = 0; n < pooling.dense.size(); ++n) {
+      const DenseConfig& layer = pooling.dense[n];
+      const std::string name = "dense." + std::to_string(n);
+      matrix(name, DType::f32, layer.size, columns, layer.bias);
+      norm(name + "_norm", layer.norm, layer.size);
+      columns = layer.size;
+    }
+  }
+
   void experts(const ExpertsConfig& experts) {
     matrix("router", DType::f32, experts.count, config_.hidden, experts.router.bias);
     if (experts.router.correction) vector("router_correction", experts.count, TensorRole::bias);
@@ -458,9 +489,12 @@ class Planner {
   }
 
   void norm(const std::string& name, const NormConfig& norm) {
+    this->norm(name, norm, config_.hidden);
+  }
+  void norm(const std::string& name, const NormConfig& norm, int64_t size) {
     if (!norm) return;
-    vector(name, config_.hidden, TensorRole::norm);
-    if (norm.bias) vector(name + "_bias", config_.hidden, TensorRole::bias);
+    vector(name, size, TensorRole::norm);
+    if (norm.bias) vector(name + "_bias", size, TensorRole::bias);
   }
 
   void vector(const std::string& name, int64_t size, TensorRole role) {

@@ -176,6 +176,27 @@ struct OutputConfig {
   bool operator==(const OutputConfig&) const = default;
 };
 
+/// A product that a text's vector goes through: norm(activation(W x + b)).
+struct DenseConfig {
+  int64_t size = 0;
+  bool bias = false;
+  Activation activation = Activation::none;
+  NormConfig norm = {};
+  bool operator==(const DenseConfig&) const = default;
+};
+
+/// What an encoder's hidden states of a text become: a vector, or scores of labels.
+struct PoolingConfig {
+  Pooling mode = Pooling::mean;
+  std::vector<DenseConfig> dense = {};  ///< one after the other
+  bool normalize = false;               ///< at last, to length 1
+  bool scores = false;                  ///< of labels, for a text or a pair of texts
+  bool sigmoid = false;                 ///< of each score
+  int64_t max_tokens = 0;               ///< longer texts are cut; 0: max_context
+  std::string prompt = {};              ///< stands before every text
+  bool operator==(const PoolingConfig&) const = default;
+};
+
 /// A decoder, or, without an output matrix, an encoder. A decoder may have an encoder, whose output
 /// each of its layers attends to. Validated: every count is at least 1 and
 /// small enough that products of any three fit in 63 bits, and that what has an entry for each head
@@ -193,7 +214,12 @@ struct ModelConfig {
   DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
+  std::optional<PoolingConfig> pooling;        ///< only where there is no output matrix
 
+  /// Elements of a text's vector.
+  [[nodiscard]] int64_t vector_size() const {
+    return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;
+  }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];
@@ -287,6 +313,8 @@ inline constexpr const char* kEncoderPrefix = "encoder.";
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
 ///   output_norm                       [hidden]
+///   dense.N                           [size, size before]   f32
+///   dense.N_norm                      [size]
 ///   output                            [vocab, hidden]       unless tied or none
 ///
 /// and then those of the encoder, whose names begin with "encoder.",

@@ -30,9 +30,14 @@ struct Names<Router::Score> {
   static constexpr std::array kAll = {"softmax", "sigmoid"};
 };
 template <>
+struct Names<Pooling> {
+  static constexpr std::array kAll = {"first", "last",         "largest",
+                                      "mean",  "mean_by_root", "weighted_mean"};
+};
+template <>
 struct Names<Activation> {
-  static constexpr std::array kAll = {"none", "silu",         "gelu",          "gelu_tanh",
-                                      "relu", "relu_squared", "swiglu_clamped"};
+  static constexpr std::array kAll = {"none", "silu",         "gelu", "gelu_tanh",
+                                      "relu", "relu_squared", "tanh", "swiglu_clamped"};
 };
 
 // Each struct of the description lists its members once, as visit(name, pointer to member).
@@ -153,6 +158,25 @@ void members(Visit visit, const OutputConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const DenseConfig* /*of*/) {
+  visit("size", &DenseConfig::size);
+  visit("bias", &DenseConfig::bias);
+  visit("activation", &DenseConfig::activation);
+  visit("norm", &DenseConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const PoolingConfig* /*of*/) {
+  visit("mode", &PoolingConfig::mode);
+  visit("dense", &PoolingConfig::dense);
+  visit("normalize", &PoolingConfig::normalize);
+  visit("scores", &PoolingConfig::scores);
+  visit("sigmoid", &PoolingConfig::sigmoid);
+  visit("max_tokens", &PoolingConfig::max_tokens);
+  visit("prompt", &PoolingConfig::prompt);
+}
+
+template <typename Visit>
 void members(Visit visit, const ModelConfig* /*of*/) {
   visit("hidden", &ModelConfig::hidden);
   visit("vocab", &ModelConfig::vocab);
@@ -161,6 +185,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("ropes", &ModelConfig::ropes);
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);
+  visit("pooling", &ModelConfig::pooling);
   visit("weights", &ModelConfig::weights);
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);

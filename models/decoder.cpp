@@ -45,6 +45,7 @@ struct Activations {
   Matrix gate;                  // [tokens, 1] f32: of the shared expert
   Matrix last;                  // [logits, hidden] f32: rows of the stream whose logits are wanted
   Matrix last_normed;           // [logits, hidden]
+  std::vector<Matrix> vectors;  // [logits, size] f32: pooled, then of each dense layer
 
   // Calls visit(matrix) for each member once its shape is set.
   template <typename Visit>
@@ -80,6 +81,11 @@ struct Activations {
     shape(gate, DType::f32, tokens, largest(config, [](const auto& l) {
             return static_cast<int64_t>(l.experts && l.experts->shared_gate);
           }));
+    vectors.resize(config.pooling ? 1 + config.pooling->dense.size() : 0);
+    for (size_t n = 0; n < vectors.size(); ++n) {
+      shape(vectors[n], DType::f32, limits.max_logits,
+            n == 0 ? hidden : config.pooling->dense[n - 1].size);
+    }
     const int64_t last_cols = config.output.none ? 0 : hidden;
     shape(last, DType::f32, limits.max_logits, last_cols);
     shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, last_cols);
@@ -161,6 +167,23 @@ class Decoder : public Model {
     }
   }
 
+  Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) override {
+    const Matrix hidden = encode(batch, kv);
+    Matrix vectors = activations_.vectors.front().first_rows(batch.n_sequences);
+    backend_.pool(batch, hidden, config_.pooling->mode, vectors);
+    for (size_t n = 0; n < weights_.dense.size(); ++n) {
+      const DenseWeights& dense = weights_.dense[n];
+      Input input{.x = vectors};
+      vectors = rows_of(activations_.vectors[n + 1], vectors);
+      backend_.linear(
+          input, dense.product.weight,
+          {.bias = dense.product.bias, .activation = config_.pooling->dense[n].activation},
+          vectors);
+      renormalize(dense.norm, vectors);
+    }
+    return vectors;
+  }
+
  private:
   // Returns the residual stream.
   Matrix run_layers(const BatchView& batch, std::span<const KvLayer> kv) {
@@ -176,12 +199,13 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      Input input = before(weights.attention_norms, activations_.normed, residual);
+      Input input = before(weights.attention_norms, activations_.normed, residual, layer.parallel);
       // Parallel branches both read what the layer begins with.
       if (layer.parallel) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
-        ffn_input = before(weights.ffn_norms, activations_.normed_for_ffn, residual);
+        ffn_input =
+            before(weights.ffn_norms, activations_.normed_for_ffn, residual, layer.parallel);
         normalize(backend_, ffn_input);
       }
       attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input,
@@ -246,7 +270,8 @@ class Decoder : public Model {
         backend_.scale_rows(gate, middle);
       }
       const Matrix scores = rows_of(activations_.scores, residual).columns(0, layer.experts->count);
-      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias}, scores);
+      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias, .in_order = true},
+                      scores);
       backend_.experts(input, scores, weights.routing, weights.experts, output, out);
       if (has_shared) narrow(weights.shared, middle, OutputMode::add, out);
     });
@@ -270,9 +295,13 @@ class Decoder : public Model {
     backend_.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output}, out);
   }
 
-  // What a branch reads.
-  static Input before(const BranchNormWeights& norms, const Matrix& memory,
-                      const Matrix& residual) {
+  // What a branch reads: the stream itself where that is of the right type already, unless it may
+  // change first.
+  static Input before(const BranchNormWeights& norms, const Matrix& memory, const Matrix& residual,
+                      bool may_change = false) {
+    if (norms.before.kind == NormKind::none && memory.dtype == residual.dtype && !may_change) {
+      return {.x = residual};
+    }
     return {.x = residual, .norm = norms.before, .normed = rows_of(memory, residual)};
   }
 
@@ -340,6 +369,17 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                       .out = config.vocab,
                       .dtype = config.output_dtype,
                       .bias = config.output.bias});
+  }
+  if (config.pooling) {
+    int64_t in = hidden;
+    for (const DenseConfig& dense : config.pooling->dense) {
+      bounds.push_back({.rows = limits.max_logits,
+                        .in = in,
+                        .out = dense.size,
+                        .bias = dense.bias,
+                        .activation = dense.activation != Activation::none});
+      in = dense.size;
+    }
   }
   const auto feed_forward = [&](const FeedForwardConfig& ffn, int64_t rows, int64_t experts) {
     bounds.push_back({.rows = rows,

@@ -32,6 +32,10 @@ class Finder {
     weights.output_norm = norm("output_norm", config_.output.norm);
     weights.output = config_.output.tied ? Linear{weights.embedding.table, vector("output_bias")}
                                          : linear("output");
+    for (size_t n = 0; config_.pooling && n < config_.pooling->dense.size(); ++n) {
+      const std::string name = "dense." + std::to_string(n);
+      weights.dense.push_back({linear(name), norm(name + "_norm", config_.pooling->dense[n].norm)});
+    }
     return weights;
   }
 

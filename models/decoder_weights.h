@@ -57,12 +57,18 @@ struct LayerWeights {
   Linear shared_gate;
 };
 
+struct DenseWeights {
+  Linear product;
+  Norm norm;
+};
+
 struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Linear output;
+  std::vector<DenseWeights> dense;
 };
 
 /// Finds the tensors of tensor_plan(config) but for its encoder's; an encoder's embedding may be

@@ -37,13 +37,17 @@ class Model {
   /// and values of cross attention to their pages in `kv`, the decoder's. The encoder's layers use
   /// the same pages of the first layer before. forward() sees them as the batch's sources.
   virtual void read_sources(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+
+  /// Of a description with pooling: encode(), then what pooling and dense layers make of each
+  /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.
+  virtual Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 };
 
 /// What a forward pass may hold at most; activations are allocated for it once.
 struct BatchLimits {
   int32_t max_tokens = 0;
-  int32_t max_logits = 0;
-  int64_t context = 0;  ///< tokens of the longest text, for ropes that depend on it; 0: any
+  int32_t max_logits = 0;  ///< rows of logits; or of vectors, one a sequence
+  int64_t context = 0;     ///< tokens of the longest text, for ropes that depend on it; 0: any
 };
 
 /// Bytes of activations that make_model() will allocate.

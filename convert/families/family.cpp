@@ -24,21 +24,45 @@ constexpr auto kFamilies = std::to_array<Family>({
 });
 #undef FASTSTREAM_FAMILY
 
-const Family& find_family(const JsonView& config) {
+const Family* find_type(const JsonView& config) {
+  const auto type = config.get<std::string>("model_type", "");
+  const auto* const found = std::ranges::find(kFamilies, type, &Family::model_type);
+  return found == kFamilies.end() ? nullptr : found;
+}
+
+// Of an architecture without a head, such as "Qwen3Model" or "Gemma3TextModel", that with one.
+const Family* find_headless(std::string_view architecture) {
+  for (const std::string_view ending : {"Model", "Text"}) {
+    if (architecture.ends_with(ending)) {
+      architecture.remove_suffix(ending.size());
+    } else if (ending == "Model") {
+      return nullptr;
+    }
+  }
+  const std::string with_head = std::string(architecture) + "For";
+  const auto* const found = std::ranges::find_if(
+      kFamilies, [&](const Family& family) { return family.architecture.starts_with(with_head); });
+  return found == kFamilies.end() ? nullptr : found;
+}
+
+struct Found {
+  const Family& family;
+  bool headless = false;
+};
+
+Found find_family(const JsonView& config) {
   const auto architectures = config.find("architectures");
   if (architectures && !architectures->elements().empty()) {
     const auto name = architectures->elements().front().as<std::string>();
     for (const Family& family : kFamilies) {
-      if (name == family.architecture) return family;
+      if (name == family.architecture) return {family};
     }
+    if (const Family* family = find_headless(name)) return {*family, true};
     config.fail("models of the architecture " + in_quotes(name) +
                 " are not supported (README.md lists those that are)");
   }
-  const auto type = config.get<std::string>("model_type", "");
-  for (const Family& family : kFamilies) {
-    if (type == family.model_type) return family;
-  }
-  config.fail("models of the type " + in_quotes(type) +
+  if (const Family* family = find_type(config)) return {*family};
+  config.fail("models of the type " + in_quotes(config.get<std::string>("model_type", "")) +
               " are not supported (README.md lists those that are)");
 }
 
@@ -74,9 +98,13 @@ constexpr auto kActivations =
 }  // namespace
 
 FamilyModel describe_family(const FamilySource& source, std::string_view where) {
-  const Family& family = find_family(source.config);
+  const auto [family, headless] = find_family(source.config);
   refuse_quantized(source.config);
   FamilyModel model = family.describe(source);
+  if (headless && model.config.encoder) {
+    source.config.fail("encoder-decoders without an output matrix are not supported");
+  }
+  if (headless) remove_output(model);
   model.name = family.model_type;
   validate(model.config, where);
   return model;
@@ -203,6 +231,51 @@ void change_layers(ModelConfig& model, const std::function<void(int64_t n, Layer
     if (known == kinds.end()) kinds.push_back(std::move(layer));
   }
   model.layer_kinds = std::move(kinds);
+}
+
+ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
+                              Activation activation) {
+  ModelConfig model = plain_decoder(shape);
+  remove_rotation(model);
+  model.embedding.norm = norm;
+  model.output = {.norm = {}, .none = true};
+  LayerConfig& layer = model.layer_kinds[0];
+  layer.attention_norms = layer.ffn_norms = {.before = {}, .after = {}, .stream = norm};
+  layer.attention.bidirectional = true;
+  set_attention_bias(layer, true);
+  set_plain_ffn(layer, activation, true);
+  return model;
+}
+
+void remove_output(FamilyModel& model) {
+  model.config.output = {.norm = model.config.output.norm, .none = true};
+  model.modules.unused.push_back(model.modules.output + ".weight");
+}
+
+bool is_classifier(const JsonView& config) {
+  const auto architectures = config.find("architectures");
+  return architectures && !architectures->elements().empty() &&
+         architectures->elements().front().as<std::string>().ends_with("ForSequenceClassification");
+}
+
+void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
+                  std::vector<DenseModules> heads, const std::string& scores) {
+  const auto labels = config.find("id2label");
+  constexpr int64_t kUnnamedLabels = 2;
+  const int64_t count = labels && labels->value().is_object()
+                            ? static_cast<int64_t>(labels->value().size())
+                            : count_in(config, "num_labels", kMaxSize, kUnnamedLabels);
+  pooling.dense.push_back({.size = count, .bias = true});
+  pooling.scores = true;
+  // As sentence-transformers' CrossEncoder, which has named the member in two ways.
+  auto activation = config.get<std::string>("sbert_ce_default_activation_function", "");
+  if (const auto own = config.find("sentence_transformers")) {
+    activation = own->get<std::string>("activation_fn", activation);
+  }
+  pooling.sigmoid = activation.empty() ? count == 1 : activation.ends_with("Sigmoid");
+  heads.push_back({.product = scores});
+  model.config.pooling = std::move(pooling);
+  model.modules.dense = std::move(heads);
 }
 
 void remove_rotation(ModelConfig& model) {

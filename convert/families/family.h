@@ -1,4 +1,4 @@
-// Families of decoders: what config.json means and what the tensors are called.
+// Families of decoders and encoders: what config.json means and what the tensors are called.
 //
 // A family is a function in a file of its own that turns config.json into the description of the
 // model (models/config.h) and the names of the checkpoint's modules (convert/families/modules.h).
@@ -115,6 +115,23 @@ ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t c
 
 /// Has every kind of layer take these norms before its branches, and the output as well.
 void set_norms(ModelConfig& model, const NormConfig& norm);
+
+/// An encoder as BERT is (arXiv:1810.04805): layers whose tokens all see each other, without
+/// rotation, with biases, a feed-forward without a gate, and a layer normalization of the sum after
+/// each branch; another of the embedding; hidden states as output.
+ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
+                              Activation activation);
+
+/// Has the model give hidden states and not logits.
+void remove_output(FamilyModel& model);
+
+/// Whether config.json's architecture is one that scores labels.
+bool is_classifier(const JsonView& config);
+
+/// Has the model score the labels of "id2label": the vectors that `pooling` makes go through the
+/// `heads` that it lists and a product of the module `scores`, with a bias.
+void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
+                  std::vector<DenseModules> heads, const std::string& scores);
 
 /// Changes layers one by one; those that come out alike are of one kind.
 void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change);

@@ -90,7 +90,6 @@ FamilyModel describe_gemma2(const FamilySource& source) {
 
 FamilyModel describe_gemma3(const FamilySource& source) {
   const JsonView& config = source.config;
-  refuse_if(config, "use_bidirectional_attention", "attention to later tokens");
   FamilyModel model = gemma_with_norms_after(config, kOtherwise3, "full_attention");
   LayerConfig& first = model.config.layer_kinds[0];
   first.attention.qk_norm = QkNorm::head;
@@ -101,8 +100,15 @@ FamilyModel describe_gemma3(const FamilySource& source) {
   const int64_t pattern =
       count_in(config, key_in(config, {"sliding_window_pattern", "_sliding_window_pattern"}),
                kMaxLayers, kPattern);
-  set_windows(model.config, config, window_in(config, 4096),
+  // Where tokens see later ones, the window is of both sides together.
+  const bool bidirectional = config.get("use_bidirectional_attention", false);
+  const int64_t window = window_in(config, 4096);
+  set_windows(model.config, config, bidirectional ? window / 2 + 1 : window,
               [&](int64_t n) { return (n + 1) % pattern != 0; });
+  if (bidirectional) {
+    remove_output(model);
+    for (LayerConfig& layer : model.config.layer_kinds) layer.attention.bidirectional = true;
+  }
   set_rope_of_windows(model.config, config, config.get("rope_local_base_freq", 10000.0));
   return model;
 }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kLayers = "layers.";
 constexpr std::string_view kBias = "_bias";
+constexpr std::string_view kDense = "dense.";
 
 // "layers.3.attention_qkv_bias" as layer 3, "attention_qkv", a bias.
 struct Target {
@@ -61,6 +62,7 @@ class PartsMaker {
       return {part};
     }
     if (name == "output") return {output()};
+    if (name.starts_with(kDense)) return dense(name.substr(kDense.size()));
     if (name.starts_with("attention")) return attention(name);
     if (name.starts_with("cross")) return cross_attention(name);
     if (name.starts_with("experts") || name.starts_with("router")) return experts(name);
@@ -107,6 +109,16 @@ class PartsMaker {
     TensorPart part = matrix(module, config_.vocab, config_.hidden);
     part.unit_rows = modules_.unit_output && !target_.bias;
     return part;
+  }
+
+  // "0", or "0_norm".
+  [[nodiscard]] Parts dense(std::string_view name) const {
+    size_t n = 0;
+    const bool is_norm = std::from_chars(name.begin(), name.end(), n).ptr != name.end();
+    const std::vector<DenseConfig>& layers = config_.pooling->dense;
+    if (is_norm) return {norm(modules_.dense.at(n).norm, layers.at(n).size)};
+    const int64_t columns = n == 0 ? config_.hidden : layers.at(n - 1).size;
+    return {matrix(modules_.dense.at(n).product, layers.at(n).size, columns)};
   }
 
   [[nodiscard]] SidewisePairs pairs() const {

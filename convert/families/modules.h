@@ -18,6 +18,12 @@ enum class JoinedQkv {
   by_kv_head,  ///< for each KV head its queries, its key, its value
 };
 
+/// A product that vectors go through, and the norm of what it gives: whole names, without base.
+struct DenseModules {
+  std::string product;
+  std::string norm = {};
+};
+
 /// What a checkpoint calls the modules of a decoder: the names of tensors without ".weight" and
 /// ".bias". Those of a layer are relative to it. The weights of a norm without a name are 1. The
 /// defaults are Llama's in Transformers.
@@ -67,6 +73,7 @@ struct Modules {
   std::string ffn_stream_norm = {};
   std::string output_norm = "norm";
   std::string output = "lm_head";
+  std::vector<DenseModules> dense = {};  ///< of PoolingConfig::dense
 
   bool transposed = false;      ///< matrices of layers are [in, out]
   bool interleaved = false;     ///< rotary pairs lie side by side in queries and keys

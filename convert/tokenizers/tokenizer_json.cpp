@@ -257,28 +257,48 @@ class HfTokenizerReader {
         return token_id(pair[1]);
       };
       surround({id("cls")}, {id("sep")});
+      const bool bert = type == "BertProcessing";
+      config.between = bert ? std::vector{id("sep")} : std::vector{id("sep"), id("sep")};
+      config.pair_segments = bert;
     } else if (type == "TemplateProcessing") {
-      std::vector<int32_t> before;
-      std::vector<int32_t> after;
-      int n_texts = 0;
       const JsonView single = processor.member("single");
-      for (const JsonView& piece : single.elements()) {
-        if (piece.find("Sequence")) {
-          ++n_texts;
-          continue;
-        }
-        const auto name = piece.member("SpecialToken").get<std::string>("id");
-        const JsonView ids = processor.member("special_tokens").member(name).member("ids");
-        for (const JsonView& id : ids.elements()) {
-          (n_texts == 0 ? before : after).push_back(token_id(id));
-        }
+      const std::vector<Surrounding> around = read_template(processor, single);
+      if (around.size() != 2) single.fail("does not have the text once, which is not supported");
+      surround(around[0].ids, around[1].ids);
+      const auto pair = processor.find("pair");
+      const auto of_pair = pair ? read_template(processor, *pair) : std::vector<Surrounding>();
+      // Pairs that begin and end unlike single texts are for tasks of their own.
+      if (of_pair.size() == 3 && of_pair[0].ids == around[0].ids &&
+          of_pair[2].ids == around[1].ids) {
+        config.between = of_pair[1].ids;
+        config.pair_segments = of_pair[2].segment == 1;
       }
-      if (n_texts != 1) single.fail("does not have the text once, which is not supported");
-      surround(before, after);
     } else if (type != "ByteLevel") {  // which changes no ids
       processor.member("type").fail("is the post-processor " + in_quotes(type) +
                                     ", which is not supported");
     }
+  }
+
+  // Special tokens before, between or after a template's texts, and the segment of the text that
+  // they follow.
+  struct Surrounding {
+    std::vector<int32_t> ids;
+    int64_t segment = 0;
+  };
+
+  [[nodiscard]] std::vector<Surrounding> read_template(const JsonView& processor,
+                                                       const JsonView& pieces) const {
+    std::vector<Surrounding> around(1);
+    for (const JsonView& piece : pieces.elements()) {
+      if (const auto text = piece.find("Sequence")) {
+        around.push_back({.ids = {}, .segment = text->get<int64_t>("type_id", 0)});
+        continue;
+      }
+      const auto name = piece.member("SpecialToken").get<std::string>("id");
+      const JsonView ids = processor.member("special_tokens").member(name).member("ids");
+      for (const JsonView& id : ids.elements()) around.back().ids.push_back(token_id(id));
+    }
+    return around;
   }
 
   [[nodiscard]] int32_t token_id(const JsonView& id) const {

@@ -68,6 +68,7 @@ class CpuBackend final : public HostBackend {
                  const Matrix& out) override;
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) override;
@@ -80,6 +81,7 @@ class CpuBackend final : public HostBackend {
     Matrix x;
     Weight weight;
     int64_t halves = 1;
+    bool in_order = false;  ///< see Epilogue
     FinishTask result;
     void (*finish)(const FinishTask&) = nullptr;
 

@@ -12,6 +12,7 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
   Product product;
   product.x = x;
   product.weight = weight;
+  product.in_order = epilogue.in_order;
   product.finish = kernels_.finish_linear;
   product.result.scales = weight.scales;
   product.result.bias = epilogue.bias;

@@ -12,7 +12,8 @@
 // On tiles and in integers a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
 // products in one order. Elsewhere floats are: the order of their sums changes less than a text
-// shows, but for the choice of experts.
+// shows, but for the choice of experts, whose scores are multiplied as few rows whatever their
+// number.
 #include <algorithm>
 #include <stdexcept>
 
@@ -23,15 +24,6 @@ namespace {
 
 // From this many rows on, oneDNN wins.
 constexpr int64_t kGemmRows = 33;
-// Channels of a router at most: more experts are not in use.
-constexpr int64_t kRouterChannels = 512;
-
-/// How many rows are multiplied as few ones beside these weights, without tiles. Those of routers
-/// always are, which adds in one order: a choice may turn at the last bit.
-int64_t most_few_rows(const Weight& weight) {
-  const bool may_route = weight.dtype == DType::f32 && weight.rows <= kRouterChannels;
-  return may_route ? kAnyRows : kGemmRows - 1;
-}
 
 }  // namespace
 
@@ -41,8 +33,9 @@ void CpuBackend::multiply(std::vector<Product> products) {
   const DType type = products[0].weight.dtype;
   const TileKernels* tiles = tiles_of(type);
   if (tiles == nullptr && type == DType::i8) round_rows(products);
-  const int64_t most_few =
-      tiles != nullptr ? tiles->most_dot_rows : most_few_rows(products[0].weight);
+  const int64_t most_few = tiles != nullptr       ? tiles->most_dot_rows
+                           : products[0].in_order ? kAnyRows
+                                                  : kGemmRows - 1;
   const auto many =
       std::partition(products.begin(), products.end(),
                      [most_few](const Product& product) { return product.x.rows <= most_few; });

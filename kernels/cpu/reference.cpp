@@ -117,6 +117,8 @@ double activated(double x, Activation activation) {
       return std::max(x, 0.0);
     case Activation::relu_squared:
       return std::max(x, 0.0) * std::max(x, 0.0);
+    case Activation::tanh:
+      return std::tanh(x);
     case Activation::swiglu_clamped: {
       const double gate = std::min(x, 7.0);
       return gate * sigmoid(1.702 * gate);
@@ -128,6 +130,31 @@ double activated(double x, Activation activation) {
 double gated(double gate, double up, Activation activation) {
   if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
   return activated(gate, activation) * up;
+}
+
+double pooled(const std::vector<double>& column, Pooling pooling) {
+  const auto n = static_cast<double>(column.size());
+  double sum = 0;
+  double weighted = 0;
+  for (size_t i = 0; i < column.size(); ++i) {
+    sum += column[i];
+    weighted += static_cast<double>(i + 1) * column[i];
+  }
+  switch (pooling) {
+    case Pooling::first:
+      return column.front();
+    case Pooling::last:
+      return column.back();
+    case Pooling::largest:
+      return *std::ranges::max_element(column);
+    case Pooling::mean:
+      return sum / n;
+    case Pooling::mean_by_root:
+      return sum / std::sqrt(n);
+    case Pooling::weighted_mean:
+      return weighted / (n * (n + 1) / 2);
+  }
+  throw std::logic_error("unknown pooling");
 }
 
 /// weight and bias are of the row's elements.
@@ -393,6 +420,21 @@ class ReferenceBackend final : public HostBackend {
       require(row >= 0 && row < batch.n_tokens, "gather_rows: a row is outside the batch");
       for (int64_t c = 0; c < x.cols; ++c) {
         set(out, r, c, get(x, row, c));
+      }
+    }
+  }
+
+  void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override {
+    require_matrix(x, batch.n_tokens, x.cols, "pool: x must have a row a token");
+    require_matrix(out, batch.n_sequences, x.cols, "pool: out must have a row a sequence");
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      const int32_t begin = batch.query_start[s];
+      const int32_t end = batch.query_start[s + 1];
+      require(begin < end, "pool: a sequence has no rows");
+      for (int64_t c = 0; c < x.cols; ++c) {
+        std::vector<double> column;
+        for (int32_t t = begin; t < end; ++t) column.push_back(get(x, t, c));
+        set(out, s, c, static_cast<float>(pooled(column, pooling)));
       }
     }
   }

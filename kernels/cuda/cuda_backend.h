@@ -66,6 +66,7 @@ class CudaBackend final : public Backend {
                  const Matrix& out) override;
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
+  void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) override;

@@ -27,12 +27,13 @@ _faststream_options() {
         --device -t --threads -c --context --slots --kv-tokens --chunk
         --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs
+        --embed --rank --format
         --chat --system --session --messages --tools --documents --template-arg --show-prompt
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep-output --tokenizer --force -q --quiet
-        -t --threads --check --show --verify"
+      echo "-h --help --version -o --output --dtype --keep-output --tokenizer --pooling --normalize --force -q
+        --quiet -t --threads --check --show --verify"
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
@@ -46,6 +47,10 @@ _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
+    --format) _faststream_words "json npy" "$2" ;;
+    --pooling)
+      _faststream_words "mean cls max lasttoken weightedmean mean_sqrt_len_tokens" "$2"
+      ;;
     --dtype) _faststream_words "f32 f16 bf16 int8" "$2" ;;
     --shape)
       _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3.2-1b llama-3.2-3b llama-1.1b
@@ -64,7 +69,7 @@ _faststream_value() {
       --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
       --logit-bias | --stop | --seed | --beams | --length-penalty | --beam-groups | \
       --diversity-penalty | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
-      --logprobs | --system | --template-arg | --sequences | --generate | --repeat) ;; # a number or a text
+      --logprobs | --rank | --system | --template-arg | --sequences | --generate | --repeat) ;; # a number or a text
     *) return 1 ;;
   esac
 }

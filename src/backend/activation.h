@@ -12,6 +12,7 @@ enum class Activation {
   gelu_tanh,     ///< x / 2 · (1 + tanh(√(2 / π) (x + 0.044715 x³))), its approximation there
   relu,          ///< max(x, 0)
   relu_squared,  ///< max(x, 0)², arXiv:2109.08668
+  tanh,
   /// Of gates alone: g / (1 + exp(-1.702 g)) with g = min(gate, 7), times 1 + the up projection's
   /// value within -7 to 7 (gpt-oss).
   swiglu_clamped,

@@ -104,6 +104,9 @@ struct Epilogue {
   const float* bias = nullptr;  ///< [weight.rows]; null: none
   OutputMode output = OutputMode::store;
   Activation activation = Activation::none;  ///< applied after the bias; only where stored
+  /// Each row's sums have an order that does not depend on the number of rows, down to the last
+  /// bit: of a router's scores, where that decides.
+  bool in_order = false;
 };
 
 enum class NormKind {
@@ -171,6 +174,16 @@ struct AttentionRule {
   /// but at most bias_reach before or after; or null.
   const float* bias = nullptr;
   int32_t bias_reach = 0;
+};
+
+/// What one row is made of the rows x_1 to x_n of a sequence.
+enum class Pooling {
+  first,
+  last,
+  largest,  ///< of each column
+  mean,
+  mean_by_root,   ///< their sum / √n
+  weighted_mean,  ///< Σ i x_i / Σ i
 };
 
 /// How experts are chosen and weighed from the router's logits.
@@ -333,6 +346,10 @@ class Backend {
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;
+
+  /// out [n_sequences, n] f32 = what pooling makes of each sequence's rows of x [tokens, n] f32.
+  virtual void pool(const BatchView& batch, const Matrix& x, Pooling pooling,
+                    const Matrix& out) = 0;
 
   /// logits = cap · tanh(logits / cap), f32, in place.
   virtual void soft_cap(float cap, const Matrix& logits) = 0;

@@ -14,6 +14,7 @@
 #include "cli/batch/batch_command.h"
 #include "cli/chat/chat_command.h"
 #include "cli/chat/chat_settings.h"
+#include "cli/embed/embed_command.h"
 #include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/perplexity.h"
@@ -106,6 +107,28 @@ LoadedEngine load(const RunOptions& options) {
   return {.engine = std::move(loaded), .prototype = std::move(prototype)};
 }
 
+void embed(const RunOptions& options) {
+  EmbedTask task{.model = options.model,
+                 .text = std::nullopt,
+                 .input = options.batch.input,
+                 .output = options.batch.output,
+                 .options = options.embed,
+                 .embedder = {.device = options.engine.device,
+                              .threads = options.engine.threads,
+                              .context = options.engine.context},
+                 .stats = options.stats};
+  if (options.prompt || options.prompt_file) {
+    if (!task.input.empty()) throw UsageError("--batch and -p or -f do not go together");
+    task.text = read_prompt(options);
+  } else if (task.input.empty()) {
+    if (isatty(STDIN_FILENO) != 0) {
+      throw UsageError("there is no text; give one with -p, lines with --batch or standard input");
+    }
+    task.input = "-";
+  }
+  embed_command(task);
+}
+
 // As a JSON array, in pieces: a signal ends it between two of them.
 void print_tokens(const std::vector<int32_t>& tokens) {
   constexpr size_t kPieceBytes = 1 << 16;
@@ -160,6 +183,10 @@ void run_command(const RunOptions& options) {
                         .text_file = options.perplexity_file,
                         .against = options.against,
                         .engine = options.engine});
+    return;
+  }
+  if (options.embed.enabled || !options.embed.query.empty()) {
+    embed(options);
     return;
   }
   if (!options.batch.input.empty()) {

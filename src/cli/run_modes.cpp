@@ -15,18 +15,29 @@ namespace faststream {
 namespace {
 
 // Bits, for sets.
-enum Mode : uint8_t { kPrompt = 1, kTokenize = 2, kPerplexity = 4, kBatch = 8, kChat = 16 };
+enum Mode : uint8_t {
+  kPrompt = 1,
+  kTokenize = 2,
+  kPerplexity = 4,
+  kBatch = 8,
+  kChat = 16,
+  kEmbed = 32,
+  kRank = 64
+};
 
 constexpr uint8_t kGenerating = kPrompt | kBatch | kChat;
-constexpr uint8_t kComputing = kGenerating | kPerplexity;
+constexpr uint8_t kEncoding = kEmbed | kRank;
+constexpr uint8_t kComputing = kGenerating | kPerplexity | kEncoding;
 
 struct ModeOption {
   Mode mode;
   std::string_view option;
 };
 
-// Without any of these a prompt is continued.
-constexpr std::array<ModeOption, 4> kModeOptions = {{{kTokenize, "--tokenize"},
+// Without any of these a prompt is continued. An option of a mode before may be that mode's own.
+constexpr std::array<ModeOption, 6> kModeOptions = {{{kEmbed, "--embed"},
+                                                     {kRank, "--rank"},
+                                                     {kTokenize, "--tokenize"},
                                                      {kPerplexity, "--perplexity"},
                                                      {kBatch, "--batch"},
                                                      {kChat, "--chat"}}};
@@ -38,8 +49,8 @@ struct OptionUse {
 
 constexpr OptionUse kOptionUses[] = {
     {"--model", kComputing | kTokenize},
-    {"--prompt", kPrompt | kTokenize | kChat},
-    {"--file", kPrompt | kTokenize | kChat},
+    {"--prompt", kPrompt | kTokenize | kChat | kEncoding},
+    {"--file", kPrompt | kTokenize | kChat | kEncoding},
     {"--parse-special", kGenerating | kTokenize},
     {"--tokenize", kTokenize},
     {"--perplexity", kPerplexity},
@@ -68,18 +79,21 @@ constexpr OptionUse kOptionUses[] = {
     {"--device", kComputing},
     {"--threads", kComputing},
     {"--context", kComputing},
-    {"--kv-tokens", kComputing},
+    {"--kv-tokens", kGenerating | kPerplexity},
     {"--slots", kBatch},
     {"--chunk", kBatch},
     {"--echo", kPrompt},
     {"--special", kGenerating},
-    {"--stats", kPrompt | kChat},
-    {"--batch", kBatch},
-    {"--output", kBatch},
+    {"--stats", kPrompt | kChat | kEncoding},
+    {"--batch", kBatch | kEncoding},
+    {"--output", kBatch | kEncoding},
     {"--resume", kBatch},
     {"--unordered", kBatch},
     {"--strict", kBatch},
     {"--logprobs", kBatch},
+    {"--embed", kEmbed},
+    {"--rank", kRank},
+    {"--format", kEncoding},
     {"--chat", kChat},
     {"--system", kChat},
     {"--session", kChat},
@@ -100,6 +114,15 @@ std::string mode_options(uint8_t modes) {
   return list;
 }
 
+// Those that look at an option. Throws std::logic_error where there are none.
+uint8_t modes_of(std::string_view option) {
+  const auto* use = std::ranges::find(kOptionUses, option, &OptionUse::option);
+  if (use == std::end(kOptionUses)) {
+    throw std::logic_error(std::string(option) + " is used by no mode");
+  }
+  return use->modes;
+}
+
 }  // namespace
 
 void check_modes(const CLI::App& app) {
@@ -108,6 +131,7 @@ void check_modes(const CLI::App& app) {
   std::string mode_option;
   for (const ModeOption& asked : kModeOptions) {
     if (!given(asked.option)) continue;
+    if (mode != kPrompt && (modes_of(asked.option) & mode) != 0) continue;
     if (mode != kPrompt) {
       throw UsageError(mode_option + " and " + std::string(asked.option) +
                        " do not go together; leave one of them out");
@@ -118,10 +142,9 @@ void check_modes(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = "--" + option->get_lnames().at(0);
-    const auto* use = std::ranges::find(kOptionUses, name, &OptionUse::option);
-    if (use == std::end(kOptionUses)) throw std::logic_error(name + " is used by no mode");
-    if ((use->modes & mode) != 0) continue;
-    if (mode == kPrompt) throw UsageError(name + " needs " + mode_options(use->modes));
+    const uint8_t modes = modes_of(name);
+    if ((modes & mode) != 0) continue;
+    if (mode == kPrompt) throw UsageError(name + " needs " + mode_options(modes));
     throw UsageError(name + " has no effect with " + mode_option + "; leave one of them out");
   }
 }

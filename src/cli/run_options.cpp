@@ -160,8 +160,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(1, 1024));
-  app.add_option("-c,--context", options.engine.context,
-                 "Tokens of prompt and answer together [the model's, or what memory allows]")
+  app.add_option(
+         "-c,--context", options.engine.context,
+         "Tokens of prompt and answer together, or at which --embed and --rank cut texts [the "
+         "model's, or what memory allows]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
@@ -192,6 +194,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
   add_batch_options(app, options.batch, options.request);
+  add_embed_options(app, options.embed);
   add_chat_options(app, options.chat, options.engine);
   for (const char* option :
        {"--model", "--file", "--perplexity", "--against", "--batch", "--output", "--session",
@@ -223,6 +226,8 @@ Examples:
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
   faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json
+  faststream-run -m minilm.bin --embed --batch texts.txt --format npy -o vectors.npy
+  faststream-run -m reranker.bin --rank "How tall is it?" --batch answers.txt
   git diff | faststream-run -m llama.bin --chat -p "Write a commit message for this:"
   faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }

@@ -8,6 +8,7 @@
 
 #include "cli/batch/batch_options.h"
 #include "cli/chat/chat_options.h"
+#include "cli/embed/embed_options.h"
 #include "engine/engine.h"
 
 namespace CLI {
@@ -23,6 +24,7 @@ struct RunOptions {
   std::string perplexity_file;             ///< measure instead of generating, on this text
   std::string against;                     ///< a reference model for it
   BatchOptions batch;
+  EmbedOptions embed;
   ChatOptions chat;
   EngineOptions engine;
   Request request;                 ///< all but its prompt and seed

@@ -9,6 +9,9 @@
 
 namespace faststream {
 
+/// A GPU with less free memory beside the weights is not worth its use.
+inline constexpr size_t kLeastRoom = size_t{512} << 20;  // bytes
+
 /// The backend for "auto", "cpu", "cuda" or "cuda:N". "auto" is the first GPU if `bytes_needed` are
 /// free on it, else the CPU. threads: 0 for all available. Throws UsageError for any other text or
 /// a thread count out of range, Error when the device is not there.

@@ -10,12 +10,6 @@
 #include "support/error.h"
 
 namespace faststream {
-namespace {
-
-// A GPU with less free memory beside the weights is not worth its use.
-constexpr size_t kLeastRoom = size_t{512} << 20;  // bytes
-
-}  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab) {
   const TokenizerConfig config = tokenizer_config_from_json(file.section("tokenizer"), file.name());
@@ -43,7 +37,9 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
       config(read_config(file)),
       tokenizer(make_tokenizer(file, config.vocab)) {
   if (config.output.none) {
-    throw Error(file.name() + ": is an encoder, which writes no text; give a model that does");
+    throw Error(
+        file.name() + ": is an encoder, which writes no text; " +
+        (config.pooling && config.pooling->scores ? "run it with --rank" : "run it with --embed"));
   }
   answers = find_answer_rules(file, config);
   using Clock = std::chrono::steady_clock;

@@ -1,7 +1,6 @@
 #include "engine/runner.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -10,13 +9,6 @@
 
 namespace faststream {
 namespace {
-
-// Finds tensors of `file` in the copy at `base`, where the range file.weights() is.
-WeightLookup lookup_in(const ModelFile& file, const std::byte* base) {
-  return [&file, base](std::string_view name) {
-    return base + (file.find(name)->offset - file.weights().offset);
-  };
-}
 
 // The page in which the first position is that the token at `position` sees.
 size_t first_page(int64_t position, int64_t window) {
@@ -47,21 +39,14 @@ SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t
           .min_p = params.min_p};
 }
 
-ModelConfig read_config(const ModelFile& file) {
-  return config_from_json(file.section("model"), file.name());
-}
-
 Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
                const std::function<void(size_t)>& progress)
     : config_(read_config(file)),
       backend_(backend),
       limits_(limits),
       pages_(make_pool(config_, limits)) {
-  for (const TensorPlan& plan : tensor_plan(config_)) {
-    (void)file.require(plan.name, plan.dtype, plan.shape);  // before anything large is allocated
-  }
-  const std::byte* base = backend.load_weights(file.weights(), progress);
-  model_ = make_model(config_, lookup_in(file, base), backend, limits.batch);
+  model_ =
+      make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
 
   const DType dtype = backend.kv_dtype(config_.weights);
   const std::vector<KvGroup> groups = kv_groups(config_, dtype);

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/batch.h"
+#include "engine/load_weights.h"
 #include "engine/page_pool.h"
 #include "engine/sampling.h"
 #include "engine/source.h"
@@ -136,8 +137,5 @@ class Runner {
 /// The rule by which a sample draws the token at `position` from its own stream of random numbers;
 /// without penalties and biases, which need the sample's tokens.
 SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t stream = 0);
-
-/// The configuration in a model file's header. Throws Error naming the file.
-ModelConfig read_config(const ModelFile& file);
 
 }  // namespace faststream

@@ -211,6 +211,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (config_.bos) check_id(*config_.bos, "BOS");
     for (const int32_t id : config_.prefix) check_id(id, "first");
     for (const int32_t id : config_.suffix) check_id(id, "last");
+    for (const int32_t id : config_.between.value_or(std::vector<int32_t>())) {
+      check_id(id, "middle");
+    }
     for (const int32_t id : config_.eos) check_id(id, "EOS");
   }
 

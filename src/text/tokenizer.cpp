@@ -28,14 +28,22 @@ TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view wh
   config.eos = tokenizer.member("eos").integers<int32_t>(0, kMaxTokenId);
   config.prefix = tokenizer.member("prefix").integers<int32_t>(0, kMaxTokenId);
   config.suffix = tokenizer.member("suffix").integers<int32_t>(0, kMaxTokenId);
+  if (const auto between = tokenizer.find("between")) {
+    config.between = between->integers<int32_t>(0, kMaxTokenId);
+  }
+  config.pair_segments = tokenizer.get("pair_segments", false);
   config.keep_leading_space = tokenizer.get<bool>("keep_leading_space");
   return config;
 }
 
 json tokenizer_config_to_json(const TokenizerConfig& config) {
-  return {{"kind", config.kind},     {"bos", config.bos ? json(*config.bos) : json(nullptr)},
-          {"eos", config.eos},       {"prefix", config.prefix},
-          {"suffix", config.suffix}, {"keep_leading_space", config.keep_leading_space}};
+  json members = {
+      {"kind", config.kind},     {"bos", config.bos ? json(*config.bos) : json(nullptr)},
+      {"eos", config.eos},       {"prefix", config.prefix},
+      {"suffix", config.suffix}, {"keep_leading_space", config.keep_leading_space}};
+  if (config.between) members["between"] = *config.between;
+  if (config.pair_segments) members["pair_segments"] = true;
+  return members;
 }
 
 bool Tokenizer::is_eos(int32_t id) const {

@@ -31,6 +31,9 @@ struct TokenizerConfig {
   std::vector<int32_t> eos;     ///< any of them ends a sequence
   std::vector<int32_t> prefix;  ///< what encode() puts before a text: BOS, most often
   std::vector<int32_t> suffix;  ///< and after it
+  /// What encoding a pair of texts puts between them; absent: pairs have no rule.
+  std::optional<std::vector<int32_t>> between = {};
+  bool pair_segments = false;  ///< the second text, and what follows it, is segment 1
   /// SentencePiece: the text of the first piece keeps the space that the dummy prefix put there,
   /// instead of losing it.
   bool keep_leading_space = false;

@@ -10,6 +10,7 @@
 #include "convert/answers_from_hf.h"
 #include "convert/families/family.h"
 #include "convert/hf_folder.h"
+#include "convert/sentence_transformers.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -49,6 +50,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(faststream::added_tokens_from_hf(config, empty, config, "fuzz"));
     static_cast<void>(faststream::added_tokens_from_hf(empty, config, empty, "fuzz"));
     check(faststream::answers_from_hf(config, config, {}, {}, 1000, "fuzz"));
+    try {
+      static_cast<void>(faststream::pooling_from_json(config, "fuzz"));
+    } catch (const faststream::Error&) {  // it is another file
+    }
     const nlohmann::json text = faststream::text_config(config);
     const faststream::Checkpoint none("fuzz");
     check(faststream::describe_family({faststream::JsonView(text, "fuzz"), none}, "fuzz").config);

@@ -307,6 +307,50 @@ TEST_P(BackendOps, CopyPagesCopiesWholePagesInAllLayersAndNothingElse) {
   }
 }
 
+TEST_P(BackendOps, PoolMakesOneRowOfEachSequence) {
+  const Batch batch = make_batch(random_, {{1, 1}, {7, 7}, {300, 300}, {2, 2}, {33, 33}}, 20);
+  for (const int64_t cols : {1, 20, 257, 1024}) {
+    const HostTensor x = random_tensor(random_, DType::f32, batch.n_tokens(), cols, 4);
+    for (const Pooling pooling : {Pooling::first, Pooling::last, Pooling::largest, Pooling::mean,
+                                  Pooling::mean_by_root, Pooling::weighted_mean}) {
+      const auto pool = [&](Backend& backend) {
+        const DeviceTensor device_x(backend, x);
+        const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_sequences(), cols, 4));
+        backend.pool(backend.upload(batch), device_x.matrix(), pooling, out.matrix());
+        return out.fetch();
+      };
+      const HostTensor want = pool(*reference_);
+      for (const auto& backend : backends_) {
+        expect_near(
+            pool(*backend), want, [](int64_t, int64_t) { return 2e-5; },
+            backend->description() + ": pool " + std::to_string(static_cast<int>(pooling)));
+      }
+    }
+  }
+}
+
+// By hand: a sequence of 4, and one of 2 and 8.
+TEST_P(BackendOps, PoolFulfilsItsFormulas) {
+  const Batch batch = make_batch(random_, {{1, 1}, {2, 2}}, 4);
+  HostTensor x(DType::f32, 3, 1);
+  for (int64_t t = 0; t < 3; ++t) x.set(t, 0, std::array{4.0F, 2.0F, 8.0F}[static_cast<size_t>(t)]);
+  const auto check = [&](Backend& backend) {
+    for (const auto& [pooling, want] :
+         {std::pair(Pooling::first, 2.0F), std::pair(Pooling::last, 8.0F),
+          std::pair(Pooling::largest, 8.0F), std::pair(Pooling::mean, 5.0F),
+          std::pair(Pooling::mean_by_root, 10.0F / std::sqrt(2.0F)),
+          std::pair(Pooling::weighted_mean, 6.0F)}) {
+      const DeviceTensor device_x(backend, x);
+      const DeviceTensor out(backend, HostTensor(DType::f32, 2, 1));
+      backend.pool(backend.upload(batch), device_x.matrix(), pooling, out.matrix());
+      EXPECT_EQ(out.fetch().at(0, 0), 4.0F);
+      EXPECT_FLOAT_EQ(out.fetch().at(1, 0), want) << backend.description();
+    }
+  };
+  check(*reference_);
+  for (const auto& backend : backends_) check(*backend);
+}
+
 FASTSTREAM_INSTANTIATE_BACKENDS(BackendOps);
 
 }  // namespace

@@ -16,14 +16,17 @@ class BackendProducts : public BackendTest {
   /// x Wᵀ (+ bias, activated, + before) by `backend`.
   static HostTensor product(Backend& backend, const HostTensor& x, const HostWeight& weight,
                             const HostTensor* bias, OutputMode mode, const HostTensor& before,
-                            Activation activation = Activation::none) {
+                            Activation activation = Activation::none, bool in_order = false) {
     const DeviceTensor device_x(backend, x);
     const DeviceWeight device_weight(backend, weight);
     const DeviceNumbers device_bias(backend, bias);
     const DeviceTensor out(backend, before);
     Input input{.x = device_x.matrix()};
     backend.linear(input, device_weight.weight(),
-                   {.bias = device_bias.data(), .output = mode, .activation = activation},
+                   {.bias = device_bias.data(),
+                    .output = mode,
+                    .activation = activation,
+                    .in_order = in_order},
                    out.matrix());
     return out.fetch();
   }
@@ -195,7 +198,7 @@ TEST_P(BackendProducts, ARowOfARoutersProductDoesNotDependOnTheOthers) {
         const HostWeight weight = random_weight(random_, DType::f32, outputs, inputs);
         const auto scores = [&](int64_t rows) {
           return product(*backend, x.row_range(0, rows), weight, &bias, OutputMode::store,
-                         HostTensor(DType::f32, rows, outputs));
+                         HostTensor(DType::f32, rows, outputs), Activation::none, true);
         };
         const HostTensor all = scores(kRows);
         for (const int64_t rows : {1, 2, 7, 16, 33, 64, 100}) {
@@ -329,6 +332,8 @@ Activated activated(Activation activation, double x, double error) {
       return {positive, 1};
     case Activation::relu_squared:
       return {positive * positive, 2 * (positive + error)};
+    case Activation::tanh:
+      return {std::tanh(x), 1};
     case Activation::swiglu_clamped: {
       const double gate = std::min(x, 7.0);
       return {gate / (1 + std::exp(-1.702 * gate)), 1.2};
@@ -337,9 +342,9 @@ Activated activated(Activation activation, double x, double error) {
   throw std::logic_error("unknown activation");
 }
 
-constexpr Activation kActivations[] = {Activation::none, Activation::silu,
-                                       Activation::gelu, Activation::gelu_tanh,
-                                       Activation::relu, Activation::relu_squared};
+constexpr Activation kActivations[] = {
+    Activation::none, Activation::silu,         Activation::gelu, Activation::gelu_tanh,
+    Activation::relu, Activation::relu_squared, Activation::tanh};
 
 // Against the formulas, which the reference must fulfil too.
 TEST_P(BackendProducts, LinearActivatesWhatItStores) {

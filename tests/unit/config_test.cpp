@@ -83,7 +83,16 @@ ModelConfig rich() {
 ModelConfig small_encoder() {
   ModelConfig config = small();
   config.layer_kinds[0].attention.bidirectional = true;
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F};
   config.output = {.norm = {}, .none = true};
+  config.pooling = {
+      .mode = Pooling::last,
+      .dense = {{.size = 8, .bias = true, .activation = Activation::tanh, .norm = norm}},
+      .normalize = true,
+      .scores = true,
+      .sigmoid = true,
+      .max_tokens = 100,
+      .prompt = "query: "};
   return config;
 }
 
@@ -120,6 +129,7 @@ TEST(ModelConfig, SurvivesJson) {
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
     EXPECT_EQ(again.ropes, config.ropes);
     EXPECT_EQ(again.layers, config.layers);
+    EXPECT_EQ(again.pooling, config.pooling);
     EXPECT_EQ(config_to_json(again), json);
   }
 }
@@ -154,7 +164,8 @@ TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
     damage_each(json, json, "", wrong, [&](const std::string& path) {
       // Numbers may be negative where a factor is asked for, and names are free.
       const bool may_be = path.ends_with("name") || path.ends_with("multiplier") ||
-                          path.ends_with("scale") || path.find("slopes") != std::string::npos ||
+                          path.ends_with("scale") || path.ends_with("prompt") ||
+                          path.find("slopes") != std::string::npos ||
                           path.ends_with("attention_factor");
       if (may_be) return;
       EXPECT_TRUE(message_of([&] { config_from_json(json, "model.bin"); }).starts_with("model.bin"))
@@ -205,6 +216,15 @@ TEST(ModelConfig, RefusesContradictions) {
   })) << "more heads than 2^18";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.bidirectional = true; })) << "it has an output";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output.none = true; })) << "it is tied";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.pooling.emplace(); })) << "it has an output";
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c = small_encoder();
+    c.pooling->dense[0].size = 0;
+  }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c = small_encoder();
+    c.pooling->max_tokens = c.max_context + 1;
+  }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
@@ -313,7 +333,6 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_FALSE(names.contains("output")) << "it is tied";
   EXPECT_FALSE(names.contains("layers.1.ffn_up"));
-  EXPECT_EQ(tensor_plan(small_encoder()).back().name, "layers.1.ffn_down");
   names.clear();
   for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
   for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",
@@ -321,6 +340,7 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
   EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
+  EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
 }
 
 }  // namespace

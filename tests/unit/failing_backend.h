@@ -96,6 +96,10 @@ class FailingBackend final : public Backend {
     check("append");
     backend_->append(batch, kv_rows, kv);
   }
+  void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override {
+    check("pool");
+    backend_->pool(batch, x, pooling, out);
+  }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     check("gather_rows");
     backend_->gather_rows(batch, x, out);

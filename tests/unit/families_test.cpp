@@ -27,8 +27,9 @@ std::string error_with(const json& changes) {
 }
 
 TEST(Families, RefuseWhatTheyDoNotKnowByName) {
-  EXPECT_TRUE(says(error_with({{"model_type", "bert"}}), "\"bert\"", "README"));
-  EXPECT_TRUE(says(error_with({{"architectures", {"BertModel"}}}), "\"BertModel\"", "README"));
+  EXPECT_TRUE(says(error_with({{"model_type", "electra"}}), "\"electra\"", "README"));
+  EXPECT_TRUE(
+      says(error_with({{"architectures", {"ElectraModel"}}}), "\"ElectraModel\"", "README"));
   EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "\"tanh\""));
   for (const char* method : {"gptq", "awq", "bitsandbytes", "fp8"}) {
     EXPECT_TRUE(says(error_with({{"quantization_config", {{"quant_method", method}}}}),
@@ -44,6 +45,30 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
                    "layer_types", "1 entries for 2 layers"));
   EXPECT_TRUE(says(error_with({{"model_type", "olmoe"}, {"clip_qkv", 8.0}}), "clip_qkv"));
   EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_limit", 5.0}}), "swiglu_limit"));
+}
+
+TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {
+  json config = tiny_config();
+  config.update({{"model_type", "qwen3"}, {"architectures", {"Qwen3Model"}}});
+  EXPECT_TRUE(describe(config).output.none);
+  EXPECT_FALSE(describe(config).layer(0).attention.bidirectional);
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_FALSE(describe(config).output.none);
+}
+
+TEST(Families, ScoreTheLabelsOfClassifiers) {
+  json config = tiny_config();
+  config.update({{"model_type", "bert"}, {"architectures", {"BertForSequenceClassification"}}});
+  const auto pooling = [&] { return *describe(config).pooling; };
+  EXPECT_EQ(pooling().dense.back().size, 2) << "unnamed labels";
+  EXPECT_FALSE(pooling().sigmoid);
+  config["id2label"] = {{"0", "LABEL_0"}};
+  EXPECT_EQ(pooling().dense.back().size, 1);
+  EXPECT_TRUE(pooling().sigmoid && pooling().scores);
+  config["sbert_ce_default_activation_function"] = "torch.nn.modules.linear.Identity";
+  EXPECT_FALSE(pooling().sigmoid);
+  config["sentence_transformers"] = {{"activation_fn", "torch.nn.modules.activation.Sigmoid"}};
+  EXPECT_TRUE(pooling().sigmoid);
 }
 
 TEST(Families, GiveWindowsToSomeLayers) {

@@ -71,8 +71,8 @@ TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {
-  EXPECT_TRUE(
-      says(folder_error_with({{"model_type", "bert"}}), "config.json", "type \"bert\"", "README"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", "electra"}}), "config.json",
+                   "type \"electra\"", "README"));
   EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "of the type"));
   EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                    "architecture \"LlamaForSequenceClassification\""));

@@ -27,6 +27,8 @@ __device__ inline float activate(Activation activation, float x) {
       return x < 0 ? 0 : x;  // NaN stays NaN
     case Activation::relu_squared:
       return x < 0 ? 0 : x * x;
+    case Activation::tanh:
+      return tanhf(x);
     case Activation::none:
     case Activation::swiglu_clamped:
       break;

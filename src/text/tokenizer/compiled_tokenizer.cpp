@@ -281,6 +281,7 @@ class CompiledTokenizer final : public Tokenizer {
     for (const int32_t id : config_.eos) check(id, "EOS");
     for (const int32_t id : config_.prefix) check(id, "first");
     for (const int32_t id : config_.suffix) check(id, "last");
+    for (const int32_t id : config_.between.value_or(std::vector<int32_t>())) check(id, "middle");
   }
 
   void read_added_tokens() {

@@ -1,0 +1,250 @@
+#include "cli/embed/embed_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/batch/batch_output.h"
+#include "cli/batch/batch_reader.h"
+#include "cli/input.h"
+#include "program/interrupt.h"
+#include "program/open_file.h"
+#include "program/output.h"
+#include "support/error.h"
+#include "support/json.h"
+#include "support/partial_file.h"
+#include "support/progress.h"
+#include "support/utf8.h"
+
+namespace faststream {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{64} << 20;
+// Lines that are read before their vectors are computed: this many, or of so many bytes.
+constexpr size_t kTextsAtOnce = 4096;
+constexpr size_t kBytesAtOnce = size_t{16} << 20;
+
+struct Texts {
+  std::vector<std::string> texts;
+  std::vector<nlohmann::json> ids;  // null where a line has none
+
+  void add(std::string text, nlohmann::json id) {
+    texts.push_back(std::move(text));
+    ids.push_back(std::move(id));
+  }
+};
+
+// Texts of lines, some at a time.
+class TextLines {
+ public:
+  explicit TextLines(const std::string& path)
+      : name_(path == "-" ? "standard input" : path),
+        fd_(path == "-" ? STDIN_FILENO : open_file(path, name_, O_RDONLY)),
+        reader_(fd_, name_, kMaxTextBytes) {}
+  TextLines(const TextLines&) = delete;
+  TextLines& operator=(const TextLines&) = delete;
+  ~TextLines() {
+    if (fd_ != STDIN_FILENO) close(fd_);
+  }
+
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  // None at the end.
+  Texts next() {
+    Texts texts;
+    size_t bytes = 0;
+    while (texts.texts.size() < kTextsAtOnce && bytes < kBytesAtOnce) {
+      const auto line = reader_.next();
+      if (!line) break;
+      bytes += line->text.size();
+      add(*line, texts);
+    }
+    return texts;
+  }
+
+ private:
+  void add(const LineReader::Line& line, Texts& texts) const {
+    const std::string where = name_ + ": line " + std::to_string(line.number);
+    if (line.too_long) throw Error(where + " is longer than 64 MB; is this a file of lines?");
+    std::string text(line.text);
+    if (line.number == 1) text = without_byte_order_mark(std::move(text), name_);
+    if (text.ends_with('\r')) text.pop_back();
+    if (!text.starts_with('{')) {
+      if (!is_valid_utf8(text)) throw Error(where + " is not UTF-8 text");
+      texts.add(std::move(text), nullptr);
+      return;
+    }
+    const nlohmann::json object = parse_json_object(text, where, "a line is a text or such JSON");
+    const JsonView members(object, where);
+    const auto id = members.find("id");
+    texts.add(members.get<std::string>("text"), id ? id->value() : nlohmann::json());
+  }
+
+  std::string name_;
+  int fd_;
+  LineReader reader_;
+};
+
+// The shortest digits that give the same float.
+void append_number(std::string& text, float value) {
+  char digits[32];
+  const auto result = std::to_chars(std::begin(digits), std::end(digits), value);
+  text.append(digits, result.ptr);
+}
+
+std::string json_line(size_t index, const nlohmann::json& id, const EmbedderInfo& info,
+                      std::span<const float> values) {
+  std::string line = "{\"index\":" + std::to_string(index);
+  if (!id.is_null()) {
+    line += ",\"id\":" + id.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  if (info.scores && values.size() == 1) {
+    line += ",\"score\":";
+    append_number(line, values[0]);
+    return line + "}";
+  }
+  line += info.scores ? ",\"scores\":[" : ",\"embedding\":[";
+  for (const float value : values) {
+    append_number(line, value);
+    line += ',';
+  }
+  line.back() = ']';
+  return line + "}";
+}
+
+// A NumPy file of version 1.0, little-endian [rows, columns] float32
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+std::string npy_file(std::span<const float> values, size_t columns) {
+  static_assert(std::endian::native == std::endian::little);
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                       std::to_string(values.size() / columns) + ", " + std::to_string(columns) +
+                       "), }";
+  constexpr size_t kBeforeHeader = 10;
+  constexpr size_t kAlignment = 64;
+  while ((kBeforeHeader + header.size() + 1) % kAlignment != 0) header += ' ';
+  header += '\n';
+  std::string file("\x93NUMPY\x01\x00", 8);
+  file += static_cast<char>(header.size() % 256);
+  file += static_cast<char>(header.size() / 256);
+  file += header;
+  file.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  return file;
+}
+
+// Where vectors go.
+class VectorOutput {
+ public:
+  VectorOutput(const EmbedTask& task, const EmbedderInfo& info)
+      : info_(info), path_(task.output), npy_(task.options.format == "npy") {
+    if (!npy_) lines_ = std::make_unique<BatchOutput>(path_, false);
+  }
+
+  void check_is_not(const TextLines& input) const {
+    if (lines_) lines_->check_is_not(input.fd(), input.name());
+  }
+
+  void add(size_t first, const Texts& texts, std::span<const TextVector> vectors) {
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      const std::vector<float>& values = vectors[i].values;
+      if (lines_) {
+        lines_->write_line(json_line(first + i, texts.ids[i], info_, values));
+      } else {
+        all_.insert(all_.end(), values.begin(), values.end());
+      }
+    }
+  }
+
+  void finish() {
+    if (!npy_) return;
+    const std::string file = npy_file(all_, static_cast<size_t>(info_.vector_size));
+    path_.empty() ? print(file) : write_file(path_, file, false);
+  }
+
+ private:
+  const EmbedderInfo& info_;
+  std::string path_;
+  bool npy_;
+  std::unique_ptr<BatchOutput> lines_;
+  std::vector<float> all_;
+};
+
+Embedder load(const EmbedTask& task) {
+  ProgressBar bar("loading", ProgressBar::Unit::bytes, true);
+  EmbedderOptions options = task.embedder;
+  options.load_progress = [&](size_t done, size_t total) {
+    check_interrupted();
+    bar.update(done, total);
+  };
+  Embedder embedder(task.model, options);
+  const EmbedderInfo& info = embedder.info();
+  if (!task.options.query.empty() && !(info.scores && info.pairs)) {
+    throw Error(task.model + ": scores no pairs of texts; give a cross-encoder, or use --embed");
+  }
+  if (options.device == "auto" && !task.stats) {
+    std::fprintf(stderr, "device: %s\n", info.device.c_str());
+  }
+  return embedder;
+}
+
+}  // namespace
+
+void embed_command(const EmbedTask& task) {
+  std::unique_ptr<TextLines> lines;
+  if (!task.text) lines = std::make_unique<TextLines>(task.input);
+  Embedder embedder = load(task);
+  const EmbedderInfo& info = embedder.info();
+  VectorOutput output(task, info);
+  if (lines) output.check_is_not(*lines);
+
+  const auto start = std::chrono::steady_clock::now();
+  const std::string& query = task.options.query;
+  size_t n_texts = 0;
+  int64_t n_tokens = 0;
+  size_t n_cut = 0;
+  const auto process = [&](const Texts& texts) {
+    check_interrupted();
+    const std::vector<TextVector> vectors =
+        query.empty() ? embedder.embed(texts.texts) : embedder.score(query, texts.texts);
+    output.add(n_texts, texts, vectors);
+    n_texts += vectors.size();
+    for (const TextVector& vector : vectors) {
+      n_tokens += vector.tokens;
+      n_cut += vector.cut ? 1 : 0;
+    }
+  };
+  if (task.text) {
+    Texts texts;
+    texts.add(*task.text, nullptr);
+    process(texts);
+  } else {
+    for (Texts texts = lines->next(); !texts.texts.empty(); texts = lines->next()) process(texts);
+  }
+  output.finish();
+
+  if (n_cut > 0) {
+    std::fprintf(stderr, "%zu of %zu texts are longer than %lld tokens and were cut there\n", n_cut,
+                 n_texts, static_cast<long long>(info.context));
+  }
+  if (!task.stats) return;
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::fprintf(stderr, "device:     %s\n", info.device.c_str());
+  std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
+  std::fprintf(stderr, "texts:      %zu, %lld tokens in %.3f s, %.1f texts/s, %.0f tokens/s\n",
+               n_texts, static_cast<long long>(n_tokens), seconds,
+               static_cast<double>(n_texts) / seconds, static_cast<double>(n_tokens) / seconds);
+}
+
+}  // namespace faststream

@@ -1,0 +1,21 @@
+// The options of faststream-run's vectors and scores.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace faststream {
+
+struct EmbedOptions {
+  bool enabled = false;         ///< --embed
+  std::string query;            ///< --rank
+  std::string format = "json";  ///< or "npy"
+};
+
+/// Adds the options to `app`, bound to `options`.
+void add_embed_options(CLI::App& app, EmbedOptions& options);
+
+}  // namespace faststream

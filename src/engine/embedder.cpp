@@ -1,0 +1,318 @@
+#include "engine/embedder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "backend/batch.h"
+#include "engine/device.h"
+#include "engine/load_weights.h"
+#include "engine/loaded_model.h"
+#include "models/model.h"
+#include "support/machine.h"
+#include "support/thread_pool.h"
+
+namespace faststream {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tokens of a step, if no text has more: a device that has memory of its own wants many.
+constexpr int64_t kHostStepTokens = 512;
+constexpr int64_t kDeviceStepTokens = 16384;
+constexpr int32_t kMaxStepTexts = 1024;
+// Texts of which the tokens are kept at once.
+constexpr size_t kTokenizedTexts = 8192;
+
+// A text, or a pair of them, as the model takes it.
+struct Tokens {
+  std::vector<int32_t> ids = {};
+  size_t first_of_second = 0;  ///< where segment 1 begins; ids.size(): nowhere
+  bool cut = false;
+};
+
+// How many tokens of two texts stay where `room` is left, as Hugging Face's tokenizers cut pairs
+// ("longest_first"): the longer one until both are equal, then both.
+std::pair<size_t, size_t> cut_pair(size_t first, size_t second, size_t room) {
+  const size_t shorter = std::min(first, second);
+  if (first + second <= room) return {first, second};
+  const size_t of_shorter = std::min(shorter, room / 2);
+  const size_t of_longer = room - of_shorter;
+  return first <= second ? std::pair(of_shorter, of_longer) : std::pair(of_longer, of_shorter);
+}
+
+// What the layers of a step may need of KV pages: all share the memory of one, as a layer's keys
+// and values are of no use after it.
+size_t kv_half_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
+  int64_t widest = 0;
+  for (const LayerConfig& layer : config.layer_kinds) {
+    widest = std::max(widest, layer.attention.kv_dim());
+  }
+  return static_cast<size_t>(int64_t{n_pages} * kPageTokens * widest) * dtype_size(dtype);
+}
+
+void finish(const PoolingConfig& pooling, std::span<float> vector) {
+  double squares = 0;
+  for (float& value : vector) {
+    if (!std::isfinite(value)) {
+      throw Error("the model computes NaN or infinity; its weights overflow, use bf16 or f32");
+    }
+    if (pooling.sigmoid) value = static_cast<float>(1 / (1 + std::exp(-double{value})));
+    squares += double{value} * value;
+  }
+  if (!pooling.normalize) return;
+  const double length = std::max(std::sqrt(squares), 1e-12);  // as PyTorch's normalize()
+  for (float& value : vector) value = static_cast<float>(value / length);
+}
+
+}  // namespace
+
+struct Embedder::Impl {
+  Impl(const std::filesystem::path& path, const EmbedderOptions& options)
+      : file(ModelFile::open(path)),
+        config(read_config(file)),
+        tokenizer(make_tokenizer(file, config.vocab)),
+        pool(options.threads > 0 ? options.threads : available_threads()) {
+    if (!config.output.none) {
+      throw Error(file.name() +
+                  ": writes text and gives no vectors; run it without --embed and --rank");
+    }
+    if (!config.pooling) {
+      throw Error(file.name() + ": does not say how vectors are made; convert it with --pooling");
+    }
+    const auto start = Clock::now();
+    const size_t weight_bytes = file.weights().bytes.size();
+    info = {.device = {},
+            .vector_size = config.vector_size(),
+            .context = choose_context(options),
+            .scores = config.pooling->scores,
+            .pairs = tokenizer->config().between.has_value(),
+            .load_seconds = 0,
+            .weight_bytes = weight_bytes};
+    backend = choose_backend(options.device, options.threads, weight_bytes + kLeastRoom);
+    info.device = backend->description();
+    plan_steps(weight_bytes);
+
+    std::function<void(size_t)> progress;
+    if (options.load_progress) {
+      progress = [&](size_t done) { options.load_progress(done, weight_bytes); };
+    }
+    const WeightLookup weights = load_weights(file, config, *backend, progress);
+    model = make_model(config, weights, *backend, limits);
+    allocate_pages();
+    backend->synchronize();
+    info.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  [[nodiscard]] int64_t choose_context(const EmbedderOptions& options) const {
+    const int64_t most = config.pooling->max_tokens > 0 ? config.pooling->max_tokens  //
+                                                        : config.max_context;
+    const auto least = static_cast<int64_t>(special_tokens(true) + 2);
+    if (options.context == 0) return most;
+    if (options.context < least || options.context > config.max_context) {
+      throw UsageError("--context " + std::to_string(options.context) + ": the model takes " +
+                       std::to_string(least) + " to " + std::to_string(config.max_context) +
+                       " tokens");
+    }
+    return options.context;
+  }
+
+  // Around a text, or a pair.
+  [[nodiscard]] size_t special_tokens(bool pair) const {
+    const TokenizerConfig& around = tokenizer->config();
+    const size_t between = pair && around.between ? around.between->size() : 0;
+    return around.prefix.size() + around.suffix.size() + between;
+  }
+
+  // The largest steps for which there is memory.
+  void plan_steps(size_t weight_bytes) {
+    const int64_t preferred = backend->takes_memory_on_use() ? kHostStepTokens : kDeviceStepTokens;
+    const DType activations = backend->activation_dtype(config.weights);
+    const DType kv_type = backend->kv_dtype(config.weights);
+    int64_t tokens = std::max(preferred, info.context);
+    for (;;) {
+      limits = {.max_tokens = static_cast<int32_t>(tokens),
+                .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts)),
+                .context = info.context};
+      n_pages = pages_for(tokens) + limits.max_logits;
+      const size_t taken =
+          weight_bytes + activation_bytes(config, activations, limits) +
+          2 * kv_half_bytes(config, kv_type, n_pages) +
+          backend->scratch_bytes(step_bounds(config, limits, limits.max_logits, info.context));
+      if (taken <= backend->free_memory()) return;
+      if (tokens == info.context) {
+        throw Error(file.name() + ": needs " + std::to_string(taken >> 20) +
+                    " MiB of memory for texts of " + std::to_string(info.context) +
+                    " tokens; give a smaller --context");
+      }
+      tokens = std::max(tokens / 2, info.context);
+    }
+  }
+
+  void allocate_pages() {
+    const DType dtype = backend->kv_dtype(config.weights);
+    const size_t half = kv_half_bytes(config, dtype, n_pages);
+    kv_memory = backend->allocate(2 * half);
+    for (int64_t n = 0; n < config.n_layers(); ++n) {
+      const AttentionConfig& attention = config.layer(n).attention;
+      kv.push_back({.k = kv_memory.get(),
+                    .v = kv_memory.get() + half,
+                    .dtype = dtype,
+                    .n_pages = n_pages,
+                    .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+                    .head_dim = static_cast<int32_t>(attention.head_dim),
+                    .group = 0});
+    }
+  }
+
+  [[nodiscard]] Tokens single(std::string_view text) const {
+    const TokenizerConfig& around = tokenizer->config();
+    const std::string& prompt = config.pooling->prompt;
+    std::vector<int32_t> ids = prompt.empty()
+                                   ? tokenizer->encode(text, false)
+                                   : tokenizer->encode(prompt + std::string(text), false);
+    const size_t room = static_cast<size_t>(info.context) - special_tokens(false);
+    Tokens tokens{.cut = ids.size() > room};
+    if (tokens.cut) ids.resize(room);
+    tokens.ids = around.prefix;
+    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    tokens.ids.insert(tokens.ids.end(), around.suffix.begin(), around.suffix.end());
+    tokens.first_of_second = tokens.ids.size();
+    return tokens;
+  }
+
+  [[nodiscard]] Tokens pair(std::span<const int32_t> first, std::string_view text) const {
+    const TokenizerConfig& around = tokenizer->config();
+    const std::vector<int32_t> second = tokenizer->encode(text, false);
+    const size_t room = static_cast<size_t>(info.context) - special_tokens(true);
+    const auto [n_first, n_second] = cut_pair(first.size(), second.size(), room);
+    Tokens tokens{.cut = n_first < first.size() || n_second < second.size()};
+    const auto append = [&](std::span<const int32_t> ids) {
+      tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    };
+    append(around.prefix);
+    append(first.first(n_first));
+    append(*around.between);
+    tokens.first_of_second = tokens.ids.size();
+    append(std::span(second).first(n_second));
+    append(around.suffix);
+    if (!around.pair_segments) tokens.first_of_second = tokens.ids.size();
+    return tokens;
+  }
+
+  // tokens_of(text) for each text, on all threads.
+  template <typename TokensOf>
+  std::vector<TextVector> run(std::span<const std::string> texts, const TokensOf& tokens_of) {
+    std::vector<TextVector> vectors(texts.size());
+    std::vector<Tokens> tokens;
+    for (size_t done = 0; done < texts.size(); done += tokens.size()) {
+      tokens.assign(std::min(kTokenizedTexts, texts.size() - done), {});
+      pool.parallel_for(static_cast<int64_t>(tokens.size()), 1, [&](int64_t begin, int64_t end) {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          tokens[i] = tokens_of(texts[done + i]);
+        }
+      });
+      for (size_t first = 0; first < tokens.size();) {
+        const size_t count = texts_of_step(std::span(tokens).subspan(first), done + first);
+        step(std::span(tokens).subspan(first, count),
+             std::span(vectors).subspan(done + first, count));
+        first += count;
+      }
+    }
+    return vectors;
+  }
+
+  // How many of these the next step takes; `number` is that of the first.
+  [[nodiscard]] size_t texts_of_step(std::span<const Tokens> tokens, size_t number) const {
+    size_t count = 0;
+    int64_t sum = 0;
+    while (count < tokens.size() && count < static_cast<size_t>(limits.max_logits)) {
+      const std::vector<int32_t>& ids = tokens[count].ids;
+      if (ids.empty()) {
+        throw Error("text " + std::to_string(number + count + 1) + " has no tokens; leave it out");
+      }
+      sum += static_cast<int64_t>(ids.size());
+      if (sum > limits.max_tokens) break;
+      ++count;
+    }
+    return count;
+  }
+
+  void step(std::span<const Tokens> tokens, std::span<TextVector> vectors) {
+    pack(tokens);
+    const Matrix result = model->embed(backend->upload(batch), kv);
+    values.resize(static_cast<size_t>(result.rows * result.cols));
+    backend->copy_to_host(values.data(), result.data, values.size() * sizeof(float));
+    const auto columns = static_cast<size_t>(result.cols);
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      const auto row = std::span(values).subspan(i * columns, columns);
+      finish(*config.pooling, row);
+      vectors[i] = {.values = {row.begin(), row.end()},
+                    .tokens = static_cast<int64_t>(tokens[i].ids.size()),
+                    .cut = tokens[i].cut};
+    }
+  }
+
+  void pack(std::span<const Tokens> texts) {
+    batch = Batch{};
+    batch.query_start.push_back(0);
+    const bool has_segments = config.embedding.segments > 1;
+    for (const Tokens& text : texts) {
+      const auto n = static_cast<int32_t>(text.ids.size());
+      batch.tokens.insert(batch.tokens.end(), text.ids.begin(), text.ids.end());
+      for (int32_t i = 0; i < n; ++i) {
+        batch.positions.push_back(i);
+        batch.sequence_of.push_back(batch.n_sequences());
+        if (!has_segments) continue;
+        batch.segments.push_back(static_cast<size_t>(i) < text.first_of_second ? 0 : 1);
+      }
+      batch.query_start.push_back(batch.n_tokens());
+      batch.kv_len.push_back(n);
+      batch.max_pages = std::max(batch.max_pages, pages_for(n));
+    }
+    int32_t page = 0;
+    for (const int32_t n : batch.kv_len) {
+      for (int32_t i = 0; i < batch.max_pages; ++i) {
+        batch.page_table.push_back(i < pages_for(n) ? page++ : 0);
+      }
+    }
+  }
+
+  ModelFile file;
+  ModelConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ThreadPool pool;  // for tokenizing
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  Buffer kv_memory;
+  EmbedderInfo info;
+  BatchLimits limits;
+  int32_t n_pages = 0;
+  std::vector<KvLayer> kv;
+  Batch batch;
+  std::vector<float> values;
+};
+
+Embedder::Embedder(const std::filesystem::path& model, const EmbedderOptions& options)
+    : impl_(std::make_unique<Impl>(model, options)) {}
+Embedder::Embedder(Embedder&&) noexcept = default;
+Embedder& Embedder::operator=(Embedder&&) noexcept = default;
+Embedder::~Embedder() = default;
+
+const EmbedderInfo& Embedder::info() const { return impl_->info; }
+
+std::vector<TextVector> Embedder::embed(std::span<const std::string> texts) {
+  return impl_->run(texts, [&](std::string_view text) { return impl_->single(text); });
+}
+
+std::vector<TextVector> Embedder::score(std::string_view first,
+                                        std::span<const std::string> texts) {
+  if (!impl_->info.scores || !impl_->info.pairs) {
+    throw UsageError(impl_->file.name() + ": scores no pairs of texts; give a cross-encoder");
+  }
+  const std::vector<int32_t> ids = impl_->tokenizer->encode(first, false);
+  return impl_->run(texts, [&](std::string_view text) { return impl_->pair(ids, text); });
+}
+
+}  // namespace faststream

@@ -1,0 +1,22 @@
+// A model file's weights in a backend's memory.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "backend/backend.h"
+#include "model_file/model_file.h"
+#include "models/model.h"
+
+namespace faststream {
+
+/// The description in a model file. Throws Error, naming the file, when there is no valid one.
+ModelConfig read_config(const ModelFile& file);
+
+/// Makes the tensors of tensor_plan(config) readable by operations; `progress`, if set, is called
+/// with the bytes done so far. `file` must outlive what is returned. Throws Error, naming the file,
+/// when a tensor is missing or of another type or shape, before anything is allocated.
+WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
+                          const std::function<void(size_t)>& progress);
+
+}  // namespace faststream

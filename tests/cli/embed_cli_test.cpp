@@ -1,0 +1,170 @@
+// faststream-run --embed and --rank as a user starts them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "run_program.h"
+#include "stories.h"
+
+namespace faststream {
+namespace {
+
+std::filesystem::path encoders() {
+  const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
+  return std::filesystem::path(tests != nullptr ? tests : "tests") / "golden/encoders";
+}
+
+// A golden variant as a model file, once a process.
+std::string encoder(const std::string& name, std::vector<std::string> more = {}) {
+  const auto path = scratch_folder() / ("encoder-" + name + ".bin");
+  if (std::filesystem::exists(path)) return path.string();
+  std::vector<std::string> command = {"faststream-convert", (encoders() / name).string(), "-o",
+                                      path.string(), "--quiet"};
+  command.insert(command.end(), more.begin(), more.end());
+  const ProgramResult result = run_program(command);
+  if (result.exit_code != 0) throw std::runtime_error(result.err);
+  return path.string();
+}
+
+std::string write_text(const std::string& name, const std::string& text) {
+  const auto path = scratch_folder() / name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path.string();
+}
+
+ProgramResult embed(const std::string& model, const std::vector<std::string>& more) {
+  std::vector<std::string> command = {"faststream-run", "-m", model, "--device", "cpu"};
+  command.insert(command.end(), more.begin(), more.end());
+  return run_program(command);
+}
+
+std::vector<nlohmann::json> lines_of(const ProgramResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<nlohmann::json> lines;
+  std::istringstream stream(result.out);
+  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// One sentence on standard error, nothing on standard output.
+void expect_refused(const ProgramResult& result, int exit_code, const std::string& mentions) {
+  EXPECT_EQ(result.exit_code, exit_code);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+}
+
+TEST(Embed, LinesAndJsonGiveTheVectorsThatTextsGiveAlone) {
+  const std::string model = encoder("bert");
+  const std::string lines =
+      write_text("lines.txt", "The cat sat.\n\n{\"id\": \"b\", \"text\": \"A dog ran\"}\r\nmat");
+  const auto all = lines_of(embed(model, {"--embed", "--batch", lines}));
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[2]["id"], "b");
+  EXPECT_FALSE(all[0].contains("id"));
+  const std::array<std::string, 4> texts = {"The cat sat.", "", "A dog ran", "mat"};
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(all[i]["index"], i);
+    const auto alone = lines_of(embed(model, {"--embed", "-p", texts[i]}));
+    ASSERT_EQ(alone.size(), 1U);
+    EXPECT_EQ(alone[0]["embedding"], all[i]["embedding"]) << texts[i];
+    EXPECT_EQ(alone[0]["embedding"].size(), 36U);
+  }
+}
+
+TEST(Embed, WritesANumPyFileOfTheSameNumbers) {
+  const std::string model = encoder("bert");
+  const std::string lines = write_text("lines.txt", "The cat sat.\nA dog\n");
+  const auto want = lines_of(embed(model, {"--embed", "--batch", lines}));
+  const std::string path = (scratch_folder() / "vectors.npy").string();
+  std::filesystem::remove(path);
+  const ProgramResult result =
+      embed(model, {"--embed", "--batch", lines, "--format", "npy", "-o", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  const std::string file = read_file(path);
+  const size_t header = file.find('\n') + 1;
+  EXPECT_EQ(header % 64, 0U);
+  EXPECT_NE(file.find("'shape': (2, 36)"), std::string::npos);
+  ASSERT_EQ(file.size(), header + 2 * 36 * sizeof(float));
+  for (size_t i = 0; i < size_t{2} * 36; ++i) {
+    float value = 0;
+    std::memcpy(&value, file.data() + header + i * sizeof value, sizeof value);
+    EXPECT_EQ(value, want[i / 36]["embedding"][i % 36].get<float>());
+  }
+  expect_refused(embed(model, {"--embed", "-p", "a", "--format", "npy", "-o", path}), 1,
+                 "vectors.npy");
+}
+
+TEST(Embed, SaysHowManyTextsWereCut) {
+  const std::string model = encoder("bert");
+  const std::string lines = write_text("lines.txt", "the cat sat on the mat\nthe cat\n");
+  const ProgramResult result = embed(model, {"--embed", "--batch", lines, "--context", "6"});
+  EXPECT_EQ(lines_of(result).size(), 2U);
+  EXPECT_EQ(result.err, "1 of 2 texts are longer than 6 tokens and were cut there\n");
+  expect_refused(embed(model, {"--embed", "-p", "a", "--context", "2"}), 2, "--context 2");
+}
+
+TEST(Rank, ScoresAQueryWithEachLine) {
+  const std::string model = encoder("bert_rank");
+  const std::string lines = write_text("lines.txt", "the cat sat on the mat\nthe dog ran fast\n");
+  const auto scores = lines_of(embed(model, {"--rank", "Was the dog fast?", "--batch", lines}));
+  ASSERT_EQ(scores.size(), 2U);
+  for (const auto& score : scores) {
+    EXPECT_GT(score["score"].get<double>(), 0);
+    EXPECT_LT(score["score"].get<double>(), 1);
+  }
+  const auto labels =
+      lines_of(embed(encoder("xlm_roberta_rank"), {"--rank", "a dog", "-p", "the dog"}));
+  EXPECT_EQ(labels[0]["scores"].size(), 3U);
+}
+
+TEST(Embed, RefusesWhatAModelIsNotFor) {
+  const std::string model = encoder("bert");
+  expect_refused(embed(model, {"-p", "Once"}), 1, "--embed");
+  expect_refused(embed(encoder("bert_rank"), {"-p", "Once"}), 1, "--rank");
+  expect_refused(embed(model, {"--rank", "a", "-p", "b"}), 1, "cross-encoder");
+  expect_refused(embed(model, {"--embed", "-p", "a", "--temp", "0"}), 2, "--temp");
+  expect_refused(embed(model, {"--embed", "--chat"}), 2, "--chat");
+  expect_refused(embed(model, {"-p", "a", "--format", "npy"}), 2, "--embed or --rank");
+  expect_refused(embed(model, {"--embed", "--batch", write_text("bad.jsonl", "{\"id\": 1}\n")}), 1,
+                 "text");
+  if (!stories_folder().empty()) {
+    expect_refused(embed(stories_model(), {"--embed", "-p", "a"}), 1, "gives no vectors");
+  }
+}
+
+TEST(ConvertEncoder, AsksForAPoolingThatTheCheckpointDoesNotName) {
+  const auto folder = scratch_folder() / "plain-bert";
+  std::filesystem::copy(encoders() / "bert", folder, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder / "modules.json");
+  const std::string output = (scratch_folder() / "plain.bin").string();
+  const auto convert = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"faststream-convert", folder.string(), "-o", output,
+                                        "--quiet"};
+    command.insert(command.end(), more.begin(), more.end());
+    return run_program(command);
+  };
+  expect_refused(convert({}), 1, "--pooling");
+  expect_refused(convert({"--normalize"}), 2, "--pooling");
+  EXPECT_EQ(convert({"--pooling", "mean", "--normalize"}).exit_code, 0);
+  // But for the length at which texts are cut, it is what modules.json says.
+  EXPECT_EQ(lines_of(embed(output, {"--embed", "-p", "A cat"}))[0],
+            lines_of(embed(encoder("bert"), {"--embed", "-p", "A cat"}))[0]);
+  std::filesystem::copy(encoders() / "bert/modules.json", folder / "modules.json");
+  expect_refused(convert({"--pooling", "cls", "--force"}), 2, "says itself");
+  std::filesystem::remove(folder / "1_Pooling/config.json");
+  expect_refused(convert({"--force"}), 1, "1_Pooling");
+}
+
+}  // namespace
+}  // namespace faststream

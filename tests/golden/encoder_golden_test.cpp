@@ -1,0 +1,242 @@
+// Hidden states, vectors and scores of small encoders equal those of Transformers in float32 (see
+// make_encoders.py).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "convert/pipeline.h"
+#include "engine/embedder.h"
+#include "engine/load_weights.h"
+#include "golden_data.h"
+#include "models/model.h"
+#include "unit/test_backends.h"
+
+namespace faststream {
+namespace {
+
+const nlohmann::json& manifest() {
+  static const nlohmann::json whole = [] {
+    std::ifstream file(golden_root() / "encoders/manifest.json");
+    return nlohmann::json::parse(file);
+  }();
+  return whole;
+}
+
+std::vector<std::string> texts(const char* name) {
+  return manifest().at(name).get<std::vector<std::string>>();
+}
+
+// A variant as a file that is removed with the process's last use of it.
+class EncoderFile {
+ public:
+  explicit EncoderFile(const std::string& variant, DType dtype = DType::f32)
+      : path_(std::filesystem::temp_directory_path() /
+              ("faststream-encoder-" + variant + "-" + std::string(dtype_name(dtype)) + "-" +
+               std::to_string(getpid()) + ".bin")) {
+    ConvertOptions options;
+    options.checkpoint = golden_root() / "encoders" / variant;
+    options.output = path_;
+    options.dtype = dtype;
+    options.force = true;
+    convert_checkpoint(options);
+  }
+  EncoderFile(const EncoderFile&) = delete;
+  EncoderFile& operator=(const EncoderFile&) = delete;
+  ~EncoderFile() { std::filesystem::remove(path_); }
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Text {
+  std::vector<int32_t> ids;
+  size_t second = 0;  // where segment 1 begins
+};
+
+class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  // Products in f32 may add in another order beside others.
+  static constexpr double kRounding = 2e-5;
+
+  void SetUp() override {
+    backend_ = make_test_backend(std::get<0>(GetParam()));
+    FASTSTREAM_REQUIRE_BACKEND(backend_);
+    name_ = std::get<1>(GetParam());
+    for (const auto& variant : manifest().at("variants")) {
+      if (variant.at("name") == name_) entry_ = variant;
+    }
+    const auto folder = golden_root() / "encoders" / name_;
+    const auto numbers = read_numbers<int32_t>(folder / "tokens.i32");
+    hidden_ = read_numbers<float>(folder / "hidden.f32");
+    vectors_ = read_numbers<float>(folder / "vectors.f32");
+    const auto n_texts = entry_.at("texts").get<size_t>();
+    auto next = numbers.begin() + static_cast<ptrdiff_t>(n_texts);
+    for (size_t i = 0; i < n_texts; ++i) {
+      Text text{.ids = {next, next + numbers[i]}};
+      next += numbers[i];
+      text.second = text.ids.size();
+      // After the first [SEP].
+      if (is_ranker()) {
+        text.second = static_cast<size_t>(std::ranges::find(text.ids, 3) - text.ids.begin()) + 1;
+      }
+      texts_.push_back(std::move(text));
+    }
+  }
+
+  [[nodiscard]] bool is_ranker() const { return entry_.at("rank").get<bool>(); }
+
+  // Rows of model->RUN(batch, kv) for each group of texts in a step of its own.
+  template <typename Run>
+  std::vector<float> run(const std::vector<std::vector<Text>>& steps, const Run& run) {
+    const EncoderFile on_disk(name_);
+    const ModelFile file = ModelFile::open(on_disk.path());
+    const ModelConfig config = read_config(file);
+    const WeightLookup weights = load_weights(file, config, *backend_, nullptr);
+    const auto model =
+        make_model(config, weights, *backend_, {.max_tokens = 400, .max_logits = 8, .context = 80});
+    constexpr int32_t kPages = 30;
+    const AttentionConfig& attention = config.layer(0).attention;
+    const DType type = backend_->kv_dtype(config.weights);
+    const auto half = static_cast<size_t>(kPages * kPageTokens * attention.kv_dim());
+    const Buffer memory = backend_->allocate(2 * half * sizeof(float));
+    const std::vector<KvLayer> kv(static_cast<size_t>(config.n_layers()),
+                                  {.k = memory.get(),
+                                   .v = memory.get() + half * sizeof(float),
+                                   .dtype = type,
+                                   .n_pages = kPages,
+                                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+                                   .head_dim = static_cast<int32_t>(attention.head_dim),
+                                   .group = 0});
+    std::vector<float> rows;
+    for (const std::vector<Text>& step : steps) {
+      const Batch batch = pack(step, config.embedding.segments > 1 && is_ranker());
+      const Matrix result = run(*model, backend_->upload(batch), kv);
+      const size_t before = rows.size();
+      rows.resize(before + static_cast<size_t>(result.rows * result.cols));
+      backend_->copy_to_host(rows.data() + before, result.data,
+                             (rows.size() - before) * sizeof(float));
+    }
+    return rows;
+  }
+
+  static Batch pack(const std::vector<Text>& step, bool has_segments) {
+    Batch batch;
+    batch.max_pages = 3;
+    for (const Text& text : step) {
+      batch.query_start.push_back(batch.n_tokens());
+      for (size_t i = 0; i < text.ids.size(); ++i) {
+        batch.tokens.push_back(text.ids[i]);
+        batch.positions.push_back(static_cast<int32_t>(i));
+        batch.sequence_of.push_back(batch.n_sequences());
+        if (has_segments) batch.segments.push_back(i < text.second ? 0 : 1);
+      }
+      for (int32_t i = 0; i < batch.max_pages; ++i) {
+        batch.page_table.push_back(batch.n_sequences() * batch.max_pages + i);
+      }
+      batch.kv_len.push_back(static_cast<int32_t>(text.ids.size()));
+    }
+    batch.query_start.push_back(batch.n_tokens());
+    return batch;
+  }
+
+  [[nodiscard]] std::vector<std::vector<Text>> each_alone() const {
+    std::vector<std::vector<Text>> steps;
+    for (const Text& text : texts_) steps.push_back({text});
+    return steps;
+  }
+
+  static void expect_close(std::span<const float> got, std::span<const float> want, double bound) {
+    ASSERT_EQ(got.size(), want.size());
+    double largest = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(got[i])) << i;
+      largest = std::max(largest, std::abs(double{got[i]} - want[i]));
+    }
+    EXPECT_LT(largest, bound);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::string name_;
+  nlohmann::json entry_;
+  std::vector<Text> texts_;
+  std::vector<float> hidden_;
+  std::vector<float> vectors_;
+};
+
+TEST_P(EncoderGoldenTest, HiddenStatesAreTransformersTogetherAndAlone) {
+  const auto encode = [](Model& model, const BatchView& batch, std::span<const KvLayer> kv) {
+    return model.encode(batch, kv);
+  };
+  const std::vector<float> together = run({texts_}, encode);
+  expect_close(together, hidden_, 1e-4);
+  expect_close(run(each_alone(), encode), together, kRounding);
+}
+
+TEST_P(EncoderGoldenTest, VectorsTogetherAreThoseAlone) {
+  const auto embed = [](Model& model, const BatchView& batch, std::span<const KvLayer> kv) {
+    return model.embed(batch, kv);
+  };
+  const std::vector<float> together = run({texts_}, embed);
+  expect_close(run(each_alone(), embed), together, kRounding);
+}
+
+TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
+  if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "no device of the Embedder's";
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
+    const EncoderFile file(name_, dtype);
+    Embedder embedder(file.path(), {.device = std::get<0>(GetParam()), .threads = 2});
+    const std::vector<TextVector> vectors =
+        is_ranker() ? embedder.score(manifest().at("query").get<std::string>(), texts("paired"))
+                    : embedder.embed(texts("texts"));
+    std::vector<float> values;
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      EXPECT_EQ(vectors[i].tokens, static_cast<int64_t>(texts_[i].ids.size())) << i;
+      values.insert(values.end(), vectors[i].values.begin(), vectors[i].values.end());
+    }
+    const double largest = std::abs(*std::ranges::max_element(
+        vectors_, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+    const double bound = dtype == DType::f32 ? 1e-4 : dtype == DType::bf16 ? 0.06 : 0.25;
+    expect_close(values, vectors_, bound * std::max(largest, 1.0));
+  }
+}
+
+std::vector<std::string> encoder_variants() {
+  std::vector<std::string> names;
+  for (const auto& variant : manifest().at("variants")) {
+    names.push_back(variant.at("name").get<std::string>());
+  }
+  return names;
+}
+
+std::string encoder_test_name(const testing::TestParamInfo<EncoderGoldenTest::ParamType>& info) {
+  return std::get<1>(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, EncoderGoldenTest,
+                         testing::Combine(testing::Values("reference"),
+                                          testing::ValuesIn(encoder_variants())),
+                         encoder_test_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, EncoderGoldenTest,
+                         testing::Combine(testing::Values("cpu"),
+                                          testing::ValuesIn(encoder_variants())),
+                         encoder_test_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, EncoderGoldenTest,
+                         testing::Combine(testing::Values("cuda"),
+                                          testing::ValuesIn(encoder_variants())),
+                         encoder_test_name);
+
+}  // namespace
+}  // namespace faststream

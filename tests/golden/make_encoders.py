@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Makes the encoders' golden checkpoints: small random models, and what Transformers computes.
+
+    python3 tests/golden/make_encoders.py [NAME...]    (writes beside itself, in encoders/)
+
+Needs torch, transformers, safetensors, tokenizers and numpy; the versions used are in encoders/manifest.json. The
+results are committed, so only a change of this file needs Python. Each variant is a folder:
+
+    config.json, model.safetensors    a checkpoint in bfloat16
+    tokenizer.json                    WordPiece or Unigram of a few words
+    modules.json, 1_Pooling, ...      as sentence-transformers has them, where the variant is one of vectors
+    tokens.i32                        [texts' lengths, then all ids] of TEXTS, or of pairs (QUERY, text), int32
+    hidden.f32                        hidden states of all tokens, [tokens, hidden] float32: eager attention, float32
+    vectors.f32                       [texts, size] float32: the vectors, or the scores of pairs
+
+The manifest says the texts, and for each variant its pooling. All features of a family are on, in odd sizes;
+windows are shorter than the longest text, and no bias is zero.
+"""
+
+import inspect
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy
+import safetensors
+import safetensors.torch
+import tokenizers
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+ENCODERS = Path(__file__).resolve().parent / "encoders"
+WORDS = ("a the cat dog sat on mat red big small house tree ran fast slow and then home is was it he she they saw "
+         "green hill over under river long way to from with without old new friend ##s ##ed ##ing ##er un ##known "
+         "question answer word text , . ? !").split()
+TEXTS = ["The cat sat on a mat.", "?", "A dog ran fast over the hill, and then it was home.", "",
+         " ".join("it is a long way from the old house to the green river and they ran".split() * 3),
+         "Unknown words: zebra, dogs, runing; Friends walked..."]
+QUERY = "Was the dog fast?"
+PAIRED = [text for text in TEXTS if text]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BASE = {"hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 3,
+        "max_position_embeddings": 80, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2,
+        "sep_token_id": 3}
+MEAN = {"pooling_mode_mean_tokens": True}
+
+
+def word_piece(roberta=False):
+    special = ["[UNK]", "[PAD]", *SPECIAL[2:]] if roberta else SPECIAL  # by RoBERTa's ids
+    vocab = {token: i for i, token in enumerate(special + WORDS)}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(special)
+    second = 0 if roberta else 1
+    between = "[SEP] [SEP]" if roberta else "[SEP]"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=f"[CLS] $A {between} $B:{second} [SEP]:{second}",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def last_token():
+    """As decoders' that embed: only an end-of-text token is added."""
+    tokenizer = word_piece()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    return tokenizer
+
+
+VARIANTS = {
+    "bert": dict(config={"type_vocab_size": 2}, pooling=MEAN, normalize=True, max_tokens=40),
+    "bert_rank": dict(family="bert", config={"type_vocab_size": 2, "num_labels": 1}, rank=True),
+    "bert_dense": dict(family="bert", config={"type_vocab_size": 2, "hidden_act": "gelu_new"},
+                       pooling={"pooling_mode_cls_token": True}, dense=[(20, "Tanh", True), (9, "Identity", False)]),
+    "roberta": dict(config={"type_vocab_size": 1, "pad_token_id": 1}, pooling={"pooling_mode_max_tokens": True},
+                    tokenizer=lambda: word_piece(True)),
+    "xlm_roberta_rank": dict(family="xlm-roberta", config={"type_vocab_size": 1, "pad_token_id": 1, "num_labels": 3},
+                             rank=True, tokenizer=lambda: word_piece(True)),
+    "distilbert": dict(config={"dim": 36, "hidden_dim": 44, "n_layers": 3, "n_heads": 3}, pooling=MEAN),
+    "distilbert_rank": dict(family="distilbert", config={"dim": 36, "hidden_dim": 44, "n_layers": 3, "n_heads": 3,
+                                                         "num_labels": 1}, rank=True),
+    "modernbert": dict(config={"local_attention": 12, "num_hidden_layers": 4, "num_attention_heads": 2},
+                       pooling={"pooling_mode_mean_sqrt_len_tokens": True}),
+    "modernbert_rank": dict(family="modernbert", config={"local_attention": 12, "classifier_pooling": "mean",
+                                                         "num_labels": 1, "num_attention_heads": 2}, rank=True),
+    "nomic_bert": dict(config={"type_vocab_size": 2, "num_attention_heads": 2}, pooling=MEAN, normalize=True),
+    "qwen3": dict(config={"head_dim": 16, "num_key_value_heads": 1}, pooling={"pooling_mode_lasttoken": True},
+                  normalize=True, tokenizer=last_token),
+    "gemma3_text": dict(config={"head_dim": 16, "num_key_value_heads": 1, "use_bidirectional_attention": True,
+                                "sliding_window": 12, "num_hidden_layers": 4, "sliding_window_pattern": 2},
+                        pooling={"pooling_mode_weightedmean_tokens": True}, dense=[(20, "Identity", False)],
+                        normalize=True),
+}
+
+
+def randomize(model, generator):
+    for _, module in model.named_modules():
+        kind = type(module).__name__
+        for name, weight in module.named_parameters(recurse=False):
+            noise = torch.randn(weight.shape, generator=generator)
+            if kind.endswith("Norm") and name == "weight":
+                value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6) - (1.0 if kind.startswith("Gemma") else 0.0)
+            elif name == "bias":
+                value = 0.3 * noise
+            elif "Embedding" in kind:
+                value = 0.5 * noise
+            else:
+                value = 1.3 * noise / weight.shape[-1] ** 0.5
+            weight.data.copy_(value)
+
+
+def write(path, value):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_modules(folder, variant, hidden, generator):
+    """sentence-transformers' files; returns the dense layers as functions."""
+    paths = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    write(folder / "1_Pooling/config.json", {"word_embedding_dimension": hidden, "pooling_mode_cls_token": False,
+                                             "pooling_mode_mean_tokens": False, **variant["pooling"]})
+    layers = []
+    size = hidden
+    for index, (out, activation, bias) in enumerate(variant.get("dense", [])):
+        path = f"{index + 2}_Dense"
+        dense = torch.nn.Linear(size, out, bias=bias)
+        randomize(dense, generator)
+        write(folder / path / "config.json", {
+            "in_features": size, "out_features": out, "bias": bias,
+            "activation_function": f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}."
+                                   f"{activation}"})
+        safetensors.torch.save_file({f"linear.{k}": v for k, v in dense.state_dict().items()},
+                                    folder / path / "model.safetensors")
+        layers.append((dense, {"Tanh": torch.tanh, "Identity": lambda x: x}[activation]))
+        paths.append((path, "Dense"))
+        size = out
+    if variant.get("normalize"):
+        paths.append((f"{len(paths)}_Normalize", "Normalize"))
+    write(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{t}"}
+                                    for i, (path, t) in enumerate(paths)])
+    if "max_tokens" in variant:
+        write(folder / "sentence_bert_config.json", {"max_seq_length": variant["max_tokens"], "do_lower_case": False})
+    return layers
+
+
+def pooled(states, mode):
+    weights = torch.arange(1.0, len(states) + 1)[:, None]
+    return {"pooling_mode_mean_tokens": lambda: states.mean(0), "pooling_mode_cls_token": lambda: states[0],
+            "pooling_mode_max_tokens": lambda: states.max(0).values, "pooling_mode_lasttoken": lambda: states[-1],
+            "pooling_mode_mean_sqrt_len_tokens": lambda: states.sum(0) / len(states) ** 0.5,
+            "pooling_mode_weightedmean_tokens": lambda: (states * weights).sum(0) / weights.sum()}[mode]()
+
+
+def make(name, variant, seed):
+    folder = ENCODERS / name
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    tokenizer = variant.get("tokenizer", word_piece)()
+    family, rank = variant.get("family", name), variant.get("rank", False)
+    known = vars(type(AutoConfig.for_model(family)))["__dataclass_fields__"]
+    base = {key: value for key, value in BASE.items() if key in known}
+    config = AutoConfig.for_model(family, **{**base, "vocab_size": tokenizer.get_vocab_size(), **variant["config"]})
+    of_class = AutoModelForSequenceClassification if rank else AutoModel
+    model = of_class.from_config(config)
+    randomize(model, generator)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 1000})
+    model = of_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    layers = [] if rank else write_modules(folder, variant, config.hidden_size, generator)
+
+    lengths, ids, hidden, vectors = [], [], [], []
+    for text in PAIRED if rank else TEXTS:
+        encoding = tokenizer.encode(QUERY, text) if rank else tokenizer.encode(text)
+        tokens, types = encoding.ids, encoding.type_ids
+        if (limit := variant.get("max_tokens")) and len(tokens) > limit:
+            tokens, types = tokens[: limit - 1] + tokens[-1:], types[:limit]
+        inputs = {"input_ids": torch.tensor([tokens])}
+        if "token_type_ids" in inspect.signature(model.forward).parameters and config.to_dict().get("type_vocab_size", 0) > 1:
+            inputs["token_type_ids"] = torch.tensor([types])
+        with torch.no_grad():
+            output = model(**inputs, output_hidden_states=rank)
+            states = (output.hidden_states[-1] if rank else output.last_hidden_state)[0]
+            if rank:
+                if family == "modernbert":  # the last of its hidden states is before the norm in some versions
+                    states = model.model(**inputs).last_hidden_state[0]
+                vector = output.logits[0]
+                if config.num_labels == 1:
+                    vector = torch.sigmoid(vector)
+            else:
+                vector = pooled(states, next(iter(variant["pooling"])))
+                for dense, activation in layers:
+                    vector = activation(dense(vector))
+                if variant.get("normalize"):
+                    vector = torch.nn.functional.normalize(vector, dim=0)
+        lengths.append(len(tokens))
+        ids += tokens
+        hidden.append(states)
+        vectors.append(vector)
+    numpy.array(lengths + ids, "<i4").tofile(folder / "tokens.i32")
+    torch.cat(hidden).numpy().astype("<f4").tofile(folder / "hidden.f32")
+    torch.stack(vectors).numpy().astype("<f4").tofile(folder / "vectors.f32")
+    print(f"{name:20} {sum(f.stat().st_size for f in folder.rglob('*') if f.is_file()):7} bytes, "
+          f"{len(ids)} tokens, largest state {torch.cat(hidden).abs().max():.2f}")
+    return {"name": name, "rank": rank, "hidden": config.hidden_size, "texts": len(lengths)}
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    wanted = sys.argv[1:]
+    path = ENCODERS / "manifest.json"
+    ENCODERS.mkdir(exist_ok=True)
+    known = {entry["name"]: entry for entry in (json.loads(path.read_text())["variants"] if path.exists() else [])}
+    for seed, (name, variant) in enumerate(VARIANTS.items()):
+        if not wanted or name in wanted:
+            known[name] = make(name, variant, seed)
+    write(path, {"made_by": "tests/golden/make_encoders.py",
+                 "versions": {m.__name__: m.__version__ for m in (torch, transformers, tokenizers, safetensors, numpy)},
+                 "texts": TEXTS, "query": QUERY, "paired": PAIRED,
+                 "variants": [known[name] for name in VARIANTS if name in known]})
+
+
+if __name__ == "__main__":
+    main()
