@@ -71,7 +71,11 @@ DeviceMemory allocate_device(size_t bytes) {
   return DeviceMemory(static_cast<std::byte*>(memory));
 }
 
-CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(make_stream()) {
+CudaBackend::CudaBackend(int device)
+    : device_(current_device(device)),
+      stream_(make_stream()),
+      overlaps_(kernels_overlap()),
+      program_(overlaps_ && largest_architecture() >= 90, device, stream_.get()) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
   if (properties.major < 8) {
@@ -79,7 +83,6 @@ CudaBackend::CudaBackend(int device) : device_(current_device(device)), stream_(
                 ") is too old: compute capability 8.0 or later is needed; use --device cpu.");
   }
   name_ = properties.name;
-  overlaps_ = kernels_overlap();
   is_hopper_ = properties.major == 9 && largest_architecture() >= 90;
   prepare_in_order_products();
   for (Staging& staging : staging_) staging.copied = make_event();
@@ -91,8 +94,9 @@ CudaBackend::~CudaBackend() {
   cudaStreamSynchronize(stream_.get());
 }
 
-cudaStream_t CudaBackend::stream() const {
+cudaStream_t CudaBackend::stream() {
   current_device(device_);
+  program_.launch();
   return stream_.get();
 }
 
@@ -152,8 +156,13 @@ DType CudaBackend::kv_dtype(DType weights) const { return activation_dtype(weigh
 Buffer CudaBackend::allocate(size_t bytes) {
   current_device(device_);
   DeviceMemory memory = allocate_device(bytes > 0 ? bytes : 1);
-  return {memory.release(), [device = device_](std::byte* data) {
-            cudaSetDevice(device);
+  return {memory.release(), [this](std::byte* data) {
+            try {
+              current_device(device_);
+              program_.launch();  // it may use the memory
+            } catch (const Error&) {
+              // The device failed: nobody will read the results.
+            }
             cudaFree(data);
           }};
 }

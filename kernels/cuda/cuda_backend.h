@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/linear/matmul.h"
+#include "kernels/cuda/program/program.h"
 #include "kernels/cuda/queue.h"
 
 namespace faststream {
@@ -72,15 +73,16 @@ class CudaBackend final : public Backend {
               std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
-  /// The stream of all operations; its GPU becomes the calling thread's current one.
-  [[nodiscard]] cudaStream_t stream() const;
+  /// The stream of all operations, the program's so far launched; its GPU becomes the calling
+  /// thread's current one.
+  [[nodiscard]] cudaStream_t stream();
 
  private:
   /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
   void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
-  [[nodiscard]] Queue queue() const { return {stream(), overlaps_}; }
+  [[nodiscard]] Queue queue() { return {stream(), overlaps_}; }
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
   /// where that has no kernel that finishes so.
@@ -99,6 +101,7 @@ class CudaBackend final : public Backend {
   bool overlaps_ = false;   ///< see Queue
   bool is_hopper_ = false;  ///< has the instructions of sm_90a
   Matmul matmul_;
+  Program program_;
   std::vector<DeviceMemory> weights_;
   DeviceBuffer batch_memory_;
   std::array<Staging, 2> staging_;

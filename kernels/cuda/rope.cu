@@ -1,4 +1,6 @@
 // Rotary position embedding, and the append of keys and values to their pages.
+#include "kernels/cuda/rope.cuh"
+
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/types.cuh"
 
@@ -38,34 +40,6 @@ struct RopeArguments {
   KvLayer kv;
 };
 
-// Element i of a head becomes (element - mean) · factor · weight[i].
-struct HeadNorm {
-  float mean = 0;
-  float factor = 1;
-  const float* weight = nullptr;  // null: ones
-};
-
-// By a warp.
-template <typename T>
-__device__ HeadNorm measure_head(const HeadTransform& transform, const T* head, int dim,
-                                 const float* weight) {
-  const int lane = static_cast<int>(threadIdx.x);
-  HeadNorm norm;
-  norm.weight = weight;
-  if (transform.norm == NormKind::layer) {
-    float sum = 0;
-    for (int i = lane; i < dim; i += kWarp) sum += to_float(head[i]);
-    norm.mean = warp_sum(sum) / static_cast<float>(dim);
-  }
-  float squares = 0;
-  for (int i = lane; i < dim; i += kWarp) {
-    const float value = to_float(head[i]) - norm.mean;
-    squares += value * value;
-  }
-  norm.factor = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(dim) + transform.eps);
-  return norm;
-}
-
 // A warp for each (token, head): queries first, then keys, then values.
 template <typename T>
 __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
@@ -74,56 +48,32 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
   if (head >= a.n_heads + 2 * a.kv.n_kv_heads) return;
   const int dim = a.kv.head_dim;
-  const int lane = static_cast<int>(threadIdx.x);
   T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
-
-  const bool is_query = head < a.n_heads;
-  const bool is_key = !is_query && head < a.n_heads + a.kv.n_kv_heads;
-  const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
   const int32_t position = a.positions[token];
-  void* cache = is_key ? a.kv.k : a.kv.v;
-  int64_t slot = 0;
-  if (!is_query) {
-    const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                      position / kPageTokens];
-    slot = ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens) * dim;
-  }
-
   const HeadTransform& transform = a.transform;
-  HeadNorm norm;
-  if (transform.norm != NormKind::none && (is_query || is_key)) {
-    norm = measure_head(transform, from, dim,
-                        is_query ? transform.q_weight + static_cast<int64_t>(head) * dim
-                                 : transform.k_weight + static_cast<int64_t>(kv_head) * dim);
-  }
-  float factor = 1;
-  if (is_query && transform.query_scaling != 0) {
-    const auto steps = static_cast<float>(position / transform.query_scaling_from);
-    factor += transform.query_scaling * logf(1.0F + steps);
+  if (head < a.n_heads) {
+    const float factor = query_factor(transform, position);
+    transform_head(from, dim, transform, transform.q_weight + static_cast<int64_t>(head) * dim,
+                   cos_sin, a.rotated_dims,
+                   [&](int i, float value) { from[i] = from_float<T>(value * factor); });
+    return;
   }
 
-  const auto load = [&](int i) {
-    const float value = to_float(from[i]);
-    return norm.weight != nullptr ? (value - norm.mean) * norm.factor * norm.weight[i] : value;
-  };
-  const auto store = [&](int i, float value) {
-    if (is_query) {
-      from[i] = from_float<T>(value * factor);
-    } else {
-      store_element(cache, a.kv.dtype, slot + i, value);
-    }
-  };
-  const int half = is_query || is_key ? a.rotated_dims / 2 : 0;
-  for (int i = lane; i < half; i += kWarp) {
-    const float first = load(i);
-    const float second = load(i + half);
-    const float cosine = cos_sin[2 * i];
-    const float sine = cos_sin[2 * i + 1];
-    store(i, first * cosine - second * sine);
-    store(i + half, second * cosine + first * sine);
+  const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
+  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                    position / kPageTokens];
+  const int64_t slot =
+      ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens) * dim;
+  if (head < a.n_heads + a.kv.n_kv_heads) {
+    transform_head(from, dim, transform, transform.k_weight + static_cast<int64_t>(kv_head) * dim,
+                   cos_sin, a.rotated_dims,
+                   [&](int i, float value) { store_element(a.kv.k, a.kv.dtype, slot + i, value); });
+    return;
   }
-  for (int i = 2 * half + lane; i < dim; i += kWarp) store(i, load(i));
+  for (int i = static_cast<int>(threadIdx.x); i < dim; i += kWarp) {
+    store_element(a.kv.v, a.kv.dtype, slot + i, to_float(from[i]));
+  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
-// Hopper's matrix products of four warps ("warpgroups"), and the bulk copies and barriers that feed
-// them. PTX ISA: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "Data
-// Movement and Conversion Instructions: Bulk copy", "mbarrier". For files that are compiled for
-// sm_90a, named *_sm90a.cu.
+// Hopper's matrix products of four warps ("warpgroups"), and the bulk copies that feed them. PTX
+// ISA: "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", "Data Movement and
+// Conversion Instructions: Bulk copy". For files that are compiled for sm_90a, named *_sm90a.cu.
 #pragma once
 
 #include <cuda.h>
@@ -12,65 +11,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/barriers.cuh"
+
 namespace faststream {
 
 inline constexpr int kWarpgroup = 128;  // threads
-
-__device__ inline uint32_t shared_address(const void* memory) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-}
-
-// Barriers in shared memory.
-// ------------------------------------------------------------------------
-
-/// A phase ends when `arrivals` threads have arrived and all bytes that they announced are there.
-__device__ inline void init_barrier(uint64_t& barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
-               "r"(arrivals)
-               : "memory");
-}
-/// Makes initialized barriers known to bulk copies; then the block synchronizes.
-__device__ inline void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ inline void arrive(uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
-               : "memory");
-}
-__device__ inline void arrive_and_expect(uint64_t& barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
-      "r"(bytes)
-      : "memory");
-}
-/// Waits for the end of the phase of that parity; the first phase has parity 0.
-__device__ inline void wait_for_phase(uint64_t& barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(shared_address(&barrier)),
-      "r"(parity)
-      : "memory");
-}
-/// Writes of this thread to shared memory become visible to products and bulk copies.
-__device__ inline void publish_shared_writes() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-/// Waits for `threads` threads, whole warps, that give the same `id`, 1 to 15.
-__device__ inline void synchronize_threads(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/// Where a pipeline of kStages buffers, each filled and emptied in turn, is at its n-th filling.
-template <int kStages>
-struct PipelinePlace {
-  explicit __device__ PipelinePlace(uint32_t n) : stage(n % kStages), parity(n / kStages % 2) {}
-  uint32_t stage;
-  uint32_t parity;  ///< of the phase in which the buffer becomes full
-};
 
 /// Copies the box of `map` at (column, row) to shared memory; the bytes count for `barrier`.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row,

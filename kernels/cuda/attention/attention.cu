@@ -3,6 +3,7 @@
 // other's sequences.
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
+//     one token alone, on Hopper                                            in a program
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //   else                                                                  float arithmetic
 //
@@ -58,6 +59,10 @@ void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer
 
 }  // namespace
 
+int max_splits(const AttentionRule& rule, const BatchView& batch) {
+  return splits_of(most_seen(rule, batch.max_kv_len));
+}
+
 Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len) {
   const int splits = splits_of(kv_len);
   if (splits == 1) return {n_sequences, 0};
@@ -74,9 +79,6 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
-  if (qkv.cols != out.cols) rope_append(batch, qkv, cos_sin, transform, kv);
-
-  const Queue queue = this->queue();
   AttentionArguments arguments;
   arguments.q = qkv.columns(0, out.cols);
   arguments.out = out;
@@ -89,6 +91,13 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   arguments.page_table = batch.page_table;
   arguments.max_pages = batch.max_pages;
 
+  const bool appends = qkv.cols != out.cols;
+  if (appends && tensor_cores_fit(arguments) &&
+      program_.attention(batch, arguments, transform, cos_sin)) {
+    return;
+  }
+  if (appends) rope_append(batch, qkv, cos_sin, transform, kv);
+  const Queue queue = this->queue();
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
   if (may_decode) attention_decode(arguments, batch, scratch_, queue);
   if (batch.max_query_len == 1) return;

@@ -28,6 +28,19 @@ struct AttentionArguments {
   int32_t max_pages = 0;
 };
 
+inline constexpr int kMinSplitTokens = 256;
+inline constexpr int kMaxSplits = 32;  ///< of one cache
+
+/// How the caches of sequences with one query are split among blocks.
+struct Splits {
+  int count = 1;              ///< a bound of the splits of every sequence
+  int head_tiles = 1;         ///< blocks that share a KV head's query heads
+  float* partials = nullptr;  ///< [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
+};
+
+/// A bound of the splits of a batch's sequences that have one query.
+int max_splits(const AttentionRule& rule, const BatchView& batch);
+
 /// How many sequences with one query each attention takes at a time when the longest has `kv_len`
 /// tokens to see, and the memory for the partial results of their splits.
 Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);

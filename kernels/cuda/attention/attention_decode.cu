@@ -165,31 +165,12 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
 
 __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
   begin_kernel();
-  const int head = static_cast<int>(blockIdx.x);
-  const int sequence = static_cast<int>(blockIdx.y);
-  const int64_t query = a.query_start[sequence];
-  if (a.query_start[sequence + 1] - query != 1) return;
-  const int kv_len = a.kv_len[sequence];
-  const int seen = kv_len - first_split_token(a, kv_len);
-  const int parts = ceil_div(seen, split_tokens(seen));
-  const int dim = a.kv.head_dim;
-  const float* partials = splits.partials + partial_index(a, splits, sequence, head, 0);
-  const int step = 2 + dim;
-
-  float maximum = kLowest;
-  for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, partials[part * step]);
-  for (int d = static_cast<int>(threadIdx.x); d < dim; d += static_cast<int>(blockDim.x)) {
-    float sum = 0;
-    float weight = 0;
-    for (int part = 0; part < parts; ++part) {
-      const float factor = exp2f(partials[part * step] - maximum);
-      weight += partials[part * step + 1] * factor;
-      sum += partials[part * step + 2 + d] * factor;
-    }
-    store_element(a.out.data, a.out.dtype,
-                  query * a.out.stride + static_cast<int64_t>(head) * dim + d,
-                  sum / with_sink(a, head, maximum, weight));
-  }
+  Split split;
+  split.sequence = static_cast<int>(blockIdx.y);
+  split.query = a.query_start[split.sequence];
+  if (a.query_start[split.sequence + 1] - split.query != 1) return;
+  merge_head(a, splits, split, static_cast<int>(blockIdx.x), parts_of(a, a.kv_len[split.sequence]),
+             static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>

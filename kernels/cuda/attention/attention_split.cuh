@@ -11,15 +11,7 @@
 
 namespace faststream {
 
-inline constexpr int kMinSplitTokens = 128;
-inline constexpr int kMaxSplits = 32;       // of one cache
 inline constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is no NaN
-
-struct Splits {
-  int count = 1;              // a bound of the splits of every sequence
-  int head_tiles = 1;         // blocks that share a KV head's query heads
-  float* partials = nullptr;  // [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
-};
 
 // The first token of the first page that the query of a cache of `kv_len` tokens sees.
 inline __device__ int first_split_token(const AttentionArguments& a, int kv_len) {
@@ -41,6 +33,7 @@ inline __device__ int64_t partial_index(const AttentionArguments& a, const Split
 
 struct Split {
   int sequence = 0;
+  int part = 0;       // of the sequence
   int64_t query = 0;  // the sequence's only one
   int position = 0;   // of it
   int first = 0;      // token
@@ -53,26 +46,44 @@ struct Split {
   [[nodiscard]] __device__ bool empty() const { return first >= last; }
 };
 
-/// The split of this block in a grid of (splits, KV heads * head tiles, sequences), a tile being up
-/// to `tile_heads` query heads.
-inline __device__ Split split_of_block(const AttentionArguments& a, const Splits& splits,
-                                       int tile_heads) {
+/// A sequence with one query.
+struct OneQuery {
+  int sequence = 0;
+  int64_t query = 0;
+  int kv_len = 0;  // 0: the sequence has more queries
+};
+
+/// Part `part` of a sequence, for tile `head_tile` of all KV heads * head tiles, a tile being up to
+/// `tile_heads` query heads.
+inline __device__ Split split_of(const AttentionArguments& a, const Splits& splits, int tile_heads,
+                                 const OneQuery& one, int head_tile, int part) {
   Split split;
-  split.sequence = static_cast<int>(blockIdx.z);
-  split.query = a.query_start[split.sequence];
-  const int64_t n_queries = a.query_start[split.sequence + 1] - split.query;
-  const int kv_len = n_queries == 1 ? a.kv_len[split.sequence] : 0;
+  split.sequence = one.sequence;
+  split.part = part;
+  split.query = one.query;
+  const int kv_len = one.kv_len;
   split.position = kv_len - 1;
   const int first = first_split_token(a, kv_len);
   const int tokens = split_tokens(kv_len - first);
-  split.first = first + static_cast<int>(blockIdx.x) * tokens;
+  split.first = first + part * tokens;
   split.last = min(split.first + tokens, kv_len);
   const int group = a.n_heads / a.kv.n_kv_heads;
-  split.kv_head = static_cast<int>(blockIdx.y) / splits.head_tiles;
-  const int first_in_group = static_cast<int>(blockIdx.y) % splits.head_tiles * tile_heads;
+  split.kv_head = head_tile / splits.head_tiles;
+  const int first_in_group = head_tile % splits.head_tiles * tile_heads;
   split.first_head = split.kv_head * group + first_in_group;
   split.n_heads = min(tile_heads, group - first_in_group);
   return split;
+}
+
+/// That of this block in a grid of (splits, KV heads * head tiles, sequences).
+inline __device__ Split split_of_block(const AttentionArguments& a, const Splits& splits,
+                                       int tile_heads) {
+  OneQuery one;
+  one.sequence = static_cast<int>(blockIdx.z);
+  one.query = a.query_start[one.sequence];
+  if (a.query_start[one.sequence + 1] - one.query == 1) one.kv_len = a.kv_len[one.sequence];
+  return split_of(a, splits, tile_heads, one, static_cast<int>(blockIdx.y),
+                  static_cast<int>(blockIdx.x));
 }
 
 inline Grid split_grid(const AttentionArguments& a, const Splits& splits, int n_sequences,
@@ -90,12 +101,13 @@ struct WarpResults {
 };
 
 /// Merges the warps' results and stores the block's: as output if its split is the only one that
-/// any sequence may have, else for merge_splits_kernel. After a barrier.
+/// any sequence may have, else for merge_head(). By these warps, after a barrier.
 template <int kWarps, int kHeads, int kStride>
 __device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
                             const WarpResults<kWarps, kHeads, kStride>& results) {
   const int dim = a.kv.head_dim;
-  for (int i = static_cast<int>(threadIdx.x); i < split.n_heads * dim; i += kWarps * kWarp) {
+  for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * dim;
+       i += kWarps * kWarp) {
     const int h = i / dim;
     const int d = i % dim;
     float maximum = kLowest;
@@ -104,8 +116,8 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
     float weight = 0;
     for (int w = 0; w < kWarps; ++w) {
       const float factor = exp2f(results.maxima[w][h] - maximum);
-      sum += results.sums[w][h][d] * factor;
-      weight += results.weights[w][h] * factor;
+      sum = __fmaf_rn(results.sums[w][h][d], factor, sum);
+      weight = __fmaf_rn(results.weights[w][h], factor, weight);
     }
     const int head = split.first_head + h;
     if (splits.count == 1) {
@@ -113,14 +125,44 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
                     split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
                     sum / with_sink(a, head, maximum, weight));
     } else {
-      float* partial = splits.partials +
-                       partial_index(a, splits, split.sequence, head, static_cast<int>(blockIdx.x));
+      float* partial = splits.partials + partial_index(a, splits, split.sequence, head, split.part);
       if (d == 0) {
         partial[0] = maximum;
         partial[1] = weight;
       }
       partial[2 + d] = sum;
     }
+  }
+}
+
+/// The number of a sequence's splits. kv_len: its cache's tokens.
+inline __device__ int parts_of(const AttentionArguments& a, int kv_len) {
+  const int seen = kv_len - first_split_token(a, kv_len);
+  return ceil_div(seen, split_tokens(seen));
+}
+
+/// Stores the output of one head of a split's sequence, of all `parts` of its splits. By `threads`
+/// threads, of which this is number `thread`.
+inline __device__ void merge_head(const AttentionArguments& a, const Splits& splits,
+                                  const Split& split, int head, int parts, int thread,
+                                  int threads) {
+  const int dim = a.kv.head_dim;
+  const float* partials = splits.partials + partial_index(a, splits, split.sequence, head, 0);
+  const int step = 2 + dim;
+
+  float maximum = kLowest;
+  for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, partials[part * step]);
+  for (int d = thread; d < dim; d += threads) {
+    float sum = 0;
+    float weight = 0;
+    for (int part = 0; part < parts; ++part) {
+      const float factor = exp2f(partials[part * step] - maximum);
+      weight = __fmaf_rn(partials[part * step + 1], factor, weight);
+      sum = __fmaf_rn(partials[part * step + 2 + d], factor, sum);
+    }
+    store_element(a.out.data, a.out.dtype,
+                  split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
+                  sum / with_sink(a, head, maximum, weight));
   }
 }
 

@@ -48,10 +48,10 @@ __global__ void combine_kernel(const float* results, const float* weights, int u
   if (c >= out.cols) return;
   float sum = 0;
   for (int64_t pair = token * used; pair < (token + 1) * used; ++pair) {
-    sum += weights[pair] * results[pair * out.cols + c];
+    sum = __fmaf_rn(weights[pair], results[pair * out.cols + c], sum);
   }
   float& element = static_cast<float*>(out.data)[token * out.stride + c];
-  element = add ? element + sum : sum;
+  element = add ? __fadd_rn(element, sum) : sum;
 }
 
 // The product with `x`, quantized beside i8 weights where the tensor cores take them.
@@ -81,6 +81,8 @@ Piece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
 void CudaBackend::experts(Input& input, const Matrix& scores, const Router& router,
                           const Experts& experts, OutputMode output, const Matrix& out) {
   if (input.x.rows == 0) return;
+  const bool adds = output == OutputMode::add;
+  if (program_.experts(input, scores, router, experts, adds, out)) return;
   const Matrix x = normalize(*this, input);
   const int64_t n_experts = experts.n_experts;
   if (n_experts > kMaxExperts) {
@@ -146,7 +148,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     const dim3 grid(static_cast<unsigned>(tokens), ceil_div(hidden, kThreads));
     queue.launch("adding up experts", combine_kernel, {grid, kThreads},
                  static_cast<const float*>(results.data), routing.weights, static_cast<int>(used),
-                 output == OutputMode::add, out.row_range(first, tokens));
+                 adds, out.row_range(first, tokens));
   }
 }
 

@@ -184,7 +184,7 @@ __global__ __launch_bounds__(Tiling::kThreads) void grouped_product_kernel(Group
       }
       const auto value = [&](int n, int i, int64_t channel) {
         const auto sum = static_cast<float>(sums[down][n][2 * half + i]);
-        return sizeof(T) == 1 ? sum * row_scale * to.scales[channel] : sum;
+        return sizeof(T) == 1 ? scaled(sum, row_scale, to.scales[channel]) : sum;
       };
 #pragma unroll
       for (int n = 0; n < kAcross; ++n) {

@@ -44,16 +44,23 @@ __device__ inline float gate_value(Activation activation, float gate, float up) 
   return bounded_gate / (1.0F + expf(-1.702F * bounded_gate)) * (1.0F + bounded_up);
 }
 
+// What is rounded is said, so that all kernels' results have the same bits.
+
+/// A sum of integers by the scales of its row of x and of its row of the weight.
+__device__ inline float scaled(float sum, float row_scale, float weight_scale) {
+  return __fmul_rn(__fmul_rn(sum, row_scale), weight_scale);
+}
+
 /// Plus the bias of weight row `channel`.
 __device__ inline float add_bias(const Destination& to, int64_t channel, float value) {
-  return to.bias != nullptr ? value + to.bias[channel] : value;
+  return to.bias != nullptr ? __fadd_rn(value, to.bias[channel]) : value;
 }
 
 __device__ inline void finish_product(const Destination& to, int64_t row, int64_t column,
                                       float value) {
   const int64_t index = row * to.stride + column;
   value = add_bias(to, column, value);
-  if (to.add) value += load_element(to.out, to.dtype, index);
+  if (to.add) value = __fadd_rn(value, load_element(to.out, to.dtype, index));
   value = activate(to.activation, value);
   store_element(to.out, to.dtype, index, value);
 }

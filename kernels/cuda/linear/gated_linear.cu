@@ -15,14 +15,15 @@ Piece gated_piece(int64_t rows, int64_t width, DType type) {
 void CudaBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
                                Activation activation, const Matrix& out) {
   if (input.x.rows == 0) return;
-  const Matrix x = normalize(*this, input);
-  const Queue queue = this->queue();
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,
                        .scales = gate_up.scales,
                        .bias = bias,
                        .activation = activation};
+  if (program_.gated_linear(input, gate_up, to)) return;
+  const Matrix x = normalize(*this, input);
+  const Queue queue = this->queue();
   if (multiply_fused(x, gate_up, to, true, queue)) return;
 
   const Piece piece = gated_piece(x.rows, gate_up.rows, x.dtype);

@@ -1,5 +1,7 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
+//   program    one row on Hopper, 16-bit x
+//                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
 //                  tensor cores, weights read once
 //   int8       more rows, i8, sides multiples of 16
@@ -58,8 +60,6 @@ bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const De
 void CudaBackend::linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) {
   if (input.x.rows == 0) return;
-  const Matrix x = normalize(*this, input);
-  const Queue queue = this->queue();
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,
@@ -67,6 +67,9 @@ void CudaBackend::linear(Input& input, const Weight& weight, const Epilogue& epi
                        .bias = epilogue.bias,
                        .add = epilogue.output == OutputMode::add,
                        .activation = epilogue.activation};
+  if (program_.linear(input, weight, to)) return;
+  const Matrix x = normalize(*this, input);
+  const Queue queue = this->queue();
   if (!multiply_fused(x, weight, to, false, queue)) any_rows_product(x, weight, to, queue);
 }
 

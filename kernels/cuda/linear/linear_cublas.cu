@@ -38,7 +38,7 @@ __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const floa
   if (c >= outputs) return;
   const float row_scale = row_scales[row];
   const auto value_at = [&](int64_t column) {
-    return static_cast<float>(sums[row * width + column]) * row_scale * to.scales[column];
+    return scaled(static_cast<float>(sums[row * width + column]), row_scale, to.scales[column]);
   };
   if constexpr (kGated) {
     finish_gate(to, row, c, add_bias(to, c, value_at(c)),

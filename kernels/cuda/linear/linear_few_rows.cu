@@ -152,8 +152,8 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
       for (int from = 0; from < kWarps; ++from) {
         totals[matrix] += partial[from][matrix][row][i % kTileRows];
       }
-      totals[matrix] *= p.row_scales[row];
-      totals[matrix] *= p.to.scales[matrix * p.outputs + output];
+      totals[matrix] =
+          scaled(totals[matrix], p.row_scales[row], p.to.scales[matrix * p.outputs + output]);
     }
     if constexpr (kGated) {
       finish_gate(p.to, row, output, add_bias(p.to, output, totals[0]),
@@ -199,7 +199,7 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
         float a[kVector];
         load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sums[row] += w[u][i] * a[i];
+        for (int i = 0; i < kVector; ++i) sums[row] = __fmaf_rn(w[u][i], a[i], sums[row]);
       }
     }
   }
@@ -207,7 +207,7 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   for (int row = 0; row < kRows; ++row) {
     float total = warp_sum(sums[row]);
     if (lane != 0 || first_row + row >= p.rows) continue;
-    if (p.to.scales != nullptr) total *= p.to.scales[output];
+    if (p.to.scales != nullptr) total = __fmul_rn(total, p.to.scales[output]);
     finish_product(p.to, first_row + row, output, total);
   }
 }

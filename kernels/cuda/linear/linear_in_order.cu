@@ -63,11 +63,6 @@ __device__ void copy_weights(uint32_t to, const void* from, bool wanted, uint64_
       "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
       "l"(from), "r"(wanted ? 16 : 0), "l"(policy));
 }
-__device__ uint64_t evict_first_policy() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
-  return policy;
-}
 __device__ void copy_activations(uint32_t to, const void* from, bool wanted) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(wanted ? 16 : 0));

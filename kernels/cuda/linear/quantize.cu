@@ -2,19 +2,19 @@
 // cache.
 #include "kernels/cuda/linear/quantize.h"
 
-#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <type_traits>
 
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/row.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = kRowLanes;
 constexpr int kWide = 8;  // elements of a 16-byte load
 
 __device__ void store(const int (&integers)[1], int8_t* out) {
@@ -46,38 +46,27 @@ template <int kVector, typename T, typename Out>
 __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
                                                                  int64_t n, Out* out,
                                                                  float* scales) {
-  __shared__ float warp_maxima[kThreads / kWarp];
+  __shared__ float parts[kThreads / kWarp];
   begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
   const auto first = static_cast<int64_t>(threadIdx.x) * kVector;
-  float largest = 0;
-  int has_nan = 0;
+  RowScale scale;
   for (int64_t c = first; c < n; c += kThreads * kVector) {
     float values[kVector];
     load_floats(x + c, values);
 #pragma unroll
-    for (const float value : values) {
-      largest = fmaxf(largest, fabsf(value));
-      has_nan |= isnan(value) ? 1 : 0;
-    }
+    for (const float value : values) scale.see(value);
   }
-  largest = warp_max(largest);
-  if (threadIdx.x % kWarp == 0) warp_maxima[threadIdx.x / kWarp] = largest;
-  has_nan = __syncthreads_or(has_nan);
-  for (const float other : warp_maxima) largest = fmaxf(largest, other);
-
-  // No byte can say NaN or infinity: the scale does.
-  if (threadIdx.x == 0) scales[blockIdx.x] = has_nan != 0 ? NAN : largest / 127.0F;
-  const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
+  scale.join(RowTeam<kThreads>{static_cast<int>(threadIdx.x), 0, parts});
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
+  const float inverse = scale.inverse();
   for (int64_t c = first; c < n; c += kThreads * kVector) {
     float values[kVector];
     load_floats(x + c, values);
     int integers[kVector];
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      integers[i] = max(-127, min(127, __float2int_rn(values[i] * inverse)));
-    }
+    for (int i = 0; i < kVector; ++i) integers[i] = quantized(values[i], inverse);
     store(integers, out + c);
   }
 }

@@ -1,0 +1,82 @@
+// Barriers in shared memory, for bulk copies and for some of a block's warps. From sm_90 on. PTX
+// ISA: "mbarrier", "bar".
+#pragma once
+
+#include <cstdint>
+
+namespace faststream {
+
+__device__ inline uint32_t shared_address(const void* memory) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+}
+
+/// A phase ends when `arrivals` threads have arrived and all bytes that they announced are there.
+__device__ inline void init_barrier(uint64_t& barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+/// Makes initialized barriers known to bulk copies; then the block synchronizes.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint64_t& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
+               : "memory");
+}
+__device__ inline void arrive_and_expect(uint64_t& barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+      "r"(bytes)
+      : "memory");
+}
+/// Waits for the end of the phase of that parity; the first phase has parity 0.
+__device__ inline void wait_for_phase(uint64_t& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+/// Writes of this thread to shared memory become visible to products and bulk copies.
+__device__ inline void publish_shared_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Waits for `threads` threads, whole warps, that give the same `id`, 0 to 15.
+__device__ inline void synchronize_threads(int id, int threads) {
+  __syncwarp();  // the instruction counts warps
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Where a pipeline of kStages buffers, each filled and emptied in turn, is at its n-th filling.
+template <int kStages>
+struct PipelinePlace {
+  explicit __device__ PipelinePlace(uint32_t n) : stage(n % kStages), parity(n / kStages % 2) {}
+  uint32_t stage;
+  uint32_t parity;  ///< of the phase in which the buffer becomes full
+};
+
+/// Copies `bytes`, a multiple of 16, at addresses that are too, to shared memory; they count for
+/// `barrier`.
+__device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint64_t& barrier,
+                                 uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
+      "%2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier)), "l"(policy)
+      : "memory");
+}
+
+/// Brings `bytes`, as those of copy_bulk(), into the L2 cache.
+__device__ inline void prefetch_bulk(const void* from, int64_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+               "r"(static_cast<uint32_t>(bytes))
+               : "memory");
+}
+
+}  // namespace faststream

@@ -1,0 +1,67 @@
+// What a program consists of: an operation on one row, for all multiprocessors together.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backend/backend.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/linear/linear_few_rows.h"
+
+namespace faststream {
+
+/// Attention of a token's queries, after these and its key are transformed and its key and value
+/// are in their page.
+struct AttendInstruction {
+  AttentionArguments attention;  ///< of one sequence; q: not transformed, keys and values behind it
+  Splits splits;
+  HeadTransform transform;
+  const float* cos_sin = nullptr;
+  int32_t rotated_dims = 0;
+  int32_t kv_len = 0;           ///< of the only sequence
+  int32_t* arrivals = nullptr;  ///< [KV heads · head tiles] zeros, and again afterwards
+};
+
+/// A product of a weight, or of some experts' parts of one, with one row, or with one for each
+/// expert. A tile is what one warp makes: 16 rows of the weight, or of gate and up 8 each. Its rows
+/// go through shared memory in chunks.
+struct ProductInstruction {
+  const void* x = nullptr;
+  DType x_dtype = DType::f32;
+  int32_t x_rows = 1;  ///< experts used, where each has its own
+  int64_t x_stride = 0;
+  Norm norm;  ///< of x; then it is rounded to the program's type
+  const void* weight = nullptr;
+  DType weight_dtype = DType::f32;  ///< the program's type or i8; of a router also f32
+  int32_t inputs = 0;
+  int64_t row_bytes = 0;  ///< of the weight
+  int32_t outputs = 0;    ///< of the result: half the weight's rows when gated
+  int32_t tiles = 0;      ///< of one expert
+  // Which tiles are whose: block (dealt + n) % blocks has the n-th, and so on in turn.
+  int32_t dealt = 0;
+  int32_t tiles_of_each = 0;  ///< that each block has, and
+  int32_t tiles_more = 0;     ///< so many have one more
+  bool gated = false;
+  Destination to;
+
+  // Of experts.
+  const float* logits = nullptr;  ///< [n_experts]; null: this is no product of experts
+  int32_t n_experts = 0;
+  Router router;
+  bool sums_experts = false;  ///< the results by their weights, or each in a row of its own
+};
+
+struct alignas(16) Instruction {
+  enum class Kind : int32_t { attend, multiply, multiply_floats };
+  Kind kind = Kind::multiply;
+  union {
+    AttendInstruction attend;
+    ProductInstruction product;
+  };
+
+  explicit Instruction(const AttendInstruction& a) : kind(Kind::attend), attend(a) {}
+  Instruction(Kind k, const ProductInstruction& p) : kind(k), product(p) {}
+};
+static_assert(std::is_trivially_copyable_v<Instruction>);
+
+}  // namespace faststream

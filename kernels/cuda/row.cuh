@@ -1,0 +1,139 @@
+// What happens to a row before it is multiplied: its norm, and its eight bits. Kernels of one
+// operation and the one that runs a whole step (step/) do so, and a row's bits must not depend on
+// which: sums are those of kRowLanes lanes, added in one order, and what is rounded is said.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "kernels/cuda/barriers.cuh"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+/// Lanes of a sum over a row: lane l adds elements l, l + kRowLanes, ... A thread has one or
+/// several.
+inline constexpr int kRowLanes = 512;
+
+/// Threads that work on a row together, and what they tell each other in shared memory.
+template <int kThreads>
+struct RowTeam {
+  static constexpr int kTurns = kRowLanes / kThreads;
+  static_assert(kTurns * kThreads == kRowLanes);
+
+  int thread = 0;
+  int barrier = 0;         ///< that no other threads of the block use meanwhile
+  float* parts = nullptr;  ///< [kRowLanes / kWarp], shared
+
+  __device__ void synchronize() const { synchronize_threads(barrier, kThreads); }
+
+  /// The sum of all lanes' values, turn t's being those of lane t kThreads + thread.
+  __device__ float sum(const float (&values)[kTurns]) const {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const float part = warp_sum(values[turn]);
+      if (thread % kWarp == 0) parts[(turn * kThreads + thread) / kWarp] = part;
+    }
+    synchronize();
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kRowLanes / kWarp; ++i) total = __fadd_rn(total, parts[i]);
+    synchronize();
+    return total;
+  }
+};
+
+/// A norm with a row's own mean and deviation.
+struct MeasuredNorm {
+  Norm norm;
+  float mean = 0;
+  float factor = 1;
+
+  /// Of element c.
+  [[nodiscard]] __device__ float apply(float value, int64_t c) const {
+    if (norm.kind == NormKind::none) return value;
+    return apply(value, norm.weight[c], norm.bias != nullptr ? norm.bias[c] : 0);
+  }
+  /// With the weight and the bias of its element, where there is a norm.
+  [[nodiscard]] __device__ float apply(float value, float weight, float bias) const {
+    value = __fmul_rn(__fmul_rn(value - mean, factor), weight);
+    return norm.bias != nullptr ? __fadd_rn(value, bias) : value;
+  }
+};
+
+/// for_each(add) calls add(turn, x) for each element of the thread's lanes, in the order of the
+/// sum.
+template <int kThreads, typename ForEach>
+__device__ MeasuredNorm measure(int64_t n, const Norm& norm, const RowTeam<kThreads>& team,
+                                const ForEach& for_each) {
+  MeasuredNorm measured;
+  measured.norm = norm;
+  if (norm.kind == NormKind::none) return measured;
+  if (norm.kind == NormKind::layer) {
+    float sums[RowTeam<kThreads>::kTurns] = {};
+    for_each([&](int turn, float x) { sums[turn] = __fadd_rn(sums[turn], x); });
+    measured.mean = team.sum(sums) / static_cast<float>(n);
+  }
+  float squares[RowTeam<kThreads>::kTurns] = {};
+  for_each([&](int turn, float x) {
+    squares[turn] = __fmaf_rn(x - measured.mean, x - measured.mean, squares[turn]);
+  });
+  measured.factor = 1.0F / sqrtf(team.sum(squares) / static_cast<float>(n) + norm.eps);
+  return measured;
+}
+
+/// A row in memory. kVector: 8, or 1, as kRowLanes says.
+template <int kVector, int kThreads, typename X>
+__device__ MeasuredNorm measure_row(const X* row, int64_t n, const Norm& norm,
+                                    const RowTeam<kThreads>& team) {
+  static_assert(kThreads == kRowLanes);
+  return measure(n, norm, team, [&](const auto& add) {
+#pragma unroll 4
+    for (int64_t c = kVector * team.thread; c < n; c += kVector * kThreads) {
+      float values[kVector];
+      load_floats(row + c, values);
+#pragma unroll
+      for (const float value : values) add(0, value);
+    }
+  });
+}
+
+/// How the values of a row become integers from -127 to 127: value = integer · scale.
+class RowScale {
+ public:
+  __device__ void see(float value) {
+    largest_ = fmaxf(largest_, fabsf(value));
+    has_nan_ = has_nan_ || isnan(value);
+  }
+  /// What all lanes of the warp have seen.
+  __device__ void join_warp() {
+    largest_ = warp_max(largest_);
+    has_nan_ = __any_sync(kAllLanes, has_nan_) != 0;
+  }
+  /// What all threads of the team have.
+  template <int kThreads>
+  __device__ void join(const RowTeam<kThreads>& team) {
+    join_warp();
+    if (team.thread % kWarp == 0) team.parts[team.thread / kWarp] = has_nan_ ? NAN : largest_;
+    team.synchronize();
+#pragma unroll
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) see(team.parts[warp]);
+    team.synchronize();
+  }
+
+  /// No byte can say NaN or infinity: the scale does.
+  [[nodiscard]] __device__ float scale() const { return has_nan_ ? NAN : largest_ / 127.0F; }
+  [[nodiscard]] __device__ float inverse() const { return largest_ > 0 ? 127.0F / largest_ : 0.0F; }
+
+ private:
+  float largest_ = 0;
+  bool has_nan_ = false;
+};
+
+/// inverse: RowScale's.
+__device__ inline int quantized(float value, float inverse) {
+  return max(-127, min(127, __float2int_rn(value * inverse)));
+}
+
+}  // namespace faststream
