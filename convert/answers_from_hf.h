@@ -10,8 +10,8 @@ namespace faststream {
 
 /// What generation_config.json says, or where that is empty config.json, and else `otherwise`, what
 /// is so in the model's family. Where that has the target's language be a token of the answer, the
-/// source's is the one that the tokenizer puts around a text besides its ends. vocab: the decoder's.
-/// Throws Error, starting with `where`.
+/// source's is the one that the tokenizer puts around a text besides its ends. vocab: the
+/// decoder's. Throws Error, starting with `where`.
 AnswerRules answers_from_hf(const nlohmann::json& config, const nlohmann::json& generation_config,
                             const AnswerRules& otherwise, const TokenizerConfig& tokenizer,
                             int64_t vocab, std::string_view where);
