@@ -40,13 +40,10 @@ FamilyModel bert_in(const JsonView& config, const std::string& base, double eps)
   m.ffn_stream_norm = "output.LayerNorm";
   m.unused = {".position_ids"};
   if (!is_classifier(config)) {  // heads of other tasks
-    for (const char* module :
-         {"pooler.dense", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
-          "cls.predictions.decoder", "cls.seq_relationship", "lm_head.dense", "lm_head.layer_norm",
-          "lm_head.decoder"}) {
-      m.unused.push_back(std::string(module) + ".weight");
-      m.unused.push_back(std::string(module) + ".bias");
-    }
+    leave_out(m,
+              {"pooler.dense", "cls.predictions.transform.dense",
+               "cls.predictions.transform.LayerNorm", "cls.predictions.decoder",
+               "cls.seq_relationship", "lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
     m.unused.insert(m.unused.end(), {"cls.predictions.bias", "lm_head.bias"});
   }
   return model;

@@ -37,10 +37,7 @@ FamilyModel describe_distilbert(const FamilySource& source) {
     score_labels(model, config, {.mode = Pooling::first, .dense = {head}},
                  {{.product = "pre_classifier"}}, "classifier");
   } else {
-    for (const char* module : {"vocab_transform", "vocab_layer_norm", "vocab_projector"}) {
-      m.unused.push_back(std::string(module) + ".weight");
-      m.unused.push_back(std::string(module) + ".bias");
-    }
+    leave_out(m, {"vocab_transform", "vocab_layer_norm", "vocab_projector"});
   }
   return model;
 }

@@ -75,8 +75,7 @@ FamilyModel describe_modernbert(const FamilySource& source) {
     score_labels(model, config, {.mode = mean ? Pooling::mean : Pooling::first, .dense = {head}},
                  {{.product = "head.dense", .norm = "head.norm"}}, "classifier");
   } else {
-    m.unused.insert(m.unused.end(), {"head.dense.weight", "head.dense.bias", "head.norm.weight",
-                                     "head.norm.bias", "decoder.weight", "decoder.bias"});
+    leave_out(m, {"head.dense", "head.norm", "decoder"});
   }
   return model;
 }

@@ -301,6 +301,14 @@ bool has_names_with(const Checkpoint& weights, const std::string& prefix) {
 
 }  // namespace
 
+void leave_out(Modules& modules, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    for (const char* tensor : {".weight", ".bias"}) {
+      modules.unused.push_back(std::string(name) + tensor);
+    }
+  }
+}
+
 std::string base_in(const Checkpoint& weights, const Modules& modules) {
   if (has_names_with(weights, modules.base)) return modules.base;
   return modules.base.substr(modules.base.find('.') + 1);

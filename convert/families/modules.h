@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,9 @@ struct Modules {
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
 };
+
+/// Adds the weights and biases of modules, heads of other tasks, to modules.unused.
+void leave_out(Modules& modules, std::initializer_list<std::string_view> names);
 
 /// What begins the names of tensors in a checkpoint: modules.base, or that without its first part,
 /// which belongs to the class around the decoder.

@@ -15,11 +15,6 @@
 namespace faststream {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 24;
-constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxHeadDim = 1024;
-constexpr int64_t kMaxContext = int64_t{1} << 28;
-
 // The names of llama.cpp's gguf-py (constants.py).
 Modules gguf_modules(const GgufSource& source) {
   Modules modules;
