@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace faststream {
@@ -39,6 +40,10 @@ struct Batch {
   int32_t max_pages = 0;         ///< columns of page_table
   int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
   int32_t max_source_pages = 0;  ///< columns of source_pages
+
+  /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
+  /// each token or sequence, but pages, logit_rows, segments and sources.
+  void add_sequence(std::span<const int32_t> new_tokens, int32_t position);
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }

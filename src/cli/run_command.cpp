@@ -88,9 +88,7 @@ LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   if (options.batch.input.empty() && engine.slots == 0) {
     engine.slots = options.request.search.beams;
-    if (!asks_for_draws(options)) {
-      engine.slots = std::max(engine.slots, recommended_search(options.model).beams);
-    }
+    engine.slots_for_search = !asks_for_draws(options);
   }
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);

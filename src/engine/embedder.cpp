@@ -256,20 +256,14 @@ struct Embedder::Impl {
 
   void pack(std::span<const Tokens> texts) {
     batch = Batch{};
-    batch.query_start.push_back(0);
     const bool has_segments = config.embedding.segments > 1;
     for (const Tokens& text : texts) {
-      const auto n = static_cast<int32_t>(text.ids.size());
-      batch.tokens.insert(batch.tokens.end(), text.ids.begin(), text.ids.end());
-      for (int32_t i = 0; i < n; ++i) {
-        batch.positions.push_back(i);
-        batch.sequence_of.push_back(batch.n_sequences());
-        if (!has_segments) continue;
-        batch.segments.push_back(static_cast<size_t>(i) < text.first_of_second ? 0 : 1);
+      batch.add_sequence(text.ids, 0);
+      batch.max_pages = std::max(batch.max_pages, pages_for(batch.kv_len.back()));
+      if (!has_segments) continue;
+      for (size_t i = 0; i < text.ids.size(); ++i) {
+        batch.segments.push_back(i < text.first_of_second ? 0 : 1);
       }
-      batch.query_start.push_back(batch.n_tokens());
-      batch.kv_len.push_back(n);
-      batch.max_pages = std::max(batch.max_pages, pages_for(n));
     }
     int32_t page = 0;
     for (const int32_t n : batch.kv_len) {

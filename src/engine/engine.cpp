@@ -111,8 +111,7 @@ Result Job::take_result() {
   if (logprobs < 0) {
     for (Output& output : result.outputs) output.logprobs.clear();
   }
-  const bool has_source = !rules.source.empty();
-  result.prompt_tokens = static_cast<int64_t>((has_source ? rules.source : rules.prompt).size());
+  result.prompt_tokens = static_cast<int64_t>(rules.asked().size());
   result.cached_tokens = std::max<int64_t>(parts.front()->cached_tokens, 0);
   result.seed = rules.sampling.seed.value_or(0);
   if (started) result.queue_seconds = seconds_between(submitted, *started);
@@ -268,8 +267,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   } else if (!request.source_language.empty() || !request.target_language.empty()) {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
-  const bool has_source = !rules.source.empty();
-  check_fits(static_cast<int64_t>((has_source ? rules.source : rules.prompt).size()), true);
+  check_fits(static_cast<int64_t>(rules.asked().size()), true);
   rules.search = request.search;
   rules.n_best = request.n;
   rules.sampling = request.sampling;
@@ -573,12 +571,6 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
     if (!text.empty()) (void)on_text(text);
     return std::move(*stream->result);
   }
-}
-
-BeamParams recommended_search(const std::filesystem::path& model) {
-  const ModelFile file = ModelFile::open(model);
-  const std::optional<AnswerRules> answers = find_answer_rules(file, read_config(file));
-  return answers ? answers->search : BeamParams();
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,

@@ -26,8 +26,10 @@ namespace faststream {
 struct EngineOptions {
   std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
   int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
-  int64_t context = 0;    ///< tokens of prompt and answer; 0: the model's, or what memory allows
-  int32_t slots = 0;      ///< sequences that run at once; 0: chosen for the device and its memory
+  int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
+  int32_t slots = 0;    ///< sequences that run at once; 0: chosen for the device and its memory
+  /// At least as many slots as the beam search has that the model's makers recommend.
+  bool slots_for_search = false;
   int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
   int32_t chunk =
       0;  ///< prompt tokens that a step takes beside running sequences (4 or more); 0: chosen
@@ -127,9 +129,6 @@ class Engine {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// The beam search that the makers of a model recommend, without loading it: EngineInfo::search.
-BeamParams recommended_search(const std::filesystem::path& model);
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,

@@ -37,6 +37,11 @@ struct GenerationRules {
   std::vector<std::vector<int32_t>> never;  ///< likewise
   int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
+
+  /// The tokens of what the user asked.
+  [[nodiscard]] const std::vector<int32_t>& asked() const {
+    return source.empty() ? prompt : source;
+  }
 };
 
 /// The tokens that end a text by these rules.

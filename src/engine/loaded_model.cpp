@@ -1,5 +1,6 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -46,8 +47,12 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   const auto start = Clock::now();
   const size_t weight_bytes = file.weights().bytes.size();
   backend = choose_backend(options.device, options.threads, weight_bytes + kLeastRoom);
+  EngineOptions wanted = options;
+  if (options.slots_for_search && answers) {
+    wanted.slots = std::max(wanted.slots, answers->search.beams);
+  }
   const MemoryPlan plan =
-      plan_memory(config, options, weight_bytes, max_logits, figures_of(*backend, config));
+      plan_memory(config, wanted, weight_bytes, max_logits, figures_of(*backend, config));
 
   std::function<void(size_t)> progress;
   if (options.load_progress) {

@@ -104,22 +104,14 @@ std::shared_ptr<Source> Runner::make_source(std::span<const int32_t> tokens) {
 
 void Runner::read_sources(std::span<Source* const> sources) {
   batch_ = Batch{};
-  batch_.query_start.push_back(0);
   for (const Source* source : sources) {
     batch_.max_pages = std::max(batch_.max_pages, pages_for(source->n_tokens()));
   }
   batch_.page_table.resize(sources.size() * static_cast<size_t>(batch_.max_pages));
   auto row = batch_.page_table.begin();
-  for (size_t s = 0; s < sources.size(); ++s) {
-    const Source& source = *sources[s];
-    for (int32_t i = 0; i < source.n_tokens(); ++i) {
-      batch_.positions.push_back(i);
-      batch_.sequence_of.push_back(static_cast<int32_t>(s));
-    }
-    batch_.tokens.insert(batch_.tokens.end(), source.tokens().begin(), source.tokens().end());
-    batch_.query_start.push_back(batch_.n_tokens());
-    batch_.kv_len.push_back(source.n_tokens());
-    std::ranges::copy(source.pages(), row);
+  for (const Source* source : sources) {
+    batch_.add_sequence(source->tokens(), 0);
+    std::ranges::copy(source->pages(), row);
     row += batch_.max_pages;
   }
   if (batch_.n_tokens() > limits_.batch.max_tokens) {
@@ -278,22 +270,13 @@ void Runner::take_pages(std::span<const NewTokens> inputs) {
 
 void Runner::pack(std::span<const NewTokens> inputs) {
   batch_ = Batch{};
-  batch_.query_start.push_back(0);
   for (const NewTokens& input : inputs) {
     batch_.max_pages =
         std::max(batch_.max_pages, static_cast<int32_t>(input.sequence->pages.size()));
   }
-  for (size_t s = 0; s < inputs.size(); ++s) {
-    const NewTokens& input = inputs[s];
-    const Sequence& sequence = *input.sequence;
+  for (const NewTokens& input : inputs) {
     const int32_t first_row = batch_.n_tokens();
-    for (size_t i = 0; i < input.tokens.size(); ++i) {
-      batch_.tokens.push_back(input.tokens[i]);
-      batch_.positions.push_back(sequence.n_cached + static_cast<int32_t>(i));
-      batch_.sequence_of.push_back(static_cast<int32_t>(s));
-    }
-    batch_.query_start.push_back(batch_.n_tokens());
-    batch_.kv_len.push_back(batch_.positions.back() + 1);
+    batch_.add_sequence(input.tokens, input.sequence->n_cached);
     if (input.logits == NewTokens::Logits::none) continue;
     const int32_t first =
         input.logits == NewTokens::Logits::all ? first_row : batch_.n_tokens() - 1;
