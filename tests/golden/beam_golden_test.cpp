@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "cli/batch/batch_line.h"
-#include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
+#include "searches.h"
 #include "unit/effort.h"
 #include "unit/test_backends.h"
 
@@ -32,30 +32,13 @@ const json& beam_golden() {
   return all;
 }
 
-/// A family's checkpoint as a model file with f32 weights; removed at the end.
-class SearchedModel {
- public:
-  explicit SearchedModel(const std::string& family)
-      : path_(std::filesystem::temp_directory_path() /
-              ("faststream-beams-" + family + "-" + std::to_string(getpid()) + ".bin")) {
-    ConvertOptions options;
-    options.checkpoint = golden_root() / "families" / family;
-    options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
-    options.output = path_;
-    options.dtype = DType::f32;
-    convert_checkpoint(options);
-  }
-  SearchedModel(const SearchedModel&) = delete;
-  SearchedModel& operator=(const SearchedModel&) = delete;
-  ~SearchedModel() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+ConvertOptions searched_model(const std::string& family) {
+  ConvertOptions options;
+  options.checkpoint = golden_root() / "families" / family;
+  options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+  options.dtype = DType::f32;
+  return options;
+}
 
 /// The search as a line of a batch asks for it.
 Request search_line(const json& search, const json& prompt) {
@@ -78,37 +61,13 @@ void unify_ends(std::vector<int32_t>& tokens) {
   if (std::ranges::find(ends, tokens.back()) != ends.end()) tokens.back() = ends.front();
 }
 
-void expect_beam_texts(Result result, const json& texts, bool has_groups) {
-  ASSERT_EQ(result.outputs.size(), texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto score = texts[i].at(0).get<double>();
-    const std::vector<int32_t> tokens(texts[i].begin() + 1, texts[i].end());
-    if (has_groups) unify_ends(result.outputs[i].tokens);
-    EXPECT_EQ(result.outputs[i].tokens, tokens) << "text " << i;
-    EXPECT_NEAR(result.outputs[i].score, score, 1e-4 * std::max(1.0, std::abs(score)));
-  }
-}
-
 class BeamGolden : public DeviceTest {
  protected:
   // All searches of a model at once or one after the other.
   static void compare(const std::string& family, const EngineOptions& options, bool together) {
-    const SearchedModel model(family);
+    const ConvertedCheckpoint model(searched_model(family));
     Engine engine(model.path(), options);
-    struct Case {
-      const json* texts;
-      bool has_groups;
-      std::string name;
-      std::future<Result> result;
-    };
-    std::vector<Case> cases;
-    const auto check = [&] {
-      for (Case& each : cases) {
-        SCOPED_TRACE(each.name);
-        expect_beam_texts(each.result.get(), *each.texts, each.has_groups);
-      }
-      cases.clear();
-    };
+    Searches searches(engine, together);
     for (const char* part : {"beams", "groups"}) {
       for (const json& search : beam_golden().at("parts").at(part)) {
         if (search.at("model") != family) continue;
@@ -116,19 +75,19 @@ class BeamGolden : public DeviceTest {
           const json& texts = search.at("texts")[i];
           if (texts.is_null()) continue;  // rounding decides
           const Request request = search_line(search, beam_golden().at("prompts")[i]);
-          cases.push_back({&texts, request.search.groups > 1,
-                           search.at("settings").dump() + ", prompt " + std::to_string(i),
-                           engine.submit(request)});
-          if (!together) check();
+          const bool has_groups = request.search.groups > 1;
+          searches.submit(search.at("settings").dump() + ", prompt " + std::to_string(i), request,
+                          [&texts, has_groups](Result result) {
+                            for (Output& output : result.outputs) {
+                              if (has_groups) unify_ends(output.tokens);
+                            }
+                            expect_texts(result, texts);
+                          });
           if (HasFailure()) return;
         }
       }
     }
-    check();
-    if (options.kv_tokens > 0) {
-      EXPECT_GT(engine.stats().preemptions, 0);
-    }
-    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+    searches.finish(options.kv_tokens > 0);
   }
 };
 

@@ -15,11 +15,11 @@
 #include <tuple>
 #include <vector>
 
-#include "convert/pipeline.h"
 #include "engine/embedder.h"
 #include "engine/load_weights.h"
 #include "golden_data.h"
 #include "models/model.h"
+#include "searches.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
@@ -37,29 +37,12 @@ std::vector<std::string> texts(const char* name) {
   return manifest().at(name).get<std::vector<std::string>>();
 }
 
-// A variant as a file that is removed with the process's last use of it.
-class EncoderFile {
- public:
-  explicit EncoderFile(const std::string& variant, DType dtype = DType::f32)
-      : path_(std::filesystem::temp_directory_path() /
-              ("faststream-encoder-" + variant + "-" + std::string(dtype_name(dtype)) + "-" +
-               std::to_string(getpid()) + ".bin")) {
-    ConvertOptions options;
-    options.checkpoint = golden_root() / "encoders" / variant;
-    options.output = path_;
-    options.dtype = dtype;
-    options.force = true;
-    convert_checkpoint(options);
-  }
-  EncoderFile(const EncoderFile&) = delete;
-  EncoderFile& operator=(const EncoderFile&) = delete;
-  ~EncoderFile() { std::filesystem::remove(path_); }
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+ConvertOptions encoder_file(const std::string& variant, DType dtype = DType::f32) {
+  ConvertOptions options;
+  options.checkpoint = golden_root() / "encoders" / variant;
+  options.dtype = dtype;
+  return options;
+}
 
 struct Text {
   std::vector<int32_t> ids;
@@ -101,7 +84,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
   // Rows of model->RUN(batch, kv) for each group of texts in a step of its own.
   template <typename Run>
   std::vector<float> run(const std::vector<std::vector<Text>>& steps, const Run& run) {
-    const EncoderFile on_disk(name_);
+    const ConvertedCheckpoint on_disk(encoder_file(name_));
     const ModelFile file = ModelFile::open(on_disk.path());
     const ModelConfig config = read_config(file);
     const WeightLookup weights = load_weights(file, config, *backend_, nullptr);
@@ -136,19 +119,14 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     Batch batch;
     batch.max_pages = 3;
     for (const Text& text : step) {
-      batch.query_start.push_back(batch.n_tokens());
-      for (size_t i = 0; i < text.ids.size(); ++i) {
-        batch.tokens.push_back(text.ids[i]);
-        batch.positions.push_back(static_cast<int32_t>(i));
-        batch.sequence_of.push_back(batch.n_sequences());
-        if (has_segments) batch.segments.push_back(i < text.second ? 0 : 1);
-      }
       for (int32_t i = 0; i < batch.max_pages; ++i) {
         batch.page_table.push_back(batch.n_sequences() * batch.max_pages + i);
       }
-      batch.kv_len.push_back(static_cast<int32_t>(text.ids.size()));
+      batch.add_sequence(text.ids, 0);
+      for (size_t i = 0; has_segments && i < text.ids.size(); ++i) {
+        batch.segments.push_back(i < text.second ? 0 : 1);
+      }
     }
-    batch.query_start.push_back(batch.n_tokens());
     return batch;
   }
 
@@ -196,7 +174,7 @@ TEST_P(EncoderGoldenTest, VectorsTogetherAreThoseAlone) {
 TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
   if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "no device of the Embedder's";
   for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
-    const EncoderFile file(name_, dtype);
+    const ConvertedCheckpoint file(encoder_file(name_, dtype));
     Embedder embedder(file.path(), {.device = std::get<0>(GetParam()), .threads = 2});
     const std::vector<TextVector> vectors =
         is_ranker() ? embedder.score(manifest().at("query").get<std::string>(), texts("paired"))

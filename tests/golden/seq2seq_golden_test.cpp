@@ -6,18 +6,17 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/batch/batch_line.h"
-#include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
 #include "model_file/model_file.h"
 #include "models/model.h"
+#include "searches.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
@@ -39,30 +38,13 @@ std::vector<std::string> seq2seq_models() {
   return names;
 }
 
-/// A checkpoint as a model file; removed at the end.
-class Seq2SeqModel {
- public:
-  Seq2SeqModel(const std::string& name, DType dtype)
-      : path_(std::filesystem::temp_directory_path() /
-              ("faststream-seq2seq-" + name + "-" + std::to_string(getpid()) + ".bin")) {
-    ConvertOptions options;
-    options.checkpoint = golden_root() / "seq2seq" / name;
-    options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
-    options.output = path_;
-    options.dtype = dtype;
-    convert_checkpoint(options);
-  }
-  Seq2SeqModel(const Seq2SeqModel&) = delete;
-  Seq2SeqModel& operator=(const Seq2SeqModel&) = delete;
-  ~Seq2SeqModel() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+ConvertOptions seq2seq_model(const std::string& name) {
+  ConvertOptions options;
+  options.checkpoint = golden_root() / "seq2seq" / name;
+  options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+  options.dtype = DType::f32;
+  return options;
+}
 
 Request seq2seq_line(const json& search, const json& source) {
   json line = search.at("settings");
@@ -86,52 +68,25 @@ class Seq2SeqGolden : public testing::TestWithParam<std::tuple<std::string, std:
     }
   }
 
-  struct Case {
-    const json* texts;
-    std::string name;
-    std::future<Result> result;
-  };
-
   // All searches with the model at once, or one after the other.
   static void compare(EngineOptions options, bool together) {
     const auto& [device, name] = GetParam();
     options.device = device;
     options.threads = 2;
-    const Seq2SeqModel model(name, DType::f32);
+    const ConvertedCheckpoint model(seq2seq_model(name));
     Engine engine(model.path(), options);
-    std::vector<Case> cases;
-    const auto check = [&] {
-      for (Case& each : cases) {
-        SCOPED_TRACE(each.name);
-        expect_texts(each.result.get(), *each.texts);
-      }
-      cases.clear();
-    };
+    Searches searches(engine, together);
     for (const json& search : seq2seq_golden().at("models").at(name)) {
       for (size_t i = 0; i < search.at("texts").size(); ++i) {
         const json& texts = search.at("texts")[i];
         if (texts.is_null()) continue;  // rounding decides
-        cases.push_back({&texts, search.at("settings").dump() + ", source " + std::to_string(i),
-                         engine.submit(seq2seq_line(search, seq2seq_golden().at("sources")[i]))});
-        if (!together) check();
+        searches.submit(search.at("settings").dump() + ", source " + std::to_string(i),
+                        seq2seq_line(search, seq2seq_golden().at("sources")[i]),
+                        [&texts](const Result& result) { expect_texts(result, texts); });
         if (HasFailure()) return;
       }
     }
-    check();
-    if (options.kv_tokens > 0) {
-      EXPECT_GT(engine.stats().preemptions, 0);
-    }
-    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
-  }
-
-  static void expect_texts(const Result& result, const json& texts) {
-    ASSERT_EQ(result.outputs.size(), texts.size());
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const auto score = texts[i].at(0).get<double>();
-      const std::vector<int32_t> tokens(texts[i].begin() + 1, texts[i].end());
-      EXPECT_EQ(result.outputs[i].tokens, tokens) << "text " << i;
-      EXPECT_NEAR(result.outputs[i].score, score, 1e-4 * std::max(1.0, std::abs(score)));
-    }
+    searches.finish(options.kv_tokens > 0);
   }
 };
 
@@ -159,11 +114,7 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
   const auto n_tokens = static_cast<int32_t>(source.size());
   const auto model = make_model(config, lookup, backend, {.max_tokens = n_tokens, .max_logits = 1});
   Batch batch;
-  batch.tokens = source;
-  batch.query_start = {0, n_tokens};
-  batch.kv_len = {n_tokens};
-  batch.sequence_of.assign(source.size(), 0);
-  for (int32_t i = 0; i < n_tokens; ++i) batch.positions.push_back(i);
+  batch.add_sequence(source, 0);
   batch.max_pages = pages_for(n_tokens);
   for (int32_t page = 0; page < batch.max_pages; ++page) batch.page_table.push_back(page);
   std::vector<Buffer> memory;
@@ -187,7 +138,7 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
 
 TEST(Seq2SeqGoldenStates, AreTransformersEncoderOutputs) {
   for (const auto& [name, encoded] : seq2seq_golden().at("encoded").items()) {
-    const Seq2SeqModel model(name, DType::f32);
+    const ConvertedCheckpoint model(seq2seq_model(name));
     const ModelFile file = ModelFile::open(model.path());
     const auto& source = seq2seq_golden().at("sources").at(encoded.at("source").get<size_t>());
     const auto expected = encoded.at("states").get<std::vector<float>>();
