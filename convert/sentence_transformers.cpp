@@ -29,22 +29,22 @@ constexpr auto kPoolings = std::to_array<NamedPooling>(
      {"weightedmean", "pooling_mode_weightedmean_tokens", Pooling::weighted_mean},
      {"lasttoken", "pooling_mode_lasttoken", Pooling::last}});
 
-struct NamedActivation {
+struct DenseActivation {
   std::string_view name;
   Activation activation;
 };
-constexpr auto kActivations = std::to_array<NamedActivation>({{"Identity", Activation::none},
-                                                              {"Tanh", Activation::tanh},
-                                                              {"GELU", Activation::gelu},
-                                                              {"ReLU", Activation::relu},
-                                                              {"SiLU", Activation::silu}});
+constexpr auto kDenseActivations = std::to_array<DenseActivation>({{"Identity", Activation::none},
+                                                                   {"Tanh", Activation::tanh},
+                                                                   {"GELU", Activation::gelu},
+                                                                   {"ReLU", Activation::relu},
+                                                                   {"SiLU", Activation::silu}});
 
 // "Dense" of "sentence_transformers.models.Dense".
 std::string class_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 Activation dense_activation(const JsonView& config) {
   const auto name = config.get<std::string>("activation_function", "torch.nn.modules.linear.Tanh");
-  for (const NamedActivation& known : kActivations) {
+  for (const DenseActivation& known : kDenseActivations) {
     if (class_of(name) == known.name) return known.activation;
   }
   config.fail("the activation " + in_quotes(name) + " is not supported");
