@@ -53,7 +53,7 @@ TEST_F(EnginePrompt, HasATokenWhereItIsAListOfThem) {
 }
 
 TEST_F(EnginePrompt, IsRefusedBeforeItIsSplitWhereItCannotFitTheContext) {
-  const std::string text(6 << 20, 'l');
+  const std::string text(1 << 20, 'l');
   EXPECT_TRUE(says(refusal(text), "more tokens than the context, which has 64", "shorten"));
   EXPECT_TRUE(says(refusal(std::vector<Message>{{.role = "user", .content = text}}),
                    "more tokens than the context, which has 64", "shorten"));

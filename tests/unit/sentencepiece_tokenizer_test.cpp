@@ -7,6 +7,7 @@
 #include "support/error.h"
 #include "support/utf8.h"
 #include "text/tokenizer.h"
+#include "unit/effort.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
 
@@ -293,7 +294,7 @@ TEST(SentencePieceTokenizer, SurvivesDamage) {
     use(valid.substr(0, length));
   }
   std::mt19937 random(7);
-  for (int round = 0; round < 4000; ++round) {
+  for (size_t round = 0; round < repetitions(4000); ++round) {
     std::string damaged = valid;
     for (size_t flips = 1 + random() % 4; flips > 0; --flips) {
       damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
