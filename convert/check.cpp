@@ -77,7 +77,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
-           std::string(dtype_name(config.weights)));
+           std::string(dtype_name(config.weight_dtype)));
   out << text.str();
 }
 

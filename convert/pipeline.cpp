@@ -63,7 +63,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
   if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
   if (!source.answers.is_null()) header["answers"] = source.answers;
-  if (config.weights == DType::i8) {
+  if (config.weight_dtype == DType::i8) {
     header["quantization"] = {{"type", "int8"},
                               {"scheme", "symmetric"},
                               {"scales", "one float32 for each output channel: max|w| / 127"},
@@ -103,7 +103,7 @@ double relative_error(const TensorStream::Norms& norms) {
 }  // namespace
 
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
-  const DType type = options.dtype.value_or(source.weights);
+  const DType type = options.dtype.value_or(source.weight_dtype);
   if (type == DType::u8) throw UsageError("--dtype: u8 is no type of weights");
   if (options.keep_output && type != DType::i8) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8");

@@ -78,13 +78,13 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   return config;
 }
 
-void set_types(ModelConfig& config, DType weights, DType embedding, DType output) {
-  config.weights = weights;
+void set_types(ModelConfig& config, DType layers, DType embedding, DType output) {
+  config.weight_dtype = layers;
   config.embedding_dtype = embedding;
   config.output_dtype = output;
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
-  set_types(*encoder, weights, embedding, output);
+  set_types(*encoder, layers, embedding, output);
   config.encoder = std::move(encoder);
 }
 
@@ -351,7 +351,7 @@ void validate(const ModelConfig& config, std::string_view where) {
     heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
-  if (config.weights == DType::u8 || config.output_dtype == DType::u8) {
+  if (config.weight_dtype == DType::u8 || config.output_dtype == DType::u8) {
     check.fail("u8 is no type of weights");
   }
   if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
@@ -411,7 +411,7 @@ class Planner {
   void layer(const LayerConfig& layer) {
     const AttentionConfig& attention = layer.attention;
     norm("attention_norm", layer.attention_norms.before);
-    matrix("attention_qkv", config_.weights, attention.qkv_dim(), config_.hidden,
+    matrix("attention_qkv", config_.weight_dtype, attention.qkv_dim(), config_.hidden,
            attention.qkv_bias);
     if (attention.qk_norm != QkNorm::none) {
       vector("attention_q_norm", attention.q_dim(), TensorRole::norm);
@@ -425,7 +425,8 @@ class Planner {
                           TensorRole::bias,
                           0});
     }
-    matrix("attention_out", config_.weights, config_.hidden, attention.q_dim(), attention.out_bias);
+    matrix("attention_out", config_.weight_dtype, config_.hidden, attention.q_dim(),
+           attention.out_bias);
     norm("attention_after_norm", layer.attention_norms.after);
     norm("attention_stream_norm", layer.attention_norms.stream);
     if (layer.cross_attention) cross_attention(attention, layer.cross_attention->norms);
@@ -441,10 +442,11 @@ class Planner {
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
     norm("cross_norm", norms.before);
-    matrix("cross_q", config_.weights, attention.q_dim(), config_.hidden, attention.qkv_bias);
-    matrix("cross_kv", config_.weights, 2 * attention.kv_dim(), config_.encoder->hidden,
+    matrix("cross_q", config_.weight_dtype, attention.q_dim(), config_.hidden, attention.qkv_bias);
+    matrix("cross_kv", config_.weight_dtype, 2 * attention.kv_dim(), config_.encoder->hidden,
            attention.qkv_bias);
-    matrix("cross_out", config_.weights, config_.hidden, attention.q_dim(), attention.out_bias);
+    matrix("cross_out", config_.weight_dtype, config_.hidden, attention.q_dim(),
+           attention.out_bias);
     norm("cross_after_norm", norms.after);
     norm("cross_stream_norm", norms.stream);
   }
@@ -470,9 +472,9 @@ class Planner {
 
   void feed_forward(const std::string& name, const FeedForwardConfig& ffn, int64_t experts = 0) {
     const int64_t copies = std::max<int64_t>(experts, 1);
-    matrix(name + (ffn.gated ? "gate_up" : "up"), config_.weights, copies * ffn.up_dim(),
+    matrix(name + (ffn.gated ? "gate_up" : "up"), config_.weight_dtype, copies * ffn.up_dim(),
            config_.hidden, ffn.bias, TensorRole::matrix, experts);
-    matrix(name + "down", config_.weights, copies * config_.hidden, ffn.size, ffn.bias,
+    matrix(name + "down", config_.weight_dtype, copies * config_.hidden, ffn.size, ffn.bias,
            TensorRole::matrix, experts);
   }
 

@@ -210,7 +210,7 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
-  DType weights = DType::f32;                  ///< of the layers' matrices, but for routers
+  DType weight_dtype = DType::f32;             ///< of the layers' matrices, but for routers
   DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
@@ -227,7 +227,7 @@ struct ModelConfig {
 };
 
 /// Gives a description and its encoder's other types of weights.
-void set_types(ModelConfig& config, DType weights, DType embedding, DType output);
+void set_types(ModelConfig& config, DType layers, DType embedding, DType output);
 
 /// What most models since Llama are (arXiv:2302.13971): layers of one kind, each with an RMS norm
 /// before attention and one before a gated feed-forward with SiLU; one rope over all of a head.

@@ -186,7 +186,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);
   visit("pooling", &ModelConfig::pooling);
-  visit("weights", &ModelConfig::weights);
+  visit("weights", &ModelConfig::weight_dtype);
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);
 }

@@ -106,7 +106,7 @@ class Decoder : public Model {
   Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
           const BatchLimits& limits, const Weight& shared)
       : config_(config), backend_(backend), weights_(find_weights(config, lookup, shared)) {
-    const DType act = backend.activation_dtype(config.weights);
+    const DType act = backend.activation_dtype(config.weight_dtype);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
       matrix.data = buffers_.back().get();
@@ -385,7 +385,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     bounds.push_back({.rows = rows,
                       .in = hidden,
                       .out = ffn.up_dim(),
-                      .dtype = config.weights,
+                      .dtype = config.weight_dtype,
                       .gated = ffn.gated,
                       .bias = ffn.bias,
                       .activation = !ffn.gated,
@@ -393,7 +393,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     bounds.push_back({.rows = rows,
                       .in = ffn.size,
                       .out = hidden,
-                      .dtype = config.weights,
+                      .dtype = config.weight_dtype,
                       .bias = ffn.bias,
                       .experts = experts});
   };
@@ -402,12 +402,12 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     bounds.push_back({.rows = tokens,
                       .in = hidden,
                       .out = attention.qkv_dim(),
-                      .dtype = config.weights,
+                      .dtype = config.weight_dtype,
                       .bias = attention.qkv_bias});
     bounds.push_back({.rows = tokens,
                       .in = attention.q_dim(),
                       .out = hidden,
-                      .dtype = config.weights,
+                      .dtype = config.weight_dtype,
                       .bias = attention.out_bias});
     if (layer.cross_attention) {
       for (const auto& [in, out] : {std::pair(hidden, attention.q_dim()),
@@ -416,7 +416,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
         bounds.push_back({.rows = tokens,
                           .in = in,
                           .out = out,
-                          .dtype = config.weights,
+                          .dtype = config.weight_dtype,
                           .bias = attention.qkv_bias || attention.out_bias});
       }
     }
@@ -459,7 +459,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
       .n_heads = largest(config, [](const auto& l) { return l.attention.n_heads; }),
       .n_kv_heads = largest(config, [](const auto& l) { return l.attention.n_kv_heads; }),
       .head_dim = largest(config, [](const auto& l) { return l.attention.head_dim; }),
-      .weights = config.weights,
+      .weight_dtype = config.weight_dtype,
       .products = products(config, limits)};
   if (config.encoder) {
     const StepBounds of_encoder = step_bounds(*config.encoder, limits, sequences, 0);

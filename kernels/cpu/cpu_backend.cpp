@@ -59,12 +59,12 @@ std::string CpuBackend::description() const {
          std::string(cpu_isa_name(isa_)) + ")";
 }
 
-DType CpuBackend::kv_dtype(DType weights) const {
-  switch (weights) {
+DType CpuBackend::kv_dtype(DType weight_dtype) const {
+  switch (weight_dtype) {
     case DType::f32:
     case DType::f16:
     case DType::bf16:
-      return weights;
+      return weight_dtype;
     case DType::i8:
       return DType::bf16;
     case DType::u8:

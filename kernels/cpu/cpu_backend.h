@@ -46,7 +46,7 @@ class CpuBackend final : public HostBackend {
 
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
-  [[nodiscard]] DType kv_dtype(DType weights) const override;
+  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
     return {.sequences = 64, .prompt_tokens = 128, .first_tokens = 4};
   }

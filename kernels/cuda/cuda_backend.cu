@@ -113,7 +113,7 @@ size_t CudaBackend::free_memory() const {
 }
 
 size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
-  const DType act = activation_dtype(bounds.weights);
+  const DType act = activation_dtype(bounds.weight_dtype);
   size_t scratch =
       decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
   size_t products = 0;
@@ -147,11 +147,11 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   return scratch + products + kMatmulWorkspaceBytes + kUploads;
 }
 
-DType CudaBackend::activation_dtype(DType weights) const {
-  return weights == DType::f32 || weights == DType::f16 ? weights : DType::bf16;
+DType CudaBackend::activation_dtype(DType weight_dtype) const {
+  return weight_dtype == DType::f32 || weight_dtype == DType::f16 ? weight_dtype : DType::bf16;
 }
 
-DType CudaBackend::kv_dtype(DType weights) const { return activation_dtype(weights); }
+DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(weight_dtype); }
 
 Buffer CudaBackend::allocate(size_t bytes) {
   current_device(device_);

@@ -36,8 +36,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return false; }
-  [[nodiscard]] DType activation_dtype(DType weights) const override;
-  [[nodiscard]] DType kv_dtype(DType weights) const override;
+  [[nodiscard]] DType activation_dtype(DType weight_dtype) const override;
+  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
   [[nodiscard]] StepSizes step_sizes() const override {
     return {.sequences = 256, .prompt_tokens = 1024, .first_tokens = 2048};
   }

@@ -241,7 +241,7 @@ struct StepBounds {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
-  DType weights = DType::f32;          ///< as activation_dtype() and kv_dtype() want it
+  DType weight_dtype = DType::f32;     ///< as activation_dtype() and kv_dtype() want it
   std::vector<ProductBound> products;  ///< every shape that occurs
 };
 
@@ -259,10 +259,10 @@ class Backend {
   /// Whether allocate() takes memory only as it is first written to, as a host's does, or at once.
   [[nodiscard]] virtual bool takes_memory_on_use() const = 0;
   /// The element type of activations between operations (the residual stream and logits are always
-  /// f32), for a model whose matrices are of `weights`.
-  [[nodiscard]] virtual DType activation_dtype(DType weights) const = 0;
-  /// The element type of KV pages for a model whose matrices are of `weights`.
-  [[nodiscard]] virtual DType kv_dtype(DType weights) const = 0;
+  /// f32), for a model whose matrices are of `weight_dtype`.
+  [[nodiscard]] virtual DType activation_dtype(DType weight_dtype) const = 0;
+  /// The element type of KV pages for a model whose matrices are of `weight_dtype`.
+  [[nodiscard]] virtual DType kv_dtype(DType weight_dtype) const = 0;
 
   [[nodiscard]] virtual StepSizes step_sizes() const = 0;
   /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()

@@ -128,8 +128,8 @@ struct Embedder::Impl {
   // The largest steps for which there is memory.
   void plan_steps(size_t weight_bytes) {
     const int64_t preferred = backend->takes_memory_on_use() ? kHostStepTokens : kDeviceStepTokens;
-    const DType activations = backend->activation_dtype(config.weights);
-    const DType kv_type = backend->kv_dtype(config.weights);
+    const DType activations = backend->activation_dtype(config.weight_dtype);
+    const DType kv_type = backend->kv_dtype(config.weight_dtype);
     int64_t tokens = std::max(preferred, info.context);
     for (;;) {
       limits = {.max_tokens = static_cast<int32_t>(tokens),
@@ -151,7 +151,7 @@ struct Embedder::Impl {
   }
 
   void allocate_pages() {
-    const DType dtype = backend->kv_dtype(config.weights);
+    const DType dtype = backend->kv_dtype(config.weight_dtype);
     const size_t half = kv_half_bytes(config, dtype, n_pages);
     kv_memory = backend->allocate(2 * half);
     for (int64_t n = 0; n < config.n_layers(); ++n) {

@@ -105,8 +105,8 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
   return {.free_bytes = backend.free_memory(),
           .takes_on_use = backend.takes_memory_on_use(),
           .step_sizes = backend.step_sizes(),
-          .activations = backend.activation_dtype(config.weights),
-          .kv = backend.kv_dtype(config.weights),
+          .activations = backend.activation_dtype(config.weight_dtype),
+          .kv = backend.kv_dtype(config.weight_dtype),
           .scratch_bytes = [&backend](const StepBounds& bounds) {
             return backend.scratch_bytes(bounds);
           }};

@@ -134,7 +134,7 @@ ModelConfig named_shape(std::string_view name, DType dtype) {
     if (shape.name != name) continue;
     ModelConfig config = plain_decoder(shape.sizes);
     if (shape.adjust != nullptr) shape.adjust(config);
-    config.weights = dtype;
+    config.weight_dtype = dtype;
     config.output_dtype = dtype;
     config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
     return config;

@@ -48,7 +48,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
   model_ =
       make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
 
-  const DType dtype = backend.kv_dtype(config_.weights);
+  const DType dtype = backend.kv_dtype(config_.weight_dtype);
   const std::vector<KvGroup> groups = kv_groups(config_, dtype);
   std::vector<int32_t> n_pages = {limits.n_pages};
   for (const WindowPages& window : pages_.windows()) n_pages.push_back(window.n_frames());

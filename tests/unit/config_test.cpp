@@ -32,7 +32,7 @@ ModelConfig rich() {
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
   config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
-  config.weights = DType::i8;
+  config.weight_dtype = DType::i8;
   config.embedding_dtype = config.output_dtype = DType::bf16;
   config.ropes = {{.name = "long",
                    .frequencies = {1, 0.1F, 1e-7F},
@@ -230,7 +230,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_dtype = DType::i8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.weights = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_dtype = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
 }
 

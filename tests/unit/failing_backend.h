@@ -23,10 +23,12 @@ class FailingBackend final : public Backend {
   [[nodiscard]] bool takes_memory_on_use() const override {
     return backend_->takes_memory_on_use();
   }
-  [[nodiscard]] DType activation_dtype(DType weights) const override {
-    return backend_->activation_dtype(weights);
+  [[nodiscard]] DType activation_dtype(DType weight_dtype) const override {
+    return backend_->activation_dtype(weight_dtype);
   }
-  [[nodiscard]] DType kv_dtype(DType weights) const override { return backend_->kv_dtype(weights); }
+  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override {
+    return backend_->kv_dtype(weight_dtype);
+  }
   [[nodiscard]] StepSizes step_sizes() const override { return backend_->step_sizes(); }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
     return backend_->scratch_bytes(bounds);

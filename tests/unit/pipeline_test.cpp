@@ -146,15 +146,15 @@ TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
 
 TEST_F(Pipeline, ChoosesTypesForInt8) {
   ModelConfig source;
-  source.weights = source.embedding_dtype = source.output_dtype = DType::f32;
+  source.weight_dtype = source.embedding_dtype = source.output_dtype = DType::f32;
   source.output.tied = true;
   options_.dtype = DType::i8;
   ModelConfig target = target_config(source, options_);
-  EXPECT_EQ(target.weights, DType::i8);
+  EXPECT_EQ(target.weight_dtype, DType::i8);
   EXPECT_EQ(target.embedding_dtype, DType::bf16);
   EXPECT_EQ(target.output_dtype, DType::i8);
   EXPECT_FALSE(target.output.tied);
-  source.weights = source.embedding_dtype = source.output_dtype = DType::f16;
+  source.weight_dtype = source.embedding_dtype = source.output_dtype = DType::f16;
   options_.keep_output = true;
   target = target_config(source, options_);
   EXPECT_EQ(target.embedding_dtype, DType::f16);

@@ -30,7 +30,7 @@ ModelConfig odd_shape(DType dtype) {
                                       .max_context = 512});
   config.layer_kinds[0].attention.qkv_bias = true;
   config.layer_kinds[0].attention.out_bias = true;
-  config.weights = config.output_dtype = dtype;
+  config.weight_dtype = config.output_dtype = dtype;
   config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
   return config;
 }

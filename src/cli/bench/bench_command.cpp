@@ -73,8 +73,8 @@ class Bench {
   void print_header(const std::string& name) const {
     const size_t bytes = bytes_per_step(config_, 1);
     std::printf("%s, %s, %s, %s of weights a step\n", printable(name).c_str(),
-                std::string(dtype_name(config_.weights)).c_str(), backend_->description().c_str(),
-                format_bytes(bytes).c_str());
+                std::string(dtype_name(config_.weight_dtype)).c_str(),
+                backend_->description().c_str(), format_bytes(bytes).c_str());
     flush_output();
   }
 
