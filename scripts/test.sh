@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 LC_NUMERIC=C  # times and awk write and read a point
+export CCACHE_DEPEND=1  # the compiler tells what a file includes; ccache need not find out first
 preset=release-sm90
 fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-10}
 passed=0 failed=0 skipped=0

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/io.h"
 #include "support/utf8.h"
 
 namespace faststream {
@@ -60,7 +62,7 @@ bool is_history(int fd) {
   struct stat status = {};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
   std::array<char, kFirstLine.size()> begin = {};
-  const ssize_t n = pread(fd, begin.data(), begin.size(), 0);
+  const ssize_t n = read_at(fd, 0, std::as_writable_bytes(std::span(begin)));
   return status.st_size == 0 || (n > 0 && std::string_view(begin.data(), n) == kFirstLine);
 }
 
