@@ -1,5 +1,6 @@
 // Rotation, what happens to heads beside it, and the append to pages, all parts of attention(),
 // compared with the plain float reference.
+#include <algorithm>
 #include <string>
 
 #include "unit/backend_fixture.h"
@@ -57,10 +58,8 @@ class BackendRope : public BackendTest {
       HostTensor input = qkv;
       if (q_type != act) input = qkv.map(q_type, [](float v) { return v; });
       // Zeros, not NaN, so that untouched slots compare equal.
-      const HostTensor empty =
-          HostTensor(cache_type, n_pages, page_elements).map(cache_type, [](float) {
-            return 0.0F;
-          });
+      HostTensor empty(cache_type, n_pages, page_elements);
+      std::fill(empty.bytes.begin(), empty.bytes.end(), std::byte{0});
       const bool has_norm = shape.norm != NormKind::none;
       const DeviceTensor device_qkv(backend, input);
       const DeviceTensor device_cos_sin(backend, cos_sin);
