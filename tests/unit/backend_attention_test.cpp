@@ -307,6 +307,7 @@ TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
 TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
   for (const DType weights : kWeightTypes) {
     for (const int32_t dim : {20, 32, 64, 128, 256}) {
+      if (kSanitized && (dim == 32 || dim == 128)) continue;
       for (const int32_t window : {0, 1, 33, 65, 200}) {
         AttentionCase shape{3, 1, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}, window};
         shape.bidirectional = true;

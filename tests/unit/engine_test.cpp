@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
 #include <random>
@@ -249,7 +250,7 @@ TEST_P(EngineTest, GivesEveryPageBackAfterTenThousandRandomRequests) {
   EngineOptions tight = options(24, 1024);
   Engine engine(engine_model(), tight);
   constexpr int kThreads = 4;
-  constexpr int kPerThread = 2500;
+  constexpr int kPerThread = static_cast<int>(repetitions(2500));
   std::atomic<int64_t> finished{0};
   std::atomic<int64_t> wrong{0};
   std::vector<std::thread> threads;
@@ -258,7 +259,7 @@ TEST_P(EngineTest, GivesEveryPageBackAfterTenThousandRandomRequests) {
       std::mt19937 random(static_cast<uint32_t>(100 + t));
       std::atomic<int64_t> in_flight{0};
       for (int i = 0; i < kPerThread; ++i) {
-        while (in_flight > 50) std::this_thread::yield();
+        while (in_flight > 50) std::this_thread::sleep_for(std::chrono::microseconds(200));
         Request request;
         const bool is_long = random() % 500 == 0;
         const size_t length = is_long ? 1 + random() % 1000 : 1 + random() % 24;
@@ -284,7 +285,7 @@ TEST_P(EngineTest, GivesEveryPageBackAfterTenThousandRandomRequests) {
         if (random() % 10 == 0) engine.cancel(id);
         if (random() % 20 == 0) engine.cancel(random() % (id + 1));
       }
-      while (in_flight > 0) std::this_thread::yield();
+      while (in_flight > 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     });
   }
   for (std::thread& thread : threads) thread.join();
