@@ -13,6 +13,7 @@ class HostBackend : public Backend {
  public:
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return true; }
+  [[nodiscard]] bool runs_beside_host() const override { return false; }
   Buffer allocate(size_t bytes) override;
   /// Returns source.bytes, read into memory so that the first token does not wait for the disk.
   const std::byte* load_weights(const WeightSource& source,

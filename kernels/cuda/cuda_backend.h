@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return false; }
+  [[nodiscard]] bool runs_beside_host() const override { return true; }
   [[nodiscard]] DType activation_dtype(DType weight_dtype) const override;
   [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
   [[nodiscard]] StepSizes step_sizes() const override {

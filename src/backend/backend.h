@@ -258,6 +258,8 @@ class Backend {
   [[nodiscard]] virtual size_t free_memory() const = 0;
   /// Whether allocate() takes memory only as it is first written to, as a host's does, or at once.
   [[nodiscard]] virtual bool takes_memory_on_use() const = 0;
+  /// Whether operations run while the host goes on, or in their calls.
+  [[nodiscard]] virtual bool runs_beside_host() const = 0;
   /// The element type of activations between operations (the residual stream and logits are always
   /// f32), for a model whose matrices are of `weight_dtype`.
   [[nodiscard]] virtual DType activation_dtype(DType weight_dtype) const = 0;

@@ -83,7 +83,6 @@ std::span<const int32_t> BeamSearch::accept(std::span<SampledToken> sampled) {
     if (has_begun_) first += n;
   }
   has_begun_ = true;
-  print();
   return parents_;
 }
 
@@ -157,6 +156,7 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
     text.accept({.token = next.token.token,
                  .logprob = text.unedited(next.token),
                  .top = sampled[next.beam].top});
+    (void)text.write();
     if (next.ends) {
       keep(group, std::move(text), next.score);
     } else {
@@ -224,8 +224,8 @@ const Output* BeamSearch::best() const {
   return best;
 }
 
-// Makes new_text_ what all texts agree on that may be the best in the end.
-void BeamSearch::print() {
+// What all texts agree on that may be the best in the end.
+std::string_view BeamSearch::write() {
   std::optional<std::string_view> common;
   const auto agree = [&](std::string_view text) {
     common = common ? common_start(*common, text, n_printed_) : text;
@@ -236,6 +236,7 @@ void BeamSearch::print() {
   }
   new_text_ = common.value_or("").substr(n_printed_);
   n_printed_ += new_text_.size();
+  return new_text_;
 }
 
 std::vector<Output> BeamSearch::take_outputs() {

@@ -32,7 +32,7 @@ class BeamSearch final : public SequenceGroup {
   [[nodiscard]] std::span<const int32_t> source() const override { return rules_.source; }
   [[nodiscard]] SamplingRow sampling_row(size_t i) const override;
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override;
-  [[nodiscard]] std::string_view new_text() const override { return new_text_; }
+  std::string_view write() override;
   [[nodiscard]] int32_t newest_token() const override;
   void finish(FinishReason reason) override;
   [[nodiscard]] bool finished() const override { return groups_going_on() == 0; }
@@ -77,7 +77,6 @@ class BeamSearch final : public SequenceGroup {
   /// that ended did not end the search.
   [[nodiscard]] bool has_groups() const { return rules_.search.groups > 1; }
   [[nodiscard]] const Output* best() const;
-  void print();
 
   const GenerationRules& rules_;
   size_t group_size_;

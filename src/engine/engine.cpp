@@ -171,7 +171,8 @@ struct Engine::Impl {
   bool take_inbox();
   void start(std::unique_ptr<Job> job);
   void step();
-  static void on_prompt(const Part& part);
+  void deliver();
+  static void on_prompt(const Part& part, int64_t n_done);
   void on_token(const Part& part, std::string_view text);
   void end_part(const Part& part);
   void end(Job& job, FinishReason reason, const std::string& error);
@@ -182,6 +183,8 @@ struct Engine::Impl {
   std::string chat_error;  // why the model's own template is none
   Scheduler scheduler;
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs;  // in work
+  std::vector<Scheduler::Outcome> outcomes;                  // of the last step, to be delivered
+  std::unordered_map<RequestId, std::string> failed;         // jobs to be ended, and why
   int64_t n_finished = 0;
   uint64_t n_arrivals = 0;
 
@@ -310,6 +313,7 @@ void Engine::Impl::stop() {
 void Engine::Impl::run() {
   while (take_inbox()) {
     if (!scheduler.idle()) step();
+    if (scheduler.idle()) deliver();
     publish();
   }
   // What is still there has a last word, and may submit more.
@@ -327,16 +331,19 @@ bool Engine::Impl::take_inbox() {
   {
     std::unique_lock lock(mutex);
     wake.wait(lock, [this] {
-      return stopping || !submitted.empty() || !cancelled.empty() || !scheduler.idle();
+      return stopping || !submitted.empty() || !cancelled.empty() || !failed.empty() ||
+             !scheduler.idle();
     });
     new_jobs.swap(submitted);
     to_cancel.swap(cancelled);
     stop = stopping;
   }
   for (auto& job : new_jobs) start(std::move(job));
-  for (const RequestId id : to_cancel) {
+  if (stop || !to_cancel.empty() || !failed.empty()) deliver();
+  for (const RequestId id : to_cancel) failed.try_emplace(id);
+  for (const auto& [id, error] : std::exchange(failed, {})) {
     const auto job = jobs.find(id);
-    if (job != jobs.end()) end(*job->second, FinishReason::cancelled, "");
+    if (job != jobs.end()) end(*job->second, FinishReason::cancelled, error);
   }
   return !stop;
 }
@@ -354,21 +361,30 @@ void Engine::Impl::start(std::unique_ptr<Job> new_job) {
   }
 }
 
+// While the device computes a step, what came of the one before is delivered.
 void Engine::Impl::step() {
-  std::unordered_map<RequestId, std::string> failed;
-  for (const Scheduler::Outcome& outcome : scheduler.step()) {
+  scheduler.begin_step();
+  deliver();
+  outcomes = scheduler.end_step();
+  if (!model.backend->runs_beside_host()) deliver();  // else it would wait for a whole step
+}
+
+// Tells requests what came of a step. Those that fail are ended later, with all their parts, some
+// of which may be in the step that runs.
+void Engine::Impl::deliver() {
+  for (const Scheduler::Outcome& outcome : std::exchange(outcomes, {})) {
     auto& part = static_cast<Part&>(*outcome.entry);
     if (!part.job->started) part.job->started = Clock::now();
     if (!outcome.error.empty()) {
       part.group->finish(FinishReason::cancelled);
       failed.emplace(part.job->id, outcome.error);
-      continue;
     }
+    if (failed.contains(part.job->id)) continue;
     try {
       if (outcome.has_token) {
-        on_token(part, outcome.text);
+        on_token(part, part.group->write());
       } else {
-        on_prompt(part);
+        on_prompt(part, outcome.n_cached);
       }
     } catch (const std::exception& error) {  // the request's own callback
       failed.emplace(part.job->id, error.what());
@@ -376,16 +392,12 @@ void Engine::Impl::step() {
     }
     if (part.group->finished()) end_part(part);
   }
-  // With all their parts, some of which may still be in the scheduler.
-  for (const auto& [id, error] : failed) end(*jobs.at(id), FinishReason::cancelled, error);
 }
 
-void Engine::Impl::on_prompt(const Part& part) {
+void Engine::Impl::on_prompt(const Part& part, int64_t n_done) {
   const Job& job = *part.job;
-  if (!job.callbacks.on_prompt || job.first_token) return;
-  if (part.sample != 0 || part.sequences.empty()) return;
-  job.callbacks.on_prompt({.done = part.sequences.front().n_cached,
-                           .total = static_cast<int64_t>(job.rules.prompt.size())});
+  if (!job.callbacks.on_prompt || job.first_token || part.sample != 0) return;
+  job.callbacks.on_prompt({.done = n_done, .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
 void Engine::Impl::on_token(const Part& part, std::string_view text) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "engine/runner.h"
 #include "support/utf8.h"
@@ -117,7 +118,7 @@ bool Generation::ends_with(int32_t token) const {
   return stop.matched().has_value();
 }
 
-std::string_view Generation::accept(SampledToken&& sampled) {
+void Generation::accept(SampledToken&& sampled) {
   const int32_t token = sampled.token;
   tokens_.push_back(token);
   output_.tokens.push_back(token);
@@ -128,29 +129,45 @@ std::string_view Generation::accept(SampledToken&& sampled) {
     for (const LogProbability& p : sampled.top) position.top.push_back({p.token, p.value});
     output_.logprobs.push_back(std::move(position));
   }
-  printed_ = output_.text.size();
+  is_written_ = false;
   if (is_end(token)) {
-    if (rules_->shown.all) emit(detokenizer_.push(token));
-    finish(FinishReason::eos);
+    end(FinishReason::eos);
   } else {
-    emit(detokenizer_.push(token));
     if (has_penalties(rules_->sampling)) count(token);
     if (static_cast<int64_t>(output_.tokens.size()) == rules_->max_tokens) {
-      finish(FinishReason::length);
+      end(FinishReason::length);
     } else if (static_cast<int64_t>(tokens_.size()) == rules_->context) {
-      finish(FinishReason::context);
+      end(FinishReason::context);
     }
   }
+  if (!rules_->stop.empty()) write_newest();
   forbid();
-  return std::string_view(output_.text).substr(printed_);
+}
+
+std::string_view Generation::write() {
+  write_newest();
+  const size_t printed = std::exchange(n_printed_, output_.text.size());
+  return std::string_view(output_.text).substr(printed);
+}
+
+void Generation::write_newest() {
+  if (is_written_) return;
+  is_written_ = true;
+  const int32_t token = output_.tokens.back();
+  if (!is_end(token) || rules_->shown.all) emit(detokenizer_.push(token));
+  if (finished_) close();
+}
+
+// The text is over, unless a stop string ended it before.
+void Generation::close() {
+  emit(detokenizer_.finish());
+  if (!stop_.matched()) append(stop_.finish());
 }
 
 void Generation::emit(std::string_view text) {
-  if (finished_) return;
   append(stop_.push(text));
   if (!stop_.matched()) return;
-  finished_ = true;
-  output_.finish_reason = FinishReason::stop_string;
+  end(FinishReason::stop_string);
   output_.stop = *stop_.matched();
 }
 
@@ -160,13 +177,16 @@ void Generation::append(std::string_view text) {
   output_.text += text;
 }
 
-void Generation::finish(FinishReason reason) {
-  if (finished_) return;
-  emit(detokenizer_.finish());  // may complete a stop string
-  if (finished_) return;
-  append(stop_.finish());
+void Generation::end(FinishReason reason) {
   output_.finish_reason = reason;
   finished_ = true;
+}
+
+void Generation::finish(FinishReason reason) {
+  if (finished_) return;
+  write_newest();
+  end(reason);
+  close();
 }
 
 void Generation::count(int32_t token) {
@@ -207,6 +227,7 @@ void Generation::forbid() {
 }
 
 std::vector<Output> SampleGroup::take_outputs() {
+  (void)text_.write();
   std::vector<Output> outputs;
   outputs.push_back(std::move(text_.output()));
   return outputs;

@@ -72,9 +72,11 @@ class Generation {
   /// Whether this token would end the text, be there room or not.
   [[nodiscard]] bool ends_with(int32_t token) const;
 
-  /// Takes a drawn token, which may finish the text. Returns what can be printed now; valid until
-  /// the next call.
-  std::string_view accept(SampledToken&& sampled);
+  /// Takes a drawn token, which may finish the text.
+  void accept(SampledToken&& sampled);
+  /// Makes text of tokens: where stop strings may end it, accept() has done so already. Returns
+  /// what can be printed since the last call; valid until the next accept() or finish().
+  std::string_view write();
 
   /// Ends the text; nothing if it has ended.
   void finish(FinishReason reason);
@@ -85,7 +87,10 @@ class Generation {
   [[nodiscard]] const Output& output() const { return output_; }
 
  private:
+  void write_newest();
   void emit(std::string_view text);
+  void close();
+  void end(FinishReason reason);
   void append(std::string_view text);
   void count(int32_t token);
   void forbid();
@@ -98,7 +103,8 @@ class Generation {
   Detokenizer detokenizer_;
   StopMatcher stop_;
   Output output_;
-  size_t printed_ = 0;  // of output_.text, before the last accept()
+  bool is_written_ = true;  // the newest token
+  size_t n_printed_ = 0;    // bytes of output_.text
   double sum_logprob_ = 0;
   bool finished_ = false;
 
@@ -134,10 +140,10 @@ class SampleGroup final : public SequenceGroup {
       sampled.front().token = *forced;
       sampled.front().logprob = 0;
     }
-    new_text_ = text_.accept(std::move(sampled.front()));
+    text_.accept(std::move(sampled.front()));
     return {&kItself, 1};
   }
-  [[nodiscard]] std::string_view new_text() const override { return new_text_; }
+  std::string_view write() override { return text_.write(); }
   [[nodiscard]] int32_t newest_token() const override { return text_.tokens().back(); }
   void finish(FinishReason reason) override { text_.finish(reason); }
   [[nodiscard]] bool finished() const override { return text_.finished(); }
@@ -145,7 +151,6 @@ class SampleGroup final : public SequenceGroup {
 
  private:
   Generation text_;
-  std::string_view new_text_;
 };
 
 }  // namespace faststream

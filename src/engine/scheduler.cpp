@@ -119,16 +119,24 @@ void Scheduler::remove(Entry& entry) {
   }
 }
 
-const std::vector<Scheduler::Outcome>& Scheduler::step() {
-  outcomes_.clear();
+void Scheduler::begin_step() {
+  parts_.clear();
   try {
     admit();
     plan();
-    if (!parts_.empty()) process(0, parts_.size());
+    if (!parts_.empty()) launch_error_ = launch(0, parts_.size());
   } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
-    while (!running_.empty()) fail(*running_.back(), error.what());
+    fail_all(error.what());
   }
-  return outcomes_;
+}
+
+std::vector<Scheduler::Outcome> Scheduler::end_step() {
+  try {
+    if (!parts_.empty()) finish(0, parts_.size(), std::move(launch_error_));
+  } catch (const std::exception& error) {
+    fail_all(error.what());
+  }
+  return std::exchange(outcomes_, {});
 }
 
 void Scheduler::admit() {
@@ -423,24 +431,53 @@ bool Scheduler::wants_tokens(const Part& part) const {
   return part.n_inputs > 0 && inputs_[part.first_input].logits != NewTokens::Logits::none;
 }
 
-// Runs parts [first, first + count) of the step as one batch; each alone if the device fails.
-void Scheduler::process(size_t first, size_t count) {
-  std::vector<SampledToken> sampled;
+// Starts parts [first, first + count) of the step as one batch. Returns why the device failed, or
+// nothing.
+std::string Scheduler::launch(size_t first, size_t count) {
+  const std::span<const Part> parts = std::span(parts_).subspan(first, count);
+  const Part& back = parts.back();
+  const auto copies = std::span(copies_).subspan(
+      parts.front().first_copy, back.first_copy + back.n_copies - parts.front().first_copy);
+  launched_ = std::chrono::steady_clock::now();
+  n_launched_ = 0;
   try {
-    sampled = compute(first, count);
+    if (!copies.empty()) runner_.copy_pages(copies);
+    const std::span<const NewTokens> inputs = inputs_of(parts);
+    if (inputs.empty()) return {};
+    n_launched_ = read_sources(parts);
+    runner_.step(inputs);
+    for (const NewTokens& input : inputs) n_launched_ += static_cast<int32_t>(input.tokens.size());
   } catch (const std::exception& error) {
-    if (count == 1) return fail(*parts_[first].entry, error.what());
-    for (size_t i = first; i < first + count; ++i) process(i, 1);
+    return error.what();
+  }
+  return {};
+}
+
+// Waits for parts [first, first + count), which were launched as one batch; has each alone
+// processed if the device failed, then or now.
+void Scheduler::finish(size_t first, size_t count, std::string error) {
+  const std::span<const Part> parts = std::span(parts_).subspan(first, count);
+  std::vector<SampledToken> sampled;
+  if (error.empty()) {
+    try {
+      sampled = sample(parts);
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+  }
+  if (!error.empty()) {
+    if (count == 1) return fail(*parts.front().entry, error);
+    for (size_t i = first; i < first + count; ++i) finish(i, 1, launch(i, 1));
     return;
   }
   std::span<SampledToken> left = sampled;
-  for (const Part& part : std::span(parts_).subspan(first, count)) {
+  for (const Part& part : parts) {
     const std::span<SampledToken> own = left.first(wants_tokens(part) ? part.n_inputs : 0);
     left = left.subspan(own.size());
     try {
       accept(part, own);
-    } catch (const std::exception& error) {  // the group cannot go on, or memory for it
-      fail(*part.entry, error.what());
+    } catch (const std::exception& failure) {  // the group cannot go on, or memory for it
+      fail(*part.entry, failure.what());
     }
   }
 }
@@ -462,24 +499,22 @@ int32_t Scheduler::read_sources(std::span<const Part> parts) {
   return n_tokens;
 }
 
-// The tokens that are chosen from the inputs' logits. If the device fails, no sequence has
-// advanced.
-std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
-  const Part& front = parts_[first];
-  const Part& back = parts_[first + count - 1];
-  const auto inputs = std::span(inputs_).subspan(
-      front.first_input, back.first_input + back.n_inputs - front.first_input);
-  const auto copies = std::span(copies_).subspan(
-      front.first_copy, back.first_copy + back.n_copies - front.first_copy);
-  const auto start = std::chrono::steady_clock::now();
-  if (!copies.empty()) runner_.copy_pages(copies);
+// The inputs of consecutive parts.
+std::span<const NewTokens> Scheduler::inputs_of(std::span<const Part> parts) const {
+  const size_t first = parts.front().first_input;
+  return std::span(inputs_).subspan(first,
+                                    parts.back().first_input + parts.back().n_inputs - first);
+}
+
+// The tokens that are chosen from the logits of what was launched. If the device fails, no sequence
+// has advanced.
+std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
+  const std::span<const NewTokens> inputs = inputs_of(parts);
   if (inputs.empty()) return {};
-  int32_t n_tokens = read_sources(std::span(parts_).subspan(first, count));
-  runner_.step(inputs);
   std::vector<SampledToken> sampled;
   try {
     std::vector<SamplingRow> rules;
-    for (const Part& part : std::span(parts_).subspan(first, count)) {
+    for (const Part& part : parts) {
       if (!wants_tokens(part)) continue;
       for (size_t i = 0; i < part.n_inputs; ++i) {
         rules.push_back(part.entry->group->sampling_row(i));
@@ -497,9 +532,8 @@ std::vector<SampledToken> Scheduler::compute(size_t first, size_t count) {
     throw;
   }
   const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (const NewTokens& input : inputs) n_tokens += static_cast<int32_t>(input.tokens.size());
-  budget_.measured(n_tokens, seconds);
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - launched_).count();
+  budget_.measured(n_launched_, seconds);
   counts_.device_seconds += seconds;
   ++counts_.steps;
   return sampled;
@@ -516,13 +550,12 @@ void Scheduler::accept(const Part& part, std::span<SampledToken> sampled) {
     const auto n_cached = static_cast<size_t>(input.sequence->n_cached);
     cache_.insert(wanted_tokens(entry, i).first(n_cached), input.sequence->pages);
   }
-  Outcome outcome{.entry = &entry};
+  Outcome outcome{.entry = &entry, .n_cached = entry.sequences.front().n_cached};
   if (!sampled.empty()) {
     const std::span<const int32_t> parents = entry.group->accept(sampled);
     ++counts_.generated_tokens;
     entry.has_tokens = true;
     outcome.has_token = true;
-    outcome.text = entry.group->new_text();
     if (entry.group->finished()) {
       leave(entry, true);
     } else {
@@ -572,6 +605,11 @@ void Scheduler::leave(Entry& entry, bool keep_pages) {
 void Scheduler::fail(Entry& entry, std::string_view error) {
   leave(entry, false);
   outcomes_.push_back({.entry = &entry, .error = std::string(error)});
+}
+
+void Scheduler::fail_all(std::string_view error) {
+  parts_.clear();
+  while (!running_.empty()) fail(*running_.back(), error);
 }
 
 }  // namespace faststream

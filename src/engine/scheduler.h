@@ -1,6 +1,7 @@
 // Continuous batching: which sequences take part in each step.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -68,9 +69,9 @@ class Scheduler {
   /// What a step did for an entry that it ran.
   struct Outcome {
     Entry* entry = nullptr;
-    bool has_token = false;      ///< its sequences got one
-    std::string_view text = {};  ///< what can be printed now; valid until the next step
-    std::string error = {};      ///< why the entry has left without being finished, or empty
+    bool has_token = false;  ///< its sequences got one; the group's write() makes text of it
+    int32_t n_cached = 0;    ///< tokens of its first sequence that were processed then
+    std::string error = {};  ///< why the entry has left without being finished, or empty
   };
 
   /// `runner`'s limits must allow `limits`, and its pages each group alone.
@@ -93,9 +94,16 @@ class Scheduler {
 
   /// One forward pass and a choice of tokens for all sequences that are complete; idle() must be
   /// false. Entries whose group is finished, and those that the device failed, have left the
-  /// scheduler afterwards. Returns what became of each entry that took part, once an entry; valid
-  /// until the next call.
-  const std::vector<Outcome>& step();
+  /// scheduler afterwards. Returns what became of each entry that took part, once an entry.
+  ///
+  /// begin_step() starts the pass, and end_step() waits for it. What a caller does in between, the
+  /// device does not wait for; but entries may only be added then.
+  std::vector<Outcome> step() {
+    begin_step();
+    return end_step();
+  }
+  void begin_step();
+  [[nodiscard]] std::vector<Outcome> end_step();
 
  private:
   struct Order {
@@ -131,13 +139,16 @@ class Scheduler {
   int32_t make_room(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
   [[nodiscard]] bool wants_tokens(const Part& part) const;
-  void process(size_t first, size_t count);
+  [[nodiscard]] std::string launch(size_t first, size_t count);
+  void finish(size_t first, size_t count, std::string error);
   int32_t read_sources(std::span<const Part> parts);
-  std::vector<SampledToken> compute(size_t first, size_t count);
+  [[nodiscard]] std::span<const NewTokens> inputs_of(std::span<const Part> parts) const;
+  std::vector<SampledToken> sample(std::span<const Part> parts);
   void accept(const Part& part, std::span<SampledToken> sampled);
   void follow(Entry& entry, std::span<const int32_t> parents);
   void leave(Entry& entry, bool keep_pages);
   void fail(Entry& entry, std::string_view error);
+  void fail_all(std::string_view error);
 
   Runner& runner_;
   SchedulerLimits limits_;
@@ -153,6 +164,9 @@ class Scheduler {
   std::vector<PageCopy> copies_;
   std::vector<Part> parts_;
   std::vector<Outcome> outcomes_;
+  std::string launch_error_;  // why the device did not begin
+  std::chrono::steady_clock::time_point launched_;
+  int32_t n_launched_ = 0;  // tokens, of sources too
   SchedulerCounts counts_;
 };
 

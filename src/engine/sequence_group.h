@@ -37,11 +37,12 @@ class SequenceGroup {
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
 
   /// Takes what the device chose for each sequence, which may finish the group. Returns from which
-  /// of them each of the group's sequences goes on now; valid until the next call, as new_text().
-  /// Throws Error when it cannot go on.
+  /// of them each of the group's sequences goes on now; valid until the next call. Throws Error
+  /// when it cannot go on. The device waits for this, and not for write().
   virtual std::span<const int32_t> accept(std::span<SampledToken> sampled) = 0;
-  /// What can be printed since the last accept().
-  [[nodiscard]] virtual std::string_view new_text() const = 0;
+  /// Makes text of what was accepted since the last call, which comes before the next accept().
+  /// Returns what can be printed now; valid until then.
+  virtual std::string_view write() = 0;
   /// The last token of its only or its best text, which has one.
   [[nodiscard]] virtual int32_t newest_token() const = 0;
 

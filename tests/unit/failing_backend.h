@@ -23,6 +23,7 @@ class FailingBackend final : public Backend {
   [[nodiscard]] bool takes_memory_on_use() const override {
     return backend_->takes_memory_on_use();
   }
+  [[nodiscard]] bool runs_beside_host() const override { return backend_->runs_beside_host(); }
   [[nodiscard]] DType activation_dtype(DType weight_dtype) const override {
     return backend_->activation_dtype(weight_dtype);
   }
