@@ -219,9 +219,8 @@ class ReferenceBackend final : public HostBackend {
   [[nodiscard]] std::string description() const override { return "CPU reference (1 thread)"; }
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType) const override { return DType::f32; }
-  [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 4, .prompt_tokens = 32, .first_tokens = 4};
-  }
+  [[nodiscard]] int32_t most_slots() const override { return 4; }
+  [[nodiscard]] int32_t first_tokens() const override { return 4; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
     int64_t elements = bounds.context * (2 * bounds.head_dim + 1) + 2 * bounds.vocab;
     for (const ProductBound& product : bounds.products) {

@@ -39,9 +39,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool runs_beside_host() const override { return true; }
   [[nodiscard]] DType activation_dtype(DType weight_dtype) const override;
   [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
-  [[nodiscard]] StepSizes step_sizes() const override {
-    return {.sequences = 256, .prompt_tokens = 1024, .first_tokens = 2048};
-  }
+  [[nodiscard]] int32_t most_slots() const override { return 512; }
+  [[nodiscard]] int32_t first_tokens() const override { return 2048; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
   Buffer allocate(size_t bytes) override;

@@ -212,13 +212,6 @@ struct Experts {
   Activation activation = Activation::silu;
 };
 
-/// How much a step should hold to use a device well.
-struct StepSizes {
-  int32_t sequences = 1;      ///< in decode
-  int32_t prompt_tokens = 1;  ///< beside them, without delaying them much
-  int32_t first_tokens = 1;   ///< of a prompt, that do not take long on the slowest such device
-};
-
 /// The largest linear() or gated_linear() of its shape in a model's steps.
 struct ProductBound {
   int64_t rows = 0;          ///< of x
@@ -266,7 +259,10 @@ class Backend {
   /// The element type of KV pages for a model whose matrices are of `weight_dtype`.
   [[nodiscard]] virtual DType kv_dtype(DType weight_dtype) const = 0;
 
-  [[nodiscard]] virtual StepSizes step_sizes() const = 0;
+  /// Sequences in decode beyond which a step is not more efficient.
+  [[nodiscard]] virtual int32_t most_slots() const = 0;
+  /// Tokens of a prompt that do not take long on the slowest such device.
+  [[nodiscard]] virtual int32_t first_tokens() const = 0;
   /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()
   /// gives: at most so many, all operations and threads together, once each has run. A plan of
   /// memory leaves them free, so that no step fails for want of them.

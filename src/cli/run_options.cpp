@@ -168,8 +168,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
 
-  app.add_option("--slots", options.engine.slots,
-                 "Sequences that --batch generates at once, up to 1024 [chosen for the device]")
+  app.add_option(
+         "--slots", options.engine.slots,
+         "Sequences that --batch generates at once, up to 1024 [as device and memory allow]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(1));
@@ -180,8 +181,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number<int64_t>(1));
   app.add_option(
          "--chunk", options.engine.chunk,
-         "With --batch: prompt tokens that a step takes beside running sequences, 4 to 2048 "
-         "[chosen]")
+         "With --batch: prompt tokens that a step takes beside running sequences at most, 4 to "
+         "2048 [as many as take about 0.2 s]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(4));

@@ -125,7 +125,7 @@ Result Job::take_result() {
 SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
   return {.slots = model.info.slots,
           .max_step_tokens = model.runner->limits().batch.max_tokens,
-          .first_tokens = model.backend->step_sizes().first_tokens,
+          .first_tokens = model.backend->first_tokens(),
           .chunk = model.info.chunk,
           // What a text's tokens give depends on its source.
           .prefix_sharing = options.prefix_sharing && !model.config.encoder};

@@ -27,12 +27,13 @@ struct EngineOptions {
   std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
   int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
   int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
-  int32_t slots = 0;    ///< sequences that run at once; 0: chosen for the device and its memory
+  int32_t slots = 0;    ///< sequences that run at once; 0: as device and memory allow
   /// At least as many slots as the beam search has that the model's makers recommend.
   bool slots_for_search = false;
   int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
-  int32_t chunk =
-      0;  ///< prompt tokens that a step takes beside running sequences (4 or more); 0: chosen
+  /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
+  /// time that the step takes limits them.
+  int32_t chunk = 0;
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
   /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
   std::string chat_template = {};

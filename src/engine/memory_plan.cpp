@@ -13,6 +13,9 @@ namespace {
 
 // Of what is free, for the rest of the program and for others: an eighth, at most so much.
 constexpr size_t kMostReserve = size_t{512} << 20;
+// A slot that is chosen has memory for so many tokens: one that has none would wait, or have
+// another sequence computed again.
+constexpr int64_t kSlotTokens = 256;
 // Cached tokens that nobody uses are kept in so much memory, and at most an eighth of what fits.
 constexpr int64_t kKeptTokens = 16384;
 
@@ -99,12 +102,35 @@ int32_t choose_size(int32_t asked, int32_t preferred, int32_t least, int32_t mos
   return asked == 0 ? preferred : asked;
 }
 
+// Of a step.
+BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slots,
+                          int32_t max_logits) {
+  const int64_t tokens =
+      std::min<int64_t>(kMaxStepTokens, slots * std::max(config.max_context, source));
+  // An encoder reads a source as a whole.
+  return {.max_tokens = static_cast<int32_t>(std::max<int64_t>({tokens, slots, source})),
+          .max_logits = std::max(max_logits, slots)};
+}
+
+// Tokens of KV cache for which memory suffices beside so many slots, a multiple of kPageTokens.
+int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const BackendFigures& backend,
+                      const BatchLimits& limits, int32_t slots) {
+  const size_t logits_bytes =
+      static_cast<size_t>(limits.max_logits) * static_cast<size_t>(config.vocab) * sizeof(float);
+  const size_t taken =
+      weight_bytes + logits_bytes + activation_bytes(config, backend.activations, limits) +
+      backend.scratch_bytes(step_bounds(config, limits, slots, config.max_context));
+  const std::vector<KvGroup> groups = kv_groups(config, backend.kv);
+  return tokens_that_fit(groups, window_bytes(groups, limits, slots),
+                         cache_room(backend.free_bytes, taken));
+}
+
 }  // namespace
 
 BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
   return {.free_bytes = backend.free_memory(),
           .takes_on_use = backend.takes_memory_on_use(),
-          .step_sizes = backend.step_sizes(),
+          .most_slots = backend.most_slots(),
           .activations = backend.activation_dtype(config.weight_dtype),
           .kv = backend.kv_dtype(config.weight_dtype),
           .scratch_bytes = [&backend](const StepBounds& bounds) {
@@ -115,26 +141,19 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
                        int32_t max_logits, const BackendFigures& backend) {
   MemoryPlan plan;
-  const StepSizes& sizes = backend.step_sizes;
-  plan.slots = choose_size(options.slots, sizes.sequences, 1, kMaxSlots, "--slots");
-  plan.chunk =
-      choose_size(options.chunk, sizes.prompt_tokens, kMinChunk, kMaxStepTokens, "--chunk");
-
-  // An encoder reads a source as a whole.
+  plan.slots = choose_size(options.slots, backend.most_slots, 1, kMaxSlots, "--slots");
+  plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
   const int64_t source = config.encoder ? config.encoder->max_context : 0;
-  const int64_t step_tokens =
-      std::min<int64_t>(kMaxStepTokens, plan.slots * std::max(config.max_context, source));
-  plan.limits = {
-      .max_tokens = static_cast<int32_t>(std::max<int64_t>({step_tokens, plan.slots, source})),
-      .max_logits = std::max(max_logits, plan.slots)};
-  const size_t logits_bytes = static_cast<size_t>(plan.limits.max_logits) *
-                              static_cast<size_t>(config.vocab) * sizeof(float);
-  const size_t taken =
-      weight_bytes + logits_bytes + activation_bytes(config, backend.activations, plan.limits) +
-      backend.scratch_bytes(step_bounds(config, plan.limits, plan.slots, config.max_context));
-  const std::vector<KvGroup> groups = kv_groups(config, backend.kv);
-  const int64_t fits = tokens_that_fit(groups, window_bytes(groups, plan.limits, plan.slots),
-                                       cache_room(backend.free_bytes, taken));
+  const auto fitting = [&] {
+    plan.limits = choose_limits(config, source, plan.slots, max_logits);
+    return tokens_beside(config, weight_bytes, backend, plan.limits, plan.slots);
+  };
+  int64_t fits = fitting();
+  const int64_t slot_tokens = std::min(kSlotTokens, config.max_context + source);
+  while (options.slots == 0 && plan.slots > 1 && fits < plan.slots * slot_tokens) {
+    plan.slots /= 2;
+    fits = fitting();
+  }
   const int64_t room = options.kv_tokens > 0 ? std::min(fits, options.kv_tokens) : fits;
   const int64_t reserve = std::min(whole_pages(source), room / 2 / kPageTokens * kPageTokens);
   plan.context = choose_context(config, options, fits, reserve);

@@ -23,7 +23,7 @@ inline constexpr int32_t kMaxSlots = 1024;
 struct BackendFigures {
   size_t free_bytes = 0;      ///< weights that lie in a mapped file included
   bool takes_on_use = false;  ///< see Backend::takes_memory_on_use()
-  StepSizes step_sizes;
+  int32_t most_slots = 1;     ///< see Backend::most_slots()
   DType activations = DType::f32;
   DType kv = DType::f32;
   std::function<size_t(const StepBounds&)> scratch_bytes;

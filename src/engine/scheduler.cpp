@@ -95,7 +95,8 @@ bool Scheduler::Order::operator()(const Entry* a, const Entry* b) const {
 Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
     : runner_(runner),
       limits_(limits),
-      budget_(limits.first_tokens, limits.max_step_tokens),
+      alone_(limits.first_tokens, limits.max_step_tokens),
+      beside_(limits.first_tokens, limits.chunk),
       cache_(runner.pages()) {
   running_.reserve(static_cast<size_t>(limits.slots));
 }
@@ -288,7 +289,7 @@ void Scheduler::plan_sources() {
     if (source == nullptr || source->is_read) continue;
     if (std::ranges::find(sources_, source) != sources_.end()) continue;
     n_tokens += source->n_tokens();
-    if (n_tokens > budget_.tokens() && !sources_.empty()) return;
+    if (n_tokens > alone_.tokens() && !sources_.empty()) return;
     sources_.push_back(source);
   }
 }
@@ -313,6 +314,7 @@ void Scheduler::plan_decode() {
       if (&last == &entry) return;
     }
     begin_part(entry);
+    parts_.back().is_decode = true;
     for (size_t s = 0; s < entry.sequences.size(); ++s) {
       (void)make_room(entry.sequences[s], 1);
       add_input(s, 1, NewTokens::Logits::last);
@@ -323,8 +325,8 @@ void Scheduler::plan_decode() {
 
 void Scheduler::plan_prefill() {
   const auto n_decode = static_cast<int32_t>(inputs_.size());
-  int32_t budget = std::min(limits_.max_step_tokens - n_decode, budget_.tokens());
-  if (n_decode > 0) budget = std::min(budget, limits_.chunk);
+  int32_t budget = std::min(limits_.max_step_tokens - n_decode,
+                            n_decode > 0 ? beside_.tokens() : alone_.tokens());
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Entry& entry = *running_[i];
     const Source* source = entry.sequences.front().source.get();
@@ -533,7 +535,10 @@ std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - launched_).count();
-  budget_.measured(n_launched_, seconds);
+  alone_.measured(n_launched_, seconds);
+  size_t n_decode = 0;
+  for (const Part& part : parts) n_decode += part.is_decode ? part.n_inputs : 0;
+  if (n_decode > 0) beside_.measured(n_launched_ - static_cast<int32_t>(n_decode), seconds);
   counts_.device_seconds += seconds;
   ++counts_.steps;
   return sampled;
@@ -542,7 +547,7 @@ std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
 // Notes that a part was processed and its tokens, if any, chosen.
 void Scheduler::accept(const Part& part, std::span<SampledToken> sampled) {
   Entry& entry = *part.entry;
-  for (const NewTokens& input : std::span(inputs_).subspan(part.first_input, part.n_inputs)) {
+  for (const NewTokens& input : inputs_of({&part, 1})) {
     if (input.tokens.size() == 1 && entry.has_tokens) continue;
     counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
     if (!limits_.prefix_sharing) continue;

@@ -22,7 +22,7 @@ struct SchedulerLimits {
   int32_t slots = 1;            ///< sequences that run at once
   int32_t max_step_tokens = 1;  ///< of a step, at least slots
   int32_t first_tokens = 1;     ///< of a prompt, before it is known how fast the device is
-  int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences
+  int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences, at most
   bool prefix_sharing = true;
 };
 
@@ -113,6 +113,7 @@ class Scheduler {
   /// before.
   struct Part {
     Entry* entry = nullptr;
+    bool is_decode = false;
     size_t first_input = 0;
     size_t n_inputs = 0;
     size_t first_copy = 0;
@@ -152,7 +153,8 @@ class Scheduler {
 
   Runner& runner_;
   SchedulerLimits limits_;
-  StepBudget budget_;
+  StepBudget alone_;   // for prompts
+  StepBudget beside_;  // the same where sequences are in decode
   PrefixCache cache_;
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order

@@ -7,12 +7,14 @@
 
 namespace faststream {
 
-/// Between two steps the engine looks for what has come and what was cancelled, so a step should
-/// not last longer than kSeconds. On a device that needs about that for a single token, prompts may
-/// double it: fewer tokens a step would cost more, since each step reads all weights.
+/// Between two steps the engine looks for what has come and what was cancelled, and sequences that
+/// run get a token in each: so none should last longer than kSeconds. Where one does so without
+/// prompts, these may double it: fewer tokens a step would cost more, since each step reads all
+/// weights.
 ///
-/// The budget follows what steps take, as a straight line through the last one and the shortest. It
-/// is a power of two, so that small differences of time do not change it.
+/// The budget follows what steps take, as a straight line through the last one and the shortest, or
+/// the last one without prompts. It is a power of two, so that small differences of time do not
+/// change it.
 class StepBudget {
  public:
   static constexpr double kSeconds = 0.2;
@@ -24,9 +26,9 @@ class StepBudget {
   /// Prompt tokens that the next step may take.
   [[nodiscard]] int32_t tokens() const { return tokens_; }
 
-  /// A step of so many tokens, prompt or not, has taken so long.
+  /// A step of so many tokens of prompts, or in all (the same in each call), has taken so long.
   void measured(int32_t tokens, double seconds) {
-    if (shortest_tokens_ == 0 || seconds < shortest_seconds_) {
+    if (tokens == 0 || shortest_seconds_ == 0 || seconds < shortest_seconds_) {
       shortest_tokens_ = tokens;
       shortest_seconds_ = seconds;
     }
@@ -47,8 +49,8 @@ class StepBudget {
  private:
   int32_t most_;
   int32_t tokens_;
-  int32_t shortest_tokens_ = 0;  // of the shortest step; 0 before the first
-  double shortest_seconds_ = 0;
+  int32_t shortest_tokens_ = 0;
+  double shortest_seconds_ = 0;  // 0 before the first
 };
 
 }  // namespace faststream

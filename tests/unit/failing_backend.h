@@ -30,7 +30,8 @@ class FailingBackend final : public Backend {
   [[nodiscard]] DType kv_dtype(DType weight_dtype) const override {
     return backend_->kv_dtype(weight_dtype);
   }
-  [[nodiscard]] StepSizes step_sizes() const override { return backend_->step_sizes(); }
+  [[nodiscard]] int32_t most_slots() const override { return backend_->most_slots(); }
+  [[nodiscard]] int32_t first_tokens() const override { return backend_->first_tokens(); }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
     return backend_->scratch_bytes(bounds);
   }

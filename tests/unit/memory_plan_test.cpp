@@ -16,7 +16,7 @@ constexpr size_t kGiB = size_t{1} << 30;
 BackendFigures gpu(size_t free_bytes) {
   return {.free_bytes = free_bytes,
           .takes_on_use = false,
-          .step_sizes = {.sequences = 128, .prompt_tokens = 1024, .first_tokens = 2048},
+          .most_slots = 512,
           .activations = DType::bf16,
           .kv = DType::bf16,
           .scratch_bytes = [](const StepBounds&) { return 512 * kMiB; }};
@@ -25,7 +25,7 @@ BackendFigures gpu(size_t free_bytes) {
 BackendFigures cpu(size_t free_bytes) {
   return {.free_bytes = free_bytes,
           .takes_on_use = true,
-          .step_sizes = {.sequences = 64, .prompt_tokens = 128, .first_tokens = 4},
+          .most_slots = 64,
           .activations = DType::f32,
           .kv = DType::bf16,
           .scratch_bytes = [](const StepBounds&) { return 32 * kMiB; }};
@@ -42,13 +42,14 @@ MemoryPlan plan(const ModelConfig& config, const BackendFigures& backend,
 
 TEST(MemoryPlan, GivesAGpuAFullContextForEachSlotAsMemoryAllows) {
   const MemoryPlan large = plan(llama_8b(), gpu(400 * kGiB));
-  EXPECT_EQ(large.slots, 128);
-  EXPECT_EQ(large.chunk, 1024);
+  EXPECT_EQ(large.slots, 512);
+  EXPECT_EQ(large.chunk, kMaxStepTokens);
   EXPECT_EQ(large.context, 8192);
-  EXPECT_EQ(large.kv_tokens, 128 * 8192);
+  EXPECT_GT(large.kv_tokens, 380 * 8192);
   EXPECT_EQ(large.kept_tokens, large.kv_tokens);
   EXPECT_EQ(large.limits.max_tokens, kMaxStepTokens);
-  EXPECT_EQ(large.limits.max_logits, 128);
+  EXPECT_EQ(large.limits.max_logits, 512);
+  EXPECT_EQ(plan(llama_8b(), gpu(800 * kGiB)).kv_tokens, 512 * 8192);
 
   const MemoryPlan h100 = plan(llama_8b(), gpu(79 * kGiB));
   EXPECT_EQ(h100.context, 8192);
@@ -61,6 +62,21 @@ TEST(MemoryPlan, GivesAGpuAFullContextForEachSlotAsMemoryAllows) {
   EXPECT_GT(tight.context, 1000);
   EXPECT_LT(tight.context, 4096);
   EXPECT_EQ(tight.kv_tokens, tight.context);
+}
+
+TEST(MemoryPlan, ChoosesAsManySlotsAsMemoryServes) {
+  EXPECT_EQ(plan(llama_8b(), gpu(79 * kGiB)).slots, 512);
+  const MemoryPlan desktop = plan(llama_8b(), gpu(16 * kGiB));
+  EXPECT_EQ(desktop.slots, 128);
+  EXPECT_GE(desktop.kv_tokens, 128 * 256);
+  EXPECT_LT(desktop.kv_tokens, 256 * 256);
+  EXPECT_EQ(desktop.limits.max_logits, 128);
+  EXPECT_EQ(plan(llama_8b(), gpu(16 * kGiB), {.slots = 512}).slots, 512) << "who asks gets them";
+  EXPECT_GE(plan(llama_8b(), gpu(k8bBytes + kGiB)).slots, 1);
+  // Short texts need less.
+  ModelConfig brief = llama_8b();
+  brief.max_context = 64;
+  EXPECT_EQ(plan(brief, gpu(16 * kGiB)).slots, 512);
 }
 
 TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {

@@ -91,6 +91,40 @@ TEST(StepBudget, IsNotChangedByStepsThatDoNotUseIt) {
   EXPECT_EQ(budget.tokens(), tokens);
 }
 
+// Steps of `decode` seconds that also take prompts, of_token each.
+double beside(StepBudget& budget, double decode, double of_token) {
+  budget.measured(0, decode);
+  double longest = 0;
+  for (int step = 0; step < 30; ++step) {
+    const double seconds = decode + of_token * budget.tokens();
+    budget.measured(budget.tokens(), seconds);
+    longest = std::max(longest, seconds);
+  }
+  return longest;
+}
+
+TEST(StepBudget, KeepsTheNextTokensOfOthersComing) {
+  for (const double decode : {0.005, 0.06, 0.15}) {
+    StepBudget slow(4, 2048);
+    const double limit = std::max(StepBudget::kSeconds, 2 * decode);
+    EXPECT_LE(beside(slow, decode, 4e-4), 1.05 * limit);
+    EXPECT_GE(slow.tokens() * 4e-4, 0.4 * (limit - decode));
+  }
+  StepBudget fast(2048, 2048);
+  EXPECT_LT(beside(fast, 0.01, 1.5e-5), 0.05);
+  EXPECT_EQ(fast.tokens(), 2048);
+}
+
+TEST(StepBudget, FollowsWhatStepsTakeWithoutPrompts) {
+  StepBudget budget(4, 2048);
+  beside(budget, 0.005, 1e-3);
+  EXPECT_EQ(budget.tokens(), 128);
+  beside(budget, 0.3, 1e-3);  // many more sequences: prompts get as much time as they
+  EXPECT_EQ(budget.tokens(), 256);
+  beside(budget, 0.005, 1e-3);
+  EXPECT_EQ(budget.tokens(), 128);
+}
+
 TEST(StepBudget, StaysWithinItsBounds) {
   StepBudget budget(4, 10);
   budget.measured(4, 1e-9);
