@@ -160,7 +160,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
   }
   __syncthreads();
-  store_split(a, splits, split, results);
+  store_split(a, splits, split, results, StoreOutput{a, split.query});
 }
 
 __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
@@ -170,7 +170,8 @@ __global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
   split.query = a.query_start[split.sequence];
   if (a.query_start[split.sequence + 1] - split.query != 1) return;
   merge_head(a, splits, split, static_cast<int>(blockIdx.x), parts_of(a, a.kv_len[split.sequence]),
-             static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+             static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
+             StoreOutput{a, split.query});
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>
@@ -208,7 +209,7 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
 
 void merge_splits(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
                   const Queue& queue) {
-  queue.launch("merging attention", merge_splits_kernel, {dim3(a.n_heads, n_sequences), 128}, a,
+  queue.launch("merging attention", merge_splits_kernel, {dim3(a.n_heads, n_sequences), 64}, a,
                splits);
 }
 

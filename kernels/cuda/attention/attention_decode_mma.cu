@@ -18,7 +18,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
                      static_cast<int64_t>(split.first_head) * a.kv.head_dim;
   attend_split<T, kDim, Rule>(a, split, queries, results);
   __syncthreads();
-  store_split(a, splits, split, results);
+  store_split(a, splits, split, results, StoreOutput{a, split.query});
 }
 
 }  // namespace

@@ -100,37 +100,54 @@ struct WarpResults {
   float weights[kWarps][kHeads];
 };
 
+/// Where outputs go in kernels of one operation: a.out.
+struct StoreOutput {
+  const AttentionArguments& a;
+  int64_t query;
+
+  __device__ void operator()(int head, int d, float first, float second) const {
+    const int64_t index = query * a.out.stride + static_cast<int64_t>(head) * a.kv.head_dim + d;
+    store_element(a.out.data, a.out.dtype, index, first);
+    store_element(a.out.data, a.out.dtype, index + 1, second);
+  }
+};
+
 /// Merges the warps' results and stores the block's: as output if its split is the only one that
-/// any sequence may have, else for merge_head(). By these warps, after a barrier.
-template <int kWarps, int kHeads, int kStride>
+/// any sequence may have, by store(head, d, elements d and d + 1); else for merge_head(). By these
+/// warps, after a barrier.
+template <int kWarps, int kHeads, int kStride, typename Store>
 __device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
-                            const WarpResults<kWarps, kHeads, kStride>& results) {
+                            const WarpResults<kWarps, kHeads, kStride>& results,
+                            const Store& store) {
   const int dim = a.kv.head_dim;
-  for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * dim;
+  const int pairs = dim / 2;
+  for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * pairs;
        i += kWarps * kWarp) {
-    const int h = i / dim;
-    const int d = i % dim;
+    const int h = i / pairs;
+    const int d = i % pairs * 2;
     float maximum = kLowest;
     for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, results.maxima[w][h]);
-    float sum = 0;
+    float sums[2] = {};
     float weight = 0;
     for (int w = 0; w < kWarps; ++w) {
       const float factor = exp2f(results.maxima[w][h] - maximum);
-      sum = __fmaf_rn(results.sums[w][h][d], factor, sum);
+      for (int j = 0; j < 2; ++j) {
+        sums[j] = __fmaf_rn(results.sums[w][h][d + j], factor, sums[j]);
+      }
       weight = __fmaf_rn(results.weights[w][h], factor, weight);
     }
     const int head = split.first_head + h;
     if (splits.count == 1) {
-      store_element(a.out.data, a.out.dtype,
-                    split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
-                    sum / with_sink(a, head, maximum, weight));
+      const float total = with_sink(a, head, maximum, weight);
+      store(head, d, sums[0] / total, sums[1] / total);
     } else {
       float* partial = splits.partials + partial_index(a, splits, split.sequence, head, split.part);
       if (d == 0) {
         partial[0] = maximum;
         partial[1] = weight;
       }
-      partial[2 + d] = sum;
+      partial[2 + d] = sums[0];
+      partial[3 + d] = sums[1];
     }
   }
 }
@@ -143,26 +160,27 @@ inline __device__ int parts_of(const AttentionArguments& a, int kv_len) {
 
 /// Stores the output of one head of a split's sequence, of all `parts` of its splits. By `threads`
 /// threads, of which this is number `thread`.
-inline __device__ void merge_head(const AttentionArguments& a, const Splits& splits,
-                                  const Split& split, int head, int parts, int thread,
-                                  int threads) {
+template <typename Store>
+__device__ void merge_head(const AttentionArguments& a, const Splits& splits, const Split& split,
+                           int head, int parts, int thread, int threads, const Store& store) {
   const int dim = a.kv.head_dim;
   const float* partials = splits.partials + partial_index(a, splits, split.sequence, head, 0);
   const int step = 2 + dim;
 
   float maximum = kLowest;
   for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, partials[part * step]);
-  for (int d = thread; d < dim; d += threads) {
-    float sum = 0;
+  for (int d = 2 * thread; d < dim; d += 2 * threads) {
+    float sums[2] = {};
     float weight = 0;
     for (int part = 0; part < parts; ++part) {
       const float factor = exp2f(partials[part * step] - maximum);
       weight = __fmaf_rn(partials[part * step + 1], factor, weight);
-      sum = __fmaf_rn(partials[part * step + 2 + d], factor, sum);
+      for (int j = 0; j < 2; ++j) {
+        sums[j] = __fmaf_rn(partials[part * step + 2 + d + j], factor, sums[j]);
+      }
     }
-    store_element(a.out.data, a.out.dtype,
-                  split.query * a.out.stride + static_cast<int64_t>(head) * dim + d,
-                  sum / with_sink(a, head, maximum, weight));
+    const float total = with_sink(a, head, maximum, weight);
+    store(head, d, sums[0] / total, sums[1] / total);
   }
 }
 

@@ -20,14 +20,16 @@ __device__ inline uint32_t ordered(float value) {
 /// smallest of equal ones, which becomes kTaken.
 __device__ inline int take_largest(float* values, int n) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  uint64_t best = 0;
+  uint32_t largest = 0;
+  auto first = static_cast<uint32_t>(n);  // index of this lane's largest
   for (int i = lane; i < n; i += kWarp) {
-    best = max(best, static_cast<uint64_t>(ordered(values[i])) << 32 | ~static_cast<uint32_t>(i));
+    const uint32_t value = ordered(values[i]);
+    if (i == lane || value > largest) first = static_cast<uint32_t>(i);
+    largest = max(largest, value);
   }
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    best = max(best, __shfl_xor_sync(kAllLanes, best, step));
-  }
-  const int index = static_cast<int>(~static_cast<uint32_t>(best));
+  const uint32_t best = __reduce_max_sync(kAllLanes, largest);
+  const auto index = static_cast<int>(
+      __reduce_min_sync(kAllLanes, largest == best ? first : static_cast<uint32_t>(n)));
   if (index % kWarp == lane) values[index] = __uint_as_float(kTaken);
   return index;
 }

@@ -10,10 +10,19 @@
 
 namespace faststream {
 
+/// A row in a program's memory. Each instruction's result has a place of its own there, which is
+/// unset, all ones, until it is written: no result has such a word.
+struct Row {
+  int64_t offset = -1;   ///< bytes; negative: there is none
+  bool awaited = false;  ///< an instruction of this program makes it
+};
+
 /// Attention of a token's queries, after these and its key are transformed and its key and value
 /// are in their page.
 struct AttendInstruction {
-  AttentionArguments attention;  ///< of one sequence; q: not transformed, keys and values behind it
+  AttentionArguments attention;  ///< of one sequence; out: null where nobody needs it there
+  Row qkv;                       ///< queries, not transformed, keys and values
+  Row result;
   Splits splits;
   HeadTransform transform;
   const float* cos_sin = nullptr;
@@ -26,7 +35,7 @@ struct AttendInstruction {
 /// expert. A tile is what one warp makes: 16 rows of the weight, or of gate and up 8 each. Its rows
 /// go through shared memory in chunks.
 struct ProductInstruction {
-  const void* x = nullptr;
+  Row x;
   DType x_dtype = DType::f32;
   int32_t x_rows = 1;  ///< experts used, where each has its own
   int64_t x_stride = 0;
@@ -42,11 +51,13 @@ struct ProductInstruction {
   int32_t tiles_of_each = 0;  ///< that each block has, and
   int32_t tiles_more = 0;     ///< so many have one more
   bool gated = false;
-  Destination to;
+  Row added;       ///< what the result is added to, if anything
+  Row result;      ///< elements to.stride apart from row to row
+  Destination to;  ///< out: null where nobody needs it there
 
   // Of experts.
-  const float* logits = nullptr;  ///< [n_experts]; null: this is no product of experts
-  int32_t n_experts = 0;
+  Row logits;  ///< f32 [n_experts]
+  int32_t n_experts = 0;  ///< 0: this is no product of experts
   Router router;
   bool sums_experts = false;  ///< the results by their weights, or each in a row of its own
 };

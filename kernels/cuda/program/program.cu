@@ -17,7 +17,7 @@ namespace faststream {
 
 namespace {
 
-constexpr size_t kCounterBytes = 256;  // before the instructions; the rest is zeros, too
+constexpr size_t kRowAlignment = 128;
 constexpr int kMaxArrivals = 1024;
 constexpr int64_t kMaxOutputs = int64_t{1} << 30;
 
@@ -33,7 +33,7 @@ bool gpu_is_shared() {
          std::filesystem::exists("/tmp/nvidia-mps", ignored);
 }
 
-using Kernel = void (*)(const Instruction*, int, uint32_t*);
+using Kernel = void (*)(const Instruction*, int, program::RowMemory, uint4*, int64_t);
 
 template <int kDim>
 Kernel kernel_for(bool varied) {
@@ -68,6 +68,57 @@ Program::Program(bool able, int device, cudaStream_t stream)
   cuda_check(cudaMemsetAsync(arrivals_.at_least(kBytes), 0, kBytes, stream_), "clearing memory");
 }
 
+Program::Span Program::span_of(const void* data, int64_t elements, DType type) {
+  return {static_cast<const std::byte*>(data), static_cast<size_t>(elements) * dtype_size(type)};
+}
+
+void Program::make_way(std::initializer_list<Span> read, const Span& written) {
+  const bool is_clear = std::all_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return (!known.span.overlaps(written) || written.covers(known.span)) &&
+           std::all_of(read.begin(), read.end(), [&](const Span& span) {
+             return !known.span.overlaps(span) || (known.offset >= 0 && known.span.covers(span));
+           });
+  });
+  if (!is_clear) launch();
+}
+
+int64_t Program::reserve(size_t bytes) {
+  const size_t offset = reserved_;
+  reserved_ += (bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+  return static_cast<int64_t>(offset);
+}
+
+Row Program::row_of(const Span& span) {
+  for (const Known& known : known_) {
+    if (!known.span.covers(span)) continue;
+    return {.offset = known.offset + (span.data - known.span.data),
+            .awaited = known.instruction >= 0};
+  }
+  const Known known{.span = span, .offset = reserve(span.bytes)};
+  known_.push_back(known);
+  from_outside_.push_back(known);
+  return {.offset = known.offset};
+}
+
+Row Program::result_at(const Span& span) {
+  std::erase_if(known_, [&](const Known& known) {
+    if (!span.covers(known.span)) return false;
+    if (known.instruction >= 0) {
+      // It will not be there after the program.
+      Instruction& maker = instructions_[static_cast<size_t>(known.instruction)];
+      if (maker.kind == Instruction::Kind::attend) {
+        maker.attend.attention.out.data = nullptr;
+      } else {
+        maker.product.to.out = nullptr;
+      }
+    }
+    return true;
+  });
+  const int64_t offset = span.bytes <= kMaxRowBytes ? reserve(span.bytes) : -1;
+  known_.push_back({span, offset, static_cast<int64_t>(instructions_.size())});
+  return {.offset = offset, .awaited = true};
+}
+
 bool Program::describe(const Input& input, const Weight& weight,
                        ProductInstruction& product) const {
   const Matrix& x = input.x;
@@ -77,7 +128,7 @@ bool Program::describe(const Input& input, const Weight& weight,
                      (weight.dtype == DType::i8 || weight.dtype == DType::f32);
   const auto row_bytes = static_cast<int64_t>(dtype_size(weight.dtype)) * weight.cols;
   const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
-  const bool fits = row_bytes % program::kPieceBytes == 0 && weight.cols % 8 == 0 &&
+  const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 &&
                     weight.rows < kMaxOutputs &&
                     static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
   // A row with a norm is of the residual stream, and alone.
@@ -89,7 +140,6 @@ bool Program::describe(const Input& input, const Weight& weight,
       !rows_begin_at_16(x.data, x.stride, x.dtype) || !aligned(input.norm.weight)) {
     return false;
   }
-  product.x = x.data;
   product.x_dtype = x.dtype;
   product.x_rows = static_cast<int32_t>(x.rows);
   product.x_stride = x.stride;
@@ -106,11 +156,20 @@ bool Program::multiply(const Input& input, const Weight& weight, const Destinati
   ProductInstruction p;
   if (input.x.rows != 1 || !describe(input, weight, p)) return false;
   const bool floats = weight.dtype == DType::f32;
-  if (floats && (gated || instructions_.empty())) return false;
+  const bool is_float = to.dtype == DType::f32;
+  if (floats && (gated || !is_float || instructions_.empty())) return false;
+  if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
   p.outputs = static_cast<int32_t>(gated ? weight.rows / 2 : weight.rows);
   p.gated = gated;
   p.tiles = floats ? p.outputs : ceil_div(p.outputs, gated ? 8 : 16);
   p.to = to;
+
+  const Span x = span_of(input.x.data, p.inputs, p.x_dtype);
+  const Span out = span_of(to.out, p.outputs, to.dtype);
+  make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
+  p.x = row_of(x);
+  if (to.add) p.added = row_of(out);
+  p.result = result_at(out);
   add(floats ? Instruction::Kind::multiply_floats : Instruction::Kind::multiply, p);
   return true;
 }
@@ -127,36 +186,41 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
                       const Experts& experts, bool add_to, const Matrix& out) {
   ProductInstruction up;
   ProductInstruction down;
+  const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
   if (input.x.rows != 1 || router.used > kMaxExpertsUsed ||
       experts.n_experts > kMaxExpertsChosenFrom || router.groups > kMaxExpertGroups ||
       experts.up.dtype == DType::f32 || experts.down.dtype == DType::f32 ||
-      !describe(input, experts.up, up)) {
+      out.dtype != DType::f32 || !describe(input, experts.up, up) ||
+      !describe({.x = middle}, experts.down, down)) {
     return false;
   }
-  Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
-  if (!describe({.x = middle}, experts.down, down)) return false;
-  middle.data =
-      memory_for(middles_, middles_size_,
-                 static_cast<size_t>(middle.rows * middle.cols) * dtype_size(middle.dtype));
+  const Span x = span_of(input.x.data, up.inputs, up.x_dtype);
+  const Span logits = span_of(scores.data, scores.cols, DType::f32);
+  const Span result = span_of(out.data, out.cols, out.dtype);
+  make_way(add_to ? std::initializer_list<Span>{x, logits, result}
+                  : std::initializer_list<Span>{x, logits},
+           result);
 
+  up.x = row_of(x);
   up.outputs = static_cast<int32_t>(middle.cols);
   up.gated = experts.gated;
   up.tiles = ceil_div(middle.cols, experts.gated ? 8 : 16);
-  up.logits = static_cast<const float*>(scores.data);
+  up.result = {.offset = reserve(static_cast<size_t>(middle.rows * middle.cols) *
+                                 dtype_size(middle.dtype)),
+               .awaited = true};
+  up.logits = row_of(logits);
   up.n_experts = experts.n_experts;
   up.router = router;
-  up.to = {.out = middle.data,
-           .dtype = middle.dtype,
+  up.to = {.dtype = middle.dtype,
            .stride = middle.stride,
            .scales = experts.up.scales,
            .bias = experts.up_bias,
            .activation = experts.activation};
   add(Instruction::Kind::multiply, up);
 
-  down.x = middle.data;
+  down.x = up.result;
   down.outputs = static_cast<int32_t>(out.cols);
   down.tiles = ceil_div(out.cols, 16);
-  down.logits = up.logits;
   down.n_experts = experts.n_experts;
   down.router = router;
   down.sums_experts = true;
@@ -166,6 +230,8 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
              .scales = experts.down.scales,
              .bias = experts.down_bias,
              .add = add_to};
+  if (add_to) down.added = row_of(result);
+  down.result = result_at(result);
   add(Instruction::Kind::multiply, down);
   return true;
 }
@@ -179,6 +245,11 @@ bool Program::attention(const BatchView& batch, const AttentionArguments& argume
     return false;
   }
   if (head_dim_ != 0 && head_dim_ != kv.head_dim) return false;
+  const Span qkv = span_of(arguments.q.data,
+                           int64_t{arguments.n_heads + 2 * kv.n_kv_heads} * kv.head_dim, kv.dtype);
+  const Span out =
+      span_of(arguments.out.data, int64_t{arguments.n_heads} * kv.head_dim, kv.dtype);
+  make_way({qkv}, out);
   AttendInstruction a;
   a.attention = arguments;
   a.splits.count = max_splits(arguments.rule, batch);
@@ -193,6 +264,8 @@ bool Program::attention(const BatchView& batch, const AttentionArguments& argume
   a.rotated_dims = static_cast<int32_t>(cos_sin.cols);
   a.kv_len = batch.max_kv_len;
   a.arrivals = reinterpret_cast<int32_t*>(arrivals_.at_least(1));
+  a.qkv = row_of(qkv);
+  a.result = result_at(out);
   instructions_.emplace_back(a);
   head_dim_ = kv.head_dim;
   varied_ = varied_ || !is_plain(arguments.rule);
@@ -206,7 +279,7 @@ std::byte* Program::memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes)
 }
 
 void Program::add(Instruction::Kind kind, ProductInstruction product) {
-  const bool in_turn = product.logits != nullptr && !product.sums_experts;
+  const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
   product.dealt = dealt_;
   product.tiles_of_each = tiles / multiprocessors_;
@@ -218,18 +291,35 @@ void Program::add(Instruction::Kind kind, ProductInstruction product) {
 void Program::launch() {
   if (instructions_.empty()) return;
   const std::vector<Instruction> instructions = std::exchange(instructions_, {});
+  const std::vector<Known> from_outside = std::exchange(from_outside_, {});
+  const size_t row_bytes = std::exchange(reserved_, 0);
   const Kernel kernel = kernel_for(head_dim_, varied_);
+  known_.clear();
   dealt_ = 0;
   head_dim_ = 0;
   varied_ = false;
 
-  const size_t bytes = kCounterBytes + instructions.size() * sizeof(Instruction);
+  Rows& rows = rows_[turn_of_rows_];
+  turn_of_rows_ = 1 - turn_of_rows_;
+  Rows& other = rows_[turn_of_rows_];
+  std::byte* memory = rows.memory.at_least(row_bytes);
+  if (row_bytes > rows.size) {
+    cuda_check(cudaMemsetAsync(memory, 0xff, row_bytes, stream_), "clearing memory");
+    rows.size = row_bytes;
+  }
+  rows.used = row_bytes;
+  for (const Known& known : from_outside) {
+    cuda_check(cudaMemcpyAsync(memory + known.offset, known.span.data, known.span.bytes,
+                               cudaMemcpyDeviceToDevice, stream_),
+               "copying a row");
+  }
+
+  const size_t bytes = instructions.size() * sizeof(Instruction);
   Staging& staging = staging_[next_staging_];
   next_staging_ = 1 - next_staging_;
   cuda_check(cudaEventSynchronize(staging.copied.get()), "waiting for an earlier program");
   std::byte* host = staging.memory.at_least(bytes);
-  std::memset(host, 0, kCounterBytes);
-  std::memcpy(host + kCounterBytes, instructions.data(), bytes - kCounterBytes);
+  std::memcpy(host, instructions.data(), bytes);
   std::byte* device = uploaded_.at_least(bytes);
   cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
              "copying a program to the GPU");
@@ -239,8 +329,9 @@ void Program::launch() {
   Queue{stream_, true}.launch(
       "running a step", kernel,
       {static_cast<unsigned>(multiprocessors_), program::kThreads, sizeof(program::Shared)},
-      reinterpret_cast<const Instruction*>(device + kCounterBytes),
-      static_cast<int>(instructions.size()), reinterpret_cast<uint32_t*>(device));
+      reinterpret_cast<const Instruction*>(device), static_cast<int>(instructions.size()),
+      program::RowMemory{memory}, reinterpret_cast<uint4*>(other.memory.at_least(1)),
+      static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4)));
 }
 
 }  // namespace faststream

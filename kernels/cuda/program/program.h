@@ -1,7 +1,9 @@
 // The operations of a step of one token, run by one kernel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "backend/backend.h"
@@ -12,13 +14,15 @@
 namespace faststream {
 
 /// Bytes of what an instruction multiplies, in shared memory; the most that it may have.
-inline constexpr int kMaxInputBytes = 58 << 10;
+inline constexpr int kMaxInputBytes = 40 << 10;
 /// Elements of a row that is normalized, and eights of any other for each thread; what registers
 /// hold.
 inline constexpr int kMaxNormalized = 8192;
 inline constexpr int kMaxEights = 8;  ///< a thread
 inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
+/// The longest result that another instruction may read.
+inline constexpr size_t kMaxRowBytes = size_t{64} << 10;
 /// Limits of an instruction's experts.
 inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;
@@ -68,8 +72,38 @@ class Program {
     Event copied;
   };
 
+  /// A part of the GPU's memory.
+  struct Span {
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+
+    [[nodiscard]] bool overlaps(const Span& other) const {
+      return data < other.data + other.bytes && other.data < data + bytes;
+    }
+    [[nodiscard]] bool covers(const Span& other) const {
+      return data <= other.data && other.data + other.bytes <= data + bytes;
+    }
+  };
+  static Span span_of(const void* data, int64_t elements, DType type);
+
+  /// What the program has of a span's present content.
+  struct Known {
+    Span span;
+    int64_t offset = -1;       ///< in the program's memory; negative: it is not there
+    int64_t instruction = -1;  ///< that makes it; negative: it comes from outside
+  };
+
+  /// Before an instruction is added that reads and writes these: launches the program, where one
+  /// could not say from which result something is read, or which one is there at last.
+  void make_way(std::initializer_list<Span> read, const Span& written);
+  /// The row that is read from there.
+  Row row_of(const Span& span);
+  /// The row of the result that the next instruction makes there.
+  Row result_at(const Span& span);
+  int64_t reserve(size_t bytes);
+
   /// Whether a program can multiply what `input` says by rows of `weight`: fills in what follows
-  /// from both.
+  /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(Instruction::Kind kind, ProductInstruction product);
@@ -84,13 +118,22 @@ class Program {
   int32_t dealt_ = 0;     ///< the block that gets the next tile
   int32_t head_dim_ = 0;  ///< 0: nothing attends
   bool varied_ = false;   ///< some rule is no PlainRule
+  std::vector<Known> known_;
+  std::vector<Known> from_outside_;  ///< what is copied to the program's memory before it runs
+  size_t reserved_ = 0;              ///< bytes of that memory
+  /// Two programs' memories, by turns: one makes unset again what the other has used.
+  struct Rows {
+    DeviceBuffer memory;
+    size_t size = 0;
+    size_t used = 0;
+  };
+  Rows rows_[2];
+  int turn_of_rows_ = 0;
   DeviceBuffer uploaded_;
   Staging staging_[2];
   int next_staging_ = 0;
   DeviceBuffer partials_;  ///< of attention
   size_t partials_size_ = 0;
-  DeviceBuffer middles_;  ///< of experts
-  size_t middles_size_ = 0;
   DeviceBuffer arrivals_;
 };
 

@@ -1,0 +1,609 @@
+// The warps of a block that do a program's work.
+#pragma once
+
+#include "kernels/cuda/attention/attention_decode_mma.cuh"
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/program/shared_memory.cuh"
+#include "kernels/cuda/rope.cuh"
+
+namespace faststream::program {
+
+/// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
+/// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
+/// what all have summed. Integers are exact in any order. Rows of floats are one warp's.
+template <int kDim, typename Rule>
+class Consumer {
+ public:
+  explicit __device__ Consumer(const RowMemory& rows) : rows_(rows) {}
+
+  __device__ void run(const Instruction* instructions, int count) {
+    fetch(instructions, 0, count);
+    synchronize();
+    for (int i = 0; i < count; ++i) {
+      fetch(instructions, i + 1, count);
+      const Instruction& instruction = shared_memory().instruction_memory[i % 2];
+      if (instruction.kind == Instruction::Kind::attend) {
+        attend(instruction.attend);
+      } else if (instruction.kind == Instruction::Kind::multiply_floats) {
+        multiply_floats(instruction.product);
+      } else {
+        multiply(instruction.product);
+      }
+      synchronize();
+    }
+  }
+
+ private:
+  using Team = RowTeam<kConsumerThreads>;
+  static __device__ int thread() { return static_cast<int>(threadIdx.x); }
+  static __device__ int warp() { return thread() / kWarp; }
+  static __device__ int lane() { return thread() % kWarp; }
+  static constexpr int kAll = 1;         // named barriers
+  static constexpr int kTeam = 2;        // and the next: of an attention's warps
+  static constexpr int kExpertTeam = 4;  // and the next three: of the threads of an expert's row
+  static constexpr int kExpertThreads = 64;
+
+  static __device__ void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
+
+  // Instruction i to shared memory, there after the next synchronize().
+  static __device__ void fetch(const Instruction* instructions, int i, int count) {
+    constexpr int kPieces = sizeof(Instruction) / sizeof(uint4);
+    static_assert(kPieces <= kConsumerThreads);
+    if (i >= count || thread() >= kPieces) return;
+    reinterpret_cast<uint4*>(&shared_memory().instruction_memory[i % 2])[thread()] =
+        __ldg(reinterpret_cast<const uint4*>(instructions + i) + thread());
+  }
+
+  // The input. ------------------------------------------------------------------------------------
+
+  // A row of x to shared memory, by a team that has kEights eights of its elements a thread:
+  // rounded to T, or to eight bits beside i8 weights. of_eight(e, values) gives a thread's e-th.
+  template <int kEights, int kThreads, typename OfEight>
+  static __device__ void store_row(const ProductInstruction& p, int row,
+                                   const RowTeam<kThreads>& team, const OfEight& of_eight) {
+    const int n = p.inputs;
+    const auto for_each_eight = [&](const auto& use) {
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        const int c = 8 * (team.thread + kThreads * e);
+        if (c < n) {
+          float values[8];
+          of_eight(e, values);
+          use(c, values);
+        }
+      }
+    };
+    if (p.weight_dtype != DType::i8) {
+      T* to = reinterpret_cast<T*>(shared_memory().x) + static_cast<int64_t>(row) * n;
+      for_each_eight([&](int c, const float(&values)[8]) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
+        *reinterpret_cast<uint4*>(to + c) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      });
+      return;
+    }
+    RowScale scale;
+    for_each_eight([&](int /*c*/, const float(&values)[8]) {
+#pragma unroll
+      for (const float value : values) scale.see(value);
+    });
+    scale.join(team);
+    if (team.thread == 0) shared_memory().row_scales[row] = scale.scale();
+    const float inverse = scale.inverse();
+    unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
+    for_each_eight([&](int c, const float(&values)[8]) {
+      int8_t bytes[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) bytes[i] = static_cast<int8_t>(quantized(values[i], inverse));
+      uint2 packed;
+      memcpy(&packed, bytes, sizeof packed);
+      *reinterpret_cast<uint2*>(to + c) = packed;
+    });
+  }
+
+  // A row of the residual stream, normalized.
+  template <int kEights>
+  __device__ void prepare_floats(const ProductInstruction& p) const {
+    const bool has_norm = p.norm.kind != NormKind::none;
+    const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
+    float weights[kEights][8] = {};
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      if (has_norm && element(e) < p.inputs) load_floats(p.norm.weight + element(e), weights[e]);
+    }
+    const auto* x = static_cast<const float*>(rows_.at(p.x));
+    uint4 pieces[2 * kEights];
+    bring(pieces, p.x.awaited, [&](int i) {
+      return element(i / 2) < p.inputs ? x + element(i / 2) + i % 2 * 4 : nullptr;
+    });
+    float values[kEights][8];
+    memcpy(values, pieces, sizeof values);
+    const Team team{thread(), kAll, shared_memory().parts};
+    const MeasuredNorm norm = measure(p.inputs, p.norm, team, [&](const auto& add) {
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        if (element(e) < p.inputs) {
+#pragma unroll
+          for (const float value : values[e]) add(e % Team::kTurns, value);
+        }
+      }
+    });
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float& value = values[e][i];
+        const bool biased = p.norm.bias != nullptr && element(e) < p.inputs;
+        if (has_norm) {
+          value = norm.apply(value, weights[e][i], biased ? p.norm.bias[element(e) + i] : 0);
+        }
+        value = to_float(from_float<T>(value));
+      }
+    }
+    store_row<kEights>(p, 0, team, [&](int e, float(&eight)[8]) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) eight[i] = values[e][i];
+    });
+  }
+
+  // A row of T.
+  template <int kThreads>
+  __device__ void prepare_row(const ProductInstruction& p, int row,
+                              const RowTeam<kThreads>& team) const {
+    const T* x = static_cast<const T*>(rows_.at(p.x)) + row * p.x_stride;
+    uint4 raw[kMaxEights];
+    bring(raw, p.x.awaited, [&](int e) {
+      const int c = 8 * (team.thread + kThreads * e);
+      return c < p.inputs ? x + c : nullptr;
+    });
+    store_row<kMaxEights>(p, row, team, [&](int e, float(&eight)[8]) {
+      T elements[8];
+      memcpy(elements, &raw[e], sizeof elements);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) eight[i] = to_float(elements[i]);
+    });
+  }
+
+  __device__ void prepare(const ProductInstruction& p) const {
+    if (p.x_dtype == DType::f32) {
+      constexpr int kMost = kMaxNormalized / 8 / kConsumerThreads;
+      p.inputs <= kMaxNormalized / 2 ? prepare_floats<kMost / 2>(p) : prepare_floats<kMost>(p);
+    } else if (p.x_rows == 1) {
+      prepare_row(p, 0, Team{thread(), kAll, shared_memory().parts});
+    } else {
+      const int nth = thread() / kExpertThreads;
+      const RowTeam<kExpertThreads> team{thread() % kExpertThreads, kExpertTeam + nth,
+                                         shared_memory().parts + nth * kExpertThreads / kWarp};
+      for (int row = nth; row < p.x_rows; row += kConsumerThreads / kExpertThreads) {
+        prepare_row<kExpertThreads>(p, row, team);
+      }
+    }
+    synchronize();
+  }
+
+  // Products. -------------------------------------------------------------------------------------
+
+  // A lane's place in a tile: what it finishes, and what that takes besides the sum.
+  struct Result {
+    bool exists = false;
+    bool is_up = false;
+    int row = 0;      // of the output
+    int output = 0;   // column
+    int channel = 0;  // row of the weight, among the expert's
+    float scale = 1;
+    float bias = 0;
+    uint32_t added = 0;  // bits of a float; unset where it is not there yet
+  };
+  static __device__ Result result_of(const ProductInstruction& p, int t) {
+    constexpr int kHalf = kTileRows / 2;
+    const int in_tile = lane() / 2;  // this lane has its sum
+    const int tile = in_turn(p) ? t % p.tiles : t;
+    Result r;
+    r.row = in_turn(p) ? t / p.tiles : 0;
+    r.is_up = p.gated && in_tile >= kHalf;
+    r.output = p.gated ? tile * kHalf + in_tile % kHalf : tile * kTileRows + in_tile;
+    r.exists = r.output < p.outputs;
+    r.channel = r.is_up ? p.outputs + r.output : r.output;
+    return r;
+  }
+  // What finishes a result. Memory takes long: to be called early.
+  __device__ void load_operands(const ProductInstruction& p, int expert, Result& r) const {
+    if (!r.exists) return;
+    const int64_t channel = int64_t{expert} * (p.gated ? 2 : 1) * p.outputs + r.channel;
+    if (p.to.scales != nullptr) r.scale = p.to.scales[channel];
+    if (p.to.bias != nullptr) r.bias = p.to.bias[channel];
+    if (p.to.add) r.added = load_word(added_to(p, r));
+  }
+  [[nodiscard]] __device__ const float* added_to(const ProductInstruction& p,
+                                                 const Result& r) const {
+    return static_cast<const float*>(rows_.at(p.added)) + r.output;
+  }
+
+  // Stores a lane's result, or two of bf16 with the next lane's but one.
+  __device__ void store(const ProductInstruction& p, const Result& r, bool stores,
+                        float value) const {
+    if (p.to.add && stores) {
+      uint32_t added[1] = {r.added};
+      if (p.added.awaited && is_unset(added[0])) {
+        bring(added, true, [&](int) { return added_to(p, r); });
+      }
+      value = __fadd_rn(value, __uint_as_float(added[0]));
+    }
+    value = activate(p.to.activation, value);
+    publish_result(p, r, stores, value);
+  }
+  __device__ void publish_result(const ProductInstruction& p, const Result& r, bool stores,
+                                 float value) const {
+    const int64_t index = r.row * p.to.stride + r.output;
+    if (stores && p.to.out != nullptr) store_element(p.to.out, p.to.dtype, index, value);
+    if (p.result.offset < 0) return;
+    if (p.to.dtype == DType::f32) {
+      if (stores) publish(static_cast<float*>(rows_.at(p.result)) + index, __float_as_uint(value));
+      return;
+    }
+    const float next = __shfl_down_sync(kAllLanes, value, 2);
+    const bool has_next = r.output + 1 < p.outputs;
+    if (stores && lane() % 4 == 0) {
+      publish(static_cast<T*>(rows_.at(p.result)) + index,
+              pack_pair<T>(value, has_next ? next : 0));
+    }
+  }
+
+  // Of the units of work that a block has, this warp takes every eighth from the one returned on.
+  __device__ int deal(int units) {
+    const int first = (warp() - turn_ + kConsumers) % kConsumers;
+    turn_ = (turn_ + units) % kConsumers;
+    return first;
+  }
+
+  // Which of the block's stages of an instruction this is.
+  struct Unit {
+    int tile = 0;  // of the block's
+    int part = 0;
+    int chunk = 0;
+    __device__ void advance(int by, int parts, int chunks) {
+      chunk += by;
+      while (chunk >= chunks) {
+        chunk -= chunks;
+        if (++part == parts) {
+          part = 0;
+          ++tile;
+        }
+      }
+    }
+  };
+
+  __device__ void multiply(const ProductInstruction& p) {
+    const TilesOfBlock mine(p);
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int parts = parts_of(p);
+    const int stages = mine.count * parts * chunks;
+    const int first = deal(stages);
+    Unit unit;
+    unit.advance(first, parts, chunks);
+    // What the first result needs besides sums is on its way before there is an input.
+    Result result;
+    const bool known = p.n_experts == 0 && unit.tile < mine.count && unit.chunk + 1 == chunks;
+    if (known) {
+      result = result_of(p, mine[unit.tile]);
+      load_operands(p, 0, result);
+    }
+    if (mine.count > 0) prepare(p);
+    if (in_turn(p)) {
+      wait_for_phase(shared_memory().routed, routed_ % 2);
+      ++routed_;
+    }
+    for (int n = first; n < stages; n += kConsumers, unit.advance(kConsumers, parts, chunks)) {
+      const bool ends_part = unit.chunk + 1 == chunks;
+      if (ends_part && !(known && n == first)) {
+        result = result_of(p, mine[unit.tile]);
+        const int nth = p.sums_experts ? unit.part : result.row;
+        load_operands(p, p.n_experts > 0 ? shared_memory().experts[nth] : 0, result);
+      }
+      int sum = multiply_chunk(p, unit, used_ + n);
+      const uint32_t place = parts_before_ + unit.tile * parts;  // the tile's first part
+      PartSums& part_sums = shared_memory().part_sums[(place + unit.part) % kPartSums];
+      if (!ends_part) {
+        give(part_sums, sum);
+        continue;
+      }
+      if (chunks > 1) sum += taken(part_sums, chunks - 1);
+      const int row = p.sums_experts ? unit.part : 0;
+      float value =
+          scaled(static_cast<float>(sum), shared_memory().row_scales[row], result.scale);
+      if (p.to.bias != nullptr) value = __fadd_rn(value, result.bias);
+      if (p.sums_experts) {
+        if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
+        PartSums& of_tile = shared_memory().part_sums[place % kPartSums];
+        if (unit.part + 1 < parts) {
+          count(of_tile.parts);
+          continue;
+        }
+        await_count(of_tile.parts, parts - 1);
+        value = 0;
+        for (int k = 0; k < parts; ++k) {
+          const PartSums& of_part = shared_memory().part_sums[(place + k) % kPartSums];
+          value = __fmaf_rn(shared_memory().expert_weights[k], of_part.values[lane() / 2], value);
+        }
+      }
+      const bool stores = result.exists && lane() % 2 == 0;
+      if (p.gated) {
+        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+        publish_result(p, result, stores && !result.is_up,
+                       gate_value(p.to.activation, value, up));
+      } else {
+        store(p, result, stores, value);
+      }
+    }
+    used_ += stages;
+    parts_before_ += mine.count * parts;
+  }
+
+  // A warp's sums of a chunk that is not its part's last.
+  static __device__ void give(PartSums& to, int sum) {
+    if (lane() % 2 == 0) atomicAdd(&to.sums[lane() / 2], sum);
+    count(to.chunks);
+  }
+  // Those of all so many, once they are there; then there are none again.
+  static __device__ int taken(PartSums& from, int chunks) {
+    await_count(from.chunks, chunks);
+    const int sum = from.sums[lane() / 2];
+    __syncwarp();
+    if (lane() % 2 == 0) from.sums[lane() / 2] = 0;
+    return sum;
+  }
+  // What the warp wrote to shared memory is there for who awaits the count.
+  static __device__ void count(uint32_t& counter) {
+    __syncwarp();
+    if (lane() == 0) {
+      asm volatile("red.release.cta.shared::cta.add.u32 [%0], 1;" ::"r"(shared_address(&counter))
+                   : "memory");
+    }
+  }
+  // Then it is zero again.
+  static __device__ void await_count(uint32_t& counter, int wanted) {
+    uint32_t seen = 0;
+    do {
+      asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];"
+                   : "=r"(seen)
+                   : "r"(shared_address(&counter))
+                   : "memory");
+    } while (seen < static_cast<uint32_t>(wanted));
+    __syncwarp();
+    if (lane() == 0) counter = 0;
+  }
+
+  // Row lane / 2 of a stage times its inputs. Lanes share these, sixteen bytes of 512 each.
+  static __device__ int multiply_chunk(const ProductInstruction& p, const Unit& unit,
+                                       uint32_t stage) {
+    constexpr int kPieces = kChunkBytes / 16 / kWarp;
+    const int first = unit.chunk * kChunkBytes;
+    const int bytes = static_cast<int>(p.row_bytes);
+    const int n = min(kChunkBytes, bytes - first);
+    const unsigned char* x = shared_memory().x + unit.part * bytes + first + lane() * 16;
+    int sums[kTileRows] = {};
+    const Place place = wait_for_stage(stage);
+    const unsigned char* weights = shared_memory().ring[place.stage] + lane() * 16;
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j) {
+      const int at = j * kWarp * 16;
+      if (at >= n) break;
+      // Past the row's end the ring has whatever was there, which zeros make nothing of.
+      const uint4 inputs = at + lane() * 16 < n ? *reinterpret_cast<const uint4*>(x + at)
+                                                : make_uint4(0, 0, 0, 0);
+#pragma unroll
+      for (int r = 0; r < kTileRows; ++r) {
+        const uint4 w = *reinterpret_cast<const uint4*>(weights + r * kPitch + at);
+        sums[r] = __dp4a(static_cast<int>(w.x), static_cast<int>(inputs.x), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.y), static_cast<int>(inputs.y), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.z), static_cast<int>(inputs.z), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.w), static_cast<int>(inputs.w), sums[r]);
+      }
+    }
+    __syncwarp();
+    if (lane() == 0) arrive(shared_memory().empty[place.stage]);
+    // Each step halves the rows that a lane has, and the lanes that have parts of a row.
+#pragma unroll
+    for (int rows = kTileRows / 2; rows > 0; rows /= 2) {
+      const bool upper = (lane() & (2 * rows)) != 0;
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const int kept = upper ? sums[r + rows] : sums[r];
+        const int given = upper ? sums[r] : sums[r + rows];
+        sums[r] = kept + __shfl_xor_sync(kAllLanes, given, 2 * rows);
+      }
+    }
+    return sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 1);
+  }
+
+  // Until a stage, counted from the first of all, is full. A warp may be several rounds of the ring
+  // ahead of the others, where a barrier's parity would say nothing: its turn has come when copies
+  // have begun.
+  static __device__ Place wait_for_stage(uint32_t stage) {
+    while (*static_cast<volatile uint32_t*>(&shared_memory().announced) <= stage) __nanosleep(32);
+    const Place place(stage);
+    wait_for_phase(shared_memory().full[place.stage], place.parity);
+    return place;
+  }
+
+  // The order of any_rows_kernel's sums (linear_few_rows.cu).
+  __device__ void multiply_floats(const ProductInstruction& p) {
+    const TilesOfBlock mine(p);
+    const int stages = ceil_div(p.row_bytes, kFloatChunkBytes);  // of a tile
+    const int first = deal(mine.count);
+    if (mine.count > 0) prepare(p);
+    for (int n = first; n < mine.count; n += kConsumers) {
+      Result result;
+      result.output = mine[n];
+      result.channel = result.output;
+      result.exists = lane() == 0;
+      load_operands(p, 0, result);
+      constexpr int kVector = 4;
+      const T* x = reinterpret_cast<const T*>(shared_memory().x);
+      float sum = 0;
+      uint32_t stage = used_ + n * stages;
+      for (int64_t begin = 0; begin < p.row_bytes; begin += kFloatChunkBytes, ++stage) {
+        const Place place = wait_for_stage(stage);
+        const auto* weights = reinterpret_cast<const float*>(shared_memory().ring[place.stage]);
+        const int count = static_cast<int>(min(int64_t{kFloatChunkBytes}, p.row_bytes - begin)) /
+                          static_cast<int>(sizeof(float));
+#pragma unroll 4
+        for (int c = lane() * kVector; c < count; c += kWarp * kVector) {
+          float w[kVector];
+          float a[kVector];
+          load_floats(weights + c, w);
+          load_floats(x + begin / 4 + c, a);
+#pragma unroll
+          for (int i = 0; i < kVector; ++i) sum = __fmaf_rn(w[i], a[i], sum);
+        }
+        __syncwarp();
+        if (lane() == 0) arrive(shared_memory().empty[place.stage]);
+      }
+      sum = warp_sum(sum);
+      if (p.to.bias != nullptr) sum = __fadd_rn(sum, result.bias);
+      store(p, result, result.exists, sum);
+    }
+    used_ += mine.count * stages;
+  }
+
+  // Attention. ------------------------------------------------------------------------------------
+
+  struct Attention {
+    alignas(16) T queries[kDecodeHeads * kDim];
+    DecodeResults<kDim> results;
+  };
+  static constexpr int kTeamThreads = kDecodeWarps * kWarp;
+  static constexpr int kTeams =
+      2 * sizeof(Attention) <= kMaxInputBytes ? kConsumers / kDecodeWarps : 1;
+  static_assert(sizeof(Attention) <= kMaxInputBytes);
+
+  __device__ void attend(const AttendInstruction& a) const {
+    const AttentionArguments& attention = a.attention;
+    const int head_tiles = attention.kv.n_kv_heads * a.splits.head_tiles;
+    const int items = head_tiles * faststream::parts_of(attention, a.kv_len);
+    auto* memory = reinterpret_cast<Attention*>(shared_memory().x);
+    const auto split_of_item = [&](int item) {
+      return split_of(attention, a.splits, kDecodeHeads, {0, 0, a.kv_len}, item % head_tiles,
+                      item / head_tiles);
+    };
+    const int team = warp() / kDecodeWarps;
+    const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
+    const auto blocks = static_cast<int>(gridDim.x);
+    for (int first = static_cast<int>(blockIdx.x); first < items; first += blocks * kTeams) {
+      // All warps together transform, for each team's item, queries, the key and the value.
+      int task = warp();
+      for (int t = 0; t < kTeams && first + t * blocks < items; ++t) {
+        const Split split = split_of_item(first + t * blocks);
+        const int tasks = split.n_heads + (split.last == a.kv_len ? 2 : 0);
+        for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t].queries);
+        task -= tasks;
+      }
+      synchronize();
+      const int item = first + team * blocks;
+      if (team < kTeams && item < items) {
+        const Split split = split_of_item(item);
+        auto& mine = memory[team];
+        attend_split<T, kDim, Rule>(attention, split, mine.queries, mine.results);
+        synchronize_team();
+        const auto store = [&](int head, int d, float first, float second) {
+          store_output(a, head * attention.kv.head_dim + d, first, second);
+        };
+        store_split(attention, a.splits, split, mine.results, store);
+        if (a.splits.count > 1) merge(a, split, item % head_tiles, team, synchronize_team, store);
+      }
+      synchronize();
+    }
+  }
+
+  __device__ void store_output(const AttendInstruction& a, int index, float first,
+                               float second) const {
+    const uint32_t pair = pack_pair<T>(first, second);
+    if (a.result.offset >= 0) publish(static_cast<T*>(rows_.at(a.result)) + index, pair);
+    T* out = static_cast<T*>(a.attention.out.data);
+    if (out != nullptr) *reinterpret_cast<uint32_t*>(out + index) = pair;
+  }
+
+  // The last team of a head tile puts together what all have stored.
+  template <typename Synchronize, typename Store>
+  static __device__ void merge(const AttendInstruction& a, const Split& split, int head_tile,
+                               int team, const Synchronize& synchronize_team, const Store& store) {
+    const int parts = faststream::parts_of(a.attention, a.kv_len);
+    bool& is_last = shared_memory().is_last[team];
+    __threadfence();
+    synchronize_team();
+    if (thread() % kTeamThreads == 0) {
+      is_last = atomicAdd(&a.arrivals[head_tile], 1) == parts - 1;
+      if (is_last) a.arrivals[head_tile] = 0;
+      __threadfence();
+    }
+    synchronize_team();
+    if (!is_last) return;
+    for (int h = warp() % kDecodeWarps; h < split.n_heads; h += kDecodeWarps) {
+      merge_head(a.attention, a.splits, split, split.first_head + h, parts, lane(), kWarp,
+                 store);
+    }
+  }
+
+  // A head of the queries, keys and values, once it is there, in shared memory: by a warp.
+  __device__ T* bring_head(const AttendInstruction& a, int head) const {
+    const int pairs = a.attention.kv.head_dim / 2;
+    const auto* from = static_cast<const uint32_t*>(rows_.at(a.qkv)) + int64_t{head} * pairs;
+    uint32_t words[kDim / 2 / kWarp];
+    bring(words, a.qkv.awaited, [&](int i) {
+      const int pair = i * kWarp + lane();
+      return pair < pairs ? from + pair : nullptr;
+    });
+    T* to = shared_memory().heads[warp()];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kDim / 2 / kWarp; ++i) {
+      const int pair = i * kWarp + lane();
+      if (pair < pairs) reinterpret_cast<uint32_t*>(to)[pair] = words[i];
+    }
+    __syncwarp();
+    return to;
+  }
+
+  // By a warp: task h < n_heads brings the split's query h to `queries`, the next two bring the
+  // token's key and value to their page.
+  __device__ void transform(const AttendInstruction& a, const Split& split, int task,
+                            T* queries) const {
+    const AttentionArguments& attention = a.attention;
+    const KvLayer& kv = attention.kv;
+    const int dim = kv.head_dim;
+    if (task < split.n_heads) {
+      const int head = split.first_head + task;
+      const T* query = bring_head(a, head);
+      const float factor = query_factor(a.transform, split.position);
+      transform_head(query, dim, a.transform, a.transform.q_weight + int64_t{head} * dim,
+                     a.cos_sin, a.rotated_dims, [&](int i, float value) {
+                       queries[task * dim + i] = from_float<T>(__fmul_rn(value, factor));
+                     });
+      return;
+    }
+    const int64_t page = attention.page_table[split.position / kPageTokens];
+    const int64_t slot =
+        ((page * kv.n_kv_heads + split.kv_head) * kPageTokens + split.position % kPageTokens) * dim;
+    const int key_head = attention.n_heads + split.kv_head;
+    if (task == split.n_heads) {
+      T* to = static_cast<T*>(kv.k) + slot;
+      transform_head(bring_head(a, key_head), dim, a.transform,
+                     a.transform.k_weight + int64_t{split.kv_head} * dim, a.cos_sin,
+                     a.rotated_dims, [&](int i, float k) { to[i] = from_float<T>(k); });
+    } else {
+      T* to = static_cast<T*>(kv.v) + slot;
+      const T* value = bring_head(a, key_head + kv.n_kv_heads);
+      for (int i = lane(); i < dim; i += kWarp) to[i] = value[i];
+    }
+  }
+
+  RowMemory rows_;
+  uint32_t used_ = 0;          // stages, in all
+  uint32_t parts_before_ = 0;  // parts of tiles, in all
+  uint32_t routed_ = 0;        // choices of experts
+  int turn_ = 0;               // the warp that takes the block's next unit of work
+};
+
+}  // namespace faststream::program

@@ -1,0 +1,77 @@
+// How the blocks of a program hand rows to one another: through memory in which a word is unset
+// until it has its result. Who needs a word looks for it until it is there, so data are their own
+// message. Counters beside them would take two more trips to the L2 cache, and a fence that waits
+// for every store of the block.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/program/instruction.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream::program {
+
+/// No result has this word: in arithmetic, NaN is 0x7fffffff, or 0x7fff twice.
+inline constexpr uint32_t kUnset = 0xffffffffU;
+
+/// Where a program's rows are.
+struct RowMemory {
+  std::byte* data;
+
+  [[nodiscard]] __device__ void* at(const Row& row) const { return data + row.offset; }
+};
+
+/// Past the L1 cache.
+__device__ inline uint32_t load_word(const void* from) {
+  uint32_t word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ inline uint4 load_words(const void* from) {
+  uint4 words;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+__device__ inline void load(const void* from, uint32_t& word) { word = load_word(from); }
+__device__ inline void load(const void* from, uint4& words) { words = load_words(from); }
+
+__device__ inline bool is_unset(uint32_t word) { return word == kUnset; }
+__device__ inline bool is_unset(const uint4& words) {
+  return is_unset(words.x) || is_unset(words.y) || is_unset(words.z) || is_unset(words.w);
+}
+__device__ inline void make_unset(uint32_t& word) { word = kUnset; }
+__device__ inline void make_unset(uint4& words) {
+  words = make_uint4(kUnset, kUnset, kUnset, kUnset);
+}
+
+/// Brings pieces of a row, words or four, once they are there: piece i from from(i), or zeros where
+/// that is null.
+template <int kPieces, typename Piece, typename From>
+__device__ void bring(Piece (&pieces)[kPieces], bool awaited, const From& from) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    pieces[i] = Piece{};
+    if (from(i) != nullptr) make_unset(pieces[i]);
+  }
+  for (;;) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (is_unset(pieces[i])) load(from(i), pieces[i]);
+    }
+    bool missing = false;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) missing = missing || is_unset(pieces[i]);
+    if (!missing || !awaited) return;
+  }
+}
+
+/// Makes a word of a result known.
+__device__ inline void publish(void* to, uint32_t word) {
+  if (is_unset(word)) word = 0x7fff7fffU;  // NaN all the same
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+
+}  // namespace faststream::program
