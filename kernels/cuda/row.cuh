@@ -103,19 +103,19 @@ __device__ MeasuredNorm measure_row(const X* row, int64_t n, const Norm& norm,
 class RowScale {
  public:
   __device__ void see(float value) {
-    largest_ = fmaxf(largest_, fabsf(value));
-    has_nan_ = has_nan_ || isnan(value);
+    // The maximum with a NaN is NaN.
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest_) : "f"(fabsf(value)));
   }
-  /// What all lanes of the warp have seen.
+  /// What all lanes of the warp have seen. Floats that are not negative are in the order of their
+  /// bits, NaN after all.
   __device__ void join_warp() {
-    largest_ = warp_max(largest_);
-    has_nan_ = __any_sync(kAllLanes, has_nan_) != 0;
+    largest_ = __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(largest_)));
   }
   /// What all threads of the team have.
   template <int kThreads>
   __device__ void join(const RowTeam<kThreads>& team) {
     join_warp();
-    if (team.thread % kWarp == 0) team.parts[team.thread / kWarp] = has_nan_ ? NAN : largest_;
+    if (team.thread % kWarp == 0) team.parts[team.thread / kWarp] = largest_;
     team.synchronize();
 #pragma unroll
     for (int warp = 0; warp < kThreads / kWarp; ++warp) see(team.parts[warp]);
@@ -123,17 +123,24 @@ class RowScale {
   }
 
   /// No byte can say NaN or infinity: the scale does.
-  [[nodiscard]] __device__ float scale() const { return has_nan_ ? NAN : largest_ / 127.0F; }
+  [[nodiscard]] __device__ float scale() const { return largest_ / 127.0F; }
   [[nodiscard]] __device__ float inverse() const { return largest_ > 0 ? 127.0F / largest_ : 0.0F; }
 
  private:
   float largest_ = 0;
-  bool has_nan_ = false;
 };
 
-/// inverse: RowScale's.
+/// inverse: RowScale's of a row with this value, so that the integer is from -127 to 127; 0 for NaN.
 __device__ inline int quantized(float value, float inverse) {
-  return max(-127, min(127, __float2int_rn(value * inverse)));
+  return __float2int_rn(value * inverse);
+}
+
+/// The first in the lowest byte.
+__device__ inline uint32_t pack_bytes(const int (&integers)[4]) {
+  uint32_t packed = 0;
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(packed) : "r"(integers[3]), "r"(integers[2]));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(packed) : "r"(integers[1]), "r"(integers[0]));
+  return packed;
 }
 
 }  // namespace faststream

@@ -11,26 +11,28 @@ namespace faststream::program {
 
 /// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
-/// what all have summed. Integers are exact in any order. Rows of floats are one warp's.
+/// what all have summed. Integers are exact in any order. A row of floats is one stage.
 template <int kDim, typename Rule>
 class Consumer {
  public:
-  explicit __device__ Consumer(const RowMemory& rows) : rows_(rows) {}
+  explicit __device__ Consumer(const RowMemory& rows)
+      : rows_(rows), next_(static_cast<uint32_t>(warp())) {}
 
-  __device__ void run(const Instruction* instructions, int count) {
-    fetch(instructions, 0, count);
-    synchronize();
+  __device__ void run(int count) {
     for (int i = 0; i < count; ++i) {
-      fetch(instructions, i + 1, count);
-      const Instruction& instruction = shared_memory().instruction_memory[i % 2];
+      const InstructionPlace place(i);
+      wait_for_phase(shared_memory().fetched[place.stage], place.parity);
+      const Instruction& instruction = shared_memory().instructions[place.stage];
+      uint32_t& end = shared_memory().ends[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
         attend(instruction.attend);
       } else if (instruction.kind == Instruction::Kind::multiply_floats) {
-        multiply_floats(instruction.product);
+        multiply_floats(instruction.product, end);
       } else {
-        multiply(instruction.product);
+        multiply(instruction.product, end);
       }
       synchronize();
+      if (thread() == 0) arrive(shared_memory().carried_out[place.stage]);
     }
   }
 
@@ -45,15 +47,6 @@ class Consumer {
   static constexpr int kExpertThreads = 64;
 
   static __device__ void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
-
-  // Instruction i to shared memory, there after the next synchronize().
-  static __device__ void fetch(const Instruction* instructions, int i, int count) {
-    constexpr int kPieces = sizeof(Instruction) / sizeof(uint4);
-    static_assert(kPieces <= kConsumerThreads);
-    if (i >= count || thread() >= kPieces) return;
-    reinterpret_cast<uint4*>(&shared_memory().instruction_memory[i % 2])[thread()] =
-        __ldg(reinterpret_cast<const uint4*>(instructions + i) + thread());
-  }
 
   // The input. ------------------------------------------------------------------------------------
 
@@ -94,12 +87,15 @@ class Consumer {
     const float inverse = scale.inverse();
     unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
     for_each_eight([&](int c, const float(&values)[8]) {
-      int8_t bytes[8];
+      uint32_t packed[2];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) bytes[i] = static_cast<int8_t>(quantized(values[i], inverse));
-      uint2 packed;
-      memcpy(&packed, bytes, sizeof packed);
-      *reinterpret_cast<uint2*>(to + c) = packed;
+      for (int half = 0; half < 2; ++half) {
+        int integers[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) integers[i] = quantized(values[4 * half + i], inverse);
+        packed[half] = pack_bytes(integers);
+      }
+      *reinterpret_cast<uint2*>(to + c) = make_uint2(packed[0], packed[1]);
     });
   }
 
@@ -185,16 +181,12 @@ class Consumer {
 
   // Products. -------------------------------------------------------------------------------------
 
-  // A lane's place in a tile: what it finishes, and what that takes besides the sum.
+  // A lane's place in a tile: what it finishes.
   struct Result {
     bool exists = false;
     bool is_up = false;
-    int row = 0;      // of the output
-    int output = 0;   // column
-    int channel = 0;  // row of the weight, among the expert's
-    float scale = 1;
-    float bias = 0;
-    uint32_t added = 0;  // bits of a float; unset where it is not there yet
+    int row = 0;     // of the output
+    int output = 0;  // column
   };
   static __device__ Result result_of(const ProductInstruction& p, int t) {
     constexpr int kHalf = kTileRows / 2;
@@ -205,34 +197,26 @@ class Consumer {
     r.is_up = p.gated && in_tile >= kHalf;
     r.output = p.gated ? tile * kHalf + in_tile % kHalf : tile * kTileRows + in_tile;
     r.exists = r.output < p.outputs;
-    r.channel = r.is_up ? p.outputs + r.output : r.output;
     return r;
   }
-  // What finishes a result. Memory takes long: to be called early.
-  __device__ void load_operands(const ProductInstruction& p, int expert, Result& r) const {
-    if (!r.exists) return;
-    const int64_t channel = int64_t{expert} * (p.gated ? 2 : 1) * p.outputs + r.channel;
-    if (p.to.scales != nullptr) r.scale = p.to.scales[channel];
-    if (p.to.bias != nullptr) r.bias = p.to.bias[channel];
-    if (p.to.add) r.added = load_word(added_to(p, r));
+  // What a result is added to, if to anything. Memory takes long: to be asked for early.
+  __device__ uint32_t ask_added(const ProductInstruction& p, const Result& r) const {
+    return p.to.add && r.exists ? load_word(added_to(p, r)) : 0;
   }
   [[nodiscard]] __device__ const float* added_to(const ProductInstruction& p,
                                                  const Result& r) const {
     return static_cast<const float*>(rows_.at(p.added)) + r.output;
   }
 
-  // Stores a lane's result, or two of bf16 with the next lane's but one.
-  __device__ void store(const ProductInstruction& p, const Result& r, bool stores,
-                        float value) const {
+  // Stores a lane's result, or two of bf16 with the next lane's but one. added: what ask_added()
+  // gave.
+  __device__ void store(const ProductInstruction& p, const Result& r, bool stores, float value,
+                        uint32_t added) const {
     if (p.to.add && stores) {
-      uint32_t added[1] = {r.added};
-      if (p.added.awaited && is_unset(added[0])) {
-        bring(added, true, [&](int) { return added_to(p, r); });
-      }
-      value = __fadd_rn(value, __uint_as_float(added[0]));
+      while (p.added.awaited && is_unset(added)) added = load_word(added_to(p, r));
+      value = __fadd_rn(value, __uint_as_float(added));
     }
-    value = activate(p.to.activation, value);
-    publish_result(p, r, stores, value);
+    publish_result(p, r, stores, activate(p.to.activation, value));
   }
   __device__ void publish_result(const ProductInstruction& p, const Result& r, bool stores,
                                  float value) const {
@@ -251,80 +235,66 @@ class Consumer {
     }
   }
 
-  // Of the units of work that a block has, this warp takes every eighth from the one returned on.
-  __device__ int deal(int units) {
-    const int first = (warp() - turn_ + kConsumers) % kConsumers;
-    turn_ = (turn_ + units) % kConsumers;
-    return first;
+  // Until this warp's next stage is full: true; or until it is known to be of another instruction.
+  // A warp may be several rounds of the ring ahead of the others, where a barrier's parity would
+  // say nothing: its turn has come when copies have begun.
+  __device__ bool await_stage(uint32_t& end) const {
+    while (acquire(shared_memory().announced) <= next_) {
+      if (acquire(end) <= next_) return false;
+      __nanosleep(20);
+    }
+    if (acquire(end) <= next_) return false;
+    const Place place(next_);
+    wait_for_phase(shared_memory().full[place.stage], place.parity);
+    return true;
+  }
+  // The next warp's turn.
+  __device__ void release_stage() {
+    __syncwarp();
+    if (lane() == 0) arrive(shared_memory().empty[Place(next_).stage]);
+    next_ += kConsumers;
   }
 
-  // Which of the block's stages of an instruction this is.
-  struct Unit {
-    int tile = 0;  // of the block's
-    int part = 0;
-    int chunk = 0;
-    __device__ void advance(int by, int parts, int chunks) {
-      chunk += by;
-      while (chunk >= chunks) {
-        chunk -= chunks;
-        if (++part == parts) {
-          part = 0;
-          ++tile;
-        }
-      }
-    }
-  };
-
-  __device__ void multiply(const ProductInstruction& p) {
-    const TilesOfBlock mine(p);
+  __device__ void multiply(const ProductInstruction& p, uint32_t& end) {
+    if (first_tile(p) >= p.all_tiles) return;
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
-    const int stages = mine.count * parts * chunks;
-    const int first = deal(stages);
-    Unit unit;
-    unit.advance(first, parts, chunks);
-    // What the first result needs besides sums is on its way before there is an input.
-    Result result;
-    const bool known = p.n_experts == 0 && unit.tile < mine.count && unit.chunk + 1 == chunks;
-    if (known) {
-      result = result_of(p, mine[unit.tile]);
-      load_operands(p, 0, result);
-    }
-    if (mine.count > 0) prepare(p);
-    if (in_turn(p)) {
-      wait_for_phase(shared_memory().routed, routed_ % 2);
-      ++routed_;
-    }
-    for (int n = first; n < stages; n += kConsumers, unit.advance(kConsumers, parts, chunks)) {
-      const bool ends_part = unit.chunk + 1 == chunks;
-      if (ends_part && !(known && n == first)) {
-        result = result_of(p, mine[unit.tile]);
-        const int nth = p.sums_experts ? unit.part : result.row;
-        load_operands(p, p.n_experts > 0 ? shared_memory().experts[nth] : 0, result);
-      }
-      int sum = multiply_chunk(p, unit, used_ + n);
-      const uint32_t place = parts_before_ + unit.tile * parts;  // the tile's first part
-      PartSums& part_sums = shared_memory().part_sums[(place + unit.part) % kPartSums];
+    prepare(p);
+    while (await_stage(end)) {
+      const Stage& stage = shared_memory().ring[Place(next_).stage];
+      const int part = stage.part;
+      const int chunk = stage.chunk;
+      const Result result = result_of(p, stage.tile);
+      const bool ends_part = chunk + 1 == chunks;
+      const bool ends_tile = ends_part && part + 1 == parts;
+      const uint32_t added = ends_tile ? ask_added(p, result) : 0;
+      int sum = multiply_chunk(p, stage, part, chunk);
+      const float scale = stage.scales[lane() / 2];
+      const float bias = stage.biases[lane() / 2];
+      const uint32_t first_of_part = next_ - chunk;
+      release_stage();
+
+      PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
       if (!ends_part) {
         give(part_sums, sum);
         continue;
       }
       if (chunks > 1) sum += taken(part_sums, chunks - 1);
-      const int row = p.sums_experts ? unit.part : 0;
-      float value =
-          scaled(static_cast<float>(sum), shared_memory().row_scales[row], result.scale);
-      if (p.to.bias != nullptr) value = __fadd_rn(value, result.bias);
+      const float row_scale = shared_memory().row_scales[part];
+      float value = scaled(static_cast<float>(sum), row_scale, scale);
+      if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
       if (p.sums_experts) {
         if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
-        PartSums& of_tile = shared_memory().part_sums[place % kPartSums];
-        if (unit.part + 1 < parts) {
+        const uint32_t first = first_of_part - part * chunks;
+        PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
+        if (!ends_tile) {
           count(of_tile.parts);
           continue;
         }
         await_count(of_tile.parts, parts - 1);
         value = 0;
         for (int k = 0; k < parts; ++k) {
-          const PartSums& of_part = shared_memory().part_sums[(place + k) % kPartSums];
+          const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
           value = __fmaf_rn(shared_memory().expert_weights[k], of_part.values[lane() / 2], value);
         }
       }
@@ -334,11 +304,9 @@ class Consumer {
         publish_result(p, result, stores && !result.is_up,
                        gate_value(p.to.activation, value, up));
       } else {
-        store(p, result, stores, value);
+        store(p, result, stores, value, added);
       }
     }
-    used_ += stages;
-    parts_before_ += mine.count * parts;
   }
 
   // A warp's sums of a chunk that is not its part's last.
@@ -357,35 +325,26 @@ class Consumer {
   // What the warp wrote to shared memory is there for who awaits the count.
   static __device__ void count(uint32_t& counter) {
     __syncwarp();
-    if (lane() == 0) {
-      asm volatile("red.release.cta.shared::cta.add.u32 [%0], 1;" ::"r"(shared_address(&counter))
-                   : "memory");
-    }
+    if (lane() == 0) release_one_more(counter);
   }
   // Then it is zero again.
   static __device__ void await_count(uint32_t& counter, int wanted) {
-    uint32_t seen = 0;
-    do {
-      asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];"
-                   : "=r"(seen)
-                   : "r"(shared_address(&counter))
-                   : "memory");
-    } while (seen < static_cast<uint32_t>(wanted));
+    while (acquire(counter) < static_cast<uint32_t>(wanted)) {
+    }
     __syncwarp();
     if (lane() == 0) counter = 0;
   }
 
   // Row lane / 2 of a stage times its inputs. Lanes share these, sixteen bytes of 512 each.
-  static __device__ int multiply_chunk(const ProductInstruction& p, const Unit& unit,
-                                       uint32_t stage) {
+  static __device__ int multiply_chunk(const ProductInstruction& p, const Stage& stage, int part,
+                                       int chunk) {
     constexpr int kPieces = kChunkBytes / 16 / kWarp;
-    const int first = unit.chunk * kChunkBytes;
+    const int first = chunk * kChunkBytes;
     const int bytes = static_cast<int>(p.row_bytes);
     const int n = min(kChunkBytes, bytes - first);
-    const unsigned char* x = shared_memory().x + unit.part * bytes + first + lane() * 16;
+    const unsigned char* x = shared_memory().x + part * bytes + first + lane() * 16;
+    const unsigned char* weights = stage.weights + lane() * 16;
     int sums[kTileRows] = {};
-    const Place place = wait_for_stage(stage);
-    const unsigned char* weights = shared_memory().ring[place.stage] + lane() * 16;
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const int at = j * kWarp * 16;
@@ -402,14 +361,15 @@ class Consumer {
         sums[r] = __dp4a(static_cast<int>(w.w), static_cast<int>(inputs.w), sums[r]);
       }
     }
-    __syncwarp();
-    if (lane() == 0) arrive(shared_memory().empty[place.stage]);
     // Each step halves the rows that a lane has, and the lanes that have parts of a row.
 #pragma unroll
-    for (int rows = kTileRows / 2; rows > 0; rows /= 2) {
+    for (int step = 1; step < kTileRows; step *= 2) {
+      constexpr int kHalf = kTileRows / 2;
+      const int rows = kHalf / step;
       const bool upper = (lane() & (2 * rows)) != 0;
 #pragma unroll
-      for (int r = 0; r < rows; ++r) {
+      for (int r = 0; r < kHalf; ++r) {
+        if (r >= rows) break;
         const int kept = upper ? sums[r + rows] : sums[r];
         const int given = upper ? sums[r] : sums[r + rows];
         sums[r] = kept + __shfl_xor_sync(kAllLanes, given, 2 * rows);
@@ -418,54 +378,35 @@ class Consumer {
     return sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 1);
   }
 
-  // Until a stage, counted from the first of all, is full. A warp may be several rounds of the ring
-  // ahead of the others, where a barrier's parity would say nothing: its turn has come when copies
-  // have begun.
-  static __device__ Place wait_for_stage(uint32_t stage) {
-    while (*static_cast<volatile uint32_t*>(&shared_memory().announced) <= stage) __nanosleep(32);
-    const Place place(stage);
-    wait_for_phase(shared_memory().full[place.stage], place.parity);
-    return place;
-  }
-
   // The order of any_rows_kernel's sums (linear_few_rows.cu).
-  __device__ void multiply_floats(const ProductInstruction& p) {
-    const TilesOfBlock mine(p);
-    const int stages = ceil_div(p.row_bytes, kFloatChunkBytes);  // of a tile
-    const int first = deal(mine.count);
-    if (mine.count > 0) prepare(p);
-    for (int n = first; n < mine.count; n += kConsumers) {
+  __device__ void multiply_floats(const ProductInstruction& p, uint32_t& end) {
+    if (first_tile(p) >= p.all_tiles) return;
+    prepare(p);
+    while (await_stage(end)) {
+      const Stage& stage = shared_memory().ring[Place(next_).stage];
       Result result;
-      result.output = mine[n];
-      result.channel = result.output;
+      result.output = stage.tile;
       result.exists = lane() == 0;
-      load_operands(p, 0, result);
+      const uint32_t added = ask_added(p, result);
+      const float bias = p.to.bias != nullptr ? p.to.bias[result.output] : 0;
       constexpr int kVector = 4;
       const T* x = reinterpret_cast<const T*>(shared_memory().x);
+      const auto* weights = reinterpret_cast<const float*>(stage.weights);
       float sum = 0;
-      uint32_t stage = used_ + n * stages;
-      for (int64_t begin = 0; begin < p.row_bytes; begin += kFloatChunkBytes, ++stage) {
-        const Place place = wait_for_stage(stage);
-        const auto* weights = reinterpret_cast<const float*>(shared_memory().ring[place.stage]);
-        const int count = static_cast<int>(min(int64_t{kFloatChunkBytes}, p.row_bytes - begin)) /
-                          static_cast<int>(sizeof(float));
 #pragma unroll 4
-        for (int c = lane() * kVector; c < count; c += kWarp * kVector) {
-          float w[kVector];
-          float a[kVector];
-          load_floats(weights + c, w);
-          load_floats(x + begin / 4 + c, a);
+      for (int c = lane() * kVector; c < p.inputs; c += kWarp * kVector) {
+        float w[kVector];
+        float a[kVector];
+        load_floats(weights + c, w);
+        load_floats(x + c, a);
 #pragma unroll
-          for (int i = 0; i < kVector; ++i) sum = __fmaf_rn(w[i], a[i], sum);
-        }
-        __syncwarp();
-        if (lane() == 0) arrive(shared_memory().empty[place.stage]);
+        for (int i = 0; i < kVector; ++i) sum = __fmaf_rn(w[i], a[i], sum);
       }
+      release_stage();
       sum = warp_sum(sum);
-      if (p.to.bias != nullptr) sum = __fadd_rn(sum, result.bias);
-      store(p, result, result.exists, sum);
+      if (p.to.bias != nullptr) sum = __fadd_rn(sum, bias);
+      store(p, result, result.exists, sum, added);
     }
-    used_ += mine.count * stages;
   }
 
   // Attention. ------------------------------------------------------------------------------------
@@ -600,10 +541,7 @@ class Consumer {
   }
 
   RowMemory rows_;
-  uint32_t used_ = 0;          // stages, in all
-  uint32_t parts_before_ = 0;  // parts of tiles, in all
-  uint32_t routed_ = 0;        // choices of experts
-  int turn_ = 0;               // the warp that takes the block's next unit of work
+  uint32_t next_;  // this warp's next stage, of all
 };
 
 }  // namespace faststream::program

@@ -29,12 +29,13 @@ class Producer {
     };
     fetch(0);
     for (int i = 0; i < count; ++i) {
-      const Instruction& instruction = shared_.producer_instruction;
+      const InstructionPlace place(i);
+      wait_for_phase(shared_.carried_out[place.stage], place.parity ^ 1);
+      Instruction& instruction = shared_.instructions[place.stage];
+      if (lane_ < kPieces) reinterpret_cast<uint4*>(&instruction)[lane_] = piece;
+      if (lane_ == 0) shared_.ends[place.stage] = kNotEnded;
       __syncwarp();
-      if (lane_ < kPieces) {
-        reinterpret_cast<uint4*>(&shared_.producer_instruction)[lane_] = piece;
-      }
-      __syncwarp();
+      if (lane_ == 0) arrive(shared_.fetched[place.stage]);
       fetch(i + 1);
       if (instruction.kind == Instruction::Kind::attend) {
         prefetch(instruction.attend);
@@ -42,13 +43,13 @@ class Producer {
       }
       const ProductInstruction& p = instruction.product;
       prefetch(p.norm.weight, p.inputs);
-      if (p.n_experts == 0) prefetch(p.to.scales, p.gated ? 2 * p.outputs : p.outputs);
       if (in_turn(p)) choose(p);
       if (instruction.kind == Instruction::Kind::multiply_floats) {
-        copy<1, kFloatChunkBytes>(p);
+        copy<1>(p);
       } else {
-        copy<kTileRows, kChunkBytes>(p);
+        copy<kTileRows>(p);
       }
+      if (lane_ == 0) release(shared_.ends[place.stage], filled_);
     }
   }
 
@@ -100,39 +101,45 @@ class Producer {
     choose_experts(shared_.logits, p.n_experts, p.router, shared_.experts, shared_.expert_weights,
                    shared_.choice);
     __syncwarp();
-    if (lane_ == 0) arrive(shared_.routed);
   }
 
-  template <int kRows, int kBytes>
+  // The tiles that this block takes, one after the other.
+  template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
+    constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
     const auto* weight = static_cast<const unsigned char*>(p.weight);
     const int64_t row_bytes = p.row_bytes;
-    const int64_t outputs = p.outputs;
-    const int64_t expert_rows = p.gated ? 2 * outputs : outputs;
-    const bool gated = p.gated;
+    const int outputs = p.outputs;
+    const int64_t expert_rows = p.gated ? 2 * int64_t{outputs} : outputs;
     const bool of_experts = p.n_experts > 0;
     const bool sums = p.sums_experts;
-    const int tiles = p.tiles;
     const int parts = parts_of(p);
+    const auto blocks = static_cast<int>(gridDim.x);
 
-    const TilesOfBlock mine(p);
-    for (int n = 0; n < mine.count; ++n) {
-      const int t = mine[n];
-      const int tile = sums || !of_experts ? t : t % tiles;
+    int t = first_tile(p);
+    while (t < p.all_tiles) {
+      // Which tile is next is known by the time that this one is copied.
+      uint32_t taken = 0;
+      if (lane_ == 0) taken = take_tile(p);
+      const int tile = sums || !of_experts ? t : t % p.tiles;
       // The row of the weight that this lane copies, and whether there is one.
-      int64_t output = int64_t{tile} * kRows + lane_;
+      int output = tile * kRows + lane_;
       int64_t row = output;
-      if (gated) {
-        output = int64_t{tile} * (kRows / 2) + lane_ % (kRows / 2 > 0 ? kRows / 2 : 1);
-        row = lane_ < kRows / 2 ? output : outputs + output;
+      if (kRows > 1 && p.gated) {
+        output = tile * (kRows / 2) + lane_ % (kTileRows / 2);
+        row = lane_ < kRows / 2 ? output : int64_t{outputs} + output;
       }
       const bool exists = lane_ < kRows && output < outputs;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, exists)));
       for (int part = 0; part < parts; ++part) {
-        const int64_t expert = !of_experts ? 0 : shared_.experts[sums ? part : t / tiles];
-        const unsigned char* from = weight + (expert * expert_rows + row) * row_bytes;
-        for (int64_t first = 0; first < row_bytes; first += kBytes, ++filled_) {
-          const auto bytes = static_cast<uint32_t>(min(int64_t{kBytes}, row_bytes - first));
+        const int64_t expert = !of_experts ? 0 : shared_.experts[sums ? part : t / p.tiles];
+        const int64_t channel = expert * expert_rows + row;
+        const unsigned char* from = weight + channel * row_bytes;
+        int chunk = 0;
+        for (int64_t first = 0; first < row_bytes; first += kBytes, ++filled_, ++chunk) {
+          const auto bytes = static_cast<uint32_t>(min(kBytes, row_bytes - first));
+          const bool has_scales = kRows > 1 && first + kBytes >= row_bytes;
+          const uint32_t more = has_scales ? (p.to.bias != nullptr ? 2 : 1) * sizeof(float) : 0;
           const Place place(filled_);
           wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
           if (filled_ >= kOnTheWay) {
@@ -140,18 +147,41 @@ class Producer {
             wait_for_phase(shared_.full[before.stage], before.parity);
           }
           uint64_t& full = shared_.full[place.stage];
+          Stage& stage = shared_.ring[place.stage];
           if (lane_ == 0) {
-            arrive_and_expect(full, rows * bytes);
-            *static_cast<volatile uint32_t*>(&shared_.announced) = filled_ + 1;
+            stage.tile = t;
+            stage.part = part;
+            stage.chunk = chunk;
+            arrive_and_expect(full, rows * (bytes + more));
+            release(shared_.announced, filled_ + 1);
           }
           __syncwarp();
           if (exists) {
-            copy_bulk(shared_address(shared_.ring[place.stage]) + lane_ * kPitch, from + first,
-                      bytes, full, policy_);
+            copy_bulk(shared_address(stage.weights) + lane_ * kPitch, from + first, bytes, full,
+                      policy_);
+          }
+          // Channels four by four.
+          if (has_scales && exists && lane_ % 4 == 0) {
+            copy_bulk(shared_address(stage.scales + lane_), p.to.scales + channel, 16, full,
+                      policy_);
+            if (p.to.bias != nullptr) {
+              copy_bulk(shared_address(stage.biases + lane_), p.to.bias + channel, 16, full,
+                        policy_);
+            }
           }
         }
       }
+      t = blocks + static_cast<int>(__shfl_sync(kAllLanes, taken, 0));
     }
+  }
+  // The number of a tile that no block has, after the first of each.
+  __device__ uint32_t take_tile(const ProductInstruction& p) const {
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(rows_.data + p.next_tile)
+                 : "memory");
+    return before + 1;  // it began with kUnset
   }
 
   Shared& shared_;

@@ -23,6 +23,12 @@ constexpr int64_t kMaxOutputs = int64_t{1} << 30;
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
+// Whether those of any eight channels can be copied, in pieces of 16 bytes: of `outputs` channels,
+// or twice as many where there are gates.
+bool copies_in_pieces(const float* scales, const float* bias, int64_t outputs) {
+  return outputs % 4 == 0 && aligned(scales) && aligned(bias);
+}
+
 // Of each GPU: whether a backend has its turn.
 std::array<std::atomic<bool>, 64> taken;
 
@@ -159,6 +165,10 @@ bool Program::multiply(const Input& input, const Weight& weight, const Destinati
   const bool is_float = to.dtype == DType::f32;
   if (floats && (gated || !is_float || instructions_.empty())) return false;
   if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
+  if (floats ? weight.cols > kMaxFloatInputs
+             : !copies_in_pieces(to.scales, to.bias, gated ? weight.rows / 2 : weight.rows)) {
+    return false;
+  }
   p.outputs = static_cast<int32_t>(gated ? weight.rows / 2 : weight.rows);
   p.gated = gated;
   p.tiles = floats ? p.outputs : ceil_div(p.outputs, gated ? 8 : 16);
@@ -191,7 +201,10 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
       experts.n_experts > kMaxExpertsChosenFrom || router.groups > kMaxExpertGroups ||
       experts.up.dtype == DType::f32 || experts.down.dtype == DType::f32 ||
       out.dtype != DType::f32 || !describe(input, experts.up, up) ||
-      !describe({.x = middle}, experts.down, down)) {
+      !describe({.x = middle}, experts.down, down) ||
+      router.used * ceil_div(down.row_bytes, program::kChunkBytes) > kMaxTileStages ||
+      !copies_in_pieces(experts.up.scales, experts.up_bias, middle.cols) ||
+      !copies_in_pieces(experts.down.scales, experts.down_bias, out.cols)) {
     return false;
   }
   const Span x = span_of(input.x.data, up.inputs, up.x_dtype);
@@ -281,9 +294,9 @@ std::byte* Program::memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes)
 void Program::add(Instruction::Kind kind, ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
+  product.all_tiles = tiles;
   product.dealt = dealt_;
-  product.tiles_of_each = tiles / multiprocessors_;
-  product.tiles_more = tiles % multiprocessors_;
+  product.next_tile = reserve(sizeof(uint32_t));
   dealt_ = (dealt_ + tiles) % multiprocessors_;
   instructions_.emplace_back(kind, product);
 }

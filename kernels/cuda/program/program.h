@@ -23,6 +23,8 @@ inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
 /// The longest result that another instruction may read.
 inline constexpr size_t kMaxRowBytes = size_t{64} << 10;
+inline constexpr int kMaxFloatInputs = 4096;  ///< beside weights of floats
+inline constexpr int kMaxTileStages = 40;     ///< where a tile sums several experts' results
 /// Limits of an instruction's experts.
 inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;

@@ -53,17 +53,20 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
       init_barrier(shared.full[stage], 1);
       init_barrier(shared.empty[stage], 1);
     }
-    init_barrier(shared.routed, 1);
+    for (int i = 0; i < kInstructions; ++i) {
+      init_barrier(shared.fetched[i], 1);
+      init_barrier(shared.carried_out[i], 1);
+    }
     shared.announced = 0;
     publish_barriers();
   }
-  for (int i = static_cast<int>(threadIdx.x); i < kPartSums; i += kThreads) {
+  for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) {
     shared.part_sums[i] = {};
   }
   __syncthreads();
   begin_kernel();
   if (threadIdx.x < kConsumerThreads) {
-    Consumer<kDim, Rule>(rows).run(instructions, count);
+    Consumer<kDim, Rule>(rows).run(count);
   } else {
     Producer(shared, rows).run(instructions, count);
   }

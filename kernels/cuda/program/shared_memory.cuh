@@ -16,36 +16,49 @@ inline constexpr int kThreads = kConsumerThreads + kWarp;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
-inline constexpr int kStageBytes = kTileRows * kPitch;
-inline constexpr int kFloatChunkBytes = 16384;  // of the one row of a tile of floats
 inline constexpr int kStages = 10;
 inline constexpr uint32_t kOnTheWay = 4;  // stages
-static_assert(kFloatChunkBytes <= kStageBytes);
+inline constexpr int kInstructions = 4;   // that the producer is ahead at most
+
+/// A chunk of a tile's weights, or a row of floats, and what it is.
+struct Stage {
+  alignas(128) unsigned char weights[kTileRows * kPitch];
+  float scales[kTileRows];  ///< with a part's last chunk
+  float biases[kTileRows];  ///< likewise, if there are any
+  int32_t tile;
+  int32_t part;
+  int32_t chunk;
+};
+static_assert(kMaxFloatInputs * sizeof(float) <= sizeof(Stage::weights));
 
 using Place = PipelinePlace<kStages>;
+using InstructionPlace = PipelinePlace<kInstructions>;
 
 /// What several warps make of a tile's part: each its chunks.
 struct PartSums {
-  int32_t sums[kTileRows];    // of the chunks but the last
-  float values[kTileRows];    // of the part, where the tile has several
-  uint32_t chunks;            // that are in `sums`
-  uint32_t parts;             // that have `values`: of the tile, at its first part
+  int32_t sums[kTileRows];  ///< of the chunks but the last
+  float values[kTileRows];  ///< of the part, where the tile has several
+  uint32_t chunks;          ///< that are in `sums`
+  uint32_t parts;           ///< that have `values`: of the tile, at its first part
 };
-/// Parts in turn. A warp is at most two rings of stages ahead of another, so none is used twice at
-/// a time.
-inline constexpr int kPartSums = 64;
-static_assert(kPartSums >= 2 * kStages + kMaxExpertsUsed);
+/// By the number of a part's first stage. Stages in use are less than two rings apart, and a tile
+/// keeps its parts' values until the last is there.
+inline constexpr uint32_t kPartSums = 64;
+static_assert(kPartSums >= 2 * kStages + kMaxTileStages);
+
+inline constexpr uint32_t kNotEnded = 0xffffffffU;
 
 struct Shared {
-  alignas(128) unsigned char ring[kStages][kStageBytes];
+  Stage ring[kStages];
   /// What is multiplied: rows of the weight's type, or of the program's. In attention something
   /// else.
   alignas(16) unsigned char x[kMaxInputBytes];
-  alignas(16) Instruction instruction_memory[2];
-  Instruction producer_instruction;
+  alignas(16) Instruction instructions[kInstructions];
+  uint32_t ends[kInstructions];  // the first stage that is not the instruction's, or kNotEnded
+  uint64_t fetched[kInstructions];
+  uint64_t carried_out[kInstructions];
   uint64_t full[kStages];
   uint64_t empty[kStages];
-  uint64_t routed;     // experts are chosen
   uint32_t announced;  // stages, in all, whose copies have begun
   float parts[kRowLanes / kWarp];
   float row_scales[kMaxExpertsUsed];
@@ -57,6 +70,25 @@ struct Shared {
   alignas(16) T heads[kConsumers][kMaxHeadDim];  // a warp's, before it is transformed
   bool is_last[2];
 };
+static_assert(sizeof(Shared) <= size_t{227} << 10);
+
+/// What a thread wrote before it releases a number in shared memory is there for who acquired that.
+__device__ inline void release(uint32_t& number, uint32_t value) {
+  asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(shared_address(&number)), "r"(value)
+               : "memory");
+}
+__device__ inline void release_one_more(uint32_t& number) {
+  asm volatile("red.release.cta.shared::cta.add.u32 [%0], 1;" ::"r"(shared_address(&number))
+               : "memory");
+}
+__device__ inline uint32_t acquire(uint32_t& number) {
+  uint32_t value;
+  asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(shared_address(&number))
+               : "memory");
+  return value;
+}
 
 /// The block's.
 inline __device__ Shared& shared_memory() {
@@ -64,20 +96,12 @@ inline __device__ Shared& shared_memory() {
   return *reinterpret_cast<Shared*>(memory);
 }
 
-/// Which of an instruction's tiles are this block's: `count` from `first` on, each as many further
-/// as there are blocks.
-struct TilesOfBlock {
-  explicit __device__ TilesOfBlock(const ProductInstruction& p)
-      : first(static_cast<int>(blockIdx.x) - p.dealt) {
-    if (first < 0) first += static_cast<int>(gridDim.x);
-    count = p.tiles_of_each + (first < p.tiles_more ? 1 : 0);
-  }
-  [[nodiscard]] __device__ int operator[](int n) const {
-    return first + n * static_cast<int>(gridDim.x);
-  }
-  int first;
-  int count;
-};
+/// The first tile of an instruction that is this block's, if there are so many. The others go to
+/// the blocks that are first to want one.
+inline __device__ int first_tile(const ProductInstruction& p) {
+  const int tile = static_cast<int>(blockIdx.x) - p.dealt;
+  return tile < 0 ? tile + static_cast<int>(gridDim.x) : tile;
+}
 
 /// A product of experts whose results are rows of their own, expert after expert.
 inline __device__ bool in_turn(const ProductInstruction& p) {
