@@ -23,13 +23,12 @@ class Consumer {
       const InstructionPlace place(i);
       wait_for_phase(shared_memory().fetched[place.stage], place.parity);
       const Instruction& instruction = shared_memory().instructions[place.stage];
-      uint32_t& end = shared_memory().ends[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
         attend(instruction.attend);
       } else if (instruction.kind == Instruction::Kind::multiply_floats) {
-        multiply_floats(instruction.product, end);
+        multiply_floats(instruction.product);
       } else {
-        multiply(instruction.product, end);
+        multiply(instruction.product);
       }
       synchronize();
       if (thread() == 0) arrive(shared_memory().carried_out[place.stage]);
@@ -235,18 +234,13 @@ class Consumer {
     }
   }
 
-  // Until this warp's next stage is full: true; or until it is known to be of another instruction.
-  // A warp may be several rounds of the ring ahead of the others, where a barrier's parity would
-  // say nothing: its turn has come when copies have begun.
-  __device__ bool await_stage(uint32_t& end) const {
-    while (acquire(shared_memory().announced) <= next_) {
-      if (acquire(end) <= next_) return false;
-      __nanosleep(20);
-    }
-    if (acquire(end) <= next_) return false;
+  // This warp's next stage, once it is full. A warp may be several rounds of the ring ahead of the
+  // others, where a barrier's parity would say nothing: its turn has come when copies have begun.
+  __device__ const Stage& await_stage() const {
+    while (acquire(shared_memory().announced) <= next_) __nanosleep(20);
     const Place place(next_);
     wait_for_phase(shared_memory().full[place.stage], place.parity);
-    return true;
+    return shared_memory().ring[place.stage];
   }
   // The next warp's turn.
   __device__ void release_stage() {
@@ -255,13 +249,15 @@ class Consumer {
     next_ += kConsumers;
   }
 
-  __device__ void multiply(const ProductInstruction& p, uint32_t& end) {
-    if (first_tile(p) >= p.all_tiles) return;
+  __device__ void multiply(const ProductInstruction& p) {
+    const int tiles = TilesOfBlock(p).count;
+    if (tiles == 0) return;
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
+    end_ += tiles * parts * chunks;
     prepare(p);
-    while (await_stage(end)) {
-      const Stage& stage = shared_memory().ring[Place(next_).stage];
+    while (next_ < end_) {
+      const Stage& stage = await_stage();
       const int part = stage.part;
       const int chunk = stage.chunk;
       const Result result = result_of(p, stage.tile);
@@ -379,11 +375,13 @@ class Consumer {
   }
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).
-  __device__ void multiply_floats(const ProductInstruction& p, uint32_t& end) {
-    if (first_tile(p) >= p.all_tiles) return;
+  __device__ void multiply_floats(const ProductInstruction& p) {
+    const int tiles = TilesOfBlock(p).count;
+    if (tiles == 0) return;
+    end_ += tiles;
     prepare(p);
-    while (await_stage(end)) {
-      const Stage& stage = shared_memory().ring[Place(next_).stage];
+    while (next_ < end_) {
+      const Stage& stage = await_stage();
       Result result;
       result.output = stage.tile;
       result.exists = lane() == 0;
@@ -541,7 +539,8 @@ class Consumer {
   }
 
   RowMemory rows_;
-  uint32_t next_;  // this warp's next stage, of all
+  uint32_t next_;     // this warp's next stage, of all
+  uint32_t end_ = 0;  // the first stage of the next instruction
 };
 
 }  // namespace faststream::program

@@ -46,9 +46,10 @@ struct ProductInstruction {
   int64_t row_bytes = 0;  ///< of the weight
   int32_t outputs = 0;    ///< of the result: half the weight's rows when gated
   int32_t tiles = 0;      ///< of one expert
-  int32_t all_tiles = 0;
-  int32_t dealt = 0;        ///< the block that has the first tile; the next one has the second
-  int64_t next_tile = -1;   ///< the offset of a counter in the program's memory: of further tiles
+  // Which tiles are whose: block (dealt + n) % blocks has the n-th, and so on in turn.
+  int32_t dealt = 0;
+  int32_t tiles_of_each = 0;  ///< that each block has, and
+  int32_t tiles_more = 0;     ///< so many have one more
   bool gated = false;
   Row added;       ///< what the result is added to, if anything
   Row result;      ///< elements to.stride apart from row to row

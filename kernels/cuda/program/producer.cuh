@@ -1,4 +1,4 @@
-// The warp of a block that copies weights, as far ahead as there is room.
+// The warps of a block that copy weights, as far ahead as there is room.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
@@ -8,52 +8,62 @@
 
 namespace faststream::program {
 
-/// Copies weights. By one warp.
+/// Copies weights. By kProducers warps, each a share of every stage's rows: to start a copy takes a
+/// warp 90 clocks, and a stage has sixteen. The first warp also brings instructions, chooses
+/// experts, and says what a stage is.
 class Producer {
  public:
   __device__ Producer(Shared& shared, const RowMemory& rows)
       : shared_(shared),
         rows_(rows),
+        warp_(static_cast<int>(threadIdx.x - kConsumerThreads) / kWarp),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
         policy_(evict_first_policy()) {}
 
   __device__ void run(const Instruction* instructions, int count) {
     // The next instruction is on its way while one is carried out.
-    constexpr int kPieces = sizeof(Instruction) / sizeof(uint4);
-    static_assert(kPieces <= kWarp);
-    uint4 piece{};
-    const auto fetch = [&](int i) {
-      if (lane_ < kPieces && i < count) {
-        piece = __ldg(reinterpret_cast<const uint4*>(instructions + i) + lane_);
-      }
-    };
-    fetch(0);
+    uint4 piece = fetched(instructions, 0, count);
     for (int i = 0; i < count; ++i) {
       const InstructionPlace place(i);
-      wait_for_phase(shared_.carried_out[place.stage], place.parity ^ 1);
       Instruction& instruction = shared_.instructions[place.stage];
-      if (lane_ < kPieces) reinterpret_cast<uint4*>(&instruction)[lane_] = piece;
-      if (lane_ == 0) shared_.ends[place.stage] = kNotEnded;
-      __syncwarp();
-      if (lane_ == 0) arrive(shared_.fetched[place.stage]);
-      fetch(i + 1);
-      if (instruction.kind == Instruction::Kind::attend) {
-        prefetch(instruction.attend);
-        continue;
-      }
-      const ProductInstruction& p = instruction.product;
-      prefetch(p.norm.weight, p.inputs);
-      if (in_turn(p)) choose(p);
-      if (instruction.kind == Instruction::Kind::multiply_floats) {
-        copy<1>(p);
+      if (leads()) {
+        wait_for_phase(shared_.carried_out[place.stage], place.parity ^ 1);
+        if (lane_ < kPieces) reinterpret_cast<uint4*>(&instruction)[lane_] = piece;
+        __syncwarp();
+        if (lane_ == 0) arrive(shared_.fetched[place.stage]);
+        piece = fetched(instructions, i + 1, count);
       } else {
-        copy<kTileRows>(p);
+        wait_for_phase(shared_.fetched[place.stage], place.parity);
       }
-      if (lane_ == 0) release(shared_.ends[place.stage], filled_);
+      if (instruction.kind == Instruction::Kind::attend) {
+        if (leads()) prefetch(instruction.attend);
+      } else {
+        const ProductInstruction& p = instruction.product;
+        if (leads()) prefetch(p.norm.weight, p.inputs);
+        if (in_turn(p)) choose(p);
+        if (instruction.kind == Instruction::Kind::multiply_floats) {
+          copy<1>(p);
+        } else {
+          copy<kTileRows>(p);
+        }
+      }
+      __syncwarp();
+      if (!leads() && lane_ == 0) arrive(shared_.carried_out[place.stage]);
     }
   }
 
  private:
+  static constexpr int kPieces = sizeof(Instruction) / sizeof(uint4);
+  static_assert(kPieces <= kWarp);
+
+  [[nodiscard]] __device__ bool leads() const { return warp_ == 0; }
+
+  // This lane's piece of instruction i.
+  [[nodiscard]] __device__ uint4 fetched(const Instruction* instructions, int i, int count) const {
+    if (!leads() || lane_ >= kPieces || i >= count) return {};
+    return __ldg(reinterpret_cast<const uint4*>(instructions + i) + lane_);
+  }
+
   // This block's share of what the other warps will read, into the L2 cache.
   __device__ void prefetch(const float* numbers, int64_t count) {
     constexpr int kLine = 128 / static_cast<int>(sizeof(float));
@@ -84,7 +94,13 @@ class Producer {
     }
   }
 
+  // Experts, which all producers then know.
   __device__ void choose(const ProductInstruction& p) {
+    if (leads()) choose_alone(p);
+    wait_for_phase(shared_.chosen, choices_ % 2);
+    ++choices_;
+  }
+  __device__ void choose_alone(const ProductInstruction& p) {
     constexpr int kEach = 4;
     const auto* logits = static_cast<const uint32_t*>(rows_.at(p.logits));
     for (int first = 0; first < p.n_experts; first += kEach * kWarp) {
@@ -101,12 +117,13 @@ class Producer {
     choose_experts(shared_.logits, p.n_experts, p.router, shared_.experts, shared_.expert_weights,
                    shared_.choice);
     __syncwarp();
+    if (lane_ == 0) arrive(shared_.chosen);
   }
 
-  // The tiles that this block takes, one after the other.
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
     constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
+    constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);
     const int64_t row_bytes = p.row_bytes;
     const int outputs = p.outputs;
@@ -114,22 +131,21 @@ class Producer {
     const bool of_experts = p.n_experts > 0;
     const bool sums = p.sums_experts;
     const int parts = parts_of(p);
-    const auto blocks = static_cast<int>(gridDim.x);
+    const bool has_bias = p.to.bias != nullptr;
 
-    int t = first_tile(p);
-    while (t < p.all_tiles) {
-      // Which tile is next is known by the time that this one is copied.
-      uint32_t taken = 0;
-      if (lane_ == 0) taken = take_tile(p);
+    const TilesOfBlock mine(p);
+    for (int n = 0; n < mine.count; ++n) {
+      const int t = mine[n];
       const int tile = sums || !of_experts ? t : t % p.tiles;
-      // The row of the weight that this lane copies, and whether there is one.
-      int output = tile * kRows + lane_;
+      // The row of the tile that this lane copies, that of the weight, and whether there is one.
+      const int in_tile = warp_ * kShare + lane_;
+      int output = tile * kRows + in_tile;
       int64_t row = output;
       if (kRows > 1 && p.gated) {
-        output = tile * (kRows / 2) + lane_ % (kTileRows / 2);
-        row = lane_ < kRows / 2 ? output : int64_t{outputs} + output;
+        output = tile * (kRows / 2) + in_tile % (kTileRows / 2);
+        row = in_tile < kRows / 2 ? output : int64_t{outputs} + output;
       }
-      const bool exists = lane_ < kRows && output < outputs;
+      const bool exists = lane_ < kShare && in_tile < kRows && output < outputs;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, exists)));
       for (int part = 0; part < parts; ++part) {
         const int64_t expert = !of_experts ? 0 : shared_.experts[sums ? part : t / p.tiles];
@@ -139,7 +155,7 @@ class Producer {
         for (int64_t first = 0; first < row_bytes; first += kBytes, ++filled_, ++chunk) {
           const auto bytes = static_cast<uint32_t>(min(kBytes, row_bytes - first));
           const bool has_scales = kRows > 1 && first + kBytes >= row_bytes;
-          const uint32_t more = has_scales ? (p.to.bias != nullptr ? 2 : 1) * sizeof(float) : 0;
+          const uint32_t more = has_scales ? (has_bias ? 2 : 1) * sizeof(float) : 0;
           const Place place(filled_);
           wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
           if (filled_ >= kOnTheWay) {
@@ -149,46 +165,40 @@ class Producer {
           uint64_t& full = shared_.full[place.stage];
           Stage& stage = shared_.ring[place.stage];
           if (lane_ == 0) {
-            stage.tile = t;
-            stage.part = part;
-            stage.chunk = chunk;
+            if (leads()) {
+              stage.tile = t;
+              stage.part = part;
+              stage.chunk = chunk;
+            }
             arrive_and_expect(full, rows * (bytes + more));
-            release(shared_.announced, filled_ + 1);
+            if (leads()) release(shared_.announced, filled_ + 1);
           }
           __syncwarp();
           if (exists) {
-            copy_bulk(shared_address(stage.weights) + lane_ * kPitch, from + first, bytes, full,
+            copy_bulk(shared_address(stage.weights) + in_tile * kPitch, from + first, bytes, full,
                       policy_);
           }
           // Channels four by four.
           if (has_scales && exists && lane_ % 4 == 0) {
-            copy_bulk(shared_address(stage.scales + lane_), p.to.scales + channel, 16, full,
+            copy_bulk(shared_address(stage.scales + in_tile), p.to.scales + channel, 16, full,
                       policy_);
-            if (p.to.bias != nullptr) {
-              copy_bulk(shared_address(stage.biases + lane_), p.to.bias + channel, 16, full,
+            if (has_bias) {
+              copy_bulk(shared_address(stage.biases + in_tile), p.to.bias + channel, 16, full,
                         policy_);
             }
           }
         }
       }
-      t = blocks + static_cast<int>(__shfl_sync(kAllLanes, taken, 0));
     }
-  }
-  // The number of a tile that no block has, after the first of each.
-  __device__ uint32_t take_tile(const ProductInstruction& p) const {
-    uint32_t before;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(rows_.data + p.next_tile)
-                 : "memory");
-    return before + 1;  // it began with kUnset
   }
 
   Shared& shared_;
   RowMemory rows_;
+  int warp_;  // of the producers
   int lane_;
   uint64_t policy_;
-  uint32_t filled_ = 0;  // stages, in all
+  uint32_t filled_ = 0;   // stages, in all
+  uint32_t choices_ = 0;  // of experts
 };
 
 }  // namespace faststream::program

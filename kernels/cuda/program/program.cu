@@ -294,9 +294,9 @@ std::byte* Program::memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes)
 void Program::add(Instruction::Kind kind, ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
-  product.all_tiles = tiles;
   product.dealt = dealt_;
-  product.next_tile = reserve(sizeof(uint32_t));
+  product.tiles_of_each = tiles / multiprocessors_;
+  product.tiles_more = tiles % multiprocessors_;
   dealt_ = (dealt_ + tiles) % multiprocessors_;
   instructions_.emplace_back(kind, product);
 }

@@ -50,13 +50,14 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   Shared& shared = shared_memory();
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
-      init_barrier(shared.full[stage], 1);
+      init_barrier(shared.full[stage], kProducers);
       init_barrier(shared.empty[stage], 1);
     }
     for (int i = 0; i < kInstructions; ++i) {
       init_barrier(shared.fetched[i], 1);
-      init_barrier(shared.carried_out[i], 1);
+      init_barrier(shared.carried_out[i], kProducers);  // the consumers, and all but the first
     }
+    init_barrier(shared.chosen, 1);
     shared.announced = 0;
     publish_barriers();
   }

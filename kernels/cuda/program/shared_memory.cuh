@@ -12,13 +12,14 @@ using T = __nv_bfloat16;  // activations, keys and values
 
 inline constexpr int kConsumers = 8;  // warps
 inline constexpr int kConsumerThreads = kConsumers * kWarp;
-inline constexpr int kThreads = kConsumerThreads + kWarp;
+inline constexpr int kProducers = 4;  // warps
+inline constexpr int kThreads = kConsumerThreads + kProducers * kWarp;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
 inline constexpr int kStages = 10;
 inline constexpr uint32_t kOnTheWay = 4;  // stages
-inline constexpr int kInstructions = 4;   // that the producer is ahead at most
+inline constexpr int kInstructions = 4;   // that the producers are ahead at most
 
 /// A chunk of a tile's weights, or a row of floats, and what it is.
 struct Stage {
@@ -46,19 +47,17 @@ struct PartSums {
 inline constexpr uint32_t kPartSums = 64;
 static_assert(kPartSums >= 2 * kStages + kMaxTileStages);
 
-inline constexpr uint32_t kNotEnded = 0xffffffffU;
-
 struct Shared {
   Stage ring[kStages];
   /// What is multiplied: rows of the weight's type, or of the program's. In attention something
   /// else.
   alignas(16) unsigned char x[kMaxInputBytes];
   alignas(16) Instruction instructions[kInstructions];
-  uint32_t ends[kInstructions];  // the first stage that is not the instruction's, or kNotEnded
   uint64_t fetched[kInstructions];
   uint64_t carried_out[kInstructions];
   uint64_t full[kStages];
   uint64_t empty[kStages];
+  uint64_t chosen;     // experts
   uint32_t announced;  // stages, in all, whose copies have begun
   float parts[kRowLanes / kWarp];
   float row_scales[kMaxExpertsUsed];
@@ -96,12 +95,20 @@ inline __device__ Shared& shared_memory() {
   return *reinterpret_cast<Shared*>(memory);
 }
 
-/// The first tile of an instruction that is this block's, if there are so many. The others go to
-/// the blocks that are first to want one.
-inline __device__ int first_tile(const ProductInstruction& p) {
-  const int tile = static_cast<int>(blockIdx.x) - p.dealt;
-  return tile < 0 ? tile + static_cast<int>(gridDim.x) : tile;
-}
+/// Which of an instruction's tiles are this block's: `count` from `first` on, each as many further
+/// as there are blocks.
+struct TilesOfBlock {
+  explicit __device__ TilesOfBlock(const ProductInstruction& p)
+      : first(static_cast<int>(blockIdx.x) - p.dealt) {
+    if (first < 0) first += static_cast<int>(gridDim.x);
+    count = p.tiles_of_each + (first < p.tiles_more ? 1 : 0);
+  }
+  [[nodiscard]] __device__ int operator[](int n) const {
+    return first + n * static_cast<int>(gridDim.x);
+  }
+  int first;
+  int count;
+};
 
 /// A product of experts whose results are rows of their own, expert after expert.
 inline __device__ bool in_turn(const ProductInstruction& p) {
