@@ -1,5 +1,5 @@
 // What happens to a row before it is multiplied: its norm, and its eight bits. Kernels of one
-// operation and the one that runs a whole step (step/) do so, and a row's bits must not depend on
+// operation and the one that runs a whole step (program/) do so, and a row's bits must not depend on
 // which: sums are those of kRowLanes lanes, added in one order, and what is rounded is said.
 #pragma once
 
@@ -130,7 +130,8 @@ class RowScale {
   float largest_ = 0;
 };
 
-/// inverse: RowScale's of a row with this value, so that the integer is from -127 to 127; 0 for NaN.
+/// inverse: RowScale's of a row with this value, so that the integer is from -127 to 127; 0 for
+/// NaN.
 __device__ inline int quantized(float value, float inverse) {
   return __float2int_rn(value * inverse);
 }
@@ -138,8 +139,12 @@ __device__ inline int quantized(float value, float inverse) {
 /// The first in the lowest byte.
 __device__ inline uint32_t pack_bytes(const int (&integers)[4]) {
   uint32_t packed = 0;
-  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(packed) : "r"(integers[3]), "r"(integers[2]));
-  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(packed) : "r"(integers[1]), "r"(integers[0]));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;"
+      : "+r"(packed)
+      : "r"(integers[3]), "r"(integers[2]));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;"
+      : "+r"(packed)
+      : "r"(integers[1]), "r"(integers[0]));
   return packed;
 }
 

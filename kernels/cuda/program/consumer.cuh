@@ -297,8 +297,7 @@ class Consumer {
       const bool stores = result.exists && lane() % 2 == 0;
       if (p.gated) {
         const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
-        publish_result(p, result, stores && !result.is_up,
-                       gate_value(p.to.activation, value, up));
+        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
       } else {
         store(p, result, stores, value, added);
       }
@@ -346,8 +345,8 @@ class Consumer {
       const int at = j * kWarp * 16;
       if (at >= n) break;
       // Past the row's end the ring has whatever was there, which zeros make nothing of.
-      const uint4 inputs = at + lane() * 16 < n ? *reinterpret_cast<const uint4*>(x + at)
-                                                : make_uint4(0, 0, 0, 0);
+      const uint4 inputs =
+          at + lane() * 16 < n ? *reinterpret_cast<const uint4*>(x + at) : make_uint4(0, 0, 0, 0);
 #pragma unroll
       for (int r = 0; r < kTileRows; ++r) {
         const uint4 w = *reinterpret_cast<const uint4*>(weights + r * kPitch + at);
@@ -480,8 +479,7 @@ class Consumer {
     synchronize_team();
     if (!is_last) return;
     for (int h = warp() % kDecodeWarps; h < split.n_heads; h += kDecodeWarps) {
-      merge_head(a.attention, a.splits, split, split.first_head + h, parts, lane(), kWarp,
-                 store);
+      merge_head(a.attention, a.splits, split, split.first_head + h, parts, lane(), kWarp, store);
     }
   }
 
@@ -516,8 +514,8 @@ class Consumer {
       const int head = split.first_head + task;
       const T* query = bring_head(a, head);
       const float factor = query_factor(a.transform, split.position);
-      transform_head(query, dim, a.transform, a.transform.q_weight + int64_t{head} * dim,
-                     a.cos_sin, a.rotated_dims, [&](int i, float value) {
+      transform_head(query, dim, a.transform, a.transform.q_weight + int64_t{head} * dim, a.cos_sin,
+                     a.rotated_dims, [&](int i, float value) {
                        queries[task * dim + i] = from_float<T>(__fmul_rn(value, factor));
                      });
       return;
@@ -529,8 +527,8 @@ class Consumer {
     if (task == split.n_heads) {
       T* to = static_cast<T*>(kv.k) + slot;
       transform_head(bring_head(a, key_head), dim, a.transform,
-                     a.transform.k_weight + int64_t{split.kv_head} * dim, a.cos_sin,
-                     a.rotated_dims, [&](int i, float k) { to[i] = from_float<T>(k); });
+                     a.transform.k_weight + int64_t{split.kv_head} * dim, a.cos_sin, a.rotated_dims,
+                     [&](int i, float k) { to[i] = from_float<T>(k); });
     } else {
       T* to = static_cast<T*>(kv.v) + slot;
       const T* value = bring_head(a, key_head + kv.n_kv_heads);

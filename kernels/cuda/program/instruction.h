@@ -32,7 +32,7 @@ struct AttendInstruction {
 };
 
 /// A product of a weight, or of some experts' parts of one, with one row, or with one for each
-/// expert. A tile is what one warp makes: 16 rows of the weight, or of gate and up 8 each. Its rows
+/// expert. A tile is 16 rows of the weight, or of gate and up 8 each. Its rows
 /// go through shared memory in chunks.
 struct ProductInstruction {
   Row x;
@@ -56,7 +56,7 @@ struct ProductInstruction {
   Destination to;  ///< out: null where nobody needs it there
 
   // Of experts.
-  Row logits;  ///< f32 [n_experts]
+  Row logits;             ///< f32 [n_experts]
   int32_t n_experts = 0;  ///< 0: this is no product of experts
   Router router;
   bool sums_experts = false;  ///< the results by their weights, or each in a row of its own

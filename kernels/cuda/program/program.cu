@@ -134,8 +134,7 @@ bool Program::describe(const Input& input, const Weight& weight,
                      (weight.dtype == DType::i8 || weight.dtype == DType::f32);
   const auto row_bytes = static_cast<int64_t>(dtype_size(weight.dtype)) * weight.cols;
   const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
-  const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 &&
-                    weight.rows < kMaxOutputs &&
+  const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
                     static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
   // A row with a norm is of the residual stream, and alone.
   const bool has_norm = !input.is_ready() && input.norm.kind != NormKind::none;
@@ -218,9 +217,9 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
   up.outputs = static_cast<int32_t>(middle.cols);
   up.gated = experts.gated;
   up.tiles = ceil_div(middle.cols, experts.gated ? 8 : 16);
-  up.result = {.offset = reserve(static_cast<size_t>(middle.rows * middle.cols) *
-                                 dtype_size(middle.dtype)),
-               .awaited = true};
+  up.result = {
+      .offset = reserve(static_cast<size_t>(middle.rows * middle.cols) * dtype_size(middle.dtype)),
+      .awaited = true};
   up.logits = row_of(logits);
   up.n_experts = experts.n_experts;
   up.router = router;
@@ -260,8 +259,7 @@ bool Program::attention(const BatchView& batch, const AttentionArguments& argume
   if (head_dim_ != 0 && head_dim_ != kv.head_dim) return false;
   const Span qkv = span_of(arguments.q.data,
                            int64_t{arguments.n_heads + 2 * kv.n_kv_heads} * kv.head_dim, kv.dtype);
-  const Span out =
-      span_of(arguments.out.data, int64_t{arguments.n_heads} * kv.head_dim, kv.dtype);
+  const Span out = span_of(arguments.out.data, int64_t{arguments.n_heads} * kv.head_dim, kv.dtype);
   make_way({qkv}, out);
   AttendInstruction a;
   a.attention = arguments;

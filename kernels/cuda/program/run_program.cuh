@@ -2,16 +2,16 @@
 // instructions.
 //
 // A step of one token reads every weight once: memory is to be busy all the time, and what a kernel
-// for each operation loses is the time between them, in which nothing is on its way. Here a warp of
-// each block does nothing but copy the weights that the block will need, instruction after
+// for each operation loses is the time between them, in which nothing is on its way. Here four
+// warps of each block do nothing but copy the weights that the block will need, instruction after
 // instruction, into a ring in shared memory, as far ahead as there is room: 166 kB a block and 22
 // MB in all, as much as memory gives in 7 us. Weights depend on nothing, so this goes on while the
 // other warps wait for the blocks' results of the instruction before, prepare their input, or
 // attend.
 //
-// The other eight warps multiply, eight bits by eight into 32. Tiles of 16 outputs are dealt to
-// blocks in turn over all instructions, so that all blocks read equally much, and a tile's stages
-// to a block's warps. Integers are exact in any order, so a row has the same bits as beside others;
+// Eight warps multiply, eight bits by eight into 32. Tiles of 16 outputs are dealt to blocks in
+// turn over all instructions, so that all blocks read equally much, and a tile's stages to a
+// block's warps. Integers are exact in any order, so a row has the same bits as beside others;
 // norms, attention and routing share their code with the kernels of one operation. 16-bit products,
 // which have to be summed in cuBLASLt's order, gain nothing here.
 //
