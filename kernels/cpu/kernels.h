@@ -134,13 +134,12 @@ struct TileSource {
   const void* first = nullptr;   ///< 16 channels at the range's start, `channel_bytes` apart
   const void* second = nullptr;  ///< 16 more
   int64_t channel_bytes = 0;
-  int64_t tiles_k = 0;  ///< 64-byte tiles of the range
+  int64_t tiles_k = 0;  ///< steps of the range, of TileKernels::step_bytes each
 };
 
 /// A part of a product with many rows on tiles: 32 channels and a range of the inner dimension.
 struct TileTask {
-  const void* weights =
-      nullptr;  ///< gathered: [tiles_k][2][16 channels][64 bytes], 64-byte aligned
+  const void* weights = nullptr;  ///< as TileKernels::gather writes them, 64-byte aligned
   int64_t tiles_k = 0;
   TileSource next;               ///< gathered to next_weights meanwhile; tiles_k 0: nothing
   void* next_weights = nullptr;  ///< not `weights`
@@ -173,19 +172,26 @@ struct PackedRows {
 inline constexpr int kMostPackedRows = 32;
 /// TileKernels::most_dot_rows where `dot` takes any number.
 inline constexpr int kAnyRows = INT32_MAX;
+/// Rows of floats that dot_f32 multiplies as fast as tiles do.
+inline constexpr int kMostFloatDotRows = 8;
 
-/// Products with weights of one type, i8 or bf16, whose rows of x are packed for them. A row has
-/// the same bits whatever the number of rows. Those of many rows are on 64-byte tiles.
+/// Products with weights of one type, whose rows of x are packed for them. Those of many rows are
+/// on 64-byte tiles: a step of the inner dimension is a tile, or several that are parts of it.
 struct TileKernels {
   using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in,
                         const PackedRows& to);
-  int most_dot_rows;  ///< that `dot` takes; 0: there are no kernels of this type
+  /// That are not multiplied on tiles but by `dot`, or, where that is null, by Kernels::dot_f32; 0:
+  /// there are no kernels of this type.
+  int most_dot_rows;
   /// Up to 16 rows, for `dot`: as many bytes for each as 64-byte tiles have.
   Pack pack_dot;
+  /// A row has the same bits whatever the number of rows, those on tiles included.
   void (*dot)(const DotTask&);
   // Of more rows; null where `dot` takes any number.
-  Pack pack;  ///< 16 rows (fewer: the rest is zero), to [tiles_k][16][16][4 bytes]
-  /// Copies weights to [tiles_k][2][16 channels][64 bytes], as `multiply` wants them.
+  int64_t step_bytes = 64;  ///< of a channel
+  int64_t step_tiles = 1;   ///< of 16 channels, and of 16 rows of x
+  Pack pack;  ///< 16 rows (fewer: the rest is zero), to [steps][step_tiles][16][16][4 bytes]
+  /// Copies weights to [steps][step_tiles][2][16 channels][64 bytes], as `multiply` wants them.
   void (*gather)(const TileSource&, void* to);
   void (*multiply)(const TileTask&);
 };
@@ -200,6 +206,7 @@ struct Kernels {
   Dot dot_i8;
   TileKernels tiles_i8;
   TileKernels tiles_bf16;
+  TileKernels tiles_f32;
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
   /// Converts `count` elements to float.

@@ -6,73 +6,18 @@
 // Few rows: dot_tiles() takes the weights from memory as they come. Many rows: multiply() takes
 // them from the first-level cache, where gather_tiles() put them, because they are read again for
 // each 32 rows. Both step through the inner dimension in order, so their sums have the same bits.
+//
+// Floats: amx_floats.h.
 #include <immintrin.h>
 
 #include <type_traits>
 
+#include "kernels/cpu/amx_floats.h"
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/tile_kernels.h"
 
 namespace faststream {
 namespace {
-
-/// Palette 1: eight tiles of 16 rows x 64 bytes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// Tiles 0 to 3 are sums (channels x rows: 0 = 0x0, 1 = 0x1, 2 = 1x0, 3 = 1x1), 4 and 5 weights, 6
-// and 7 activations.
-template <bool kInt8>
-inline void multiply_tiles() {
-  if constexpr (kInt8) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
-  } else {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-}
-
-/// The same with tile 6 alone.
-template <bool kInt8>
-inline void multiply_left_tiles() {
-  if constexpr (kInt8) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(2, 5, 6);
-  } else {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(2, 5, 6);
-  }
-}
-
-inline void zero_sums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-inline void load_sums(const int32_t* tiles) {
-  _tile_loadd(0, tiles, 64);
-  _tile_loadd(1, tiles + 256, 64);
-  _tile_loadd(2, tiles + 512, 64);
-  _tile_loadd(3, tiles + 768, 64);
-}
-
-inline void store_sums(int32_t* tiles) {
-  _tile_stored(0, tiles, 64);
-  _tile_stored(1, tiles + 256, 64);
-  _tile_stored(2, tiles + 512, 64);
-  _tile_stored(3, tiles + 768, 64);
-}
 
 void gather_tiles(const TileSource& source, void* to) {
   for (int64_t k = 0; k < source.tiles_k; ++k) {
@@ -208,6 +153,7 @@ TileKernels amx_tiles() {
 void add_amx_kernels(Kernels& kernels) {
   kernels.tiles_i8 = amx_tiles<true>();
   kernels.tiles_bf16 = amx_tiles<false>();
+  kernels.tiles_f32 = float_tiles();
 }
 
 }  // namespace faststream

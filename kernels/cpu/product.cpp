@@ -33,9 +33,10 @@ void CpuBackend::multiply(std::vector<Product> products) {
   const DType type = products[0].weight.dtype;
   const TileKernels* tiles = tiles_of(type);
   if (tiles == nullptr && type == DType::i8) round_rows(products);
-  const int64_t most_few = tiles != nullptr       ? tiles->most_dot_rows
-                           : products[0].in_order ? kAnyRows
-                                                  : kGemmRows - 1;
+  const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
+  const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
+                           : tiles != nullptr                     ? tiles->most_dot_rows
+                                                                  : kGemmRows - 1;
   const auto many =
       std::partition(products.begin(), products.end(),
                      [most_few](const Product& product) { return product.x.rows <= most_few; });
@@ -52,6 +53,7 @@ void CpuBackend::multiply(std::vector<Product> products) {
 const TileKernels* CpuBackend::tiles_of(DType weights) const {
   const TileKernels* tiles = weights == DType::i8     ? &kernels_.tiles_i8
                              : weights == DType::bf16 ? &kernels_.tiles_bf16
+                             : weights == DType::f32  ? &kernels_.tiles_f32
                                                       : nullptr;
   return tiles != nullptr && tiles->most_dot_rows > 0 ? tiles : nullptr;
 }
@@ -103,7 +105,7 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     task.x_stride = product.x.stride;
     few.rows.push_back(task);
   }
-  if (const TileKernels* tiles = tiles_of(type)) {
+  if (const TileKernels* tiles = tiles_of(type); tiles != nullptr && tiles->dot != nullptr) {
     few.kernel = tiles->dot;
     few.grain = 32;
     pack_few_rows(products, *tiles, few.rows);

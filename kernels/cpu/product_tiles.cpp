@@ -1,10 +1,10 @@
 // x Wᵀ with many rows on tiles: rows are packed once, then each thread takes blocks of 32
 // channels.
 //
-// A block reads all packed rows. The inner dimension is cut into ranges of kRange tiles, and
-// kBlocks blocks go through a range together before the next one. The weights of a range are
-// gathered to whole tiles in the first-level cache, the next range's while this one is multiplied;
-// the rows' tiles come from the second level.
+// A block reads all packed rows. The inner dimension is cut into ranges of so many tiles as
+// kGatheredBytes hold, and kBlocks blocks go through a range together before the next one. The
+// weights of a range are gathered to whole tiles in the first-level cache, the next range's while
+// this one is multiplied; the rows' tiles come from the second level.
 //
 // Measured with AMX on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 GOP/s with all tiles in the
 // first-level cache, 3,200 in the second, 2,900 for the loops of multiply() alone with operands in
@@ -21,23 +21,24 @@ namespace {
 
 constexpr int64_t kTileChannels = 32;  // of a block: two tiles of 16
 constexpr int64_t kBlocks = 4;
-constexpr int64_t kRange = 8;  // tiles
-// Two of these take two thirds of a first-level cache.
-constexpr int64_t kGatheredBytes = kRange * 2 * kTileBytes;
+// Of a range's weights: two of these take two thirds of a first-level cache.
+constexpr int64_t kGatheredBytes = 8 * 2 * kTileBytes;
 constexpr int64_t kMostRows = 256;  // that are packed at a time
 
 /// The layout of a product's weights in blocks.
 struct Channels {
-  Channels(const Weight& weight, int64_t n_halves)
+  Channels(const Weight& weight, int64_t step, int64_t n_halves)
       : data(static_cast<const std::byte*>(weight.data)),
         bytes(weight.cols * static_cast<int64_t>(dtype_size(weight.dtype))),
-        tiles_k((bytes + 63) / 64),
+        step_bytes(step),
+        tiles_k((bytes + step - 1) / step),
         halves(n_halves),
         second(n_halves == 2 ? weight.rows / 2 : 16) {}
 
   const std::byte* data;
-  int64_t bytes;    // of a channel
-  int64_t tiles_k;  // of a channel, the last perhaps in part
+  int64_t bytes;  // of a channel
+  int64_t step_bytes;
+  int64_t tiles_k;  // steps of a channel, the last perhaps in part
   int64_t halves;
   int64_t second;  // from the channel of a block's first tile to that of its second tile
 };
@@ -51,9 +52,9 @@ struct Place {
 };
 
 /// Whole tiles would read past the channels: copies a block of `count` channels from `c` on, padded
-/// with zeros to [32, tiles_k * 64].
+/// with zeros to [32, tiles_k * step_bytes].
 void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* padded) {
-  const int64_t row = channels.tiles_k * 64;
+  const int64_t row = channels.tiles_k * channels.step_bytes;
   std::memset(padded, 0, static_cast<size_t>(kTileChannels * row));
   for (int64_t i = 0; i < kTileChannels; ++i) {
     if ((channels.halves == 2 ? i % 16 : i) >= count) continue;
@@ -67,16 +68,17 @@ void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* 
 
 void CpuBackend::multiply_tiles(const Product& product) {
   const TileKernels& tiles = *tiles_of(product.weight.dtype);
-  const Channels channels(product.weight, product.halves);
+  const Channels channels(product.weight, tiles.step_bytes, product.halves);
   const int64_t in = product.weight.cols;
   const int64_t tiles_k = channels.tiles_k;
   const int64_t step = kTileChannels / product.halves;
   const int64_t stride = product.x.stride;
+  const int64_t packed_step = tiles.step_tiles * kTileBytes;
 
   for (int64_t start = 0; start < product.x.rows; start += kMostRows) {
     const int64_t rows = std::min(kMostRows, product.x.rows - start);
     const int64_t groups = (rows + 15) / 16;
-    const int64_t group_bytes = tiles_k * kTileBytes;
+    const int64_t group_bytes = tiles_k * packed_step;
     const float* x = static_cast<const float*>(product.x.data) + start * stride;
     auto* packed = shared_scratch_.get<std::byte>(groups * group_bytes);
     auto* scales = scale_scratch_.get<float>(2 * (groups + 1) * 16);
@@ -90,13 +92,14 @@ void CpuBackend::multiply_tiles(const Product& product) {
       }
     });
 
-    const int64_t range = std::min(kRange, tiles_k);
+    const int64_t range = std::min(kGatheredBytes / (2 * packed_step), tiles_k);
     const int64_t longest = 16 * step;
     pool_.parallel_for(
         product.channels(), step, longest, [&](int thread, int64_t first, int64_t last) {
           const int64_t n_sums = groups * 16 * kBlocks * kTileChannels;
           const int64_t n_partial = tile_partials(groups);
-          const int64_t padded_bytes = kTileChannels * tiles_k * 64;
+          const int64_t padded_row = tiles_k * channels.step_bytes;
+          const int64_t padded_bytes = kTileChannels * padded_row;
           Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
           auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4) +
                                           2 * kGatheredBytes / 4);
@@ -120,20 +123,20 @@ void CpuBackend::multiply_tiles(const Product& product) {
             return {end_of(at), 0, end_of(at)};
           };
           const auto weights_at = [&](const Place& at) {
-            return channels.data + at.c * channels.bytes + at.k * 64;
+            return channels.data + at.c * channels.bytes + at.k * channels.step_bytes;
           };
           const auto source_at = [&](const Place& at) -> TileSource {
             if (at.begin >= last) return {};
             const int64_t count_k = std::min(range, tiles_k - at.k);
             const int64_t count = std::min(step, last - at.c);
-            if (count == step && channels.bytes % 64 == 0) {
+            if (count == step && channels.bytes % channels.step_bytes == 0) {
               const std::byte* from = weights_at(at);
               return {from, from + channels.second * channels.bytes, channels.bytes, count_k};
             }
             std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
             if (at.k == 0) copy_padded(channels, at.c, count, copy);
-            copy += at.k * 64;
-            return {copy, copy + padded_bytes / 2, tiles_k * 64, count_k};
+            copy += at.k * channels.step_bytes;
+            return {copy, copy + padded_bytes / 2, padded_row, count_k};
           };
 
           Place at{first, 0, first};
@@ -148,7 +151,7 @@ void CpuBackend::multiply_tiles(const Product& product) {
             task.next = source_at(next);
             task.next_weights = gathered[1];
             if (then.c + step <= last) task.ahead = weights_at(then) - weights_at(next);
-            task.packed = packed + at.k * kTileBytes;
+            task.packed = packed + at.k * packed_step;
             task.group_bytes = group_bytes;
             task.groups = groups;
             task.partial = partial + block * n_partial;
