@@ -62,12 +62,12 @@ inline void load_page(const void* base, FloatType type, int64_t offset, int64_t 
   }
 }
 
-/// keys [kMaxPageTokens, padded] to [padded, kMaxPageTokens]. Rows past the page's keys are
-/// whatever was there; their scores are overwritten.
-inline void transpose_keys(const float* keys, int64_t padded, float* transposed) {
+/// keys [count, padded] to [padded, kMaxPageTokens]. Columns past `count` are whatever was there;
+/// their scores are overwritten.
+inline void transpose_keys(const float* keys, int64_t padded, int64_t count, float* transposed) {
 #if defined(__AVX512F__)
   for (int64_t i = 0; i < padded; i += 16) {
-    for (int64_t j = 0; j < kMaxPageTokens; j += 16) {
+    for (int64_t j = 0; j < count; j += 16) {
       __m512i rows[16];
       for (int64_t r = 0; r < 16; ++r) {
         rows[r] = _mm512_loadu_si512(keys + (j + r) * padded + i);
@@ -79,7 +79,7 @@ inline void transpose_keys(const float* keys, int64_t padded, float* transposed)
     }
   }
 #else
-  for (int64_t j = 0; j < kMaxPageTokens; ++j) {
+  for (int64_t j = 0; j < count; ++j) {
     for (int64_t i = 0; i < padded; ++i) {
       transposed[i * kMaxPageTokens + j] = keys[j * padded + i];
     }
@@ -87,23 +87,24 @@ inline void transpose_keys(const float* keys, int64_t padded, float* transposed)
 #endif
 }
 
-/// weights [kRowBlock, kMaxPageTokens] = queries [kRowBlock, padded] · keys.
+/// weights [R, kMaxPageTokens] = queries [R, padded] · keys.
+template <int R>
 inline void score_block(const float* queries, const float* keys_transposed, int64_t padded,
                         int64_t dim, float* weights) {
-  Vec sum[kRowBlock][kKeyVectors] = {};
+  Vec sum[R][kKeyVectors] = {};
   for (int64_t i = 0; i < dim; ++i) {
     Vec keys[kKeyVectors];
     for (int v = 0; v < kKeyVectors; ++v) {
       keys[v] = load(keys_transposed + i * kMaxPageTokens + v * kLanes);
     }
-    for (int r = 0; r < kRowBlock; ++r) {
+    for (int r = 0; r < R; ++r) {
       const Vec query = splat(queries[r * padded + i]);
       for (int v = 0; v < kKeyVectors; ++v) {
         sum[r][v] += query * keys[v];
       }
     }
   }
-  for (int r = 0; r < kRowBlock; ++r) {
+  for (int r = 0; r < R; ++r) {
     for (int v = 0; v < kKeyVectors; ++v) {
       store(weights + r * kMaxPageTokens + v * kLanes, sum[r][v]);
     }
@@ -199,12 +200,12 @@ inline float soften(float* weights, VisibleKeys keys, float& largest, float& tot
   return shrink;
 }
 
-/// sums [kRowBlock, V vectors] = sums * shrink + weights [kRowBlock, keys] · values.
-template <int V>
+/// sums [R, V vectors] = sums * shrink + weights [R, keys] · values.
+template <int R, int V>
 inline void add_values(const float* weights, const float* values, int64_t keys, int64_t padded,
                        const float* shrink, float* sums) {
-  Vec sum[kRowBlock][V];
-  for (int r = 0; r < kRowBlock; ++r) {
+  Vec sum[R][V];
+  for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
       sum[r][v] = load(sums + r * padded + v * kLanes) * shrink[r];
     }
@@ -214,14 +215,14 @@ inline void add_values(const float* weights, const float* values, int64_t keys, 
     for (int v = 0; v < V; ++v) {
       value[v] = load(values + j * padded + v * kLanes);
     }
-    for (int r = 0; r < kRowBlock; ++r) {
+    for (int r = 0; r < R; ++r) {
       const Vec weight = splat(weights[r * kMaxPageTokens + j]);
       for (int v = 0; v < V; ++v) {
         sum[r][v] += weight * value[v];
       }
     }
   }
-  for (int r = 0; r < kRowBlock; ++r) {
+  for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
       store(sums + r * padded + v * kLanes, sum[r][v]);
     }
@@ -231,13 +232,13 @@ inline void add_values(const float* weights, const float* values, int64_t keys, 
 /// Row i of a task is token i / group, head i % group; rows up to the next kRowBlock are zero.
 inline void prepare_rows(const AttentionTask& task, int64_t padded, const AttentionScratch& s) {
   const int64_t dim = task.head_dim;
+  const int64_t rows = int64_t{task.tokens} * task.group;
+  const int64_t rounded = (rows + kRowBlock - 1) / kRowBlock * kRowBlock;
   // A sink is a score that has been seen already.
-  for (int64_t row = 0; row < kMaxAttentionRows; ++row) {
+  for (int64_t row = 0; row < rounded; ++row) {
     s.largest[row] = task.sinks != nullptr ? task.sinks[row % task.group] : -__builtin_inff();
     s.total[row] = task.sinks != nullptr ? 1 : 0;
   }
-  const int64_t rows = int64_t{task.tokens} * task.group;
-  const int64_t rounded = (rows + kRowBlock - 1) / kRowBlock * kRowBlock;
   for (int64_t i = 0; i < rounded * padded; ++i) {
     s.sums[i] = 0;
     s.queries[i] = 0;
@@ -249,7 +250,41 @@ inline void prepare_rows(const AttentionTask& task, int64_t padded, const Attent
     }
   }
   for (int64_t i = 0; i < kMaxPageTokens * padded; ++i) {
-    s.keys[i] = 0;
+    s.keys_transposed[i] = 0;
+  }
+}
+
+/// R rows of a task, from `row` on, and a page of keys, which begin at position `first`.
+template <int R>
+inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, int64_t padded,
+                        int64_t row, int64_t first, int64_t keys) {
+  const int64_t rows = int64_t{task.tokens} * task.group;
+  const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
+  float* weights = s.weights + row * kMaxPageTokens;
+  score_block<R>(s.queries + row * padded, s.keys_transposed, padded, task.head_dim, weights);
+  float shrink[R];
+  for (int r = 0; r < R; ++r) {
+    const int64_t real = row + r < rows ? row + r : rows - 1;
+    const int64_t token = real / task.group;
+    float* scores = weights + r * kMaxPageTokens;
+    if (changes_scores) {
+      const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
+      change_scores(task.soft_cap, slope, task.position + token - first, scores);
+    }
+    if (task.bias != nullptr) {
+      const float* bias = task.bias + real % task.group * (2 * task.bias_reach + 1);
+      add_bias(bias, task.bias_reach, task.position + token - first, scores);
+    }
+    shrink[r] =
+        soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);
+  }
+  float* sums = s.sums + row * padded;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
+    add_values<R, 4>(weights, s.values + i, keys, padded, shrink, sums + i);
+  }
+  for (; i < padded; i += kLanes) {
+    add_values<R, 1>(weights, s.values + i, keys, padded, shrink, sums + i);
   }
 }
 
@@ -259,7 +294,6 @@ void attend(const AttentionTask& task) {
   const int64_t rows = int64_t{task.tokens} * task.group;
   const AttentionScratch s(task.scratch, padded);
   prepare_rows(task, padded, s);
-  const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
 
   const int64_t begin = visible_positions(task, 0).begin / task.page_tokens * task.page_tokens;
   const int64_t end = visible_positions(task, task.tokens - 1).end;
@@ -268,35 +302,14 @@ void attend(const AttentionTask& task) {
     const int64_t keys = left < task.page_tokens ? left : task.page_tokens;
     const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
     load_page(task.k, task.type, offset, keys, dim, padded, s.keys);
-    transpose_keys(s.keys, padded, s.keys_transposed);
+    transpose_keys(s.keys, padded, keys, s.keys_transposed);
     load_page(task.v, task.type, offset, keys, dim, padded, s.values);
+    if (rows == 1) {  // in decode, where no heads share keys
+      attend_rows<1>(task, s, padded, 0, first, keys);
+      continue;
+    }
     for (int64_t row = 0; row < rows; row += kRowBlock) {
-      float* weights = s.weights + row * kMaxPageTokens;
-      score_block(s.queries + row * padded, s.keys_transposed, padded, dim, weights);
-      float shrink[kRowBlock];
-      for (int r = 0; r < kRowBlock; ++r) {
-        const int64_t real = row + r < rows ? row + r : rows - 1;
-        const int64_t token = real / task.group;
-        float* scores = weights + r * kMaxPageTokens;
-        if (changes_scores) {
-          const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
-          change_scores(task.soft_cap, slope, task.position + token - first, scores);
-        }
-        if (task.bias != nullptr) {
-          const float* bias = task.bias + real % task.group * (2 * task.bias_reach + 1);
-          add_bias(bias, task.bias_reach, task.position + token - first, scores);
-        }
-        shrink[r] =
-            soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);
-      }
-      float* sums = s.sums + row * padded;
-      int64_t i = 0;
-      for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
-        add_values<4>(weights, s.values + i, keys, padded, shrink, sums + i);
-      }
-      for (; i < padded; i += kLanes) {
-        add_values<1>(weights, s.values + i, keys, padded, shrink, sums + i);
-      }
+      attend_rows<kRowBlock>(task, s, padded, row, first, keys);
     }
   }
   for (int64_t row = 0; row < rows; ++row) {

@@ -47,7 +47,7 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
   [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
-  [[nodiscard]] int32_t most_slots() const override { return 64; }
+  [[nodiscard]] int32_t most_slots() const override { return 128; }
   [[nodiscard]] int32_t first_tokens() const override { return 4; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 

@@ -178,12 +178,17 @@ inline float sum_of_lanes(Vec v) {
 #endif
 }
 
+/// Of lanes that are not NaN.
 inline float largest_lane(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(reinterpret_cast<__m512>(v));
+#else
   float largest = v[0];
   for (int i = 1; i < kLanes; ++i) {
     largest = v[i] > largest ? v[i] : largest;
   }
   return largest;
+#endif
 }
 
 /// e^x within 2 units in the last place; 0 below -87, where e^x nears the smallest normal number.
