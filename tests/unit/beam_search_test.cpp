@@ -451,6 +451,23 @@ TEST_P(BeamSearchTest, EndsWhereTheCacheIsFullOfItsBeams) {
   EXPECT_TRUE(engine.submit(request).get().outputs[0].tokens.empty());
 }
 
+TEST_P(BeamSearchTest, MemoryGrowsWithTheBeamsNewTokensAlone) {
+  std::mt19937 random(16);
+  const std::vector<int32_t> prompt = some_prompt(random, 6 * 32 + 8);
+  for (const int32_t beams : {2, 3, 5, 8}) {
+    // All hold the prompt's six whole pages. Its other eight tokens are in the first of two pages
+    // that each beam has of its own.
+    EngineOptions small = options(beams, (6 + 2 * beams) * 32);
+    small.context = 300;
+    Engine engine(engine_model(), small);
+    Request request = search_request(prompt, beams, -1);
+    request.ignore_eos = true;
+    const Result result = engine.submit(request).get();
+    EXPECT_GE(result.outputs[0].tokens.size(), 2U * 32 - 8) << beams << " beams";
+    EXPECT_EQ(engine.stats().preemptions, 0) << beams << " beams";
+  }
+}
+
 TEST_P(BeamSearchTest, MinTokensAndNgramsActOnSamplesToo) {
   Engine engine(engine_model(), options(2));
   Request request{.prompt = "hello", .max_tokens = 30};
