@@ -173,7 +173,7 @@ inline constexpr int kMostPackedRows = 32;
 /// TileKernels::most_dot_rows where `dot` takes any number.
 inline constexpr int kAnyRows = INT32_MAX;
 /// Rows of floats that dot_f32 multiplies as fast as tiles do.
-inline constexpr int kMostFloatDotRows = 8;
+inline constexpr int kMostFloatDotRows = 16;
 
 /// Products with weights of one type, whose rows of x are packed for them. Those of many rows are
 /// on 64-byte tiles: a step of the inner dimension is a tile, or several that are parts of it.

@@ -7,9 +7,10 @@
 // are bound by arithmetic, and by blocks that fit into the caches. Both run on tiles where the
 // machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp).
 // AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). Else
-// few rows run on vectors of floats and many in oneDNN (product_gemm.cpp).
+// few rows run on vectors of floats, and many in oneDNN (product_gemm.cpp) or, with AMX and f32
+// weights, on tiles of their parts (amx_floats.h).
 //
-// On tiles and in integers a row of x has the same bits whatever the number of rows, so that what a
+// With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
 // products in one order. Elsewhere floats are: the order of their sums changes less than a text
 // shows, but for the choice of experts, whose scores are multiplied as few rows whatever their

@@ -66,14 +66,15 @@ class Peer:
 
     sizes = (16, 32, 64)
 
+    def choose_size(self, texts):
+        seconds = {}
+        for size in self.sizes:
+            start = time.perf_counter()
+            self.embed_in_batches(texts[:512], size)
+            seconds[size] = time.perf_counter() - start
+        self.size = min(seconds, key=seconds.get)
+
     def embed(self, texts):
-        if not hasattr(self, "size"):
-            seconds = {}
-            for size in self.sizes:
-                start = time.perf_counter()
-                self.embed_in_batches(texts[:512], size)
-                seconds[size] = time.perf_counter() - start
-            self.size = min(seconds, key=seconds.get)
         start = time.perf_counter()
         vectors = self.embed_in_batches(texts, self.size)
         return vectors, time.perf_counter() - start
@@ -212,6 +213,8 @@ def main():
             peers.append(SentenceTransformers(options.folder, options.device, "float16"))
         else:
             peers.extend(peers_on_cpu(options.folder, work, reference))
+        for peer in peers:
+            peer.choose_size(texts)
         expected, _ = reference.embed(texts)
         best, processor = {}, {}
         for _ in range(options.runs):

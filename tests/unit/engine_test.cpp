@@ -604,8 +604,8 @@ TEST(Engine, RefusesLimitsThatMakeNoSense) {
     }
     return std::string();
   };
-  EXPECT_EQ(refused([](EngineOptions& o) { o.slots = 1024; }), "");
-  EXPECT_NE(refused([](EngineOptions& o) { o.slots = 1025; }), "");
+  EXPECT_EQ(refused([](EngineOptions& o) { o.slots = 4096; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.slots = 4097; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.slots = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chunk = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chunk = 3; }), "");

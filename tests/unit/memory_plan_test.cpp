@@ -185,7 +185,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused(64 * kGiB, {.context = 8193}).find("--context 8193"), std::string::npos);
   EXPECT_NE(refused(64 * kGiB, {.context = 64, .kv_tokens = 32}).find("--kv-tokens 32"),
             std::string::npos);
-  EXPECT_NE(refused(64 * kGiB, {.slots = 1025}).find("--slots"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.slots = 4097}).find("--slots"), std::string::npos);
   EXPECT_NE(refused(64 * kGiB, {.chunk = 3}).find("--chunk"), std::string::npos);
 }
 
