@@ -71,10 +71,7 @@ class PartsMaker {
 
  private:
   [[nodiscard]] std::string in_layer(const std::string& module) const {
-    return in_layer(target_.layer, module);
-  }
-  [[nodiscard]] std::string in_layer(int64_t n, const std::string& module) const {
-    return base_ + modules_.layers + std::to_string(n) + "." + module;
+    return base_ + modules_.layers + std::to_string(target_.layer) + "." + module;
   }
 
   // The module's weight [rows, cols], or its bias [rows].
@@ -139,8 +136,8 @@ class PartsMaker {
       return {{.source = in_layer(modules_.sinks), .shape = {attention.n_heads}}};
     }
     if (name == "attention_distances") {
-      const int64_t n = modules_.one_distances ? 0 : target_.layer;
-      return {{.source = in_layer(n, modules_.distances),
+      const std::string& common = modules_.common_distances;
+      return {{.source = common.empty() ? in_layer(modules_.distances) : base_ + common,
                .shape = {attention.relative_bias.buckets, attention.n_heads}}};
     }
     return {residual(product(modules_.attention_out, config_.hidden, attention.q_dim()))};

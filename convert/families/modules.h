@@ -46,8 +46,9 @@ struct Modules {
   std::string attention_out = "self_attn.o_proj";
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
-  std::string distances = {};   ///< a tensor's name: the table of a relative bias
-  bool one_distances = false;   ///< the first layer's is all layers'
+  std::string distances = {};  ///< a tensor's name: the table of a relative bias
+  std::string common_distances =
+      {};                       ///< in its place one of all layers, named like what is in none
   std::string cross_norm = {};  ///< here and below: of cross attention
   std::vector<std::string> cross_qkv = {};
   std::string cross_out = {};

@@ -61,7 +61,7 @@ Modules t5_modules(const std::string& stack, int ffn, bool gated, bool one_dista
   m.qkv = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"};
   m.attention_out = "layer.0.SelfAttention.o";
   m.distances = "layer.0.SelfAttention.relative_attention_bias.weight";
-  m.one_distances = one_distances;
+  if (one_distances) m.common_distances = m.layers + "0." + m.distances;
   m.cross_norm = "layer.1.layer_norm";
   m.cross_qkv = {"layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k",
                  "layer.1.EncDecAttention.v"};

@@ -94,6 +94,8 @@ VARIANTS = {
                                 "sliding_window": 12, "num_hidden_layers": 4, "sliding_window_pattern": 2},
                         pooling={"pooling_mode_weightedmean_tokens": True}, dense=[(20, "Identity", False)],
                         normalize=True),
+    "mpnet": dict(config={"pad_token_id": 1}, pooling=MEAN, normalize=True, tokenizer=lambda: word_piece(True)),
+    "mpnet_rank": dict(family="mpnet", config={"pad_token_id": 1, "num_labels": 2}, rank=True, tokenizer=lambda: word_piece(True)),
 }
 
 
