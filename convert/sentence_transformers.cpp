@@ -53,7 +53,9 @@ Activation dense_activation(const JsonView& config) {
 // A folder below the model's own, by the name that modules.json has for it.
 fs::path folder_of(const JsonView& module, const fs::path& folder) {
   const auto path = module.get<std::string>("path");
-  if (path.empty() || path == ".." || path == "." || fs::path(path).filename() != path) {
+  constexpr size_t kLongestName = 255;
+  if (path.empty() || path == ".." || path == "." || path.size() > kLongestName ||
+      fs::path(path).filename() != path) {
     module.member("path").fail("is " + in_quotes(path) + ", no folder beside modules.json");
   }
   return folder / path;

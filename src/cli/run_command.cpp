@@ -183,7 +183,7 @@ void run_command(const RunOptions& options) {
                         .engine = options.engine});
     return;
   }
-  if (options.embed.enabled || !options.embed.query.empty()) {
+  if (options.embed.enabled || options.embed.query) {
     embed(options);
     return;
   }

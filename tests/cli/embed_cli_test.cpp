@@ -126,6 +126,7 @@ TEST(Rank, ScoresAQueryWithEachLine) {
   const auto labels =
       lines_of(embed(encoder("xlm_roberta_rank"), {"--rank", "a dog", "-p", "the dog"}));
   EXPECT_EQ(labels[0]["scores"].size(), 3U);
+  EXPECT_EQ(lines_of(embed(model, {"--rank", "", "-p", "the dog"})).size(), 1U);  // a query, too
 }
 
 TEST(Embed, RefusesWhatAModelIsNotFor) {

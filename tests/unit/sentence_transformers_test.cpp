@@ -113,12 +113,13 @@ TEST_F(ModulesJson, AreRefusedWhereTheyAreUnsound) {
        {std::string("{}"), std::string("[]"), std::string("[1]"), std::string("nonsense"),
         modules(""), modules(module("Normalize", "2_N")), modules(module("Pooling", "..")),
         modules(module("Pooling", "a/b")), modules(module("Pooling", "")),
-        modules(module("Pooling", "missing")), modules(pooling + pooling),
-        modules(pooling + module("Dense", "2_Dense")),
+        modules(module("Pooling", "missing")), modules(module("Pooling", std::string(3000, 'x'))),
+        modules(pooling + pooling), modules(pooling + module("Dense", "2_Dense")),
         modules(pooling + module("WordWeights", "2")),
         modules(pooling + module("Normalize", "2") + module("Normalize", "3"))}) {
     const std::string error = error_of(text);
     EXPECT_TRUE(error.find(folder_.path().string()) != std::string::npos) << text << ": " << error;
+    EXPECT_LT(error.size(), 600U);
   }
 }
 

@@ -189,7 +189,7 @@ Embedder load(const EmbedTask& task) {
   };
   Embedder embedder(task.model, options);
   const EmbedderInfo& info = embedder.info();
-  if (!task.options.query.empty() && !(info.scores && info.pairs)) {
+  if (task.options.query && !(info.scores && info.pairs)) {
     throw Error(task.model + ": scores no pairs of texts; give a cross-encoder, or use --embed");
   }
   if (options.device == "auto" && !task.stats) {
@@ -209,14 +209,14 @@ void embed_command(const EmbedTask& task) {
   if (lines) output.check_is_not(*lines);
 
   const auto start = std::chrono::steady_clock::now();
-  const std::string& query = task.options.query;
+  const std::optional<std::string>& query = task.options.query;
   size_t n_texts = 0;
   int64_t n_tokens = 0;
   size_t n_cut = 0;
   const auto process = [&](const Texts& texts) {
     check_interrupted();
     const std::vector<TextVector> vectors =
-        query.empty() ? embedder.embed(texts.texts) : embedder.score(query, texts.texts);
+        query ? embedder.score(*query, texts.texts) : embedder.embed(texts.texts);
     output.add(n_texts, texts, vectors);
     n_texts += vectors.size();
     for (const TextVector& vector : vectors) {

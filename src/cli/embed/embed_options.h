@@ -1,6 +1,7 @@
 // The options of faststream-run's vectors and scores.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace CLI {
@@ -10,9 +11,9 @@ class App;
 namespace faststream {
 
 struct EmbedOptions {
-  bool enabled = false;         ///< --embed
-  std::string query;            ///< --rank
-  std::string format = "json";  ///< or "npy"
+  bool enabled = false;              ///< --embed
+  std::optional<std::string> query;  ///< --rank
+  std::string format = "json";       ///< or "npy"
 };
 
 /// Adds the options to `app`, bound to `options`.
