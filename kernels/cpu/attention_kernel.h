@@ -249,9 +249,6 @@ inline void prepare_rows(const AttentionTask& task, int64_t padded, const Attent
       s.queries[row * padded + i] = q[i] * task.scale;
     }
   }
-  for (int64_t i = 0; i < kMaxPageTokens * padded; ++i) {
-    s.keys_transposed[i] = 0;
-  }
 }
 
 /// R rows of a task, from `row` on, and a page of keys, which begin at position `first`.
