@@ -6,11 +6,11 @@
 FOLDER is a checkpoint as sentence-transformers has them, such as all-MiniLM-L6-v2; FILE has a text a line (by default there
 are COUNT texts of mixed lengths, made of demo/eval/heldout.txt). The f32 vectors must be within 1e-5 of those of
 sentence-transformers in float32, and those of other types must have a cosine of at least 0.999 with them, or 0.99 in INT8,
-whose activations have eight bits too. Then all run in turn, RUNS times, on all processors, models loaded before; the best time of each counts, and the processor time
-beside it (ours with loading), which other programs of a busy machine change less. Peers take texts in batches by length, of the
-best of several sizes. ONNX Runtime runs torch's export of the
-model, CTranslate2 its own; what is not installed is left out. Last come texts of 1 to 128 tokens at random beside as
-many tokens in texts of one length: what padding would cost. Needs sentence-transformers, torch and numpy.
+whose activations have eight bits too. Then all run in turn, RUNS times, on all processors, models loaded before; the best time
+of each counts, and the processor time beside it (ours with loading), which other programs of a busy machine change less. Peers
+take texts in batches by length, of the best of several sizes. ONNX Runtime runs torch's export of the model, CTranslate2 its
+own; what is not installed is left out. Last come texts of 3 to 128 tokens at random beside as many tokens in texts of one
+length: what padding would cost. Needs sentence-transformers, torch and numpy.
 """
 
 import argparse
@@ -158,9 +158,9 @@ class OnnxRuntime(TokenBatches):
 
 
 def compare_lengths(ours, runs):
-    """Tokens/s of texts of 1 to 128 tokens, special ones included, and of as many in texts of one length."""
+    """Tokens/s of texts of 3 to 128 tokens, special ones included, and of as many in texts of one length."""
     draw = random.Random(2)
-    lengths = [max(3, draw.randint(1, 128)) for _ in range(8192 if ours.device == "cuda" else 512)]
+    lengths = [draw.randint(3, 128) for _ in range(8192 if ours.device == "cuda" else 512)]
     mean = sum(lengths) / len(lengths)
     rate = {}
     for name, counts in (("random", lengths), ("equal", [round(mean)] * len(lengths))):
