@@ -72,6 +72,7 @@ class CpuBackend final : public HostBackend {
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
+  void read_memory(const std::byte* data, size_t bytes) override;
 
  private:
   /// x Wᵀ in pieces of channels: `finish` is called with `result` completed by each piece's sums. A

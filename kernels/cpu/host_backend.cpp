@@ -115,4 +115,15 @@ BatchView HostBackend::upload(const Batch& batch) {
   return view;
 }
 
+void HostBackend::note_time() { noted_.push_back(std::chrono::steady_clock::now()); }
+
+std::vector<double> HostBackend::take_times() {
+  std::vector<double> seconds;
+  for (size_t i = 1; i < noted_.size(); ++i) {
+    seconds.push_back(std::chrono::duration<double>(noted_[i] - noted_[i - 1]).count());
+  }
+  noted_.clear();
+  return seconds;
+}
+
 }  // namespace faststream

@@ -1,7 +1,9 @@
 // What the CPU backends share: their memory is the host's.
 #pragma once
 
+#include <chrono>
 #include <stdexcept>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -23,6 +25,11 @@ class HostBackend : public Backend {
   void synchronize() override {}
   /// A view of the batch's own vectors.
   BatchView upload(const Batch& batch) override;
+  void note_time() override;
+  std::vector<double> take_times() override;
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> noted_;
 };
 
 /// Throws std::logic_error, which is a defect of the caller and not of the user, unless `holds`.

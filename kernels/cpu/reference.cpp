@@ -477,6 +477,11 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
+  void read_memory(const std::byte* data, size_t bytes) override {
+    for (size_t i = 0; i < bytes; ++i)
+      static_cast<void>(static_cast<const volatile std::byte*>(data)[i]);
+  }
+
  private:
   /// Queries are rotated in place.
   static void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -73,6 +73,10 @@ class CudaBackend final : public Backend {
               std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
+  void read_memory(const std::byte* data, size_t bytes) override;
+  void note_time() override;
+  std::vector<double> take_times() override;
+
   /// The stream of all operations, the program's so far launched; its GPU becomes the calling
   /// thread's current one.
   [[nodiscard]] cudaStream_t stream();
@@ -106,9 +110,11 @@ class CudaBackend final : public Backend {
   DeviceBuffer batch_memory_;
   std::array<Staging, 2> staging_;
   size_t next_staging_ = 0;
-  DeviceBuffer scratch_;   ///< temporaries of a single operation
-  DeviceBuffer products_;  ///< gate and up products before the activation
-  PinnedBuffer sampling_;  ///< what sample() uploads, and its results
+  DeviceBuffer scratch_;      ///< temporaries of a single operation
+  DeviceBuffer products_;     ///< gate and up products before the activation
+  PinnedBuffer sampling_;     ///< what sample() uploads, and its results
+  std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
+  size_t n_noted_ = 0;
 };
 
 }  // namespace faststream

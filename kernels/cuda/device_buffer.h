@@ -49,6 +49,13 @@ inline Event make_event() {
   return Event(event);
 }
 
+/// An event whose time can be asked for.
+inline Event make_timing_event() {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreate(&event), "creating an event");
+  return Event(event);
+}
+
 /// Memory that grows when more is asked for than ever before and is otherwise reused. Growing frees
 /// the old memory, which waits for the kernels that use it: the steady state never grows.
 template <typename Memory, Memory (*kAllocate)(size_t)>

@@ -37,7 +37,8 @@ _faststream_options() {
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
-        --sequences --generate --repeat"
+        --sequences --depth --generate --repeat --profile --json
+        --requests --rate --slots --chunk"
       ;;
   esac
 }
@@ -69,7 +70,8 @@ _faststream_value() {
       --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
       --logit-bias | --stop | --seed | --beams | --length-penalty | --beam-groups | \
       --diversity-penalty | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
-      --logprobs | --rank | --system | --template-arg | --sequences | --generate | --repeat) ;; # a number or a text
+      --logprobs | --rank | --system | --template-arg | --sequences | --depth | \
+      --generate | --repeat | --requests | --rate) ;; # a number or a text
     *) return 1 ;;
   esac
 }

@@ -375,6 +375,17 @@ class Backend {
 
   /// Copies whole pages in all `layers`. No page is both source and target in one call.
   virtual void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) = 0;
+
+  // Measuring. ---------------------------------------------------------------------------------
+
+  /// Reads memory of allocate() as fast as the device can, and does nothing with it: what
+  /// operations that are bound by memory are compared with. bytes: a multiple of 64.
+  virtual void read_memory(const std::byte* data, size_t bytes) = 0;
+  /// Notes the time at which all operations so far are done. None of the later ones begins before.
+  virtual void note_time() = 0;
+  /// Waits for all operations. Seconds from each noted time to the next one, which are then
+  /// forgotten.
+  virtual std::vector<double> take_times() = 0;
 };
 
 /// The rows of `input`, made by backend.norm() where they are not ready.

@@ -7,7 +7,6 @@
 #include "backend/batch.h"
 #include "engine/default_sampling.h"
 #include "engine/device.h"
-#include "engine/memory_plan.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -30,6 +29,15 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_v
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config) {
   if (!config.encoder) return std::nullopt;
   return answer_rules_from_json(file.section("answers"), config.vocab, file.name() + ": answers");
+}
+
+RunnerLimits runner_limits(const MemoryPlan& plan) {
+  RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
+                      .n_modest_pages = pages_for(plan.kept_tokens),
+                      .sequences = plan.slots,
+                      .batch = plan.limits};
+  limits.batch.context = plan.context;
+  return limits;
 }
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
@@ -58,12 +66,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.load_progress) {
     progress = [&](size_t done) { options.load_progress(done, weight_bytes); };
   }
-  RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
-                      .n_modest_pages = pages_for(plan.kept_tokens),
-                      .sequences = plan.slots,
-                      .batch = plan.limits};
-  limits.batch.context = plan.context;
-  runner = std::make_unique<Runner>(file, *backend, limits, progress);
+  runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
   backend->synchronize();
   info = {.device = backend->description(),
           .context = plan.context,

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "engine/answer_rules.h"
 #include "engine/engine.h"
+#include "engine/memory_plan.h"
 #include "engine/runner.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -30,6 +31,9 @@ struct LoadedModel {
   std::unique_ptr<Runner> runner;
   EngineInfo info;
 };
+
+/// What a runner may hold by a plan.
+RunnerLimits runner_limits(const MemoryPlan& plan);
 
 /// How the texts of a model with an encoder begin and end; nothing where it has none. Throws Error
 /// when the file does not say.

@@ -513,20 +513,5 @@ TEST(Run, EndsOnCtrlCWhileItPrintsTokens) {
   EXPECT_FALSE(child.text().ends_with("]\n"));
 }
 
-TEST(Bench, MeasuresANamedShape) {
-  const ProgramResult result = run_program(
-      {"faststream-bench", "--shape", "llama-tiny", "--dtype", "int8", "--device", "cpu",
-       "--prompt", "33", "--sequences", "1,3", "--generate", "5", "--repeat", "1"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.out.find("prefill"), std::string::npos);
-  EXPECT_EQ(count_lines(result.out), 4U) << result.out;
-}
-
-TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
-  const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("llama-2-7b"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace faststream

@@ -1,18 +1,26 @@
 #include "cli/bench/bench_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "cli/bench/ceilings.h"
+#include "cli/bench/profiling_backend.h"
+#include "cli/bench/report.h"
+#include "cli/bench/requests.h"
 #include "engine/device.h"
+#include "engine/loaded_model.h"
+#include "engine/memory_plan.h"
 #include "engine/random_model.h"
 #include "engine/runner.h"
 #include "program/interrupt.h"
-#include "program/option_values.h"
 #include "program/output.h"
 #include "support/error.h"
 #include "support/printable.h"
@@ -23,6 +31,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int32_t kWarmUpSteps = 4;
+// Bytes that are read to measure memory: more than caches hold.
+constexpr size_t kMostRead = size_t{1} << 30;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -32,121 +44,152 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Bytes of weights that a step of so many tokens reads: all but tables, which are only looked up;
-// of experts as many as tokens that choose at random use.
-size_t bytes_per_step(const ModelConfig& config, int64_t tokens) {
-  double unused = 1;  // share of experts that no token uses
-  for (const LayerConfig& layer : config.layer_kinds) {
-    if (!layer.experts) continue;
-    const double share =
-        static_cast<double>(layer.experts->router.used) / static_cast<double>(layer.experts->count);
-    unused = std::pow(1 - share, static_cast<double>(tokens));
-  }
-  double total = 0;
-  for (const TensorPlan& tensor : tensor_plan(config)) {
-    const bool is_output = tensor.name == "embedding" && config.output.tied;
-    if (tensor.role == TensorRole::table && !is_output) continue;
-    auto bytes = static_cast<double>(dtype_size(tensor.dtype));
-    for (const int64_t n : tensor.shape) bytes *= static_cast<double>(n);
-    total += tensor.experts > 0 ? bytes * (1 - unused) : bytes;
-  }
-  return static_cast<size_t>(total);
-}
-
-// Token ids without meaning, the same in every run.
-std::vector<int32_t> make_prompt(int32_t length, int64_t vocab) {
+// The first tokens of a text.
+std::vector<int32_t> make_prompt(int64_t text, int32_t length, int64_t vocab) {
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < length; ++i) {
-    tokens.push_back(static_cast<int32_t>((int64_t{i} * 7919 + 13) % vocab));
-  }
+  for (int32_t n = 0; n < length; ++n) tokens.push_back(bench_token(text, n, vocab));
   return tokens;
 }
 
+std::string rate_text(double operations) { return format("%.4g T/s", operations * 1e-12); }
+
+// Prompts and sequences that generate together, one after the other.
 class Bench {
  public:
-  Bench(const ModelFile& file, const BenchOptions& options)
+  // profiling: the same as backend, or null.
+  Bench(const ModelFile& file, const BenchOptions& options, Backend& backend,
+        ProfilingBackend* profiling, const Ceilings& ceilings, const Report& report)
       : options_(options),
-        config_(read_config(file)),
-        backend_(choose_backend(options.device, options.threads, file.weights().bytes.size())),
-        runner_(file, *backend_, limits(options), nullptr) {}
-
-  void print_header(const std::string& name) const {
-    const size_t bytes = bytes_per_step(config_, 1);
-    std::printf("%s, %s, %s, %s of weights a step\n", printable(name).c_str(),
-                std::string(dtype_name(config_.weight_dtype)).c_str(),
-                backend_->description().c_str(), format_bytes(bytes).c_str());
-    flush_output();
-  }
+        profiling_(profiling),
+        ceilings_(ceilings),
+        report_(report),
+        runner_(file, backend, limits(options), nullptr),
+        kv_(backend.kv_dtype(runner_.config().weight_dtype)) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
   void measure_prefill(int32_t length) {
-    const std::vector<int32_t> prompt = make_prompt(length, config_.vocab);
+    const std::vector<int32_t> prompt = make_prompt(0, length, runner_.config().vocab);
     std::vector<double> times;
-    for (int32_t run = -1; run < options_.repeat; ++run) {  // run -1 warms up
+    const auto process = [&] {
       Sequence sequence;
       const auto start = Clock::now();
-      runner_.step({{{.sequence = &sequence, .tokens = prompt}}});
-      (void)runner_.sample({{sampling_row({.temperature = 0}, sequence.n_cached)}});
-      if (run >= 0) times.push_back(seconds_since(start));
+      (void)step({{&sequence, prompt}});
+      const double seconds = seconds_since(start);
       runner_.release(sequence);
       check_interrupted();
-    }
+      return seconds;
+    };
+    (void)process();  // warms up
+    for (int32_t run = 0; run < options_.repeat; ++run) times.push_back(process());
+
     const double seconds = median(times);
-    std::printf("prefill   %6d tokens             %10.1f tokens/s  %9.2f ms\n", length,
-                length / seconds, seconds * 1e3);
-    flush_output();
+    const StepWork work = step_work(runner_.config(), kv_, 1, 0, length);
+    nlohmann::ordered_json figures = {
+        {"tokens", length}, {"seconds", seconds}, {"tokens_per_second", length / seconds}};
+    figures.update(share_figures(work, ceilings_, seconds));
+    report_.add(
+        "prefill", figures,
+        format("prefill   %6d tokens             %10.1f tokens/s  %9.2f ms, %s", length,
+               length / seconds, seconds * 1e3, share_text(work, ceilings_, seconds).c_str()));
+    if (profiling_ == nullptr) return;
+    print_profile({{"of", "prefill"}, {"tokens", length}}, seconds, [&] {
+      profiling_->start();
+      (void)process();
+    });
   }
 
-  // Tokens a second of `count` sequences that generate together after a prompt of 16 tokens.
-  void measure_decode(int32_t count) {
-    const std::vector<int32_t> prompt = make_prompt(kDecodePrompt, config_.vocab);
+  // Tokens a second of `count` sequences that generate together, after `depth` tokens each.
+  void measure_decode(int32_t count, int32_t depth) {
+    const int32_t n_steps = options_.generate.least;
     std::vector<double> times;
     for (int32_t run = 0; run < options_.repeat; ++run) {
-      times.push_back(decode(count, prompt));
-      check_interrupted();
+      std::vector<Sequence> sequences = make_sequences(count, depth);
+      generate(sequences, kWarmUpSteps);
+      const auto start = Clock::now();
+      generate(sequences, n_steps);
+      times.push_back(seconds_since(start) / n_steps);
+      for (Sequence& sequence : sequences) runner_.release(sequence);
     }
-    const double step = median(times);
-    std::printf(
-        "decode    %6d tokens × %3d sequences %8.1f tokens/s  %9.3f ms a step, weights at %s/s\n",
-        options_.generate, count, count / step, step * 1e3,
-        format_bytes(
-            static_cast<uint64_t>(static_cast<double>(bytes_per_step(config_, count)) / step))
-            .c_str());
-    flush_output();
+
+    const double seconds = median(times);
+    // That of the step in the middle, which is the mean of all.
+    const int32_t n_cached = depth + kWarmUpSteps + n_steps / 2;
+    const StepWork work = step_work(runner_.config(), kv_, count, n_cached, 1);
+    nlohmann::ordered_json figures = {{"sequences", count},
+                                      {"depth", depth},
+                                      {"tokens", n_steps},
+                                      {"seconds", seconds},
+                                      {"tokens_per_second", count / seconds}};
+    figures.update(share_figures(work, ceilings_, seconds));
+    report_.add("decode", figures,
+                format("decode    %6d tokens × %3d sequences %8.1f tokens/s  %9.3f ms a step after "
+                       "%d, %s",
+                       n_steps, count, count / seconds, seconds * 1e3, depth,
+                       share_text(work, ceilings_, seconds).c_str()));
+    if (profiling_ == nullptr) return;
+    std::vector<Sequence> sequences = make_sequences(count, depth);
+    print_profile({{"of", "decode"}, {"sequences", count}, {"depth", depth}}, seconds, [&] {
+      profiling_->start();
+      generate(sequences, 1);
+    });
+    for (Sequence& sequence : sequences) runner_.release(sequence);
   }
 
  private:
-  static constexpr int32_t kDecodePrompt = 16;
-  static constexpr int32_t kWarmUpSteps = 4;
+  static int32_t most(const std::vector<int32_t>& values) {
+    return *std::max_element(values.begin(), values.end());
+  }
 
   static RunnerLimits limits(const BenchOptions& options) {
-    const int32_t sequences = *std::max_element(options.sequences.begin(), options.sequences.end());
-    const int32_t prompt = *std::max_element(options.prompt.begin(), options.prompt.end());
-    const int64_t n_pages = std::max<int64_t>(
-        pages_for(prompt),
-        int64_t{sequences} * pages_for(int64_t{kDecodePrompt} + kWarmUpSteps + options.generate));
+    int32_t prompt = 0;
+    for (const Lengths& length : options.prompt) prompt = std::max(prompt, length.most);
+    const int32_t sequences = most(options.sequences);
+    const int64_t length = int64_t{most(options.depth)} + kWarmUpSteps + options.generate.most;
+    const int64_t n_pages =
+        std::max<int64_t>(pages_for(prompt), int64_t{sequences} * pages_for(length));
+    if (n_pages > std::numeric_limits<int32_t>::max()) {
+      throw UsageError("so many --sequences of such --depth have no room anywhere");
+    }
     return {.n_pages = static_cast<int32_t>(n_pages),
-            .batch = {.max_tokens = std::max(prompt, sequences * kDecodePrompt),
+            .batch = {.max_tokens = std::max({prompt, sequences, kMaxStepTokens}),
                       .max_logits = sequences}};
   }
 
-  // Seconds of a step, the mean over options.generate steps.
-  double decode(int32_t count, const std::vector<int32_t>& prompt) {
-    std::vector<Sequence> sequences(static_cast<size_t>(count));
-    std::vector<NewTokens> inputs;
-    for (Sequence& sequence : sequences)
-      inputs.push_back({&sequence, prompt, NewTokens::Logits::last});
-    std::vector<SampledToken> sampled = step(inputs);
-
-    Clock::time_point start;
-    for (int32_t n = -kWarmUpSteps; n < options_.generate; ++n) {
-      if (n == 0) start = Clock::now();
-      for (size_t s = 0; s < inputs.size(); ++s) inputs[s].tokens = {&sampled[s].token, 1};
-      sampled = step(inputs);
+  // Sequences of `depth` tokens, each with pages of its own: one is computed and copied.
+  std::vector<Sequence> make_sequences(int32_t count, int32_t depth) {
+    std::vector<Sequence> sequences(1);
+    const std::vector<int32_t> prompt = make_prompt(0, depth, runner_.config().vocab);
+    for (std::span<const int32_t> rest = prompt; !rest.empty();) {
+      const auto piece = rest.first(std::min<size_t>(rest.size(), kMaxStepTokens));
+      runner_.step({{{&sequences[0], piece, NewTokens::Logits::none}}});
+      rest = rest.subspan(piece.size());
     }
-    const double seconds = seconds_since(start) / options_.generate;
-    for (Sequence& sequence : sequences) runner_.release(sequence);
-    return seconds;
+    while (sequences.size() < static_cast<size_t>(count)) {
+      Sequence copy = runner_.fork(sequences[0]);
+      std::vector<PageCopy> copies;
+      for (size_t i = 0; i < copy.pages.size(); ++i) {
+        copies.push_back(runner_.replace_page(copy, i, runner_.pages().take()));
+      }
+      runner_.copy_pages(copies);
+      sequences.push_back(std::move(copy));
+    }
+    return sequences;
+  }
+
+  // So many steps, each of a token of each sequence.
+  void generate(std::vector<Sequence>& sequences, int32_t n_steps) {
+    std::vector<int32_t> tokens(sequences.size());
+    std::vector<NewTokens> inputs;
+    for (size_t s = 0; s < sequences.size(); ++s)
+      inputs.push_back({&sequences[s], {&tokens[s], 1}});
+    for (int32_t n = 0; n < n_steps; ++n) {
+      for (size_t s = 0; s < tokens.size(); ++s) {
+        tokens[s] =
+            bench_token(static_cast<int64_t>(s), sequences[s].n_cached, runner_.config().vocab);
+      }
+      (void)step(inputs);
+      check_interrupted();
+    }
   }
 
   std::vector<SampledToken> step(const std::vector<NewTokens>& inputs) {
@@ -158,62 +201,87 @@ class Bench {
     return runner_.sample(rules);
   }
 
+  // profiled(): starts the profile of a step that takes `seconds` otherwise, and makes it.
+  template <typename Step>
+  void print_profile(const nlohmann::ordered_json& common, double seconds, const Step& profiled) {
+    profiled();
+    const std::vector<OperationProfile> profiles = profiling_->stop();
+    double sum = 0;
+    for (const OperationProfile& profile : profiles) sum += profile.seconds;
+    for (const OperationProfile& profile : profiles) {
+      const bool counted = profile.work.bytes() > 0;
+      nlohmann::ordered_json figures = common;
+      figures.update({{"operation", profile.operation},
+                      {"calls", profile.calls},
+                      {"seconds", profile.seconds},
+                      {"share_of_time", profile.seconds / sum}});
+      if (counted) figures.update(share_figures(profile.work, ceilings_, profile.seconds));
+      report_.add(
+          "operation", figures,
+          format("  %-36s %5lld calls %9.2f us each %6.1f%% of the time%s",
+                 profile.operation.c_str(), static_cast<long long>(profile.calls),
+                 1e6 * profile.seconds / static_cast<double>(profile.calls),
+                 100 * profile.seconds / sum,
+                 counted ? (", " + share_text(profile.work, ceilings_, profile.seconds)).c_str()
+                         : ""));
+    }
+    nlohmann::ordered_json figures = common;
+    figures.update({{"seconds_by_operation", sum}, {"seconds", seconds}});
+    report_.add("profile", figures,
+                format("  one by one %.3f ms, in a step without profile %.3f ms", sum * 1e3,
+                       seconds * 1e3));
+  }
+
   const BenchOptions& options_;
-  ModelConfig config_;
-  std::unique_ptr<Backend> backend_;
+  ProfilingBackend* profiling_;
+  const Ceilings& ceilings_;
+  const Report& report_;
   Runner runner_;
+  DType kv_;
 };
+
+int64_t longest_request(const BenchOptions& options) {
+  return int64_t{options.prompt.front().most} + options.generate.most;
+}
+
+void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backend& backend,
+                       const Ceilings& ceilings, const Report& report) {
+  const ModelConfig config = read_config(file);
+  const int64_t context = longest_request(options);
+  const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
+  const MemoryPlan plan =
+      plan_memory(config, wanted, file.weights().bytes.size(), 1, figures_of(backend, config));
+  Runner runner(file, backend, runner_limits(plan), nullptr);
+  const SchedulerLimits limits{.slots = plan.slots,
+                               .max_step_tokens = plan.limits.max_tokens,
+                               .first_tokens = backend.first_tokens(),
+                               .chunk = plan.chunk};
+  measure_requests(options, runner, limits, backend.kv_dtype(config.weight_dtype), ceilings,
+                   report);
+}
+
+std::string weights_text(const ModelConfig& config) {
+  const double bytes = step_work(config, DType::f32, 1, 0, 1).weight_bytes;
+  return format_bytes(static_cast<uint64_t>(bytes));
+}
+
+void report_ceilings(const Ceilings& ceilings, const std::string& weights,
+                     const std::string& activations, const Report& report) {
+  std::string text = "ceilings  memory " + format_bytes(static_cast<uint64_t>(ceilings.memory)) +
+                     "/s, products of " + weights + ' ' + rate_text(ceilings.weights);
+  if (weights != activations) text += ", of " + activations + ' ' + rate_text(ceilings.activations);
+  report.add("ceilings",
+             {{"memory_bytes_per_second", ceilings.memory},
+              {"weight_operations_per_second", ceilings.weights},
+              {"activation_operations_per_second", ceilings.activations}},
+             text);
+}
 
 }  // namespace
 
-void add_bench_options(CLI::App& app, BenchOptions& options) {
-  app.description(
-      "Measures tokens per second, of random weights of a named shape or of a model file.");
-  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
-  std::string names;
-  for (const std::string_view name : shape_names()) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  auto* shape = app.add_option("--shape", options.shape, "A shape with random weights: " + names)
-                    ->type_name("NAME");
-  auto* model = app.add_option("-m,--model", options.model, "A model file instead")
-                    ->type_name("FILE")
-                    ->excludes(shape);
-  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16 or int8")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
-      ->excludes(model)
-      ->capture_default_str();
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("-t,--threads", options.threads, "CPU threads [all]")
-      ->check(whole_number(1, 1024));
-  app.add_option("--prompt", options.prompt,
-                 "Tokens of the prompts to measure, separated by commas")
-      ->delimiter(',')
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--sequences", options.sequences,
-                 "Numbers of sequences that generate together, separated by commas")
-      ->delimiter(',')
-      ->check(whole_number(1, 4096))
-      ->capture_default_str();
-  app.add_option("--generate", options.generate, "Tokens that each sequence generates")
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--repeat", options.repeat, "Runs of which the median is shown")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str();
-  app.footer(R"(
-Examples:
-  faststream-bench --shape llama-2-7b --dtype int8 --prompt 512,2048
-  faststream-bench --shape llama-1.1b --dtype bf16 --device cpu -t 2 --sequences 1,8
-  faststream-bench -m llama.bin --device cuda)");
-}
-
 void bench_command(const BenchOptions& options) {
   catch_interrupts();
-  if (options.shape.empty() == options.model.empty()) {
-    throw UsageError("give a --shape or a --model to measure");
-  }
+  check(options);
   std::optional<ModelImage> image;
   if (!options.shape.empty()) {
     const ModelConfig shape = named_shape(options.shape, *dtype_from_name(options.dtype));
@@ -222,15 +290,49 @@ void bench_command(const BenchOptions& options) {
   }
   const ModelFile file =
       image ? ModelFile::from_bytes(image->bytes(), options.shape) : ModelFile::open(options.model);
-  if (read_config(file).encoder) {
+  const ModelConfig config = read_config(file);
+  if (config.encoder || config.output.none) {
     throw Error(
         file.name() +
         ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
   }
-  Bench bench(file, options);
-  bench.print_header(file.name());
-  for (const int32_t length : options.prompt) bench.measure_prefill(length);
-  for (const int32_t count : options.sequences) bench.measure_decode(count);
+  if (options.requests > 0 && longest_request(options) > config.max_context) {
+    throw UsageError("requests of up to " + std::to_string(longest_request(options)) +
+                     " tokens are longer than the model allows, " +
+                     std::to_string(config.max_context) +
+                     "; give a smaller --prompt or --generate");
+  }
+  const size_t weight_bytes = file.weights().bytes.size();
+  std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
+  const std::string weights(dtype_name(config.weight_dtype));
+  const std::string activations(dtype_name(backend->activation_dtype(config.weight_dtype)));
+  const size_t bytes_read = std::min(weight_bytes, kMostRead);
+  const Ceilings ceilings = measure_ceilings(*backend, config.weight_dtype, bytes_read);
+  const Report report(options.json, {{"model", file.name()},
+                                     {"weights", weights},
+                                     {"device", backend->description()},
+                                     {"version", FASTSTREAM_VERSION}});
+  if (!options.json) {
+    print(printable(file.name()) + ", " + weights + ", " + backend->description() + ", " +
+          weights_text(config) + " of weights a step\n");
+  }
+  report_ceilings(ceilings, weights, activations, report);
+  if (options.requests > 0) {
+    measure_scheduler(options, file, *backend, ceilings, report);
+    return;
+  }
+  ProfilingBackend* profiling = nullptr;
+  if (options.profile) {
+    auto wrapped =
+        std::make_unique<ProfilingBackend>(std::move(backend), config.weight_dtype, bytes_read);
+    profiling = wrapped.get();
+    backend = std::move(wrapped);
+  }
+  Bench bench(file, options, *backend, profiling, ceilings, report);
+  for (const Lengths& length : options.prompt) bench.measure_prefill(length.least);
+  for (const int32_t depth : options.depth) {
+    for (const int32_t count : options.sequences) bench.measure_decode(count, depth);
+  }
 }
 
 }  // namespace faststream

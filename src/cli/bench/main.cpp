@@ -1,6 +1,7 @@
 // faststream-bench: tokens per second of a shape or a model file.
 
 #include "cli/bench/bench_command.h"
+#include "cli/bench/bench_options.h"
 #include "program/program.h"
 
 int main(int argc, char** argv) {

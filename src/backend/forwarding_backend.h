@@ -1,0 +1,155 @@
+// A backend around another one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace faststream {
+
+/// Passes everything on to another backend, and tells what derives from it of each operation:
+/// before and after the other backend was called, which may not have done it by then.
+class ForwardingBackend : public Backend {
+ public:
+  explicit ForwardingBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  [[nodiscard]] std::string description() const override { return backend_->description(); }
+  [[nodiscard]] size_t free_memory() const override { return backend_->free_memory(); }
+  [[nodiscard]] bool takes_memory_on_use() const override {
+    return backend_->takes_memory_on_use();
+  }
+  [[nodiscard]] bool runs_beside_host() const override { return backend_->runs_beside_host(); }
+  [[nodiscard]] DType activation_dtype(DType weight_dtype) const override {
+    return backend_->activation_dtype(weight_dtype);
+  }
+  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override {
+    return backend_->kv_dtype(weight_dtype);
+  }
+  [[nodiscard]] int32_t most_slots() const override { return backend_->most_slots(); }
+  [[nodiscard]] int32_t first_tokens() const override { return backend_->first_tokens(); }
+  [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
+    return backend_->scratch_bytes(bounds);
+  }
+
+  Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
+  const std::byte* load_weights(const WeightSource& source,
+                                const std::function<void(size_t)>& progress) override {
+    return backend_->load_weights(source, progress);
+  }
+  void copy_to_device(void* device, const void* host, size_t bytes) override {
+    backend_->copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, size_t bytes) override {
+    backend_->copy_to_host(host, device, bytes);
+  }
+  void synchronize() override {
+    before("synchronize");
+    backend_->synchronize();
+    after("synchronize");
+  }
+  BatchView upload(const Batch& batch) override {
+    before("upload");
+    const BatchView view = backend_->upload(batch);
+    after("upload");
+    return view;
+  }
+
+  void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override {
+    before("embed");
+    backend_->embed(batch, embedding, out);
+    after("embed");
+  }
+  void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override {
+    before("norm");
+    backend_->norm(x, norm, output, out);
+    after("norm");
+  }
+  void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
+              const Matrix& out) override {
+    before("linear");
+    backend_->linear(input, weight, epilogue, out);
+    after("linear");
+  }
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+                    const Matrix& out) override {
+    before("gated_linear");
+    backend_->gated_linear(input, gate_up, bias, activation, out);
+    after("gated_linear");
+  }
+  void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
+               OutputMode output, const Matrix& out) override {
+    before("experts");
+    backend_->experts(input, scores, router, experts, output, out);
+    after("experts");
+  }
+  void scale_rows(const Matrix& gate, const Matrix& m) override {
+    before("scale_rows");
+    backend_->scale_rows(gate, m);
+    after("scale_rows");
+  }
+  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
+                  const Matrix& cos_sin) override {
+    before("rope_table");
+    backend_->rope_table(batch, inv_freq, factor, cos_sin);
+    after("rope_table");
+  }
+  void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                 const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
+                 const Matrix& out) override {
+    before("attention");
+    backend_->attention(batch, qkv, cos_sin, transform, kv, rule, out);
+    after("attention");
+  }
+  void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
+    before("append");
+    backend_->append(batch, kv_rows, kv);
+    after("append");
+  }
+  void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
+    before("gather_rows");
+    backend_->gather_rows(batch, x, out);
+    after("gather_rows");
+  }
+  void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override {
+    before("pool");
+    backend_->pool(batch, x, pooling, out);
+    after("pool");
+  }
+  void soft_cap(float cap, const Matrix& logits) override {
+    before("soft_cap");
+    backend_->soft_cap(cap, logits);
+    after("soft_cap");
+  }
+  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
+              std::span<SampledToken> sampled) override {
+    before("sample");
+    backend_->sample(logits, rules, sampled);
+    after("sample");
+  }
+  void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override {
+    before("copy_pages");
+    backend_->copy_pages(layers, copies);
+    after("copy_pages");
+  }
+
+  void read_memory(const std::byte* data, size_t bytes) override {
+    backend_->read_memory(data, bytes);
+  }
+  void note_time() override { backend_->note_time(); }
+  std::vector<double> take_times() override { return backend_->take_times(); }
+
+ protected:
+  /// By the operation's name.
+  virtual void before(std::string_view /*operation*/) {}
+  virtual void after(std::string_view /*operation*/) {}
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace faststream

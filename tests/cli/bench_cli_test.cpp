@@ -1,0 +1,128 @@
+// faststream-bench as a user starts it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "run_program.h"
+
+namespace faststream {
+namespace {
+
+using nlohmann::json;
+
+ProgramResult bench(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {"faststream-bench", "--shape", "llama-tiny", "--device",
+                                      "cpu"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_program(command);
+}
+
+std::vector<json> measurements(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const ProgramResult result = bench(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<json> objects;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
+  return objects;
+}
+
+TEST(Bench, MeasuresANamedShape) {
+  const ProgramResult result = bench({"--dtype", "int8", "--prompt", "33", "--sequences", "1,3",
+                                      "--generate", "5", "--repeat", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("\nprefill"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(result.out, '\n'), 5) << result.out;
+}
+
+TEST(Bench, TellsOfEachMeasurementWhatCeilingItReaches) {
+  const std::vector<json> objects =
+      measurements({"--prompt", "20,30", "--sequences", "2", "--depth", "10,200", "--generate", "4",
+                    "--repeat", "1"});
+  std::vector<std::string> kinds;
+  for (const json& object : objects) {
+    kinds.push_back(object.at("measurement"));
+    EXPECT_EQ(object.at("model"), "llama-tiny");
+    EXPECT_EQ(object.at("weights"), "int8");
+    if (kinds.back() == "ceilings") continue;
+    EXPECT_GT(object.at("tokens_per_second"), 0);
+    EXPECT_GT(object.at("share"), 0);
+    EXPECT_NEAR(object.at("share"),
+                object.at("ceiling_seconds").get<double>() / object.at("seconds").get<double>(),
+                1e-9);
+  }
+  EXPECT_EQ(kinds,
+            (std::vector<std::string>{"ceilings", "prefill", "prefill", "decode", "decode"}));
+  EXPECT_GT(objects[0].at("memory_bytes_per_second"), 0);
+  EXPECT_EQ(objects[4].at("depth"), 200);
+  // Each of 2 layers keeps 2 x 32 elements of a token, in 16 bits.
+  EXPECT_EQ(objects[4].at("kv_bytes").get<double>() - objects[3].at("kv_bytes").get<double>(),
+            2.0 * 190 * 2 * 64 * 2);
+}
+
+TEST(Bench, ShowsWhereTheTimeGoes) {
+  const std::vector<json> objects = measurements(
+      {"--prompt", "20", "--generate", "4", "--repeat", "1", "--profile", "--dtype", "bf16"});
+  double share = 0;
+  std::set<std::string> operations;
+  for (const json& object : objects) {
+    if (object.at("measurement") != "operation" || object.at("of") != "decode") continue;
+    share += object.at("share_of_time").get<double>();
+    operations.insert(object.at("operation"));
+  }
+  EXPECT_NEAR(share, 1, 1e-6);
+  for (const std::string name :
+       {"linear 128 x 64 bf16", "gated_linear 256 x 64 bf16", "attention over 17", "sample"}) {
+    EXPECT_TRUE(operations.contains(name)) << name;
+  }
+  EXPECT_EQ(objects.back().at("measurement"), "profile");
+}
+
+TEST(Bench, RunsRequestsOfMixedLengthsThroughTheScheduler) {
+  const std::vector<json> objects =
+      measurements({"--requests", "12", "--prompt", "5:90", "--generate", "3:20", "--rate", "2000",
+                    "--slots", "4"});
+  ASSERT_EQ(objects.size(), 2U);
+  const json& requests = objects[1];
+  EXPECT_EQ(requests.at("measurement"), "requests");
+  EXPECT_EQ(requests.at("requests"), 12);
+  EXPECT_EQ(requests.at("slots"), 4);
+  EXPECT_GE(requests.at("prompt_tokens"), 12 * 5);
+  EXPECT_LE(requests.at("prompt_tokens"), 12 * 90);
+  EXPECT_GE(requests.at("generated_tokens"), 12 * 3);
+  EXPECT_LE(requests.at("generated_tokens"), 12 * 20);
+  EXPECT_LE(requests.at("first_token_seconds_median"), requests.at("first_token_seconds_99"));
+}
+
+TEST(Bench, RefusesWhatDoesNotGoTogether) {
+  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& mentions) {
+    const ProgramResult result = bench(arguments);
+    EXPECT_EQ(result.exit_code, 2) << mentions;
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  };
+  refuses({"--prompt", "5:7"}, "is for --requests");
+  refuses({"--requests", "3", "--prompt", "7:5"}, "7:5 is not a range");
+  refuses({"--requests", "3", "--prompt", "5,7"}, "one --prompt");
+  refuses({"--requests", "3", "--prompt", "5:x"}, "x is not a whole number");
+  refuses({"--requests", "3", "--profile"}, "--profile");
+  refuses({"--requests", "3", "--prompt", "500", "--generate", "50"},
+          "longer than the model allows");
+  refuses({"--rate", "3"}, "--requests");
+  refuses({"--requests", "3", "--rate", "nan"}, "nan is not a number");
+}
+
+TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
+  const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("llama-2-7b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace faststream
