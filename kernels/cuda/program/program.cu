@@ -345,4 +345,9 @@ void Program::launch() {
       static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4)));
 }
 
+void Program::collect(bool on) {
+  launch();
+  enabled_ = on && turn_;
+}
+
 }  // namespace faststream

@@ -67,6 +67,8 @@ class Program {
 
   /// Launches what was added, if anything.
   void launch();
+  /// Whether operations are added from now on, where the GPU can run programs; they are at first.
+  void collect(bool on);
 
  private:
   struct Staging {
