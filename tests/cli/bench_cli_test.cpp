@@ -118,6 +118,12 @@ TEST(Bench, RefusesWhatDoesNotGoTogether) {
   refuses({"--requests", "3", "--rate", "nan"}, "nan is not a number");
 }
 
+TEST(Bench, SaysWhenSequencesHaveNoRoom) {
+  const ProgramResult result = bench({"--sequences", "4096", "--depth", "1048576"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("smaller --depth"), std::string::npos) << result.err;
+}
+
 TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
   const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
   EXPECT_EQ(result.exit_code, 2);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +15,7 @@
 #include "cli/bench/report.h"
 #include "cli/bench/requests.h"
 #include "engine/device.h"
+#include "engine/kv_groups.h"
 #include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/random_model.h"
@@ -63,7 +63,7 @@ class Bench {
         profiling_(profiling),
         ceilings_(ceilings),
         report_(report),
-        runner_(file, backend, limits(options), nullptr),
+        runner_(file, backend, limits(file, backend, options), nullptr),
         kv_(backend.kv_dtype(runner_.config().weight_dtype)) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
@@ -140,15 +140,29 @@ class Bench {
     return *std::max_element(values.begin(), values.end());
   }
 
-  static RunnerLimits limits(const BenchOptions& options) {
+  // Throws Error where the sequences have no room.
+  static RunnerLimits limits(const ModelFile& file, const Backend& backend,
+                             const BenchOptions& options) {
     int32_t prompt = 0;
     for (const Lengths& length : options.prompt) prompt = std::max(prompt, length.most);
     const int32_t sequences = most(options.sequences);
     const int64_t length = int64_t{most(options.depth)} + kWarmUpSteps + options.generate.most;
     const int64_t n_pages =
         std::max<int64_t>(pages_for(prompt), int64_t{sequences} * pages_for(length));
-    if (n_pages > std::numeric_limits<int32_t>::max()) {
-      throw UsageError("so many --sequences of such --depth have no room anywhere");
+    const ModelConfig config = read_config(file);
+    double kv_bytes = 0;
+    for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
+      kv_bytes +=
+          static_cast<double>(n_pages * kPageTokens) * static_cast<double>(group.token_bytes);
+    }
+    const auto weight_bytes =
+        backend.takes_memory_on_use() ? 0 : static_cast<double>(file.weights().bytes.size());
+    const auto free_bytes = static_cast<double>(backend.free_memory());
+    if (kv_bytes > free_bytes - weight_bytes) {
+      throw Error("keys and values of " + std::to_string(sequences) + " sequences of " +
+                  std::to_string(length) + " tokens take " +
+                  format_bytes(static_cast<uint64_t>(kv_bytes)) + ", for which there is no room; " +
+                  "give fewer --sequences or a smaller --depth");
     }
     return {.n_pages = static_cast<int32_t>(n_pages),
             .batch = {.max_tokens = std::max({prompt, sequences, kMaxStepTokens}),
