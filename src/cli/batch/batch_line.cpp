@@ -63,7 +63,7 @@ void move_options(ordered_json& object, json& options) {
 // Values of keys. ---------------------------------------------------------------------------------
 
 template <typename Integer>
-Integer whole_number(const JsonView& value, Integer least = 0) {
+Integer read_whole_number(const JsonView& value, Integer least = 0) {
   return value.as(least, std::numeric_limits<Integer>::max());
 }
 
@@ -120,10 +120,13 @@ struct Key {
 // Of both formats.
 constexpr Key kKeys[] = {
     {"prompt", [](const JsonView& v, Request& r) { r.prompt = prompt(v); }},
-    {"max_tokens", [](const JsonView& v, Request& r) { r.max_tokens = whole_number<int64_t>(v); }},
-    {"min_tokens", [](const JsonView& v, Request& r) { r.min_tokens = whole_number<int64_t>(v); }},
+    {"max_tokens",
+     [](const JsonView& v, Request& r) { r.max_tokens = read_whole_number<int64_t>(v); }},
+    {"min_tokens",
+     [](const JsonView& v, Request& r) { r.min_tokens = read_whole_number<int64_t>(v); }},
     {"temperature", [](const JsonView& v, Request& r) { r.sampling.temperature = v.as<float>(); }},
-    {"top_k", [](const JsonView& v, Request& r) { r.sampling.top_k = whole_number<int32_t>(v); }},
+    {"top_k",
+     [](const JsonView& v, Request& r) { r.sampling.top_k = read_whole_number<int32_t>(v); }},
     {"top_p", [](const JsonView& v, Request& r) { r.sampling.top_p = v.as<float>(); }},
     {"min_p", [](const JsonView& v, Request& r) { r.sampling.min_p = v.as<float>(); }},
     {"repetition_penalty",
@@ -133,47 +136,53 @@ constexpr Key kKeys[] = {
     {"frequency_penalty",
      [](const JsonView& v, Request& r) { r.sampling.frequency_penalty = v.as<float>(); }},
     {"no_repeat_ngram",
-     [](const JsonView& v, Request& r) { r.sampling.no_repeat_ngram = whole_number<int32_t>(v); }},
+     [](const JsonView& v, Request& r) {
+       r.sampling.no_repeat_ngram = read_whole_number<int32_t>(v);
+     }},
     {"logit_bias", [](const JsonView& v, Request& r) { r.sampling.logit_bias = logit_biases(v); }},
-    {"seed", [](const JsonView& v, Request& r) { r.sampling.seed = whole_number<uint64_t>(v); }},
+    {"seed",
+     [](const JsonView& v, Request& r) { r.sampling.seed = read_whole_number<uint64_t>(v); }},
     {"stop", [](const JsonView& v, Request& r) { r.stop = texts(v); }},
     {"stop_tokens", [](const JsonView& v, Request& r) { r.stop_tokens = token_ids(v); }},
     {"ignore_eos", [](const JsonView& v, Request& r) { r.ignore_eos = v.as<bool>(); }},
     {"special", [](const JsonView& v, Request& r) { r.show_special = v.as<bool>(); }},
     {"parse_special", [](const JsonView& v, Request& r) { r.parse_special = v.as<bool>(); }},
-    {"beams", [](const JsonView& v, Request& r) { r.search.beams = whole_number<int32_t>(v, 1); }},
+    {"beams",
+     [](const JsonView& v, Request& r) { r.search.beams = read_whole_number<int32_t>(v, 1); }},
     {"length_penalty",
      [](const JsonView& v, Request& r) { r.search.length_penalty = v.as<float>(); }},
     {"early_stopping",
      [](const JsonView& v, Request& r) { r.search.early_stopping = early_stopping(v); }},
     {"beam_groups",
-     [](const JsonView& v, Request& r) { r.search.groups = whole_number<int32_t>(v, 1); }},
+     [](const JsonView& v, Request& r) { r.search.groups = read_whole_number<int32_t>(v, 1); }},
     {"diversity_penalty",
      [](const JsonView& v, Request& r) { r.search.diversity_penalty = v.as<float>(); }},
     {"source_lang", [](const JsonView& v, Request& r) { r.source_language = v.as<std::string>(); }},
     {"target_lang", [](const JsonView& v, Request& r) { r.target_language = v.as<std::string>(); }},
-    {"n", [](const JsonView& v, Request& r) { r.n = whole_number<int32_t>(v, 1); }},
-    {"best_of", [](const JsonView& v, Request& r) { r.best_of = whole_number<int32_t>(v, 1); }},
-    {"logprobs", [](const JsonView& v, Request& r) { r.logprobs = whole_number<int32_t>(v); }},
+    {"n", [](const JsonView& v, Request& r) { r.n = read_whole_number<int32_t>(v, 1); }},
+    {"best_of",
+     [](const JsonView& v, Request& r) { r.best_of = read_whole_number<int32_t>(v, 1); }},
+    {"logprobs", [](const JsonView& v, Request& r) { r.logprobs = read_whole_number<int32_t>(v); }},
     {"priority",
      [](const JsonView& v, Request& r) {
-       r.priority = whole_number<int32_t>(v, std::numeric_limits<int32_t>::min());
+       r.priority = read_whole_number<int32_t>(v, std::numeric_limits<int32_t>::min());
      }},
 };
 
 // Of OpenAI's bodies alone. "logprobs" is true or false for chats; top_logprobs says how many.
 constexpr Key kOpenAiKeys[] = {
     {"max_completion_tokens",
-     [](const JsonView& v, Request& r) { r.max_tokens = whole_number<int64_t>(v); }},
+     [](const JsonView& v, Request& r) { r.max_tokens = read_whole_number<int64_t>(v); }},
     {"logprobs",
      [](const JsonView& v, Request& r) {
        if (!v.value().is_boolean()) {
-         r.logprobs = whole_number<int32_t>(v);
+         r.logprobs = read_whole_number<int32_t>(v);
        } else {
          r.logprobs = v.as<bool>() ? 0 : -1;
        }
      }},
-    {"top_logprobs", [](const JsonView& v, Request& r) { r.logprobs = whole_number<int32_t>(v); }},
+    {"top_logprobs",
+     [](const JsonView& v, Request& r) { r.logprobs = read_whole_number<int32_t>(v); }},
 };
 
 // Keys of OpenAI's bodies that ask for what there is not, and the values with which they do not.
