@@ -43,6 +43,10 @@ class Model {
   virtual Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 };
 
+/// Elements from a row of logits to the next: rows begin at multiples of 16 bytes, which devices
+/// write and read fastest.
+constexpr int64_t logits_stride(int64_t vocab) { return (vocab + 3) / 4 * 4; }
+
 /// What a forward pass may hold at most; activations are allocated for it once.
 struct BatchLimits {
   int32_t max_tokens = 0;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
-#include <queue>
 #include <string>
 #include <utility>
 
@@ -91,29 +90,30 @@ std::span<const int32_t> BeamSearch::accept(std::span<SampledToken> sampled) {
 std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
                                                          std::span<const SampledToken> sampled,
                                                          Taken& taken) const {
-  const auto ranks_lower = [](const Continuation& a, const Continuation& b) {
-    if (a.score != b.score) return a.score < b.score;
-    return a.beam != b.beam ? a.beam > b.beam : a.token.token > b.token.token;
+  const auto ranks_higher = [](const Continuation& a, const Continuation& b) {
+    if (a.score != b.score) return a.score > b.score;
+    return a.beam != b.beam ? a.beam < b.beam : a.token.token < b.token.token;
   };
-  // Each beam's continuations, the best last: of all beams' last ones the best is next.
-  std::vector<std::vector<Continuation>> lists;
-  std::priority_queue<Continuation, std::vector<Continuation>, decltype(ranks_lower)> next;
+  std::vector<Continuation> all;
+  all.reserve(sampled.size() * static_cast<size_t>(n_candidates_));
   for (size_t b = 0; b < sampled.size(); ++b) {
-    const auto forced = group.beams[b].text.forced_token();
-    const std::vector<LogProbability> only = {{.token = forced.value_or(0), .value = 0}};
-    lists.push_back(continuations(group.beams[b], b, forced ? only : sampled[b].candidates, taken));
-    std::ranges::sort(lists[b], ranks_lower);
-    if (!lists[b].empty()) next.push(lists[b].back());
+    const Beam& beam = group.beams[b];
+    if (const auto forced = beam.text.forced_token()) {
+      const LogProbability only{.token = *forced, .value = 0};
+      add_continuations(beam, b, {&only, 1}, taken, all);
+    } else {
+      add_continuations(beam, b, sampled[b].candidates, taken, all);
+    }
   }
+  const size_t n_looked_at = std::min(n_looked_at_, all.size());
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(n_looked_at);
+  std::partial_sort(all.begin(), end, all.end(), ranks_higher);
 
   std::vector<Continuation> chosen;
+  chosen.reserve(n_looked_at);
   Taken own;
-  for (size_t rank = 0; rank < n_looked_at_ && own.size() < group_size_ && !next.empty(); ++rank) {
-    Continuation best = next.top();
-    next.pop();
-    std::vector<Continuation>& list = lists[best.beam];
-    list.pop_back();
-    if (!list.empty()) next.push(list.back());
+  for (size_t rank = 0; rank < n_looked_at && own.size() < group_size_; ++rank) {
+    Continuation& best = all[rank];
     const Generation& text = group.beams[best.beam].text;
     best.ends = text.ends_with(best.token.token);
     if (!best.ends) own.push_back(best.token.token);
@@ -124,19 +124,15 @@ std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
   return chosen;
 }
 
-// What the device found for a beam, with scores: worse for tokens that other groups took.
-std::vector<BeamSearch::Continuation> BeamSearch::continuations(
-    const Beam& beam, size_t index, std::span<const LogProbability> candidates,
-    const Taken& taken) const {
-  std::vector<Continuation> all;
-  all.reserve(candidates.size());
+// Adds what the device found for a beam, with scores: worse for tokens that other groups took.
+void BeamSearch::add_continuations(const Beam& beam, size_t index,
+                                   std::span<const LogProbability> candidates, const Taken& taken,
+                                   std::vector<Continuation>& to) const {
   for (const LogProbability& token : candidates) {
     const auto times = static_cast<float>(std::ranges::count(taken, token.token));
     const float value = token.value - times * rules_.search.diversity_penalty;
-    all.push_back(
-        {.score = beam.score + static_cast<double>(value), .beam = index, .token = token});
+    to.push_back({.score = beam.score + static_cast<double>(value), .beam = index, .token = token});
   }
-  return all;
 }
 
 // Takes a step with a group.
@@ -156,7 +152,6 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
     text.accept({.token = next.token.token,
                  .logprob = text.unedited(next.token),
                  .top = sampled[next.beam].top});
-    (void)text.write();
     if (next.ends) {
       keep(group, std::move(text), next.score);
     } else {
@@ -178,9 +173,12 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
 
 // Adds a finished text to a group's, if it is one of the best.
 void BeamSearch::keep(Group& group, Generation&& text, double score) const {
+  const size_t length = std::max<size_t>(text.output().tokens.size(), 1);
+  score = normalized(score, length, rules_.search.length_penalty);
+  if (group.finished.size() == group_size_ && score <= group.finished.back().score) return;
+  (void)text.write();
   Output output = std::move(text.output());
-  const size_t length = std::max<size_t>(output.tokens.size(), 1);
-  output.score = normalized(score, length, rules_.search.length_penalty);
+  output.score = score;
   group.finished.insert(std::ranges::upper_bound(group.finished, output, scores_higher),
                         std::move(output));
   if (group.finished.size() > group_size_) group.finished.pop_back();
@@ -231,8 +229,11 @@ std::string_view BeamSearch::write() {
     common = common ? common_start(*common, text, n_printed_) : text;
   };
   if (const Output* finished = best()) agree(finished->text);
-  for (const Group& group : groups_) {
-    for (const Beam& beam : group.beams) agree(beam.text.output().text);
+  for (Group& group : groups_) {
+    for (Beam& beam : group.beams) {
+      (void)beam.text.write();
+      agree(beam.text.output().text);
+    }
   }
   new_text_ = common.value_or("").substr(n_printed_);
   n_printed_ += new_text_.size();

@@ -65,9 +65,8 @@ class BeamSearch final : public SequenceGroup {
   [[nodiscard]] std::vector<Continuation> choose(const Group& group,
                                                  std::span<const SampledToken> sampled,
                                                  Taken& taken) const;
-  [[nodiscard]] std::vector<Continuation> continuations(const Beam& beam, size_t index,
-                                                        std::span<const LogProbability> candidates,
-                                                        const Taken& taken) const;
+  void add_continuations(const Beam& beam, size_t index, std::span<const LogProbability> candidates,
+                         const Taken& taken, std::vector<Continuation>& to) const;
   void advance(Group& group, const std::vector<Continuation>& chosen,
                std::span<const SampledToken> sampled, size_t first_sequence);
   void keep(Group& group, Generation&& text, double score) const;

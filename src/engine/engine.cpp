@@ -20,6 +20,7 @@
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
 #include "engine/scheduler.h"
+#include "support/machine.h"
 #include "support/random_seed.h"
 #include "support/utf8.h"
 #include "text/tool_calls.h"
@@ -122,13 +123,21 @@ Result Job::take_result() {
   return result;
 }
 
+// Beside a device that computes in its own processors the host's are free.
+int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
+  constexpr int kMost = 8;
+  if (!model.backend->runs_beside_host()) return 1;
+  return std::min(options.threads > 0 ? options.threads : available_threads(), kMost);
+}
+
 SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
   return {.slots = model.info.slots,
           .max_step_tokens = model.runner->limits().batch.max_tokens,
           .first_tokens = model.backend->first_tokens(),
           .chunk = model.info.chunk,
           // What a text's tokens give depends on its source.
-          .prefix_sharing = options.prefix_sharing && !model.config.encoder};
+          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
+          .threads = scheduler_threads(model, options)};
 }
 
 }  // namespace
@@ -173,7 +182,7 @@ struct Engine::Impl {
   void step();
   void deliver();
   static void on_prompt(const Part& part, int64_t n_done);
-  void on_token(const Part& part, std::string_view text);
+  static void on_token(const Part& part);
   void end_part(const Part& part);
   void end(Job& job, FinishReason reason, const std::string& error);
   void publish();
@@ -382,7 +391,7 @@ void Engine::Impl::deliver() {
     if (failed.contains(part.job->id)) continue;
     try {
       if (outcome.has_token) {
-        on_token(part, part.group->write());
+        on_token(part);
       } else {
         on_prompt(part, outcome.n_cached);
       }
@@ -400,13 +409,13 @@ void Engine::Impl::on_prompt(const Part& part, int64_t n_done) {
   job.callbacks.on_prompt({.done = n_done, .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
-void Engine::Impl::on_token(const Part& part, std::string_view text) {
+void Engine::Impl::on_token(const Part& part) {
   Job& job = *part.job;
   job.last_token = Clock::now();
   if (!job.first_token) job.first_token = job.last_token;
   if (!job.callbacks.on_delta) return;
   job.callbacks.on_delta(
-      {.sample = part.sample, .token = part.group->newest_token(), .text = text});
+      {.sample = part.sample, .token = part.group->newest_token(), .text = part.group->write()});
 }
 
 void Engine::Impl::end_part(const Part& part) {

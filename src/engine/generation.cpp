@@ -129,7 +129,6 @@ void Generation::accept(SampledToken&& sampled) {
     for (const LogProbability& p : sampled.top) position.top.push_back({p.token, p.value});
     output_.logprobs.push_back(std::move(position));
   }
-  is_written_ = false;
   if (is_end(token)) {
     end(FinishReason::eos);
   } else {
@@ -140,21 +139,22 @@ void Generation::accept(SampledToken&& sampled) {
       end(FinishReason::context);
     }
   }
-  if (!rules_->stop.empty()) write_newest();
+  if (!rules_->stop.empty()) write_tokens();
   forbid();
 }
 
 std::string_view Generation::write() {
-  write_newest();
+  write_tokens();
   const size_t printed = std::exchange(n_printed_, output_.text.size());
   return std::string_view(output_.text).substr(printed);
 }
 
-void Generation::write_newest() {
-  if (is_written_) return;
-  is_written_ = true;
-  const int32_t token = output_.tokens.back();
-  if (!is_end(token) || rules_->shown.all) emit(detokenizer_.push(token));
+void Generation::write_tokens() {
+  if (n_written_ == output_.tokens.size()) return;
+  while (n_written_ < output_.tokens.size()) {
+    const int32_t token = output_.tokens[n_written_++];
+    if (!is_end(token) || rules_->shown.all) emit(detokenizer_.push(token));
+  }
   if (finished_) close();
 }
 
@@ -184,7 +184,7 @@ void Generation::end(FinishReason reason) {
 
 void Generation::finish(FinishReason reason) {
   if (finished_) return;
-  write_newest();
+  write_tokens();
   end(reason);
   close();
 }

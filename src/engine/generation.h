@@ -74,8 +74,8 @@ class Generation {
 
   /// Takes a drawn token, which may finish the text.
   void accept(SampledToken&& sampled);
-  /// Makes text of tokens: where stop strings may end it, accept() has done so already. Returns
-  /// what can be printed since the last call; valid until the next accept() or finish().
+  /// Makes text of the tokens since the last call: where stop strings may end it, accept() has done
+  /// so already. Returns what can be printed since then; valid until the next accept() or finish().
   std::string_view write();
 
   /// Ends the text; nothing if it has ended.
@@ -87,7 +87,7 @@ class Generation {
   [[nodiscard]] const Output& output() const { return output_; }
 
  private:
-  void write_newest();
+  void write_tokens();
   void emit(std::string_view text);
   void close();
   void end(FinishReason reason);
@@ -103,8 +103,8 @@ class Generation {
   Detokenizer detokenizer_;
   StopMatcher stop_;
   Output output_;
-  bool is_written_ = true;  // the newest token
-  size_t n_printed_ = 0;    // bytes of output_.text
+  size_t n_written_ = 0;  // tokens of output_ of which text was made
+  size_t n_printed_ = 0;  // bytes of output_.text
   double sum_logprob_ = 0;
   bool finished_ = false;
 

@@ -115,8 +115,8 @@ BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slo
 // Tokens of KV cache for which memory suffices beside so many slots, a multiple of kPageTokens.
 int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const BackendFigures& backend,
                       const BatchLimits& limits, int32_t slots) {
-  const size_t logits_bytes =
-      static_cast<size_t>(limits.max_logits) * static_cast<size_t>(config.vocab) * sizeof(float);
+  const size_t logits_bytes = static_cast<size_t>(limits.max_logits) *
+                              static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
   const size_t taken =
       weight_bytes + logits_bytes + activation_bytes(config, backend.activations, limits) +
       backend.scratch_bytes(step_bounds(config, limits, slots, config.max_context));

@@ -75,8 +75,9 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
       memory += 2 * half;
     }
   }
-  logits_memory_ = backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
-                                    static_cast<size_t>(config_.vocab) * sizeof(float));
+  logits_memory_ =
+      backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
+                       static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
 }
 
 void Runner::check_tokens(std::span<const int32_t> tokens, int64_t vocab) const {
@@ -126,23 +127,34 @@ void Runner::step(std::span<const NewTokens> inputs) {
   take_pages(inputs);
   pack(inputs);
   const BatchView view = backend_.upload(batch_);
-  const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
-  model_->forward(view, kv_, logits);
+  model_->forward(view, kv_, logits_matrix());
   for (const NewTokens& input : inputs) {
     input.sequence->n_cached += static_cast<int32_t>(input.tokens.size());
   }
 }
 
+// The last step's logits [n_logits, vocab].
+Matrix Runner::logits_matrix() const {
+  const Matrix rows(logits_memory_.get(), DType::f32, n_logits(), logits_stride(config_.vocab));
+  return rows.columns(0, config_.vocab);
+}
+
 std::vector<float> Runner::logits() {
-  std::vector<float> host(static_cast<size_t>(n_logits()) * static_cast<size_t>(config_.vocab));
+  const auto rows = static_cast<size_t>(n_logits());
+  const auto vocab = static_cast<size_t>(config_.vocab);
+  const auto stride = static_cast<size_t>(logits_stride(config_.vocab));
+  std::vector<float> host(rows * stride);
   backend_.copy_to_host(host.data(), logits_memory_.get(), host.size() * sizeof(float));
+  for (size_t r = 1; r < rows && stride != vocab; ++r) {
+    std::copy_n(host.data() + r * stride, vocab, host.data() + r * vocab);
+  }
+  host.resize(rows * vocab);
   return host;
 }
 
 std::vector<SampledToken> Runner::sample(std::span<const SamplingRow> rules) {
   std::vector<SampledToken> sampled(static_cast<size_t>(n_logits()));
-  const Matrix logits(logits_memory_.get(), DType::f32, batch_.n_logits(), config_.vocab);
-  backend_.sample(logits, rules, sampled);
+  backend_.sample(logits_matrix(), rules, sampled);
   return sampled;
 }
 

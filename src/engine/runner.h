@@ -120,6 +120,7 @@ class Runner {
   void pack_pages(std::span<const NewTokens> inputs);
   void pack_sources(std::span<const NewTokens> inputs);
   void check_tokens(std::span<const int32_t> tokens, int64_t vocab) const;
+  [[nodiscard]] Matrix logits_matrix() const;
 
   ModelConfig config_;
   Backend& backend_;

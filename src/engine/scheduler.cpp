@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "support/error.h"
+
 namespace faststream {
 namespace {
 
@@ -95,6 +97,7 @@ bool Scheduler::Order::operator()(const Entry* a, const Entry* b) const {
 Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
     : runner_(runner),
       limits_(limits),
+      threads_(limits.threads),
       alone_(limits.first_tokens, limits.max_step_tokens),
       beside_(limits.first_tokens, limits.chunk),
       cache_(runner.pages()) {
@@ -458,7 +461,7 @@ std::string Scheduler::launch(size_t first, size_t count) {
 // Waits for parts [first, first + count), which were launched as one batch; has each alone
 // processed if the device failed, then or now.
 void Scheduler::finish(size_t first, size_t count, std::string error) {
-  const std::span<const Part> parts = std::span(parts_).subspan(first, count);
+  const std::span<Part> parts = std::span(parts_).subspan(first, count);
   std::vector<SampledToken> sampled;
   if (error.empty()) {
     try {
@@ -472,16 +475,44 @@ void Scheduler::finish(size_t first, size_t count, std::string error) {
     for (size_t i = first; i < first + count; ++i) finish(i, 1, launch(i, 1));
     return;
   }
-  std::span<SampledToken> left = sampled;
+  advance_groups(parts, sampled);
   for (const Part& part : parts) {
-    const std::span<SampledToken> own = left.first(wants_tokens(part) ? part.n_inputs : 0);
-    left = left.subspan(own.size());
     try {
-      accept(part, own);
+      if (!part.error.empty()) throw Error(part.error);
+      follow(part);
     } catch (const std::exception& failure) {  // the group cannot go on, or memory for it
       fail(*part.entry, failure.what());
     }
   }
+}
+
+// Has the groups of these parts accept their tokens, in several threads where they are many: next
+// to a device that is fast this is the time of a step that it waits for.
+void Scheduler::advance_groups(std::span<Part> parts, std::span<SampledToken> sampled) {
+  constexpr size_t kWorthAThread = 64;  // sequences
+  for (Part& part : parts) {
+    try {
+      note_prompt(part);
+    } catch (const std::exception& failure) {
+      part.error = failure.what();
+    }
+    part.sampled = sampled.first(wants_tokens(part) ? part.n_inputs : 0);
+    sampled = sampled.subspan(part.sampled.size());
+  }
+  const size_t n_inputs = std::max<size_t>(inputs_of(parts).size(), 1);
+  const auto grain = static_cast<int64_t>((kWorthAThread * parts.size() - 1) / n_inputs + 1);
+  const auto advance = [&](int64_t first, int64_t last) {
+    for (Part& part :
+         parts.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first))) {
+      if (part.sampled.empty() || !part.error.empty()) continue;
+      try {
+        part.parents = part.entry->group->accept(part.sampled);
+      } catch (const std::exception& failure) {
+        part.error = failure.what();
+      }
+    }
+  };
+  threads_.parallel_for(static_cast<int64_t>(parts.size()), grain, advance);
 }
 
 // Reads the sources of these parts that are not read; returns how many tokens that were.
@@ -544,9 +575,9 @@ std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
   return sampled;
 }
 
-// Notes that a part was processed and its tokens, if any, chosen.
-void Scheduler::accept(const Part& part, std::span<SampledToken> sampled) {
-  Entry& entry = *part.entry;
+// Counts and caches the tokens of prompts that a part has processed, before its group goes on.
+void Scheduler::note_prompt(const Part& part) {
+  const Entry& entry = *part.entry;
   for (const NewTokens& input : inputs_of({&part, 1})) {
     if (input.tokens.size() == 1 && entry.has_tokens) continue;
     counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
@@ -555,16 +586,20 @@ void Scheduler::accept(const Part& part, std::span<SampledToken> sampled) {
     const auto n_cached = static_cast<size_t>(input.sequence->n_cached);
     cache_.insert(wanted_tokens(entry, i).first(n_cached), input.sequence->pages);
   }
+}
+
+// Notes that a part was processed and its tokens, if any, accepted.
+void Scheduler::follow(const Part& part) {
+  Entry& entry = *part.entry;
   Outcome outcome{.entry = &entry, .n_cached = entry.sequences.front().n_cached};
-  if (!sampled.empty()) {
-    const std::span<const int32_t> parents = entry.group->accept(sampled);
+  if (!part.sampled.empty()) {
     ++counts_.generated_tokens;
     entry.has_tokens = true;
     outcome.has_token = true;
     if (entry.group->finished()) {
       leave(entry, true);
     } else {
-      follow(entry, parents);
+      follow(entry, part.parents);
     }
   }
   outcomes_.push_back(std::move(outcome));

@@ -15,6 +15,7 @@
 #include "engine/runner.h"
 #include "engine/sequence_group.h"
 #include "engine/step_budget.h"
+#include "support/thread_pool.h"
 
 namespace faststream {
 
@@ -24,6 +25,7 @@ struct SchedulerLimits {
   int32_t first_tokens = 1;     ///< of a prompt, before it is known how fast the device is
   int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences, at most
   bool prefix_sharing = true;
+  int threads = 1;  ///< which groups accept their tokens in, where there are many
 };
 
 struct SchedulerCounts {
@@ -118,6 +120,10 @@ class Scheduler {
     size_t n_inputs = 0;
     size_t first_copy = 0;
     size_t n_copies = 0;
+    // Once tokens are chosen:
+    std::span<SampledToken> sampled = {};   // of its inputs, if it wants tokens
+    std::span<const int32_t> parents = {};  // what the group's accept() returned
+    std::string error = {};                 // or threw
   };
 
   void admit();
@@ -145,7 +151,9 @@ class Scheduler {
   int32_t read_sources(std::span<const Part> parts);
   [[nodiscard]] std::span<const NewTokens> inputs_of(std::span<const Part> parts) const;
   std::vector<SampledToken> sample(std::span<const Part> parts);
-  void accept(const Part& part, std::span<SampledToken> sampled);
+  void advance_groups(std::span<Part> parts, std::span<SampledToken> sampled);
+  void note_prompt(const Part& part);
+  void follow(const Part& part);
   void follow(Entry& entry, std::span<const int32_t> parents);
   void leave(Entry& entry, bool keep_pages);
   void fail(Entry& entry, std::string_view error);
@@ -153,6 +161,7 @@ class Scheduler {
 
   Runner& runner_;
   SchedulerLimits limits_;
+  ThreadPool threads_;
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
   PrefixCache cache_;

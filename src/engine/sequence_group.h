@@ -38,10 +38,11 @@ class SequenceGroup {
 
   /// Takes what the device chose for each sequence, which may finish the group. Returns from which
   /// of them each of the group's sequences goes on now; valid until the next call. Throws Error
-  /// when it cannot go on. The device waits for this, and not for write().
+  /// when it cannot go on. The device waits for this, and not for write(). Groups may do this at
+  /// the same time.
   virtual std::span<const int32_t> accept(std::span<SampledToken> sampled) = 0;
-  /// Makes text of what was accepted since the last call, which comes before the next accept().
-  /// Returns what can be printed now; valid until then.
+  /// Makes text of what was accepted since the last call. Returns what can be printed now; valid
+  /// until the next accept().
   virtual std::string_view write() = 0;
   /// The last token of its only or its best text, which has one.
   [[nodiscard]] virtual int32_t newest_token() const = 0;

@@ -3,26 +3,37 @@
 //   CUDA_INJECTION64_PATH=build/release/tests/libgpu-busy.so faststream-run ...
 //
 // At the program's end it prints to stderr the time from the first to the last piece of GPU work
-// (kernels, copies, fills), the share of it in which at least one was running, and how long the
-// pauses between them were. CUPTI's activity records, "CUPTI Activity API" in the CUDA
-// documentation.
+// (kernels, copies, fills), the share of it in which at least one was running, how long the pauses
+// between them were, and which kernels ran longest. CUPTI's activity records, "CUPTI Activity API"
+// in the CUDA documentation.
 #include <cupti.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace {
 
 constexpr size_t kBufferBytes = 8 << 20;
+constexpr size_t kNamesShown = 25;
+constexpr int kNameColumns = 110;
+
+struct Work {
+  size_t n = 0;
+  uint64_t ns = 0;
+};
 
 struct Record {
   std::mutex mutex;
+  std::map<std::string, Work> by_kernel;             // by mangled name
   std::vector<std::pair<uint64_t, uint64_t>> spans;  // begin and end of each piece of work, ns
   size_t dropped = 0;
 };
@@ -52,6 +63,9 @@ void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, s
   while (cuptiActivityGetNextRecord(buffer, valid, &activity) == CUPTI_SUCCESS) {
     if (activity->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       all.spans.push_back(span_of<CUpti_ActivityKernel9>(activity));
+      Work& work = all.by_kernel[reinterpret_cast<const CUpti_ActivityKernel9*>(activity)->name];
+      ++work.n;
+      work.ns += all.spans.back().second - all.spans.back().first;
     } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
       all.spans.push_back(span_of<CUpti_ActivityMemcpy5>(activity));
     } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
@@ -70,6 +84,27 @@ struct Pauses {
   size_t n = 0;
   uint64_t ns = 0;
 };
+
+std::string demangled(const std::string& name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string result = text != nullptr ? text : name;
+  std::free(text);
+  return result;
+}
+
+void report_kernels(const std::map<std::string, Work>& by_kernel) {
+  std::vector<std::pair<std::string, Work>> kernels(by_kernel.begin(), by_kernel.end());
+  std::sort(kernels.begin(), kernels.end(),
+            [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+  kernels.resize(std::min(kernels.size(), kNamesShown));
+  for (const auto& [name, work] : kernels) {
+    std::fprintf(stderr, "  %9.3f ms, %8zu times %9.2f us  %.*s\n",
+                 static_cast<double>(work.ns) * 1e-6, work.n,
+                 static_cast<double>(work.ns) * 1e-3 / static_cast<double>(work.n), kNameColumns,
+                 demangled(name).c_str());
+  }
+}
 
 void report() {
   cuptiActivityFlushAll(1);
@@ -102,6 +137,7 @@ void report() {
     std::fprintf(stderr, "  pauses under %5.0g us: %9zu, %8.3f s\n", kind.shorter_than, kind.n,
                  seconds(kind.ns));
   }
+  report_kernels(all.by_kernel);
 }
 
 }  // namespace

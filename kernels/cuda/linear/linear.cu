@@ -8,7 +8,8 @@
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8: 16 rows at a time
 //   cublas     more than 8 rows, x and weights of one type
-//                  cuBLASLt; f32 in full float32; gates of 16 bits on Hopper our own kernel
+//                  cuBLASLt; f32 in full float32; gates, biases and activations of 16 bits on
+//                  Hopper our own kernel
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
@@ -50,6 +51,10 @@ bool CudaBackend::multiply_fused(const Matrix& x, const Weight& weight, const De
       return int8_product(matmul_, scratch_, x, weight, to, gated, queue);
     case Method::cublas:
       if (gated) return is_hopper_ && gated_product_sm90a(x, weight, to, queue);
+      if (is_hopper_ && (to.bias != nullptr || to.activation != Activation::none) &&
+          finished_product_sm90a(x, weight, to, queue)) {
+        return true;
+      }
       return float_product(matmul_, scratch_, x, weight, to, queue);
     case Method::any:
       return false;

@@ -43,6 +43,12 @@ Piece int8_rows_piece(int64_t rows, int64_t inputs);
 bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                          const Queue& queue);
 
+/// x [rows, in] · weightᵀ with its bias and activation, on Hopper, for 16-bit x and weights of its
+/// type. Returns false, with nothing done, for others, for rows of x, the weight or the result that
+/// do not begin at multiples of 16 bytes, and for activations that it has no kernel for.
+bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+                            const Queue& queue);
+
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].
 Piece gated_piece(int64_t rows, int64_t width, DType type);

@@ -41,16 +41,24 @@ constexpr int kStagesBytes = 196608;  // of all stages
 constexpr int kResultBytes = 16384;   // of a warpgroup's, on their way
 constexpr int kBandRows = 2048;       // of x, which go through all weights together, in the L2
 
+/// What becomes of sums, besides scales and biases.
+enum class Finish {
+  none,
+  gate,       ///< of SiLU: pairs of sums become one result
+  activation  ///< any function of one element, of 16-bit products
+};
+
 /// What a kernel is made for: elements of x and the weight, of the result, and tiles of how many
 /// rows of x.
-template <typename ElementType, typename OutType, bool kGatedProduct, int kTileRows>
+template <typename ElementType, typename OutType, Finish kLast, int kTileRows>
 struct Kind {
   using Element = ElementType;
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
   static constexpr bool kSplits = kIntegers && kTileRows < 256;  // blocks may divide the inputs
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
-  static constexpr bool kGated = kGatedProduct;
+  static constexpr bool kGated = kLast == Finish::gate;
+  static constexpr bool kActivated = kLast == Finish::activation;
   static constexpr int kRows = kTileRows;
   static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
   static constexpr int kGroupOutputs = kOutputs / kGroups;
@@ -138,9 +146,13 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, typename K::Sha
       uint64_t& there = shared.there[at.stage];
       wait_for_phase(shared.done[at.stage], at.parity ^ 1U);
       arrive_and_expect(there, sizeof(typename K::Stage));
-      copy_box_by_eights(shared.stages[at.stage].weights, maps.weight,
-                         (steps.first + step) * K::kStepColumns,
-                         tile.first_output / (K::kGated ? 8 : 16), there);
+      std::byte* to = shared.stages[at.stage].weights;
+      const int column = (steps.first + step) * K::kStepColumns;
+      if constexpr (K::kGated) {
+        copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, there);
+      } else {
+        copy_box(to, maps.weight, column, tile.first_output, there);
+      }
     };
     const auto copy_x = [&](uint32_t nth, int step) {
       const uint32_t stage = Place(nth).stage;
@@ -186,6 +198,7 @@ class Consumer {
       if constexpr (K::kSplits) {
         if (a_.split > 1) add_parts();
       }
+      if constexpr (K::kActivated) activate_sums();
       finish(tile, tile.first_row + first_row, rows);
     });
     if (thread_ == 0) wait_for_bulk_reads();
@@ -271,6 +284,27 @@ class Consumer {
       sums_[4 * j + 1] = own.y + other.y;
       sums_[4 * j + 2] = own.z + other.z;
       sums_[4 * j + 3] = own.w + other.w;
+    }
+  }
+
+  // Makes sums results, in one loop for each activation: they are in registers, so that loops are
+  // unrolled.
+  __device__ void activate_sums() {
+    const auto apply = [&](const auto& function) {
+#pragma unroll
+      for (int i = 0; i < K::kRows / 2; ++i) {
+        sums_[i] = function(__fadd_rn(sums_[i], biases_[i / 2 % 2]));
+      }
+    };
+    switch (a_.product.to.activation) {
+      case Activation::silu:
+        return apply([](float x) { return activate(Activation::silu, x); });
+      case Activation::gelu:
+        return apply([](float x) { return activate(Activation::gelu, x); });
+      case Activation::gelu_tanh:
+        return apply([](float x) { return activate(Activation::gelu_tanh, x); });
+      default:
+        return apply([](float x) { return activate(Activation::relu, x); });
     }
   }
 
@@ -372,6 +406,8 @@ class Consumer {
     const auto sum = sums_[4 * eight + 2 * half + i];
     if constexpr (K::kIntegers) {
       return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
+    } else if constexpr (K::kActivated) {
+      return sum;
     } else {
       const float value = sum + biases_[half];
       return K::kGated ? to_float(from_float<Out>(value)) : value;  // as beside few rows
@@ -420,13 +456,49 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
   if (a.split > 1) synchronize_cluster();  // no block ends while others read its parts
 }
 
-/// x and the result begin rows at multiples of 16 bytes, as copies of boxes want it, and there is
-/// nothing to finish but biases, and gates of SiLU. x [rows, inputs].
-inline bool can_multiply(const Matrix& x, const Weight& weight, const Destination& to, bool gated) {
-  const bool finishes = to.activation == (gated ? Activation::silu : Activation::none);
-  return finishes && weight.rows % 16 == 0 && rows_begin_at_16(x.data, x.stride, x.dtype) &&
+/// Whether x [rows, inputs], the weight and the result begin rows at multiples of 16 bytes, as
+/// copies of boxes want it.
+inline bool boxes_fit(const Matrix& x, const Weight& weight, const Destination& to) {
+  return rows_begin_at_16(x.data, x.stride, x.dtype) &&
          rows_begin_at_16(weight.data, weight.cols, weight.dtype) &&
          rows_begin_at_16(to.out, to.stride, to.dtype);
+}
+
+/// How the tiles of a product lie.
+struct Tiling {
+  int rows = 0;   // of x, of a tile: 64, 128 or 256
+  int split = 1;  // blocks that divide the inputs of a tile: 1 or 2
+};
+
+/// By the time of the tiles that a multiprocessor takes, one after the other, in units of 10 ns, as
+/// measured on an H100: of a step of kBlockRowBytes of inputs, of a tile's end, and of adding
+/// parts. Inputs of one byte may be divided.
+inline Tiling choose_tiling(const Product& product, int element_bytes, bool gated) {
+  struct Cost {
+    int rows;
+    int step;
+    int end;
+    int adding;
+  };
+  constexpr Cost kCosts[] = {{64, 26, 100, 500}, {128, 34, 100, 600}, {256, 60, 300, 0}};
+  const int blocks = gpu_attribute(cudaDevAttrMultiProcessorCount);
+  const int across = ceil_div(product.outputs, gated ? kTileChannels / 2 : kTileChannels);
+  const int steps = ceil_div(product.inputs * element_bytes, kBlockRowBytes);
+  Tiling best;
+  int64_t least = 0;
+  for (const Cost& cost : kCosts) {
+    const int64_t tiles = int64_t{ceil_div(product.rows, cost.rows)} * across;
+    const auto take = [&](int split, int64_t time) {
+      if (best.rows > 0 && time >= least) return;
+      best = {cost.rows, split};
+      least = time;
+    };
+    take(1, ceil_div(tiles, blocks) * (int64_t{steps} * cost.step + cost.end));
+    if (cost.adding > 0 && element_bytes == 1 && 2 * tiles <= blocks && steps > 1) {
+      take(2, int64_t{ceil_div(steps, 2)} * cost.step + cost.end + cost.adding);
+    }
+  }
+  return best;
 }
 
 /// `split`: 1 or 2 blocks divide the inputs of a tile.
@@ -446,10 +518,11 @@ void launch(const Product& product, DType type, int split, const Queue& queue) {
   const Destination& to = product.to;
   const Maps maps{
       .x = describe({product.x, type, product.rows, product.inputs, product.x_stride, K::kRows}),
-      .weight = describe_by_eights(
-          {product.weight, type, K::kGated ? 2 * product.outputs : product.outputs, product.inputs,
-           product.inputs, kTileChannels},
-          K::kGated ? product.outputs : 8, K::kGated ? 8 : 16),
+      .weight = K::kGated ? describe_by_eights({product.weight, type, 2 * product.outputs,
+                                                product.inputs, product.inputs, kTileChannels},
+                                               product.outputs, 8)
+                          : describe({product.weight, type, product.outputs, product.inputs,
+                                      product.inputs, kTileChannels}),
       .out = describe({to.out, to.dtype, product.rows, product.outputs, to.stride,
                        std::min(K::kPieceRows, K::kRows / split), K::kBoxBytes})};
   queue.launch("multiplying matrices", kernel,

@@ -462,6 +462,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
     const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
     const auto list = [&](int64_t n, std::vector<LogProbability>& to) {
       n = std::min<int64_t>(n, logits.cols);
+      to.reserve(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) to.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
     };
     list(rule.n_logprobs, sampled[r].top);
@@ -470,6 +471,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
       list(rule.n_candidates, candidates);
     } else {
       keys = reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
+      candidates.reserve(static_cast<size_t>(result.n_candidates));
       for (int32_t i = 0; i < result.n_candidates; ++i) {
         candidates.push_back({key_id(keys[i]), key_logit(keys[i])});
       }
