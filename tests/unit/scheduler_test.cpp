@@ -157,12 +157,60 @@ class FailingScheduler : public testing::Test {
 
   static bool never(int64_t, const std::string&) { return false; }
 
+  // The texts of many beam searches that run at once on a sound device; empty where one failed.
+  std::vector<std::vector<int32_t>> run_many(int threads) {
+    constexpr int32_t kGroups = 60;
+    const auto backend = make_cpu_backend(1);
+    constexpr RunnerLimits kManyLimits{.n_pages = 400,
+                                       .batch = {.max_tokens = 256, .max_logits = 256}};
+    Runner runner(file_, *backend, kManyLimits, nullptr);
+    Scheduler scheduler(runner, {.slots = 3 * kGroups,
+                                 .max_step_tokens = 256,
+                                 .first_tokens = 256,
+                                 .chunk = 256,
+                                 .threads = threads});
+    std::vector<GenerationRules> rules(kGroups);
+    std::vector<std::unique_ptr<BeamSearch>> groups;
+    std::vector<Scheduler::Entry> entries;
+    entries.reserve(kGroups);
+    for (int32_t i = 0; i < kGroups; ++i) {
+      GenerationRules& rule = rules[static_cast<size_t>(i)];
+      rule.prompt = {1, 3 + i};
+      rule.max_tokens = 4 + i % 5;
+      rule.context = 100;
+      rule.search.beams = rule.n_best = 3;
+      // No token is left for the third of every ten.
+      for (int32_t token = 0; i % 10 == 3 && token < file_config_.vocab; ++token) {
+        rule.never.push_back({token});
+      }
+      groups.push_back(std::make_unique<BeamSearch>(rule, *tokenizer_));
+      entries.push_back({.group = groups.back().get(), .arrival = static_cast<uint64_t>(i)});
+      scheduler.add(entries.back());
+    }
+    while (!scheduler.idle()) (void)scheduler.step();
+    std::vector<std::vector<int32_t>> texts;
+    for (const auto& group : groups) {
+      std::vector<int32_t>& tokens = texts.emplace_back();
+      for (const Output& output : group->take_outputs()) {
+        tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+      }
+    }
+    return texts;
+  }
+
  private:
   std::string text_of_tokenizer_ = serialize_sentencepiece_model(small_model(true));
   ModelImage image_;
   ModelFile file_;
+  ModelConfig file_config_ = read_config(file_);
   std::unique_ptr<Tokenizer> tokenizer_;
 };
+
+TEST_F(FailingScheduler, AdvancesGroupsInThreadsAsInOne) {
+  const std::vector<std::vector<int32_t>> alone = run_many(1);
+  EXPECT_EQ(run_many(4), alone);
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(alone[i].empty(), i % 10 == 3) << i;
+}
 
 TEST_F(FailingScheduler, SurvivesAFailureOfEveryKthCall) {
   const Trial sound = run(never);
