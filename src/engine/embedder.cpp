@@ -73,6 +73,7 @@ struct Embedder::Impl {
       : file(ModelFile::open(path)),
         config(read_config(file)),
         tokenizer(make_tokenizer(file, config.vocab)),
+        before_step(options.before_step),
         pool(options.threads > 0 ? options.threads : available_threads()) {
     if (!config.output.none) {
       throw Error(file.name() +
@@ -214,6 +215,7 @@ struct Embedder::Impl {
         }
       });
       for (size_t first = 0; first < tokens.size();) {
+        if (before_step) before_step();
         const size_t count = texts_of_step(std::span(tokens).subspan(first), done + first);
         step(std::span(tokens).subspan(first, count),
              std::span(vectors).subspan(done + first, count));
@@ -276,6 +278,7 @@ struct Embedder::Impl {
   ModelFile file;
   ModelConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::function<void()> before_step;
   ThreadPool pool;  // for tokenizing
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;

@@ -27,6 +27,8 @@ struct EmbedderOptions {
   int64_t context = 0;          ///< tokens at which texts are cut; 0: the model's own
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
+  /// Called before each step of embed() and score(), which what it throws ends. May be empty.
+  std::function<void()> before_step = {};
 };
 
 struct EmbedderInfo {

@@ -1,15 +1,20 @@
 // faststream-run --embed and --rank as a user starts them.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "run_program.h"
@@ -127,6 +132,32 @@ TEST(Rank, ScoresAQueryWithEachLine) {
       lines_of(embed(encoder("xlm_roberta_rank"), {"--rank", "a dog", "-p", "the dog"}));
   EXPECT_EQ(labels[0]["scores"].size(), 3U);
   EXPECT_EQ(lines_of(embed(model, {"--rank", "", "-p", "the dog"})).size(), 1U);  // a query, too
+}
+
+TEST(Embed, EndsOnCtrlCWithWholeLines) {
+  std::string texts;
+  for (int i = 0; i < 200'000; ++i) texts += "Number " + std::to_string(i) + "\n";
+  const std::string input = write_text("many.txt", texts);
+  const std::filesystem::path output = scratch_folder() / "interrupted.jsonl";
+  const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const pid_t program = start_program({"faststream-run", "-m", encoder("bert"), "--device", "cpu",
+                                       "--embed", "--batch", input, "-o", output.string()},
+                                      STDIN_FILENO, null, null);
+  std::error_code ignored;
+  while (!std::filesystem::exists(output) || std::filesystem::file_size(output, ignored) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  kill(program, SIGINT);
+  EXPECT_EQ(wait_for_program(program), 130);
+  close(null);
+  std::ifstream lines(output);
+  size_t n = 0;
+  for (std::string line; std::getline(lines, line); ++n) {
+    EXPECT_FALSE(lines.eof()) << "cut: " << line;
+    EXPECT_EQ(nlohmann::json::parse(line).at("index"), n);
+  }
+  EXPECT_GT(n, 0U);
+  EXPECT_LT(n, 200'000U);
 }
 
 TEST(Embed, RefusesWhatAModelIsNotFor) {

@@ -187,6 +187,7 @@ Embedder load(const EmbedTask& task) {
     check_interrupted();
     bar.update(done, total);
   };
+  options.before_step = check_interrupted;
   Embedder embedder(task.model, options);
   const EmbedderInfo& info = embedder.info();
   if (task.options.query && !(info.scores && info.pairs)) {
@@ -214,7 +215,6 @@ void embed_command(const EmbedTask& task) {
   int64_t n_tokens = 0;
   size_t n_cut = 0;
   const auto process = [&](const Texts& texts) {
-    check_interrupted();
     const std::vector<TextVector> vectors =
         query ? embedder.score(*query, texts.texts) : embedder.embed(texts.texts);
     output.add(n_texts, texts, vectors);
