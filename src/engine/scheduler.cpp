@@ -144,7 +144,12 @@ std::vector<Scheduler::Outcome> Scheduler::end_step() {
 }
 
 void Scheduler::admit() {
+  if (waiting_.empty() || n_running_ == limits_.slots) return;
   int32_t looked_at = 0;
+  // Each running sequence gets what it needs for its prompt and a page more, so that a new one is
+  // not preempted at once; and so does each that a new one forks into.
+  int32_t promised = 0;
+  for (const Entry* entry : running_) promised += missing_pages(*entry) + entry->group->width();
   for (auto next = waiting_.begin();
        next != waiting_.end() && n_running_ < limits_.slots && looked_at < kMaxLookahead;
        ++looked_at) {
@@ -157,7 +162,7 @@ void Scheduler::admit() {
         ++next;
         continue;
       }
-      if (!try_start(entry)) return;  // nor for pages
+      if (!try_start(entry, promised)) return;  // nor for pages
     } catch (const std::exception& failure) {
       error = failure.what();
     }
@@ -209,8 +214,9 @@ std::shared_ptr<Source> Scheduler::find_source(const Entry& entry) const {
   return same == running_.end() ? nullptr : (*same)->sequences.front().source;
 }
 
-// Gives a waiting sequence what the cache has of it, if there are pages for the rest.
-bool Scheduler::try_start(Entry& entry) {
+// Gives a waiting sequence what the cache has of it, if there are pages for the rest beside those
+// that are promised to running ones, among which it then is.
+bool Scheduler::try_start(Entry& entry, int32_t& promised) {
   const PrefixCache::Match match = find_prefix(entry);
   PagePool& pool = runner_.pages();
   const std::span<const int32_t> source_tokens = entry.group->source();
@@ -219,11 +225,8 @@ bool Scheduler::try_start(Entry& entry) {
   const int32_t source_pages =
       is_new_source ? pages_for(static_cast<int64_t>(source_tokens.size())) : 0;
   if (!running_.empty()) {
-    // Each running sequence gets what it needs for its prompt and a page more, so that the new one
-    // is not preempted at once; and so does each that a new one forks into.
     int32_t wanted = missing_pages(entry) - static_cast<int32_t>(match.pages.size());
-    wanted += source_pages + entry.group->width() - 1;
-    for (const Entry* other : running_) wanted += missing_pages(*other) + other->group->width();
+    wanted += source_pages + entry.group->width() - 1 + promised;
     int32_t available = pool.n_free() + pool.n_idle();
     for (const int32_t page : match.pages) available -= pool.references(page) == 1 ? 1 : 0;
     if (wanted > available) return false;
@@ -248,6 +251,7 @@ bool Scheduler::try_start(Entry& entry) {
     entry.cached_tokens = sequence.n_cached;
     counts_.cached_tokens += sequence.n_cached;
   }
+  promised += missing_pages(entry) + entry.group->width();
   return true;
 }
 

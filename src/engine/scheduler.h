@@ -130,7 +130,7 @@ class Scheduler {
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
   [[nodiscard]] std::shared_ptr<Source> find_source(const Entry& entry) const;
-  bool try_start(Entry& entry);
+  bool try_start(Entry& entry, int32_t& promised);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);
   void plan();
   void split(Entry& entry);

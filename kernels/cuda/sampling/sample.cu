@@ -255,18 +255,15 @@ __device__ int draw(const Row& row, const RowRule& rule, const Survey& survey, S
 __device__ void describe(const Row& row, const Survey& survey, int n_largest, RowResult& result,
                          uint64_t* largest, Storage& storage) {
   const Softmax softmax{key_logit(survey.best), static_cast<float>(kOctavesPerUnit)};
-  uint64_t mass = 0;
-  row.for_each<2>([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
-  Tally before;
-  Tally all;
-  TallyScan(storage.scan).ExclusiveScan(Tally{mass, 0}, before, Tally{}, AddTallies{}, all);
-  __syncthreads();
   result.largest = softmax.largest;
-  result.total = all.mass;
   n_largest = min(n_largest, row.vocab);
-  if (n_largest == 0) return;
-  const SortedKeys keys = collect_largest(row, softmax, survey, n_largest, storage);
-  if (thread_index() < n_largest) largest[thread_index()] = keys.own;
+  if (n_largest == 0) {
+    result.total = weigh(row, softmax, storage);
+    return;
+  }
+  const WeighedKeys found = weigh_and_collect_largest(row, softmax, survey, n_largest, storage);
+  result.total = found.mass;
+  if (thread_index() < n_largest) largest[thread_index()] = found.keys.own;
 }
 
 /// Applies edits, all to different logits, and keeps the old ones in `unedited` unless it is null.
@@ -342,8 +339,8 @@ __device__ void take_log_softmax(const Row& row, float largest, uint64_t total) 
 
 static_assert(kMaxCandidates <= kMaxKeys);
 
-/// Rows with n_candidates. The row is read three times, with edits six times, all but the first
-/// from the L2 cache. Without edits the order of the logits is that of the log-probabilities.
+/// Rows with n_candidates. The row is read twice, with edits five times, all but the first from the
+/// L2 cache. Without edits the order of the logits is that of the log-probabilities.
 __global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments arguments) {
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
@@ -461,7 +458,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
     sampled[r].logprob = model(result.logit);
     const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
     const auto list = [&](int64_t n, std::vector<LogProbability>& to) {
-      n = std::min<int64_t>(n, logits.cols);
+      n = std::clamp<int64_t>(n, 0, logits.cols);
       to.reserve(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) to.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
     };

@@ -249,12 +249,16 @@ struct SortedKeys {
   int n = 0;
 };
 
-/// Collects a row's keys in `interval`. Where they are more than kMaxKeys, only n is useful.
-inline __device__ __noinline__ SortedKeys collect(Row row, Interval interval, Storage& storage) {
+/// Collects a row's keys in `interval`. Where they are more than kMaxKeys, only n is useful. Calls
+/// also(logit) for each logit of the row.
+template <int kInFlight, typename Also>
+__device__ __forceinline__ SortedKeys collect_beside(const Row& row, const Interval& interval,
+                                                     Storage& storage, const Also& also) {
   if (thread_index() == 0) storage.count = 0;
   __syncthreads();
   const float lowest = key_logit(interval.low);  // NaN rejects nothing
-  row.for_each<4>([&](int id, float logit) {
+  row.for_each<kInFlight>([&](int id, float logit) {
+    also(logit);
     if (logit < lowest) return;
     const uint64_t key = token_key(logit, id);
     if (!interval.contains(key)) return;
@@ -268,6 +272,42 @@ inline __device__ __noinline__ SortedKeys collect(Row row, Interval interval, St
   __syncthreads();
   if (sorted.n <= kMaxKeys) sorted.own = sort_descending(sorted.own, sorted.n, storage);
   return sorted;
+}
+
+inline __device__ __noinline__ SortedKeys collect(Row row, Interval interval, Storage& storage) {
+  return collect_beside<4>(row, interval, storage, [](float) {});
+}
+
+/// The sum of what each thread has.
+inline __device__ uint64_t add_masses(uint64_t own, Storage& storage) {
+  Tally before;
+  Tally all;
+  TallyScan(storage.scan).ExclusiveScan(Tally{own, 0}, before, Tally{}, AddTallies{}, all);
+  __syncthreads();
+  return all.mass;
+}
+
+/// The mass of a row.
+inline __device__ __noinline__ uint64_t weigh(Row row, Softmax softmax, Storage& storage) {
+  uint64_t mass = 0;
+  row.for_each<2>([&](int /*id*/, float logit) { mass += softmax.mass(logit); });
+  return add_masses(mass, storage);
+}
+
+struct WeighedKeys {
+  SortedKeys keys;
+  uint64_t mass = 0;
+};
+
+/// collect() and weigh() in one reading.
+inline __device__ __noinline__ WeighedKeys collect_and_weigh(Row row, Interval interval,
+                                                             Softmax softmax, Storage& storage) {
+  WeighedKeys result;
+  uint64_t mass = 0;
+  result.keys =
+      collect_beside<2>(row, interval, storage, [&](float logit) { mass += softmax.mass(logit); });
+  result.mass = add_masses(mass, storage);
+  return result;
 }
 
 /// Keys of an interval and the tally of all larger keys.
@@ -314,22 +354,49 @@ __device__ Span narrow(const Row& row, const Softmax& softmax, const Span& span,
   return part;
 }
 
-/// The `count` largest keys of a row, and perhaps more. count <= min(kMaxKeys, vocab).
-inline __device__ __noinline__ SortedKeys collect_largest(Row row, Softmax softmax, Survey survey,
-                                                          int count, Storage& storage) {
-  // As many threads have seen a key of at least `threshold`.
+/// An interval of the `count` largest keys of a row, and perhaps more: as many threads have seen a
+/// key that is in it. count <= min(kMaxKeys, vocab).
+inline __device__ Interval around_largest(const Survey& survey, int count, Storage& storage) {
   const uint64_t own = sort_descending(survey.own_best, kThreads, storage);
   if (thread_index() == count - 1) storage.found_key = own;
   __syncthreads();
+  const uint64_t low = storage.found_key;
+  __syncthreads();
+  return {low, survey.best};
+}
+
+/// The `count` largest keys of a row, and perhaps more, where they are more than kMaxKeys in
+/// `interval`.
+inline __device__ __noinline__ SortedKeys narrow_largest(Row row, Softmax softmax,
+                                                         Interval interval, int count,
+                                                         Storage& storage) {
   Span span;
-  span.interval = {storage.found_key, survey.best};
-  const SortedKeys keys = collect(row, span.interval, storage);
-  if (keys.n <= kMaxKeys) return keys;
+  span.interval = interval;
   do {
     span = narrow(
         row, softmax, span, [=](const Tally& t) { return t.count >= count; }, storage);
   } while (span.above.count + span.count > kMaxKeys);
-  return collect(row, {span.interval.low, survey.best}, storage);
+  return collect(row, {span.interval.low, interval.high}, storage);
+}
+
+/// The `count` largest keys of a row, and perhaps more. count <= min(kMaxKeys, vocab).
+inline __device__ SortedKeys collect_largest(const Row& row, const Softmax& softmax,
+                                             const Survey& survey, int count, Storage& storage) {
+  const Interval interval = around_largest(survey, count, storage);
+  const SortedKeys keys = collect(row, interval, storage);
+  return keys.n <= kMaxKeys ? keys : narrow_largest(row, softmax, interval, count, storage);
+}
+
+/// The same, and the mass of the row.
+inline __device__ WeighedKeys weigh_and_collect_largest(const Row& row, const Softmax& softmax,
+                                                        const Survey& survey, int count,
+                                                        Storage& storage) {
+  const Interval interval = around_largest(survey, count, storage);
+  WeighedKeys result = collect_and_weigh(row, interval, softmax, storage);
+  if (result.keys.n > kMaxKeys) {
+    result.keys = narrow_largest(row, softmax, interval, count, storage);
+  }
+  return result;
 }
 
 /// The smallest key of a logit of which `holds`, which must be true of `largest` and, with a logit,
