@@ -28,6 +28,9 @@ class AnswerReader {
     rules.first = token("forced_bos_token_id");
     rules.last = token("forced_eos_token_id");
     read_never(rules);
+    if (const auto renormalizes = find("renormalize_logits")) {
+      rules.renormalizes = !renormalizes->value().is_null() && renormalizes->as<bool>();
+    }
     constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
     if (const auto n = find("num_beams")) rules.search.beams = n->as<int32_t>(1, kMost);
     if (const auto p = find("length_penalty")) rules.search.length_penalty = p->as<float>();

@@ -170,7 +170,7 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
 }
 
 // Has the output's bias forbid tokens, so that others' probabilities are as if there were none:
-// "renormalize_logits" of models that never give these tokens.
+// "renormalize_logits" of models that never give these tokens, at no cost when they run.
 void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
   constexpr float kNever = -1e4F;  // a probability of zero
   std::vector<TensorPart>& parts = model.parts["output_bias"];
@@ -360,17 +360,17 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   use_tokenizer(std::move(found), model);
   if (model.config.encoder) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
-    const AnswerRules answers =
-        answers_from_hf(config, generation_config, family.answers, model.tokenizer,
-                        model.config.vocab, folder.string());
-    model.answers = answer_rules_to_json(answers);
-    if (generation_config.value("renormalize_logits", json()) == true) {
+    AnswerRules answers = answers_from_hf(config, generation_config, family.answers,
+                                          model.tokenizer, model.config.vocab, folder.string());
+    if (answers.renormalizes) {
       std::vector<int32_t> tokens;
-      for (const std::vector<int32_t>& row : answers.never) {
+      std::erase_if(answers.never, [&](const std::vector<int32_t>& row) {
         if (row.size() == 1) tokens.push_back(row.front());
-      }
+        return row.size() == 1;
+      });
       if (!tokens.empty()) forbid_by_bias(std::move(tokens), model);
     }
+    model.answers = answer_rules_to_json(answers);
   }
   model.files = std::move(files);
   return model;

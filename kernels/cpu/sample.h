@@ -36,28 +36,32 @@ inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::spa
   return unedited;
 }
 
-/// The candidates of a row of logits that `ranking` has read, as Backend::sample specifies; the
-/// logits become edited log-probabilities where there are edits.
+/// Adds the candidates of a row of logits that `ranking` has read, as Backend::sample specifies;
+/// the logits become edited log-probabilities where there are edits.
 template <class Ranking>
-std::vector<LogProbability> rank_row(std::span<float> logits, const SamplingRow& rule,
-                                     const LogSoftmax& model, Ranking& ranking) {
+void rank_row(std::span<float> logits, const SamplingRow& rule, const LogSoftmax& model,
+              Ranking& ranking, SampledToken& result) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   const bool is_edited = !rule.edits.empty();
-  std::vector<LogProbability> candidates;
   if (is_edited) {
     for (float& logit : logits) logit = model(logit);
     apply_edits(rule.edits, logits);
     if (std::all_of(logits.begin(), logits.end(), [](float l) { return l == kNever; })) {
-      return candidates;
+      return;
     }
     ranking.read(logits);
+    if (rule.renormalizes) {
+      const float largest = key_logit(ranking.best());
+      const LogSoftmax edited(largest, ranking.total({largest, softmax_scale(1)}));
+      result.renormalization = edited(0);
+    }
   }
   for (const uint64_t key : ranking.top(rule.n_candidates)) {
     const float value = key_logit(key);
     if (value == kNever) break;
-    candidates.push_back({key_id(key), is_edited ? value : model(value)});
+    result.candidates.push_back(
+        {key_id(key), is_edited ? value + result.renormalization : model(value)});
   }
-  return candidates;
 }
 
 /// Draws a token from `logits` [vocab], which the rule's edits change, or ranks them, as
@@ -86,7 +90,7 @@ SampledToken sample_row(std::span<float> logits, const SamplingRow& rule, Rankin
     }
   }
   if (rule.n_candidates > 0) {
-    result.candidates = rank_row(logits, rule, *model, ranking);
+    rank_row(logits, rule, *model, ranking, result);
     return result;
   }
   const std::vector<float> unedited = apply_edits(rule.edits, logits);

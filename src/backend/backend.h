@@ -75,8 +75,10 @@ struct SamplingRow {
   int32_t n_logprobs = -1;
   std::span<const LogitEdit> edits = {};  ///< at most one for each token, in any order; host memory
   /// Above 0, at most kMaxCandidates: nothing is drawn, but so many tokens are ranked for a beam
-  /// search. Only n_logprobs and the edits matter then.
+  /// search. Only n_logprobs, the edits and `renormalizes` matter then.
   int32_t n_candidates = 0;
+  /// Of a ranking with edits: log softmax is taken again after them.
+  bool renormalizes = false;
 };
 
 /// A token and the logarithm of its probability.
@@ -91,6 +93,7 @@ struct SampledToken {
   float logprob = 0;                ///< of the token, if n_logprobs >= 0
   std::vector<LogProbability> top;  ///< n_logprobs likeliest tokens (or the vocabulary), descending
   std::vector<LogProbability> candidates = {};  ///< of a ranking, in place of token and logprob
+  float renormalization = 0;  ///< what taking log softmax again has added to the candidates' values
 };
 
 /// What an operation does with its result.
@@ -362,11 +365,11 @@ class Backend {
   /// Log-probabilities are the model's own: log softmax of the logits before edits and temperature.
   ///
   /// A row with n_candidates is ranked instead: take log softmax of the logits; apply the edits to
-  /// log-probabilities, where the processors of Transformers' beam search act; the candidates are
-  /// the n_candidates likeliest tokens, descending, of equal ones the smaller id first (without
-  /// edits they are in the order of the logits), less those of minus infinity. It is a beam's share
-  /// of the best continuations of all beams of a request, which whoever knows the request's rules
-  /// merges (engine/beam_search.h).
+  /// log-probabilities, where the processors of Transformers' beam search act; take log softmax
+  /// again where the row renormalizes; the candidates are the n_candidates likeliest tokens,
+  /// descending, of equal ones the smaller id first (without edits they are in the order of the
+  /// logits), less those of minus infinity. It is a beam's share of the best continuations of all
+  /// beams of a request, which whoever knows the request's rules merges (engine/beam_search.h).
   ///
   /// Logits may be changed. Logits that are NaN, or all minus infinity (for a draw: after the
   /// edits), throw Error. sampled: [rows].

@@ -61,7 +61,7 @@ LanguageRules read_languages(const JsonView& view, int32_t last_token) {
 AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::string_view where) {
   const JsonView view(rules_json, where, "convert the checkpoint again");
   view.allow_only({"start", "first", "last", "never", "beams", "length_penalty", "early_stopping",
-                   "max_tokens", "min_tokens", "no_repeat_ngram", "languages"});
+                   "max_tokens", "min_tokens", "no_repeat_ngram", "languages", "renormalizes"});
   const auto last_token = static_cast<int32_t>(vocab - 1);
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   AnswerRules rules;
@@ -76,6 +76,9 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::s
         never->fail("is no list of a few tokens in a row");
       }
     }
+  }
+  if (const auto renormalizes = view.find("renormalizes")) {
+    rules.renormalizes = renormalizes->as<bool>();
   }
   rules.search = read_search(view);
   if (const auto n = view.find("max_tokens")) rules.max_tokens = n->as<int64_t>(1, kMost);
@@ -94,6 +97,7 @@ json answer_rules_to_json(const AnswerRules& rules) {
   if (rules.first) view["first"] = *rules.first;
   if (rules.last) view["last"] = *rules.last;
   if (!rules.never.empty()) view["never"] = rules.never;
+  if (rules.renormalizes) view["renormalizes"] = true;
   const BeamParams untouched;
   if (rules.search.beams != untouched.beams) view["beams"] = rules.search.beams;
   if (rules.search.length_penalty != untouched.length_penalty) {
@@ -144,6 +148,7 @@ void read_as_source(const AnswerRules& answers, const Tokenizer& tokenizer, cons
   rules.first = answers.first;
   if (!request.ignore_eos) rules.last = answers.last;
   rules.never = answers.never;
+  rules.renormalizes = answers.renormalizes;
   if (!request.source_language.empty()) {
     if (!languages.source) {
       throw UsageError("the model does not ask for the language of its source; leave it out");

@@ -39,10 +39,12 @@ struct AnswerRules {
   std::optional<int32_t> first;             ///< the answer's first token, whatever its logit
   std::optional<int32_t> last;              ///< likewise the last one that there is room for
   std::vector<std::vector<int32_t>> never;  ///< tokens in a row that no answer has
-  BeamParams search;                        ///< recommended
-  int64_t max_tokens = -1;                  ///< likewise
-  int64_t min_tokens = 0;                   ///< likewise
-  int32_t no_repeat_ngram = 0;              ///< likewise
+  /// Beams' scores are log-probabilities again after all that forbids or changes tokens.
+  bool renormalizes = false;
+  BeamParams search;            ///< recommended
+  int64_t max_tokens = -1;      ///< likewise
+  int64_t min_tokens = 0;       ///< likewise
+  int32_t no_repeat_ngram = 0;  ///< likewise
   LanguageRules languages;
 };
 

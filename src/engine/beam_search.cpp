@@ -148,9 +148,10 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
   std::vector<Beam> beams;
   for (const Continuation& next : chosen) {
     Generation& parent = group.beams[next.beam].text;
+    const float renormalization = parent.forced_token() ? 0 : sampled[next.beam].renormalization;
     Generation text = --n_uses[next.beam] > 0 ? parent : std::move(parent);
     text.accept({.token = next.token.token,
-                 .logprob = text.unedited(next.token),
+                 .logprob = text.unedited(next.token, renormalization),
                  .top = sampled[next.beam].top});
     if (next.ends) {
       keep(group, std::move(text), next.score);

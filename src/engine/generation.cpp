@@ -77,15 +77,17 @@ SamplingRow Generation::sampling_row() const {
   SamplingRow row =
       faststream::sampling_row(rules_->sampling, static_cast<int64_t>(tokens_.size()), sample_);
   row.n_logprobs = rules_->logprobs;
+  row.renormalizes = rules_->renormalizes;
   row.edits = row_edits_.empty() ? edits_ : row_edits_;
   return row;
 }
 
-float Generation::unedited(LogProbability edited) const {
+float Generation::unedited(LogProbability edited, float renormalization) const {
+  const float value = edited.value - renormalization;
   const auto use = uses_.find(edited.token);
-  if (use == uses_.end()) return edited.value;
+  if (use == uses_.end()) return value;
   const LogitEdit& edit = edits_[use->second.edit];
-  return std::min((edited.value - edit.bias) / edit.repetition, 0.0F);
+  return std::min((value - edit.bias) / edit.repetition, 0.0F);
 }
 
 int64_t Generation::max_new_tokens() const {

@@ -35,6 +35,7 @@ struct GenerationRules {
   std::optional<int32_t> first;             ///< see AnswerRules
   std::optional<int32_t> last;              ///< likewise
   std::vector<std::vector<int32_t>> never;  ///< likewise
+  bool renormalizes = false;                ///< likewise
   int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
 
@@ -61,8 +62,9 @@ class Generation {
 
   /// How the next token is drawn. Its edits are valid until the next accept().
   [[nodiscard]] SamplingRow sampling_row() const;
-  /// The logarithm of a token's probability from what the edits of sampling_row() made of it.
-  [[nodiscard]] float unedited(LogProbability edited) const;
+  /// The logarithm of a token's probability from what the edits of sampling_row() made of it, and
+  /// renormalizing added.
+  [[nodiscard]] float unedited(LogProbability edited, float renormalization) const;
   /// The most tokens that the answer can have.
   [[nodiscard]] int64_t max_new_tokens() const;
   /// Whether the next token, whatever it is, is the last that there is room for.

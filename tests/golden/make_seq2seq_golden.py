@@ -57,7 +57,7 @@ MODELS = {
                                            decoder_layers=3), dict(forced_bos_token_id=9)),
     "marian": ("marian", BART | dict(activation_function="swish", scale_embedding=True, decoder_start_token_id=PAD,
                                      decoder_attention_heads=4),
-               dict(bad_words_ids=[[PAD]], renormalize_logits=True)),
+               dict(bad_words_ids=[[PAD], [30, 31], [41, 41]], renormalize_logits=True)),
     "t5": ("t5", T5, {}),
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False), {}),
     "mt5": ("mt5", T5 | dict(feed_forward_proj="gated-gelu"), {}),
@@ -78,6 +78,9 @@ def searches(name):
     yield {"beams": 1}
     yield {"beams": 4}
     yield {"beams": 4, "early_stopping": True, "length_penalty": 0.6}
+    if name == "marian":
+        yield {"beams": 4, "no_repeat_ngram": 2}
+        yield {"beams": 3, "min_tokens": 6, "no_repeat_ngram": 3}
     if name in ("bart", "t5"):
         yield {"beams": 4, "early_stopping": "never", "length_penalty": 2.0}
         yield {"beams": 4, "no_repeat_ngram": 3}

@@ -46,6 +46,9 @@ struct RowResult {
   float logit = 0;  ///< the token's
   float largest = 0;
   uint64_t total = 0;  ///< mass
+  // Likewise after the edits, of a ranking:
+  float edited_largest = 0;
+  uint64_t edited_total = 0;
 };
 
 /// Arguments of the kernel. Row r of `results` begins at byte r * result_bytes.
@@ -362,8 +365,10 @@ __global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments argument
     if (seen.fault == DrawFault::none) {  // else nothing is left
       const int n = min(rule.n_candidates, row.vocab);
       const Softmax softmax{key_logit(seen.best), static_cast<float>(kOctavesPerUnit)};
-      const SortedKeys largest = collect_largest(row, softmax, seen, n, storage);
-      if (thread_index() < n) arguments.candidates(rule.row)[thread_index()] = largest.own;
+      const WeighedKeys found = weigh_and_collect_largest(row, softmax, seen, n, storage);
+      if (thread_index() < n) arguments.candidates(rule.row)[thread_index()] = found.keys.own;
+      result.edited_largest = softmax.largest;
+      result.edited_total = found.mass;
       result.n_candidates = n;
     }
   }
@@ -468,9 +473,13 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
       list(rule.n_candidates, candidates);
     } else {
       keys = reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
+      if (rule.renormalizes && result.n_candidates > 0) {
+        const LogSoftmax edited(result.edited_largest, result.edited_total);
+        sampled[r].renormalization = edited(0);
+      }
       candidates.reserve(static_cast<size_t>(result.n_candidates));
       for (int32_t i = 0; i < result.n_candidates; ++i) {
-        candidates.push_back({key_id(keys[i]), key_logit(keys[i])});
+        candidates.push_back({key_id(keys[i]), key_logit(keys[i]) + sampled[r].renormalization});
       }
     }
     std::erase_if(candidates, [](const LogProbability& p) { return std::isinf(p.value); });
