@@ -17,22 +17,21 @@ std::vector<float> plain_frequencies(double theta, int64_t dims) {
   return frequencies;
 }
 
-std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context) {
-  if (rope.original_max_context == 0 || context <= rope.original_max_context) {
-    return rope.frequencies;
+int32_t ModelConfig::rope_length(int64_t n_tokens) const {
+  int64_t length = 0;
+  for (const RopeConfig& rope : ropes) {
+    if (rope.original_max_context == 0 || n_tokens <= rope.original_max_context) continue;
+    const bool is_dynamic = rope.long_frequencies.empty();
+    length = std::max(length, is_dynamic ? n_tokens : rope.original_max_context + 1);
   }
-  if (!rope.long_frequencies.empty()) return rope.long_frequencies;
-  // theta · s^(d / (d - 2)) in place of theta (Transformers: _compute_dynamic_ntk_parameters).
-  const double s = rope.dynamic_factor * static_cast<double>(context) /
-                       static_cast<double>(rope.original_max_context) -
-                   (rope.dynamic_factor - 1);
-  std::vector<float> frequencies = rope.frequencies;
-  const auto dims = static_cast<double>(rope.dims());
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2 * static_cast<double>(i) / (dims - 2);
-    frequencies[i] = static_cast<float>(frequencies[i] * std::pow(s, -exponent));
-  }
-  return frequencies;
+  return static_cast<int32_t>(length);
+}
+
+bool ModelConfig::outgrows(int32_t rope_length, int64_t n_tokens) const {
+  return std::ranges::any_of(ropes, [&](const RopeConfig& rope) {
+    return !rope.long_frequencies.empty() && rope_length <= rope.original_max_context &&
+           n_tokens > rope.original_max_context;
+  });
 }
 
 namespace {

@@ -25,13 +25,14 @@ struct NormConfig {
 };
 
 /// How positions become rotations. Scaling rules are arithmetic of the converter, but for those
-/// that depend on the length of the text: these take the largest length that the run allows.
+/// that depend on the length of the text.
 struct RopeConfig {
   std::string name;
   std::vector<float> frequencies;  ///< radians a position, of each pair of elements; at least one
   float attention_factor = 1;      ///< of cosines and sines (YaRN, arXiv:2309.00071)
-  /// Where texts may be longer than this: long_frequencies, if there are any (LongRoPE,
-  /// arXiv:2402.13753), or NTK-aware frequencies for this length (`dynamic`). 0: no such rule.
+  /// Longer texts than this are rotated by long_frequencies as a whole, if there are any (LongRoPE,
+  /// arXiv:2402.13753), or their tokens by NTK-aware frequencies (`dynamic`): those of a prompt by
+  /// the prompt's, later ones by their own length. 0: no such rule. As Transformers does.
   int64_t original_max_context = 0;
   std::vector<float> long_frequencies;
   double dynamic_factor = 0;
@@ -39,9 +40,6 @@ struct RopeConfig {
   [[nodiscard]] int64_t dims() const { return 2 * static_cast<int64_t>(frequencies.size()); }
   bool operator==(const RopeConfig&) const = default;
 };
-
-/// Frequencies of a run with texts of at most `context` tokens.
-std::vector<float> rope_frequencies(const RopeConfig& rope, int64_t context);
 
 /// theta^(-2i / dims) for i from 0 while 2i < dims, in float32 as Transformers computes it.
 std::vector<float> plain_frequencies(double theta, int64_t dims);
@@ -204,7 +202,7 @@ struct PoolingConfig {
 struct ModelConfig {
   int64_t hidden = 0;
   int64_t vocab = 0;
-  int64_t max_context = 0;  ///< positions the model was trained for
+  int64_t max_context = 0;  ///< positions the model takes
   EmbeddingConfig embedding;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layer_kinds;
@@ -216,6 +214,12 @@ struct ModelConfig {
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
   std::optional<PoolingConfig> pooling;        ///< only where there is no output matrix
 
+  /// The length by which ropes whose rules depend on it rotate a text that begins with n_tokens;
+  /// 0 if none does. Texts of the same are rotated alike as far as their tokens agree.
+  [[nodiscard]] int32_t rope_length(int64_t n_tokens) const;
+  /// Whether a text of this rope_length is rotated otherwise as a whole now that it has n_tokens,
+  /// so that all of it is to be computed again.
+  [[nodiscard]] bool outgrows(int32_t rope_length, int64_t n_tokens) const;
   /// Elements of a text's vector.
   [[nodiscard]] int64_t vector_size() const {
     return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;

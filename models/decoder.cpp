@@ -111,9 +111,13 @@ class Decoder : public Model {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
       matrix.data = buffers_.back().get();
     });
-    const int64_t context = limits.context > 0 ? limits.context : config.max_context;
     for (const RopeConfig& rope : config.ropes) {
-      inv_freq_.push_back(to_device(rope_frequencies(rope, context)));
+      const bool has_long = !rope.long_frequencies.empty();
+      ropes_.push_back({.frequencies = to_device(rope.frequencies),
+                        .factor = rope.attention_factor,
+                        .original = static_cast<int32_t>(rope.original_max_context),
+                        .long_frequencies = has_long ? to_device(rope.long_frequencies) : nullptr,
+                        .dynamic_factor = rope.dynamic_factor});
     }
     for (int64_t n = 0; n < config.n_layers(); ++n) {
       const std::vector<float>& slopes = config.layer(n).attention.slopes;
@@ -191,9 +195,8 @@ class Decoder : public Model {
 
     backend_.embed(batch, weights_.embedding, residual);
     renormalize(weights_.embedding_norm, residual);
-    for (size_t n = 0; n < inv_freq_.size(); ++n) {
-      backend_.rope_table(batch, inv_freq_[n], config_.ropes[n].attention_factor,
-                          activations_.cos_sin[n].first_rows(batch.n_tokens));
+    for (size_t n = 0; n < ropes_.size(); ++n) {
+      backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
     }
     for (size_t n = 0; n < weights_.layers.size(); ++n) {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
@@ -354,7 +357,7 @@ class Decoder : public Model {
   DecoderWeights weights_;
   Activations activations_;
   std::vector<Buffer> buffers_;
-  std::vector<const float*> inv_freq_;  // of each rope
+  std::vector<Rope> ropes_;
   std::unique_ptr<Decoder> encoder_;
 };
 

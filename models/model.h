@@ -51,7 +51,6 @@ constexpr int64_t logits_stride(int64_t vocab) { return (vocab + 3) / 4 * 4; }
 struct BatchLimits {
   int32_t max_tokens = 0;
   int32_t max_logits = 0;  ///< rows of logits; or of vectors, one a sequence
-  int64_t context = 0;     ///< tokens of the longest text, for ropes that depend on it; 0: any
 };
 
 /// Bytes of activations that make_model() will allocate.

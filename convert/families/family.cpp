@@ -97,6 +97,19 @@ constexpr auto kActivations =
 
 }  // namespace
 
+namespace {
+
+// Dynamic scaling is made for texts longer than those of the training.
+void lengthen_context(ModelConfig& model) {
+  for (const RopeConfig& rope : model.ropes) {
+    const double reach = rope.dynamic_factor * static_cast<double>(rope.original_max_context);
+    model.max_context =
+        std::max(model.max_context, static_cast<int64_t>(std::min<double>(reach, kMaxContext)));
+  }
+}
+
+}  // namespace
+
 FamilyModel describe_family(const FamilySource& source, std::string_view where) {
   const auto [family, headless] = find_family(source.config);
   refuse_quantized(source.config);
@@ -106,6 +119,7 @@ FamilyModel describe_family(const FamilySource& source, std::string_view where) 
   }
   if (headless) remove_output(model);
   model.name = family.model_type;
+  lengthen_context(model.config);
   validate(model.config, where);
   return model;
 }

@@ -95,6 +95,8 @@ BatchView HostBackend::upload(const Batch& batch) {
               batch.page_table.size() == static_cast<size_t>(batch.n_groups) * n_sequences *
                                              static_cast<size_t>(batch.max_pages),
           "upload: query_start and page_table must match the number of sequences");
+  require(batch.rope_lengths.empty() || batch.rope_lengths.size() == n_sequences,
+          "upload: rope_lengths must have an entry for each sequence, or none");
   require(batch.segments.empty() || batch.segments.size() == n_tokens,
           "upload: segments must have an entry for each token, or none");
   require(batch.source_pages.size() ==
@@ -112,6 +114,7 @@ BatchView HostBackend::upload(const Batch& batch) {
   view.source_len = batch.source_len.data();
   view.source_pages = batch.source_pages.data();
   if (!batch.segments.empty()) view.segments = batch.segments.data();
+  if (!batch.rope_lengths.empty()) view.rope_lengths = batch.rope_lengths.data();
   return view;
 }
 

@@ -374,16 +374,17 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
-                  const Matrix& cos_sin) override {
+  void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
                    "rope_table: cos_sin must be [tokens, 2 pairs]");
     require(cos_sin.cols % 2 == 0, "rope_table: cosines and sines must be pairs");
+    const int64_t pairs = cos_sin.cols / 2;
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      for (int64_t i = 0; i < cos_sin.cols / 2; ++i) {
-        const float angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
-        set(cos_sin, t, 2 * i, static_cast<float>(factor * std::cos(double{angle})));
-        set(cos_sin, t, 2 * i + 1, static_cast<float>(factor * std::sin(double{angle})));
+      for (int64_t i = 0; i < pairs; ++i) {
+        const float frequency = rope_frequency(rope, rope_length(batch, t), i, pairs);
+        const float angle = static_cast<float>(batch.positions[t]) * frequency;
+        set(cos_sin, t, 2 * i, static_cast<float>(rope.factor * std::cos(double{angle})));
+        set(cos_sin, t, 2 * i + 1, static_cast<float>(rope.factor * std::sin(double{angle})));
       }
     }
   }
@@ -483,6 +484,14 @@ class ReferenceBackend final : public HostBackend {
   }
 
  private:
+  static float rope_frequency(const Rope& rope, int32_t length, int64_t i, int64_t pairs) {
+    if (rope.original == 0 || length <= rope.original) return rope.frequencies[i];
+    if (rope.long_frequencies != nullptr) return rope.long_frequencies[i];
+    const double s = rope.dynamic_factor * length / rope.original - (rope.dynamic_factor - 1);
+    const auto exponent = -2.0 * static_cast<double>(i) / static_cast<double>(2 * pairs - 2);
+    return static_cast<float>(rope.frequencies[i] * std::pow(s, exponent));
+  }
+
   /// Queries are rotated in place.
   static void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                           const HeadTransform& transform, const KvLayer& kv) {

@@ -1,20 +1,42 @@
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "kernels/cpu/cpu_backend.h"
 
 namespace faststream {
+namespace {
 
-void CpuBackend::rope_table(const BatchView& batch, const float* inv_freq, float factor,
-                            const Matrix& cos_sin) {
+// What dynamic scaling makes of the frequencies for texts of `length` tokens.
+std::span<const float> scaled_frequencies(const Rope& rope, int32_t length, std::span<float> out) {
+  const double s = rope.dynamic_factor * length / rope.original - (rope.dynamic_factor - 1);
+  const double step = std::log(s) / (static_cast<double>(out.size()) - 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<float>(rope.frequencies[i] * std::exp(-static_cast<double>(i) * step));
+  }
+  return out;
+}
+
+}  // namespace
+
+void CpuBackend::rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) {
   require_f32(cos_sin, batch.n_tokens, cos_sin.cols,
               "rope_table: cos_sin must be [tokens, dim] f32");
+  const auto n_pairs = static_cast<size_t>(cos_sin.cols / 2);
   pool_.parallel_for(batch.n_tokens, 16, [&](int64_t first, int64_t last) {
+    std::vector<float> scaled(rope.dynamic_factor > 0 ? n_pairs : 0);
     for (int64_t t = first; t < last; ++t) {
+      std::span<const float> frequencies(rope.frequencies, n_pairs);
+      const int32_t length = rope_length(batch, t);
+      if (rope.original > 0 && length > rope.original) {
+        frequencies = rope.long_frequencies != nullptr ? std::span(rope.long_frequencies, n_pairs)
+                                                       : scaled_frequencies(rope, length, scaled);
+      }
       float* row = static_cast<float*>(cos_sin.data) + t * cos_sin.stride;
-      for (int64_t i = 0; i < cos_sin.cols / 2; ++i) {
-        const double angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
-        row[2 * i] = static_cast<float>(factor * std::cos(angle));
-        row[2 * i + 1] = static_cast<float>(factor * std::sin(angle));
+      for (size_t i = 0; i < n_pairs; ++i) {
+        const double angle = static_cast<float>(batch.positions[t]) * frequencies[i];
+        row[2 * i] = static_cast<float>(rope.factor * std::cos(angle));
+        row[2 * i + 1] = static_cast<float>(rope.factor * std::sin(angle));
       }
     }
   });

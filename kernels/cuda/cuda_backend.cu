@@ -184,10 +184,10 @@ void CudaBackend::synchronize() {
 }
 
 BatchView CudaBackend::upload(const Batch& batch) {
-  const std::array parts = {&batch.tokens,      &batch.positions, &batch.sequence_of,
-                            &batch.query_start, &batch.kv_len,    &batch.page_table,
-                            &batch.logit_rows,  &batch.segments,  &batch.source_len,
-                            &batch.source_pages};
+  const std::array parts = {&batch.tokens,       &batch.positions,   &batch.sequence_of,
+                            &batch.query_start,  &batch.kv_len,      &batch.page_table,
+                            &batch.logit_rows,   &batch.segments,    &batch.source_len,
+                            &batch.source_pages, &batch.rope_lengths};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -221,6 +221,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
   if (!batch.segments.empty()) view.segments = at(7);
   view.source_len = at(8);
   view.source_pages = at(9);
+  if (!batch.rope_lengths.empty()) view.rope_lengths = at(10);
   return view;
 }
 

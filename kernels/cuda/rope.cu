@@ -12,17 +12,31 @@ constexpr int kHeadsPerBlock = 8;
 
 // The accurate sine and cosine: angles reach the context's length, where the fast ones have no
 // digits left.
-__global__ void rope_table_kernel(const int32_t* positions, const float* inv_freq, float factor,
-                                  int n_pairs, float* cos_sin, int64_t stride) {
+__global__ void rope_table_kernel(BatchView batch, Rope rope, int n_pairs, float* cos_sin,
+                                  int64_t stride) {
   begin_kernel();
-  const float position = static_cast<float>(positions[blockIdx.x]);
+  const float position = static_cast<float>(batch.positions[blockIdx.x]);
+  const float* frequencies = rope.frequencies;
+  double log_scale = 0;  // of dynamic scaling
+  if (rope.original > 0) {
+    const int32_t length = rope_length(batch, blockIdx.x);
+    if (length > rope.original && rope.long_frequencies != nullptr) {
+      frequencies = rope.long_frequencies;
+    } else if (length > rope.original) {
+      log_scale = log(rope.dynamic_factor * length / rope.original - (rope.dynamic_factor - 1));
+    }
+  }
   float* row = cos_sin + blockIdx.x * stride;
   for (int i = static_cast<int>(threadIdx.x); i < n_pairs; i += static_cast<int>(blockDim.x)) {
+    float frequency = frequencies[i];
+    if (log_scale != 0) {
+      frequency = static_cast<float>(frequency * exp(-log_scale * i / (n_pairs - 1)));
+    }
     float sine = 0;
     float cosine = 0;
-    sincosf(__fmul_rn(position, inv_freq[i]), &sine, &cosine);
-    row[2 * i] = factor * cosine;
-    row[2 * i + 1] = factor * sine;
+    sincosf(__fmul_rn(position, frequency), &sine, &cosine);
+    row[2 * i] = rope.factor * cosine;
+    row[2 * i + 1] = rope.factor * sine;
   }
 }
 
@@ -78,12 +92,11 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
 
 }  // namespace
 
-void CudaBackend::rope_table(const BatchView& batch, const float* inv_freq, float factor,
-                             const Matrix& cos_sin) {
+void CudaBackend::rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) {
   if (batch.n_tokens == 0) return;
-  queue().launch("computing rotations", rope_table_kernel, {batch.n_tokens, 64}, batch.positions,
-                 inv_freq, factor, static_cast<int>(cos_sin.cols / 2),
-                 static_cast<float*>(cos_sin.data), cos_sin.stride);
+  queue().launch("computing rotations", rope_table_kernel, {batch.n_tokens, 64}, batch, rope,
+                 static_cast<int>(cos_sin.cols / 2), static_cast<float*>(cos_sin.data),
+                 cos_sin.stride);
 }
 
 void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -149,6 +149,20 @@ struct Embedding {
   Weight segments = {};   ///< [segments, hidden] as positions; without data: none
 };
 
+/// How positions become rotations. The frequencies f[pairs] of a token at position p depend, where
+/// `original` is not 0, on its length: the larger of p + 1 and its sequence's rope_lengths entry.
+/// Where the length is above `original`, they are long_frequencies, if there are any (LongRoPE,
+/// arXiv:2402.13753); or else frequencies[i] · s^(-2i / (2 pairs - 2)) with s = dynamic_factor ·
+/// length / original - (dynamic_factor - 1), computed in double (NTK-aware, `dynamic` in
+/// Transformers; at least two pairs).
+struct Rope {
+  const float* frequencies = nullptr;  ///< [pairs] radians a position
+  float factor = 1;                    ///< of cosines and sines
+  int32_t original = 0;
+  const float* long_frequencies = nullptr;
+  double dynamic_factor = 0;
+};
+
 /// What happens to queries and keys before keys are stored, besides rotation.
 struct HeadTransform {
   NormKind norm = NormKind::none;   ///< of each head by itself, before rotation, without biases
@@ -321,9 +335,9 @@ class Backend {
   virtual void scale_rows(const Matrix& gate, const Matrix& m) = 0;
 
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
-  /// factor · sin(a), a = positions[t] · inv_freq[i] in float32. cos_sin [tokens, 2 pairs] f32.
-  virtual void rope_table(const BatchView& batch, const float* inv_freq, float factor,
-                          const Matrix& cos_sin) = 0;
+  /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.
+  /// cos_sin [tokens, 2 pairs] f32.
+  virtual void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) = 0;
 
   /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: query, key and value heads, which are not
   /// kept. Transforms and rotates queries and keys, writes these keys and the values to the

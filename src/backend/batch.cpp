@@ -4,13 +4,15 @@
 
 namespace faststream {
 
-void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position) {
+void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position,
+                         int32_t rope_length) {
   if (query_start.empty()) query_start.push_back(0);
   tokens.insert(tokens.end(), new_tokens.begin(), new_tokens.end());
   sequence_of.insert(sequence_of.end(), new_tokens.size(), n_sequences());
   for (size_t i = 0; i < new_tokens.size(); ++i) positions.push_back(position++);
   query_start.push_back(n_tokens());
   kv_len.push_back(position);
+  rope_lengths.push_back(rope_length);
 }
 
 BatchView measure(const Batch& batch) {

@@ -1,6 +1,7 @@
 // The packed batch: what one forward pass works on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -29,6 +30,7 @@ struct Batch {
   std::vector<int32_t>
       query_start;              ///< [n_sequences + 1] first row of each sequence; then n_tokens
   std::vector<int32_t> kv_len;  ///< [n_sequences] cached tokens after this pass
+  std::vector<int32_t> rope_lengths;  ///< [n_sequences] see Rope; or empty: all 0
   /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
   std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
@@ -43,7 +45,7 @@ struct Batch {
 
   /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
   /// each token or sequence, but pages, logit_rows, segments and sources.
-  void add_sequence(std::span<const int32_t> new_tokens, int32_t position);
+  void add_sequence(std::span<const int32_t> new_tokens, int32_t position, int32_t rope_length = 0);
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }
@@ -58,7 +60,8 @@ struct BatchView {
   const int32_t* sequence_of = nullptr;
   const int32_t* query_start = nullptr;
   const int32_t* kv_len = nullptr;
-  const int32_t* page_table = nullptr;  ///< of group 0; see view_of_group()
+  const int32_t* rope_lengths = nullptr;  ///< or null: all 0
+  const int32_t* page_table = nullptr;    ///< of group 0; see view_of_group()
   const int32_t* logit_rows = nullptr;
   const int32_t* segments = nullptr;  ///< or null: all 0
   const int32_t* source_len = nullptr;
@@ -72,6 +75,13 @@ struct BatchView {
   int32_t max_source_pages = 0;
   int32_t max_source_len = 0;
 };
+
+/// The length of a token that a Rope's frequencies may depend on.
+constexpr int32_t rope_length(const BatchView& batch, int64_t token) {
+  const int32_t length = batch.positions[token] + 1;
+  if (batch.rope_lengths == nullptr) return length;
+  return std::max(length, batch.rope_lengths[batch.sequence_of[token]]);
+}
 
 /// The view whose page_table is that of a group.
 inline BatchView view_of_group(BatchView batch, int32_t group) {

@@ -92,10 +92,9 @@ class ForwardingBackend : public Backend {
     backend_->scale_rows(gate, m);
     after("scale_rows");
   }
-  void rope_table(const BatchView& batch, const float* inv_freq, float factor,
-                  const Matrix& cos_sin) override {
+  void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     before("rope_table");
-    backend_->rope_table(batch, inv_freq, factor, cos_sin);
+    backend_->rope_table(batch, rope, cos_sin);
     after("rope_table");
   }
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -72,9 +72,11 @@ class Measurement {
   Measurement(LoadedModel& model, LoadedModel* reference) : model_(model), reference_(reference) {}
 
   void run(const std::vector<int32_t>& window, const std::function<void()>& between) {
-    Sequence sequence;
-    Sequence reference_sequence;
     const size_t predicted = window.size() - 1;
+    const auto length = static_cast<int64_t>(predicted);
+    Sequence sequence = model_.runner->begin(length);
+    Sequence reference_sequence;
+    if (reference_ != nullptr) reference_sequence = reference_->runner->begin(length);
     for (size_t first = 0; first < predicted; first += kStepTokens) {
       const auto part =
           std::span(window).subspan(first, std::min<size_t>(kStepTokens, predicted - first));

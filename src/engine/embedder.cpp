@@ -134,8 +134,7 @@ struct Embedder::Impl {
     int64_t tokens = std::max(preferred, info.context);
     for (;;) {
       limits = {.max_tokens = static_cast<int32_t>(tokens),
-                .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts)),
-                .context = info.context};
+                .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts))};
       n_pages = pages_for(tokens) + limits.max_logits;
       const size_t taken =
           weight_bytes + activation_bytes(config, activations, limits) +
@@ -260,7 +259,7 @@ struct Embedder::Impl {
     batch = Batch{};
     const bool has_segments = config.embedding.segments > 1;
     for (const Tokens& text : texts) {
-      batch.add_sequence(text.ids, 0);
+      batch.add_sequence(text.ids, 0, config.rope_length(static_cast<int64_t>(text.ids.size())));
       batch.max_pages = std::max(batch.max_pages, pages_for(batch.kv_len.back()));
       if (!has_segments) continue;
       for (size_t i = 0; i < text.ids.size(); ++i) {

@@ -32,12 +32,10 @@ std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelC
 }
 
 RunnerLimits runner_limits(const MemoryPlan& plan) {
-  RunnerLimits limits{.n_pages = pages_for(plan.kv_tokens),
-                      .n_modest_pages = pages_for(plan.kept_tokens),
-                      .sequences = plan.slots,
-                      .batch = plan.limits};
-  limits.batch.context = plan.context;
-  return limits;
+  return {.n_pages = pages_for(plan.kv_tokens),
+          .n_modest_pages = pages_for(plan.kept_tokens),
+          .sequences = plan.slots,
+          .batch = plan.limits};
 }
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,

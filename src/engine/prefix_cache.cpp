@@ -32,9 +32,11 @@ PrefixCache::~PrefixCache() {
   for (const auto& [page, node] : by_page_) pool_->release_cached(page);
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens) const {
+PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, int32_t kind) const {
   Match match;
-  const Node* node = &root_;
+  const auto root = roots_.find(kind);
+  if (root == roots_.end()) return match;
+  const Node* node = &root->second;
   while (match.pages.size() * kPageTokens < tokens.size()) {
     const auto part = page_of(tokens, match.pages.size());
     const std::vector<int32_t> key(part.begin(), part.end());
@@ -66,8 +68,10 @@ void PrefixCache::hold(std::span<const int32_t> pages) {
   }
 }
 
-void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages) {
-  Node* node = &root_;
+void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+                         int32_t kind) {
+  if (tokens.empty()) return;
+  Node* node = &roots_[kind];
   for (size_t i = 0; i * kPageTokens < tokens.size(); ++i) {
     const auto part = page_of(tokens, i);
     std::vector<int32_t> key(part.begin(), part.end());
@@ -93,9 +97,10 @@ void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_
     auto child = std::make_unique<Node>();
     pool_->retain_cached(pages[i]);
     child->parent = node;
+    child->kind = kind;
     child->page = pages[i];
     child->last_used = ++clock_;
-    if (node != &root_ && node->children.empty()) drop_leaf(*node);
+    if (node->parent != nullptr && node->children.empty()) drop_leaf(*node);
     const auto place = node->children.emplace(std::move(key), std::move(child)).first;
     node = place->second.get();
     node->place = place;
@@ -135,11 +140,17 @@ void PrefixCache::touch(Node& node) {
 
 void PrefixCache::remove(Node& leaf) {
   Node* parent = leaf.parent;
+  const int32_t kind = leaf.kind;
   drop_leaf(leaf);
   by_page_.erase(leaf.page);
   pool_->release_cached(leaf.page);
   parent->children.erase(leaf.place);
-  if (parent != &root_ && parent->children.empty()) add_leaf(*parent);
+  if (!parent->children.empty()) return;
+  if (parent->parent != nullptr) {
+    add_leaf(*parent);
+  } else {
+    roots_.erase(kind);
+  }
 }
 
 }  // namespace faststream

@@ -14,10 +14,11 @@
 
 namespace faststream {
 
-/// KV pages by the tokens that lead to them: a tree whose nodes are pages, each named by its up to
-/// kPageTokens tokens, below the page before it. Holds its pages once; those that no sequence holds
-/// besides are idle and go, the least recently used first, when pages run out. Only a full page has
-/// pages below it.
+/// KV pages by the tokens that lead to them: trees whose nodes are pages, each named by its up to
+/// kPageTokens tokens, below the page before it. Texts of different kinds, whose keys and values
+/// differ where their tokens agree, have trees of their own. Holds its pages once; those that no
+/// sequence holds besides are idle and go, the least recently used first, when pages run out. Only
+/// a full page has pages below it.
 class PrefixCache {
  public:
   /// `pool` must outlive the cache.
@@ -37,14 +38,14 @@ class PrefixCache {
     [[nodiscard]] int32_t n_tokens() const;
   };
   /// Holds nothing: what it names may go with the next evict().
-  [[nodiscard]] Match find(std::span<const int32_t> tokens) const;
+  [[nodiscard]] Match find(std::span<const int32_t> tokens, int32_t kind = 0) const;
 
   /// Holds the pages of a match once more, for a sequence; marks them as used.
   void hold(std::span<const int32_t> pages);
 
   /// Remembers the pages of a sequence: `tokens` are those whose keys and values are in `pages`.
   /// Where the same tokens are cached in other pages, those stay.
-  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
+  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int32_t kind = 0);
 
   /// Forgets a page without pages below it that only the cache holds, and hands it to the caller,
   /// held once.
@@ -61,8 +62,9 @@ class PrefixCache {
   struct Node;
   using Children = std::map<std::vector<int32_t>, std::unique_ptr<Node>>;
   struct Node {
-    Node* parent = nullptr;
+    Node* parent = nullptr;  // of a tree's first pages its root, which has none and no page
     int32_t page = -1;
+    int32_t kind = 0;
     uint64_t last_used = 0;
     Children children = {};
     Children::iterator place = {};  // in the parent's children
@@ -74,9 +76,9 @@ class PrefixCache {
   void drop_leaf(Node& node) { leaves_.erase({node.last_used, &node}); }
 
   PagePool* pool_;
-  Node root_;
+  std::map<int32_t, Node> roots_;  // by kind; each has pages
   std::unordered_map<int32_t, Node*> by_page_;
-  std::set<std::pair<uint64_t, Node*>> leaves_;  // by last use; the root is none
+  std::set<std::pair<uint64_t, Node*>> leaves_;  // by last use; roots are none
   uint64_t clock_ = 0;
 };
 

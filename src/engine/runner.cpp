@@ -111,7 +111,7 @@ void Runner::read_sources(std::span<Source* const> sources) {
   batch_.page_table.resize(sources.size() * static_cast<size_t>(batch_.max_pages));
   auto row = batch_.page_table.begin();
   for (const Source* source : sources) {
-    batch_.add_sequence(source->tokens(), 0);
+    batch_.add_sequence(source->tokens(), 0, config_.encoder->rope_length(source->n_tokens()));
     std::ranges::copy(source->pages(), row);
     row += batch_.max_pages;
   }
@@ -190,6 +190,7 @@ void Runner::copy_pages(std::span<const PageCopy> copies) {
 
 Sequence Runner::fork(const Sequence& sequence) {
   Sequence fork{.n_cached = sequence.n_cached,
+                .rope_length = sequence.rope_length,
                 .pages = sequence.pages,
                 .windows = std::vector<Sequence::HeldPages>(pages_.windows().size()),
                 .source = sequence.source};
@@ -220,6 +221,7 @@ void Runner::release(Sequence& sequence) {
   sequence.pages.clear();
   sequence.source.reset();
   sequence.n_cached = 0;
+  sequence.rope_length = 0;
 }
 
 // Holds the pages that the next n_new tokens see and are written to, and lets go of those before.
@@ -288,7 +290,7 @@ void Runner::pack(std::span<const NewTokens> inputs) {
   }
   for (const NewTokens& input : inputs) {
     const int32_t first_row = batch_.n_tokens();
-    batch_.add_sequence(input.tokens, input.sequence->n_cached);
+    batch_.add_sequence(input.tokens, input.sequence->n_cached, input.sequence->rope_length);
     if (input.logits == NewTokens::Logits::none) continue;
     const int32_t first =
         input.logits == NewTokens::Logits::all ? first_row : batch_.n_tokens() - 1;

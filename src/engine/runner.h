@@ -31,10 +31,11 @@ struct Sequence {
     size_t end = 0;
   };
 
-  int32_t n_cached = 0;            ///< tokens whose keys and values are in the pages
-  std::vector<int32_t> pages;      ///< one for each kPageTokens tokens
-  std::vector<HeldPages> windows;  ///< of each of PagePool::windows(); the runner's
-  std::shared_ptr<Source> source;  ///< what it looks at, where the model has an encoder
+  int32_t n_cached = 0;                 ///< tokens whose keys and values are in the pages
+  int32_t rope_length = 0;              ///< ModelConfig::rope_length() of the text when it began
+  std::vector<int32_t> pages = {};      ///< one for each kPageTokens tokens
+  std::vector<HeldPages> windows = {};  ///< of each of PagePool::windows(); the runner's
+  std::shared_ptr<Source> source = {};  ///< what it looks at, where the model has an encoder
 
   /// Pages that it lacks to hold so many tokens.
   [[nodiscard]] int32_t missing_pages(int64_t tokens) const {
@@ -73,6 +74,10 @@ class Runner {
   /// Bytes of the KV cache.
   [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
 
+  /// A sequence, without pages, of a text that begins with n_tokens.
+  [[nodiscard]] Sequence begin(int64_t n_tokens) const {
+    return {.rope_length = config_.rope_length(n_tokens)};
+  }
   /// A source for sequences to hold, with its pages taken, still to be read. Throws Error when it
   /// is empty, longer than the encoder can read, or a token id is out of range, or there are too
   /// few free pages.

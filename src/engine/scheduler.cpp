@@ -24,6 +24,9 @@ constexpr int32_t kMaxLookahead = 256;
 // goes on by itself. So begins a group again that was preempted.
 bool is_joint(const Entry& entry) { return entry.sequences.size() < entry.group->n_sequences(); }
 
+// Tokens of each sequence of an entry's group.
+int64_t length(const Entry& entry) { return static_cast<int64_t>(entry.group->tokens(0).size()); }
+
 // What all sequences of a group begin with.
 std::span<const int32_t> common_tokens(const SequenceGroup& group) {
   std::span<const int32_t> common = group.tokens(0);
@@ -111,6 +114,7 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::add(Entry& entry) {
+  if (!entry.has_tokens) entry.rope_length = runner_.config().rope_length(length(entry));
   waiting_.insert(&entry);
   n_waiting_ += entry.group->width();
 }
@@ -126,6 +130,7 @@ void Scheduler::remove(Entry& entry) {
 void Scheduler::begin_step() {
   parts_.clear();
   try {
+    begin_outgrown_again();
     admit();
     plan();
     if (!parts_.empty()) launch_error_ = launch(0, parts_.size());
@@ -141,6 +146,20 @@ std::vector<Scheduler::Outcome> Scheduler::end_step() {
     fail_all(error.what());
   }
   return std::exchange(outcomes_, {});
+}
+
+// Has texts that are rotated otherwise from now on computed again.
+void Scheduler::begin_outgrown_again() {
+  for (size_t i = 0; i < running_.size();) {
+    Entry& entry = *running_[i];
+    if (!runner_.config().outgrows(entry.rope_length, length(entry))) {
+      ++i;
+      continue;
+    }
+    leave(entry, true);
+    entry.rope_length = runner_.config().rope_length(length(entry));
+    add(entry);
+  }
 }
 
 void Scheduler::admit() {
@@ -177,7 +196,7 @@ void Scheduler::admit() {
 // What the cache has of an entry, up to where it can go on from.
 PrefixCache::Match Scheduler::find_prefix(const Entry& entry) const {
   if (!limits_.prefix_sharing) return {};
-  PrefixCache::Match match = cache_.find(cacheable(entry));
+  PrefixCache::Match match = cache_.find(cacheable(entry), entry.rope_length);
   if (match.partial_page >= 0) {
     const int32_t n_tokens = match.n_tokens();
     match.pages.push_back(match.partial_page);
@@ -198,7 +217,7 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
   const std::span<const int32_t> tokens = cacheable(entry);
   const int32_t n_cached = find_prefix(entry).n_tokens();
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
-    if (pending(*other, 0) <= 1) return false;
+    if (pending(*other, 0) <= 1 || other->rope_length != entry.rope_length) return false;
     const std::span<const int32_t> theirs = wanted_tokens(*other, 0);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end());
     return end.first - tokens.begin() >= n_cached + kWorthWaiting;
@@ -239,6 +258,7 @@ bool Scheduler::try_start(Entry& entry, int32_t& promised) {
   entry.sequences.resize(1);
   Sequence& sequence = entry.sequences.front();
   sequence.source = std::move(source);
+  sequence.rope_length = entry.rope_length;
   sequence.pages = match.pages;
   cache_.hold(match.pages);
   sequence.n_cached = static_cast<int32_t>(match.pages.size()) * kPageTokens;
@@ -585,10 +605,7 @@ void Scheduler::note_prompt(const Part& part) {
   for (const NewTokens& input : inputs_of({&part, 1})) {
     if (input.tokens.size() == 1 && entry.has_tokens) continue;
     counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
-    if (!limits_.prefix_sharing) continue;
-    const auto i = static_cast<size_t>(input.sequence - entry.sequences.data());
-    const auto n_cached = static_cast<size_t>(input.sequence->n_cached);
-    cache_.insert(wanted_tokens(entry, i).first(n_cached), input.sequence->pages);
+    remember(entry, static_cast<size_t>(input.sequence - entry.sequences.data()));
   }
 }
 
@@ -607,6 +624,14 @@ void Scheduler::follow(const Part& part) {
     }
   }
   outcomes_.push_back(std::move(outcome));
+}
+
+// Has the prefix cache keep what sequence i of an entry has in its pages.
+void Scheduler::remember(const Entry& entry, size_t i) {
+  if (!limits_.prefix_sharing) return;
+  const Sequence& sequence = entry.sequences[i];
+  const auto n_cached = static_cast<size_t>(sequence.n_cached);
+  cache_.insert(wanted_tokens(entry, i).first(n_cached), sequence.pages, sequence.rope_length);
 }
 
 // Gives each of an entry's sequences the pages of the one that it goes on from.
@@ -633,12 +658,8 @@ void Scheduler::follow(Entry& entry, std::span<const int32_t> parents) {
 void Scheduler::leave(Entry& entry, bool keep_pages) {
   // A group that has ended no longer has all its sequences.
   const bool is_whole = entry.sequences.size() <= entry.group->n_sequences();
-  for (size_t i = 0; i < entry.sequences.size(); ++i) {
-    Sequence& sequence = entry.sequences[i];
-    if (keep_pages && is_whole && limits_.prefix_sharing) {
-      const auto n_cached = static_cast<size_t>(sequence.n_cached);
-      cache_.insert(wanted_tokens(entry, i).first(n_cached), sequence.pages);
-    }
+  for (size_t i = 0; i < entry.sequences.size() && keep_pages && is_whole; ++i) {
+    remember(entry, i);
   }
   for (Sequence& sequence : entry.sequences) runner_.release(sequence);
   entry.sequences.clear();

@@ -50,6 +50,9 @@ struct SchedulerCounts {
 /// Where the model has an encoder, the sources of groups that begin are read in their first step,
 /// as many as the step's tokens allow; groups with the same source share it.
 ///
+/// Where the model rotates a text otherwise as a whole once it is long, groups whose text grows so
+/// long wait again and recompute all of it.
+///
 /// Sequences of a group hold the pages of the tokens that they have in common together, and one
 /// that is to write into such a page gets a copy of it first.
 ///
@@ -67,6 +70,7 @@ class Scheduler {
     /// scheduler's.
     std::vector<Sequence> sequences = {};
     bool has_tokens = false;  ///< the group has accepted some; the scheduler's
+    int32_t rope_length = 0;  ///< of its sequences; the scheduler's
   };
   /// What a step did for an entry that it ran.
   struct Outcome {
@@ -126,6 +130,7 @@ class Scheduler {
     std::string error = {};                 // or threw
   };
 
+  void begin_outgrown_again();
   void admit();
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
@@ -155,6 +160,7 @@ class Scheduler {
   void note_prompt(const Part& part);
   void follow(const Part& part);
   void follow(Entry& entry, std::span<const int32_t> parents);
+  void remember(const Entry& entry, size_t i);
   void leave(Entry& entry, bool keep_pages);
   void fail(Entry& entry, std::string_view error);
   void fail_all(std::string_view error);

@@ -88,8 +88,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     const ModelFile file = ModelFile::open(on_disk.path());
     const ModelConfig config = read_config(file);
     const WeightLookup weights = load_weights(file, config, *backend_, nullptr);
-    const auto model =
-        make_model(config, weights, *backend_, {.max_tokens = 400, .max_logits = 8, .context = 80});
+    const auto model = make_model(config, weights, *backend_, {.max_tokens = 400, .max_logits = 8});
     constexpr int32_t kPages = 30;
     const AttentionConfig& attention = config.layer(0).attention;
     const DType type = backend_->kv_dtype(config.weight_dtype);

@@ -63,16 +63,20 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     const int32_t context = sequences == 1 ? prompt : prompt + kNewTokens;
     return std::make_unique<Runner>(
         converted(golden_, dtype), *backend_,
-        RunnerLimits{
-            .n_pages = sequences * (context / kPageTokens + 3),
-            .batch = {.max_tokens = sequences * context, .max_logits = prompt, .context = context}},
+        RunnerLimits{.n_pages = sequences * (context / kPageTokens + 3),
+                     .batch = {.max_tokens = sequences * context, .max_logits = prompt}},
         nullptr);
+  }
+
+  // For a text that begins with these tokens.
+  static Sequence begin(const Runner& runner, std::span<const int32_t> prompt) {
+    return runner.begin(static_cast<int64_t>(prompt.size()));
   }
 
   // [tokens, vocab], of the whole prompt at once.
   [[nodiscard]] std::vector<float> prompt_logits(DType dtype) const {
     const std::unique_ptr<Runner> runner = make_runner(dtype);
-    Sequence sequence;
+    Sequence sequence = begin(*runner, golden_.tokens);
     runner->step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
     return runner->logits();
   }
@@ -125,7 +129,7 @@ TEST_P(GoldenTest, PrefillGivesTransformersLogits) {
 
 TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
   const std::unique_ptr<Runner> runner = make_runner(DType::f32);
-  Sequence sequence;
+  Sequence sequence = begin(*runner, golden_.tokens);
   std::vector<float> logits;
   for (const int32_t& token : golden_.tokens) {
     runner->step({{{&sequence, {&token, 1}}}});
@@ -139,7 +143,7 @@ TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
 TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   if (golden_.greedy.empty()) GTEST_SKIP() << "the variant has no greedy text";
   const std::unique_ptr<Runner> runner = make_runner(DType::f32);
-  Sequence sequence;
+  Sequence sequence = begin(*runner, golden_.tokens);
   std::vector<int32_t> tokens;
   runner->step({{{&sequence, golden_.tokens}}});
   while (tokens.size() < golden_.greedy.size()) {
@@ -156,7 +160,8 @@ class GoldenFamilyTest : public GoldenTest {
   // Greedy continuations of beginnings of the golden prompt, all in the same steps.
   static std::vector<std::vector<int32_t>> continued(
       Runner& runner, const std::vector<std::span<const int32_t>>& prompts) {
-    std::vector<Sequence> sequences(prompts.size());
+    std::vector<Sequence> sequences;
+    for (const auto& prompt : prompts) sequences.push_back(begin(runner, prompt));
     std::vector<std::vector<int32_t>> texts(prompts.size());
     std::vector<NewTokens> inputs;
     for (size_t i = 0; i < prompts.size(); ++i) inputs.push_back({&sequences[i], prompts[i]});

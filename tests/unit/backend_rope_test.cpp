@@ -117,8 +117,10 @@ TEST_P(BackendRope, TableAgreesFarIntoTheContext) {
     const auto table = [&](Backend& backend, float factor) {
       const DeviceTensor device_freq(backend, inv_freq);
       const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), dim));
-      backend.rope_table(backend.upload(batch), static_cast<const float*>(device_freq.data()),
-                         factor, out.matrix());
+      backend.rope_table(
+          backend.upload(batch),
+          {.frequencies = static_cast<const float*>(device_freq.data()), .factor = factor},
+          out.matrix());
       return out.fetch();
     };
     const HostTensor plain = table(*reference_, 1);
@@ -128,6 +130,55 @@ TEST_P(BackendRope, TableAgreesFarIntoTheContext) {
     expect_near(
         table(*backend_, 1.5F), plain.map(DType::f32, [](float v) { return 1.5F * v; }),
         [](int64_t, int64_t) { return 5e-7; }, "rope_table with a factor");
+  }
+}
+
+// Against plain tables of the frequencies that the rule says, in double.
+TEST_P(BackendRope, TableFollowsEachTextsLength) {
+  constexpr int32_t kOriginal = 64;
+  constexpr int64_t kPairs = 6;
+  constexpr double kFactor = 2.5;
+  Batch batch = make_batch(random_, {{1, 64}, {3, 65}, {20, 20}, {2, 40}, {30, 90}}, 20);
+  batch.rope_lengths = {0, 0, 0, 100, 90};
+  HostTensor frequencies(DType::f32, 2, kPairs);
+  for (int64_t i = 0; i < kPairs; ++i) {
+    frequencies.set(0, i, std::pow(10.0F, -static_cast<float>(i)));
+    frequencies.set(1, i, std::pow(7.0F, -static_cast<float>(i + 1)));
+  }
+  const auto frequency = [&](bool has_long, int32_t length, int64_t i) {
+    if (length <= kOriginal) return double{frequencies.at(0, i)};
+    if (has_long) return double{frequencies.at(1, i)};
+    const double base = kFactor * length / kOriginal - (kFactor - 1);
+    return frequencies.at(0, i) * std::pow(base, -static_cast<double>(i) / (kPairs - 1));
+  };
+  const auto check = [&](Backend& backend, bool has_long) {
+    const DeviceTensor device(backend, frequencies);
+    const auto* first = static_cast<const float*>(device.data());
+    const DeviceTensor out(backend, HostTensor(DType::f32, batch.n_tokens(), 2 * kPairs));
+    backend.rope_table(backend.upload(batch),
+                       {.frequencies = first,
+                        .original = kOriginal,
+                        .long_frequencies = has_long ? first + kPairs : nullptr,
+                        .dynamic_factor = has_long ? 0 : kFactor},
+                       out.matrix());
+    const HostTensor got = out.fetch();
+    for (int64_t t = 0; t < got.rows; ++t) {
+      const auto row = static_cast<size_t>(t);
+      const int32_t position = batch.positions[row];
+      const int32_t length =
+          std::max(position + 1, batch.rope_lengths[static_cast<size_t>(batch.sequence_of[row])]);
+      for (int64_t i = 0; i < kPairs; ++i) {
+        const double angle = position * frequency(has_long, length, i);
+        EXPECT_NEAR(got.at(t, 2 * i), std::cos(angle), 1e-5)
+            << backend.description() << ", row " << t << ", pair " << i;
+        EXPECT_NEAR(got.at(t, 2 * i + 1), std::sin(angle), 1e-5)
+            << backend.description() << ", row " << t << ", pair " << i;
+      }
+    }
+  };
+  for (const bool has_long : {true, false}) {
+    check(*reference_, has_long);
+    for (const auto& backend : backends_) check(*backend, has_long);
   }
 }
 

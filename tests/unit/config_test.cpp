@@ -285,20 +285,32 @@ TEST(RopeFrequencies, FallGeometricallyFromOne) {
   EXPECT_FLOAT_EQ(frequencies[3], 0.001F);
 }
 
-TEST(RopeFrequencies, DependOnTheContextWhereTheRuleDoes) {
-  const ModelConfig config = rich();
-  EXPECT_EQ(rope_frequencies(config.ropes[0], 128), config.ropes[0].frequencies);
-  EXPECT_EQ(rope_frequencies(config.ropes[0], 129), config.ropes[0].long_frequencies);
+TEST(RopeLength, TellsTextsApartThatAreRotatedDifferently) {
+  ModelConfig config;
+  EXPECT_EQ(config.rope_length(1 << 20), 0);
+  EXPECT_FALSE(config.outgrows(0, 1 << 20));
+
+  config.ropes = {rich().ropes[0]};  // with long_frequencies above 128 tokens
+  EXPECT_EQ(config.rope_length(128), 0);
+  EXPECT_EQ(config.rope_length(129), config.rope_length(5000));
+  EXPECT_FALSE(config.outgrows(0, 128));
+  EXPECT_TRUE(config.outgrows(0, 129));
+  EXPECT_FALSE(config.outgrows(config.rope_length(129), 5000));
 
   RopeConfig dynamic;
   dynamic.frequencies = plain_frequencies(10000, 8);
-  dynamic.original_max_context = 128;
+  dynamic.original_max_context = 64;
   dynamic.dynamic_factor = 4;
-  EXPECT_EQ(rope_frequencies(dynamic, 128), dynamic.frequencies);
-  const double theta = 10000 * std::pow(4 * 256 / 128.0 - 3, 8 / 6.0);
-  const std::vector<float> expected = plain_frequencies(theta, 8);
-  const std::vector<float> frequencies = rope_frequencies(dynamic, 256);
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(frequencies[i], expected[i], 1e-6F * expected[i]);
+  config.ropes = {dynamic};
+  EXPECT_EQ(config.rope_length(64), 0);
+  EXPECT_EQ(config.rope_length(65), 65);
+  EXPECT_EQ(config.rope_length(5000), 5000);
+  EXPECT_FALSE(config.outgrows(0, 5000)) << "later tokens are rotated by their own length";
+
+  config.ropes.push_back(rich().ropes[0]);
+  EXPECT_EQ(config.rope_length(100), 100);
+  EXPECT_TRUE(config.outgrows(100, 129));
+  EXPECT_FALSE(config.outgrows(config.rope_length(129), 130));
 }
 
 TEST(TensorPlan, CountsTheParametersOfLlama2) {
