@@ -128,10 +128,7 @@ inline void multiply_float_step(const char* weights, const char* left, const cha
 }
 
 void multiply_floats(const TileTask& task) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
   const auto* weights = static_cast<const char*>(task.weights);
-  const auto* packed = static_cast<const char*>(task.packed);
   const int64_t pairs = (task.groups + 1) / 2;
   // The next task's weights are gathered between the products of this one: vectors work while
   // tiles do.
@@ -151,16 +148,7 @@ void multiply_floats(const TileTask& task) {
                        static_cast<char*>(task.next_weights));
     gathered += count;
   };
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const char* left = packed + 2 * pair * task.group_bytes;
-    const bool is_whole = 2 * pair + 1 < task.groups;
-    const char* right = is_whole ? left + task.group_bytes : left;
-    int32_t* tiles = task.partial + pair * 1024;
-    if (task.is_first) {
-      zero_sums();
-    } else {
-      load_sums(tiles);
-    }
+  multiply_pairs<false>(task, [&](int64_t pair, const char* left, const char* right) {
     for (int64_t k = 0; k < task.tiles_k; ++k) {
       const int64_t of_rows = k * kFloatParts * kTileBytes;
       ahead_left = left + of_rows + kFloatParts * kTileBytes;
@@ -171,10 +159,7 @@ void multiply_floats(const TileTask& task) {
       }
       multiply_float_step(weights + 2 * of_rows, left + of_rows, right + of_rows, gather_some);
     }
-    store_sums(tiles);
-    if (task.is_last) store_results<false>(task, pair);
-  }
-  _tile_release();
+  });
 }
 
 TileKernels float_tiles() {

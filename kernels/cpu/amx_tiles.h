@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/tile_kernels.h"
+
 namespace faststream {
 namespace {
 
@@ -66,6 +68,29 @@ inline void store_sums(int32_t* tiles) {
   _tile_stored(1, tiles + 256, 64);
   _tile_stored(2, tiles + 512, 64);
   _tile_stored(3, tiles + 768, 64);
+}
+
+/// A task: multiply(pair, left, right) adds to tiles 0 to 3 what the task's weights and both groups
+/// of a pair of packed rows give; a last group without another is both.
+template <bool kInt8, class Multiply>
+inline void multiply_pairs(const TileTask& task, const Multiply& multiply) {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  const auto* packed = static_cast<const char*>(task.packed);
+  for (int64_t pair = 0; 2 * pair < task.groups; ++pair) {
+    const char* left = packed + 2 * pair * task.group_bytes;
+    const char* right = 2 * pair + 1 < task.groups ? left + task.group_bytes : left;
+    int32_t* tiles = task.partial + pair * 1024;
+    if (task.is_first) {
+      zero_sums();
+    } else {
+      load_sums(tiles);
+    }
+    multiply(pair, left, right);
+    store_sums(tiles);
+    if (task.is_last) store_results<kInt8>(task, pair);
+  }
+  _tile_release();
 }
 
 }  // namespace

@@ -27,10 +27,7 @@ void gather_tiles(const TileSource& source, void* to) {
 
 template <bool kInt8>
 void multiply(const TileTask& task) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
   const auto* weights = static_cast<const char*>(task.weights);
-  const auto* packed = static_cast<const char*>(task.packed);
   auto* next_weights = static_cast<char*>(task.next_weights);
   const TileSource next = task.next;
   const auto* ahead_first = static_cast<const char*>(next.first) + task.ahead;
@@ -39,18 +36,9 @@ void multiply(const TileTask& task) {
   // The next task's weights are gathered, and those after it prefetched, between the steps of this
   // one: each pair of row groups takes some channels, each step a tile of theirs.
   const int64_t share = (16 + pairs - 1) / pairs;
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const char* left = packed + 2 * pair * task.group_bytes;
-    const bool is_whole = 2 * pair + 1 < task.groups;
-    const char* right = is_whole ? left + task.group_bytes : left;
+  multiply_pairs<kInt8>(task, [&](int64_t pair, const char* left, const char* right) {
     const int64_t begin = pair * share < 16 ? pair * share : 16;
     const int64_t end = begin + share < 16 ? begin + share : 16;
-    int32_t* tiles = task.partial + pair * 1024;
-    if (task.is_first) {
-      zero_sums();
-    } else {
-      load_sums(tiles);
-    }
     for (int64_t k = 0; k < task.tiles_k; ++k) {
       _tile_loadd(6, left + k * kTileBytes, 64);
       _tile_loadd(4, weights + k * 2 * kTileBytes, 64);
@@ -67,10 +55,7 @@ void multiply(const TileTask& task) {
     for (int64_t k = task.tiles_k; k < next.tiles_k; ++k) {
       gather_lines(next, k, begin, end, _mm512_setzero_si512(), next_weights);
     }
-    store_sums(tiles);
-    if (task.is_last) store_results<kInt8>(task, pair);
-  }
-  _tile_release();
+  });
 }
 
 /// Weights go from memory straight into tiles, in 32 streams.

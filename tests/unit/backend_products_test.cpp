@@ -183,6 +183,41 @@ TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
   }
 }
 
+// A model that overflows is noticed by its logits, in the text that it overflows in alone.
+TEST_P(BackendProducts, ARowThatIsNotFiniteStaysSoAndLeavesTheOthersAlone) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 64;
+  const std::vector<std::pair<int64_t, float>> bad = {{1, INFINITY}, {2, -INFINITY}, {3, NAN}};
+  for (const auto& backend : backends_) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+      for (const int64_t rows : {4, 40}) {
+        const HostTensor x = random_tensor(random_, DType::f32, rows, kInputs);
+        HostTensor with_bad = x;
+        for (const auto& [row, value] : bad) with_bad.set(row, 7 * row, value);
+        const auto multiply = [&](const HostTensor& from) {
+          return product(*backend, from, weight, nullptr, OutputMode::store,
+                         HostTensor(DType::f32, rows, kOutputs));
+        };
+        const HostTensor want = multiply(x);
+        const HostTensor got = multiply(with_bad);
+        const std::string what = backend->description() + ", " + std::string(dtype_name(type)) +
+                                 " weights, " + std::to_string(rows) + " rows, row ";
+        for (int64_t r = 0; r < rows; ++r) {
+          const bool is_bad = std::ranges::any_of(bad, [r](const auto& b) { return b.first == r; });
+          for (int64_t c = 0; c < kOutputs; ++c) {
+            if (is_bad) {
+              EXPECT_FALSE(std::isfinite(got.at(r, c))) << what << r << ", column " << c;
+            } else {
+              EXPECT_EQ(got.at(r, c), want.at(r, c)) << what << r << ", column " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // Bit for bit: a router's choice may turn at the last bit.
 TEST_P(BackendProducts, ARowOfARoutersProductDoesNotDependOnTheOthers) {
   constexpr int64_t kRows = 130;
