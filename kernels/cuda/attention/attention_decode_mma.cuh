@@ -30,19 +30,20 @@ inline constexpr int kDecodeHeads = 8;    // columns of a tensor core instructio
 inline constexpr int kDecodeTokens = 16;  // rows
 static_assert(kPageTokens % kDecodeTokens == 0, "the tokens of a turn are in one page");
 
-template <int kDim>
-using DecodeResults = WarpResults<kDecodeWarps, kDecodeHeads, kDim + 8>;
+template <int kDim, int kWarps = kDecodeWarps>
+using DecodeResults = WarpResults<kWarps, kDecodeHeads, kDim + 8>;
 
-/// Fills `results` for a split that is not empty: by kDecodeWarps warps that follow one another in
-/// the block from a multiple of their number on. kDim: head_dim rounded up; the columns past
-/// head_dim are zeros. queries [split.n_heads, head_dim]: rows at multiples of 16 bytes.
-template <typename T, int kDim, typename Rule>
+/// Fills `results` for a split that is not empty: by kWarps warps that follow one another in the
+/// block from a multiple of their number on. kDim: head_dim rounded up; the columns past head_dim
+/// are zeros. queries [split.n_heads, head_dim]: rows at multiples of 16 bytes. Fewer warps, of
+/// which each has one turn, give the same bits: those that have none add nothing.
+template <typename T, int kDim, typename Rule, int kWarps>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
-                             DecodeResults<kDim>& results) {
+                             WarpResults<kWarps, kDecodeHeads, kDim + 8>& results) {
   constexpr int kKeyLoads = kDim / 32;    // 16-byte loads of a row by four lanes
   constexpr int kValueLoads = kDim / 64;  // by eight
   const int dim = a.kv.head_dim;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % kDecodeWarps;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp % kWarps;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = lane / 4;
   const int in_group = lane % 4;
@@ -76,9 +77,9 @@ __device__ void attend_split(const AttentionArguments& a, const Split& split, co
     next_page = pages[base / kPageTokens];
   }
   for (int base = split.first + warp * kDecodeTokens; base < split.last;
-       base += kDecodeWarps * kDecodeTokens) {
+       base += kWarps * kDecodeTokens) {
     const int64_t page = next_page;
-    const int next = base + kDecodeWarps * kDecodeTokens;
+    const int next = base + kWarps * kDecodeTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
     const int64_t first_row =
         ((page * a.kv.n_kv_heads + split.kv_head) * kPageTokens + base % kPageTokens) * dim;

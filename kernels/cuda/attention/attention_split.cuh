@@ -75,15 +75,17 @@ inline __device__ Split split_of(const AttentionArguments& a, const Splits& spli
   return split;
 }
 
+inline __device__ OneQuery one_query(const AttentionArguments& a, int sequence) {
+  OneQuery one{.sequence = sequence, .query = a.query_start[sequence]};
+  if (a.query_start[sequence + 1] - one.query == 1) one.kv_len = a.kv_len[sequence];
+  return one;
+}
+
 /// That of this block in a grid of (splits, KV heads * head tiles, sequences).
 inline __device__ Split split_of_block(const AttentionArguments& a, const Splits& splits,
                                        int tile_heads) {
-  OneQuery one;
-  one.sequence = static_cast<int>(blockIdx.z);
-  one.query = a.query_start[one.sequence];
-  if (a.query_start[one.sequence + 1] - one.query == 1) one.kv_len = a.kv_len[one.sequence];
-  return split_of(a, splits, tile_heads, one, static_cast<int>(blockIdx.y),
-                  static_cast<int>(blockIdx.x));
+  return split_of(a, splits, tile_heads, one_query(a, static_cast<int>(blockIdx.z)),
+                  static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x));
 }
 
 inline Grid split_grid(const AttentionArguments& a, const Splits& splits, int n_sequences,
