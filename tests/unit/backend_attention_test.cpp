@@ -231,6 +231,15 @@ TEST_P(BackendAttention, AgreesForManySequencesBesideALongOne) {
   }
 }
 
+// So many that blocks of a GPU take several heads of a sequence.
+TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
+  std::vector<TestSequence> sequences;
+  for (int32_t i = 0; i < (kSanitized ? 100 : 1030); ++i) sequences.push_back({1, 1 + i % 49});
+  sequences[500 % sequences.size()] = {3, 40};
+  check_attention(DType::f16, {4, 4, 16, sequences});
+  check_attention(DType::f16, {8, 4, 24, sequences, 20});
+}
+
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
   for (const DType weights : kWeightTypes) {
     for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256}) {

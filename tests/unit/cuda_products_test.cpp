@@ -16,14 +16,15 @@ class CudaProducts : public BackendTest {
  protected:
   /// Bit for bit: rows of a product of many, at its beginning, middle and end, are those of few.
   void check(DType type, const Shape& shape, bool gated) {
-    constexpr int64_t kFew = 10;
     const DType act = backend_->activation_dtype(type);
     const DType out_type = gated ? act : DType::f32;
     const DeviceTensor x(*backend_, random_tensor(random_, act, shape.rows, shape.inputs));
     const int64_t width = gated ? 2 * shape.outputs : shape.outputs;
     const DeviceWeight weight(*backend_, random_weight(random_, type, width, shape.inputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, width));
-    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs);
+    // Rows of 32-bit results begin at multiples of 16 bytes.
+    const int64_t gap = out_type == DType::f32 ? (4 - shape.outputs % 4) % 4 : 0;
+    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs, gap);
     const auto multiply = [&](int64_t first, int64_t count) {
       const DeviceTensor out(*backend_, before.row_range(first, count));
       Input input{.x = x.matrix().row_range(first, count)};
@@ -36,13 +37,37 @@ class CudaProducts : public BackendTest {
       }
       return out.fetch();
     };
+    compare(shape, multiply, std::string(dtype_name(type)) + (gated ? ", gated" : ""));
+  }
+
+  /// The same of products with an activation, whose results are of x's type.
+  void check_activation(DType type, const Shape& shape, Activation activation) {
+    const DeviceTensor x(*backend_, random_tensor(random_, type, shape.rows, shape.inputs));
+    const DeviceWeight weight(*backend_, random_weight(random_, type, shape.outputs, shape.inputs));
+    const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, shape.outputs));
+    const auto multiply = [&](int64_t first, int64_t count) {
+      const DeviceTensor out(*backend_, HostTensor(type, count, shape.outputs));
+      Input input{.x = x.matrix().row_range(first, count)};
+      backend_->linear(input, weight.weight(),
+                       {.bias = static_cast<const float*>(bias.data()), .activation = activation},
+                       out.matrix());
+      return out.fetch();
+    };
+    compare(shape, multiply,
+            std::string(dtype_name(type)) + ", activation " +
+                std::to_string(static_cast<int>(activation)));
+  }
+
+  /// multiply(first row, number of rows) of all rows, and of few.
+  template <typename Multiply>
+  static void compare(const Shape& shape, const Multiply& multiply, const std::string& what) {
+    constexpr int64_t kFew = 10;
     const HostTensor all = multiply(0, shape.rows);
     for (const int64_t first : {int64_t{0}, shape.rows / 2, shape.rows - kFew}) {
       expect_equal(multiply(first, kFew), all.row_range(first, kFew),
-                   std::string(dtype_name(type)) + (gated ? ", gated, " : ", ") +
-                       std::to_string(shape.inputs) + " to " + std::to_string(shape.outputs) +
-                       ", rows from " + std::to_string(first) + " of " +
-                       std::to_string(shape.rows));
+                   what + ", " + std::to_string(shape.inputs) + " to " +
+                       std::to_string(shape.outputs) + ", rows from " + std::to_string(first) +
+                       " of " + std::to_string(shape.rows));
     }
   }
 };
@@ -58,6 +83,22 @@ TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
     for (const Shape& shape :
          {Shape{120, 3224, 272}, Shape{200, 3224, 272}, Shape{1100, 1032, 4096}}) {
       check(type, shape, true);
+    }
+  }
+}
+
+TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const Shape& shape : {Shape{40, 3216, 272}, Shape{700, 520, 512}, Shape{1100, 1032, 4096},
+                               Shape{150, 3217, 512}}) {
+      check(type, shape, false);
+    }
+    for (const Activation activation :
+         {Activation::none, Activation::silu, Activation::gelu, Activation::gelu_tanh,
+          Activation::relu, Activation::relu_squared}) {
+      for (const Shape& shape : {Shape{40, 2048, 512}, Shape{600, 2056, 512}}) {
+        check_activation(type, shape, activation);
+      }
     }
   }
 }
