@@ -152,10 +152,9 @@ std::vector<float> Runner::logits() {
   return host;
 }
 
-std::vector<SampledToken> Runner::sample(std::span<const SamplingRow> rules) {
-  std::vector<SampledToken> sampled(static_cast<size_t>(n_logits()));
+void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
+  sampled.resize(rules.size());
   backend_.sample(logits_matrix(), rules, sampled);
-  return sampled;
 }
 
 bool Runner::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {

@@ -98,8 +98,9 @@ class Runner {
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
   /// The last step's logits [n_logits, vocab].
   [[nodiscard]] std::vector<float> logits();
-  /// Draws a token from each row of the last step's logits; once a step. rules: [n_logits].
-  [[nodiscard]] std::vector<SampledToken> sample(std::span<const SamplingRow> rules);
+  /// Draws a token from each row of the last step's logits into `sampled`, which keeps its memory;
+  /// once a step. rules: [n_logits].
+  void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled);
 
   /// Whether a sequence whose first n_tokens are in `pages` can go on from there: whether layers
   /// with a window still have what it sees.

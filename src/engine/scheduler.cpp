@@ -486,10 +486,9 @@ std::string Scheduler::launch(size_t first, size_t count) {
 // processed if the device failed, then or now.
 void Scheduler::finish(size_t first, size_t count, std::string error) {
   const std::span<Part> parts = std::span(parts_).subspan(first, count);
-  std::vector<SampledToken> sampled;
   if (error.empty()) {
     try {
-      sampled = sample(parts);
+      sample(parts);
     } catch (const std::exception& failure) {
       error = failure.what();
     }
@@ -499,7 +498,7 @@ void Scheduler::finish(size_t first, size_t count, std::string error) {
     for (size_t i = first; i < first + count; ++i) finish(i, 1, launch(i, 1));
     return;
   }
-  advance_groups(parts, sampled);
+  advance_groups(parts);
   for (const Part& part : parts) {
     try {
       if (!part.error.empty()) throw Error(part.error);
@@ -512,8 +511,9 @@ void Scheduler::finish(size_t first, size_t count, std::string error) {
 
 // Has the groups of these parts accept their tokens, in several threads where they are many: next
 // to a device that is fast this is the time of a step that it waits for.
-void Scheduler::advance_groups(std::span<Part> parts, std::span<SampledToken> sampled) {
+void Scheduler::advance_groups(std::span<Part> parts) {
   constexpr size_t kWorthAThread = 64;  // sequences
+  std::span<SampledToken> sampled = std::span(sampled_).first(rules_.size());
   for (Part& part : parts) {
     try {
       note_prompt(part);
@@ -563,24 +563,23 @@ std::span<const NewTokens> Scheduler::inputs_of(std::span<const Part> parts) con
                                     parts.back().first_input + parts.back().n_inputs - first);
 }
 
-// The tokens that are chosen from the logits of what was launched. If the device fails, no sequence
-// has advanced.
-std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
+// Has tokens chosen from the logits of what was launched. If the device fails, no sequence has
+// advanced.
+void Scheduler::sample(std::span<const Part> parts) {
+  rules_.clear();
   const std::span<const NewTokens> inputs = inputs_of(parts);
-  if (inputs.empty()) return {};
-  std::vector<SampledToken> sampled;
+  if (inputs.empty()) return;
   try {
-    std::vector<SamplingRow> rules;
     for (const Part& part : parts) {
       if (!wants_tokens(part)) continue;
       for (size_t i = 0; i < part.n_inputs; ++i) {
-        rules.push_back(part.entry->group->sampling_row(i));
+        rules_.push_back(part.entry->group->sampling_row(i));
       }
     }
-    if (rules.empty()) {
+    if (rules_.empty()) {
       runner_.wait();  // for the time that the step takes, and its errors
     } else {
-      sampled = runner_.sample(rules);
+      runner_.sample(rules_, sampled_);
     }
   } catch (...) {
     for (const NewTokens& input : inputs) {
@@ -596,7 +595,6 @@ std::vector<SampledToken> Scheduler::sample(std::span<const Part> parts) {
   if (n_decode > 0) beside_.measured(n_launched_ - static_cast<int32_t>(n_decode), seconds);
   counts_.device_seconds += seconds;
   ++counts_.steps;
-  return sampled;
 }
 
 // Counts and caches the tokens of prompts that a part has processed, before its group goes on.

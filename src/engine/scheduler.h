@@ -155,8 +155,8 @@ class Scheduler {
   void finish(size_t first, size_t count, std::string error);
   int32_t read_sources(std::span<const Part> parts);
   [[nodiscard]] std::span<const NewTokens> inputs_of(std::span<const Part> parts) const;
-  std::vector<SampledToken> sample(std::span<const Part> parts);
-  void advance_groups(std::span<Part> parts, std::span<SampledToken> sampled);
+  void sample(std::span<const Part> parts);
+  void advance_groups(std::span<Part> parts);
   void note_prompt(const Part& part);
   void follow(const Part& part);
   void follow(Entry& entry, std::span<const int32_t> parents);
@@ -180,6 +180,8 @@ class Scheduler {
   std::vector<NewTokens> inputs_;
   std::vector<PageCopy> copies_;
   std::vector<Part> parts_;
+  std::vector<SamplingRow> rules_;     // of the parts that want tokens
+  std::vector<SampledToken> sampled_;  // by these
   std::vector<Outcome> outcomes_;
   std::string launch_error_;  // why the device did not begin
   std::chrono::steady_clock::time_point launched_;

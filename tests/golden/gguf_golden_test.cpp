@@ -80,10 +80,11 @@ TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
   const auto runner = run(file, golden.tokens.size());
   Sequence sequence;
   std::vector<int32_t> tokens;
+  std::vector<SampledToken> drawn;
   runner->step({{{&sequence, golden.tokens}}});
   while (tokens.size() < golden.greedy.size()) {
-    tokens.push_back(
-        runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
+    runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}, drawn);
+    tokens.push_back(drawn.front().token);
     runner->step({{{&sequence, {&tokens.back(), 1}}}});
   }
   EXPECT_EQ(tokens, golden.greedy);

@@ -145,10 +145,11 @@ TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   const std::unique_ptr<Runner> runner = make_runner(DType::f32);
   Sequence sequence = begin(*runner, golden_.tokens);
   std::vector<int32_t> tokens;
+  std::vector<SampledToken> drawn;
   runner->step({{{&sequence, golden_.tokens}}});
   while (tokens.size() < golden_.greedy.size()) {
-    tokens.push_back(
-        runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}).front().token);
+    runner->sample({{sampling_row({.temperature = 0}, sequence.n_cached)}}, drawn);
+    tokens.push_back(drawn.front().token);
     runner->step({{{&sequence, {&tokens.back(), 1}}}});
   }
   EXPECT_EQ(tokens, golden_.greedy);
@@ -171,7 +172,8 @@ class GoldenFamilyTest : public GoldenTest {
       for (const Sequence& sequence : sequences) {
         rows.push_back(sampling_row({.temperature = 0}, sequence.n_cached));
       }
-      const std::vector<SampledToken> drawn = runner.sample(rows);
+      std::vector<SampledToken> drawn;
+      runner.sample(rows, drawn);
       for (size_t i = 0; i < prompts.size(); ++i) {
         texts[i].push_back(drawn[i].token);
         inputs[i].tokens = {&texts[i].back(), 1};

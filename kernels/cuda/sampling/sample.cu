@@ -460,33 +460,38 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   for (size_t r = 0; r < rows; ++r) {
     const auto& result = *reinterpret_cast<const RowResult*>(results + r * result_bytes);
     check_draw(result.fault);
-    sampled[r] = {.token = result.token, .logprob = 0, .top = {}};
+    SampledToken& to = sampled[r];
+    to.token = result.token;
+    to.logprob = to.renormalization = 0;
+    to.top.clear();
+    to.candidates.clear();
     const SamplingRow& rule = rules[r];
     if (rule.n_logprobs < 0 && rule.n_candidates == 0) continue;
     const LogSoftmax model(result.largest, result.total);
-    sampled[r].logprob = model(result.logit);
+    to.logprob = model(result.logit);
     const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
-    const auto list = [&](int64_t n, std::vector<LogProbability>& to) {
+    const auto list = [&](int64_t n, std::vector<LogProbability>& tokens) {
       n = std::clamp<int64_t>(n, 0, logits.cols);
-      to.reserve(static_cast<size_t>(n));
-      for (int64_t i = 0; i < n; ++i) to.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+      tokens.reserve(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) {
+        tokens.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+      }
     };
-    list(rule.n_logprobs, sampled[r].top);
-    std::vector<LogProbability>& candidates = sampled[r].candidates;
+    list(rule.n_logprobs, to.top);
     if (rule.edits.empty()) {
-      list(rule.n_candidates, candidates);
+      list(rule.n_candidates, to.candidates);
     } else {
       keys = reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
       if (rule.renormalizes && result.n_candidates > 0) {
         const LogSoftmax edited(result.edited_largest, result.edited_total);
-        sampled[r].renormalization = edited(0);
+        to.renormalization = edited(0);
       }
-      candidates.reserve(static_cast<size_t>(result.n_candidates));
+      to.candidates.reserve(static_cast<size_t>(result.n_candidates));
       for (int32_t i = 0; i < result.n_candidates; ++i) {
-        candidates.push_back({key_id(keys[i]), key_logit(keys[i]) + sampled[r].renormalization});
+        to.candidates.push_back({key_id(keys[i]), key_logit(keys[i]) + to.renormalization});
       }
     }
-    std::erase_if(candidates, [](const LogProbability& p) { return std::isinf(p.value); });
+    std::erase_if(to.candidates, [](const LogProbability& p) { return std::isinf(p.value); });
   }
 }
 

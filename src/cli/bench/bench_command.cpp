@@ -212,7 +212,9 @@ class Bench {
     for (const NewTokens& input : inputs) {
       rules.push_back(sampling_row({.temperature = 0}, input.sequence->n_cached));
     }
-    return runner_.sample(rules);
+    std::vector<SampledToken> sampled;
+    runner_.sample(rules, sampled);
+    return sampled;
   }
 
   // profiled(): starts the profile of a step that takes `seconds` otherwise, and makes it.
