@@ -1,7 +1,6 @@
 // The CUDA backend. A file per operation, named as in kernels/cpu; this header is what they share.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <array>

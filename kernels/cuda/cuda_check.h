@@ -1,7 +1,6 @@
 // CUDA status codes become errors that a user can act on.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <string>
@@ -17,13 +16,6 @@ inline void cuda_check(cudaError_t status, std::string_view doing) {
   if (status == cudaSuccess) return;
   throw Error("The GPU failed while " + std::string(doing) + ": " + cudaGetErrorString(status) +
               " (" + cudaGetErrorName(status) + "); try again, or use --device cpu.");
-}
-
-/// The same for cuBLASLt.
-inline void cublas_check(cublasStatus_t status, std::string_view doing) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error("The GPU failed while " + std::string(doing) + ": " +
-              cublasLtGetStatusString(status) + "; try again, or use --device cpu.");
 }
 
 }  // namespace faststream

@@ -315,7 +315,8 @@ class Backend {
   /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] · weightᵀ +
   /// bias), where x is what `input` says. With i8 weights the fast backends quantize each row of x
   /// to eight bits (symmetric, scale max|x| / 127), whatever the number of rows, so that a
-  /// sequence's text does not depend on how many others share its step.
+  /// sequence's text does not depend on how many others share its step. Beside other weights a row
+  /// of x with an element that is not finite gives elements that are not, infinite or NaN.
   virtual void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                       const Matrix& out) = 0;
 

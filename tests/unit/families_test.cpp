@@ -85,6 +85,18 @@ TEST(Families, GiveWindowsToSomeLayers) {
   EXPECT_EQ(model.layer(3).name, "windowed");
 }
 
+TEST(Families, TakeLongerTextsWithDynamicScaling) {
+  json config = tiny_config();
+  const int64_t trained = describe(config).max_context;
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.5}};
+  EXPECT_EQ(describe(config).max_context, trained * 5 / 2);
+  EXPECT_EQ(describe(config).ropes[0].original_max_context, trained);
+  config["rope_scaling"]["factor"] = 1e30;
+  EXPECT_LE(describe(config).max_context, int64_t{1} << 28);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
+  EXPECT_EQ(describe(config).max_context, trained);
+}
+
 TEST(Families, GiveEachHeadItsSlope) {
   EXPECT_EQ(alibi_slopes(4), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
   EXPECT_EQ(alibi_slopes(3), (std::vector<float>{0.0625F, 0.00390625F, 0.25F}));

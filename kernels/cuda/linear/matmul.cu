@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "kernels/cuda/linear/cublas_lt.h"
+
 namespace faststream {
 
 namespace {
@@ -55,13 +57,13 @@ uint32_t alignment_of(const void* data) {
 }
 
 struct LayoutDestroy {
-  void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
+  void operator()(cublasLtMatrixLayout_t layout) const { cublas_lt().layout_destroy(layout); }
 };
 struct DescDestroy {
-  void operator()(cublasLtMatmulDesc_t desc) const { cublasLtMatmulDescDestroy(desc); }
+  void operator()(cublasLtMatmulDesc_t desc) const { cublas_lt().desc_destroy(desc); }
 };
 struct PreferenceDestroy {
-  void operator()(cublasLtMatmulPreference_t p) const { cublasLtMatmulPreferenceDestroy(p); }
+  void operator()(cublasLtMatmulPreference_t p) const { cublas_lt().preference_destroy(p); }
 };
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, LayoutDestroy>;
 using Desc = std::unique_ptr<cublasLtMatmulDescOpaque_t, DescDestroy>;
@@ -69,8 +71,8 @@ using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, PreferenceD
 
 Layout make_layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t leading) {
   cublasLtMatrixLayout_t layout = nullptr;
-  cublas_check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(cols), leading),
+  cublas_check(cublas_lt().layout_create(&layout, type, static_cast<uint64_t>(rows),
+                                         static_cast<uint64_t>(cols), leading),
                "describing a matrix");
   return Layout(layout);
 }
@@ -87,13 +89,22 @@ struct Matmul::Plan {
   [[nodiscard]] bool found() const { return choice.state == CUBLAS_STATUS_SUCCESS; }
 };
 
-Matmul::Matmul() : workspace_(allocate_device(kMatmulWorkspaceBytes)) {
-  cublasLtHandle_t handle = nullptr;
-  cublas_check(cublasLtCreate(&handle), "starting cuBLASLt");
-  handle_.reset(handle);
-}
+Matmul::Matmul() : workspace_(allocate_device(kMatmulWorkspaceBytes)) {}
 
 Matmul::~Matmul() = default;
+
+void Matmul::HandleDestroy::operator()(cublasLtHandle_t handle) const {
+  cublas_lt().destroy(handle);
+}
+
+cublasLtHandle_t Matmul::handle() {
+  if (!handle_) {
+    cublasLtHandle_t handle = nullptr;
+    cublas_check(cublas_lt().create(&handle), "starting cuBLASLt");
+    handle_.reset(handle);
+  }
+  return handle_.get();
+}
 
 // cuBLAS matrices are column-major. Read that way, w is [k, m] and wanted transposed, x is [k, n]
 // and out is [m, n]: out = op(w) x, the "TN" order that its kernels prefer.
@@ -105,12 +116,12 @@ const Matmul::Plan& Matmul::plan(const MatmulShape& shape) {
   auto plan = std::make_unique<Plan>();
   cublasLtMatmulDesc_t desc = nullptr;
   // CUBLAS_COMPUTE_32F is full float32 for f32 matrices; TF32 would have to be asked for.
-  cublas_check(cublasLtMatmulDescCreate(&desc, integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                        integers ? CUDA_R_32I : CUDA_R_32F),
+  cublas_check(cublas_lt().desc_create(&desc, integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                       integers ? CUDA_R_32I : CUDA_R_32F),
                "describing a product");
   plan->desc.reset(desc);
   const cublasOperation_t transpose = CUBLAS_OP_T;
-  cublas_check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+  cublas_check(cublas_lt().desc_set_attribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                               sizeof transpose),
                "describing a product");
   const cudaDataType_t in = cuda_type(shape.in);
@@ -130,12 +141,12 @@ const Matmul::Plan& Matmul::plan(const MatmulShape& shape) {
 
 // The fastest algorithm for a shape that differs from the plan's in n alone, or one whose state is
 // a failure.
-cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const Plan& plan) const {
+cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const Plan& plan) {
   cublasLtMatmulPreference_t raw = nullptr;
-  cublas_check(cublasLtMatmulPreferenceCreate(&raw), "choosing a product's algorithm");
+  cublas_check(cublas_lt().preference_create(&raw), "choosing a product's algorithm");
   const Preference preference(raw);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
-    cublas_check(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value),
+    cublas_check(cublas_lt().preference_set_attribute(raw, name, &value, sizeof value),
                  "choosing a product's algorithm");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMatmulWorkspaceBytes);
@@ -155,8 +166,8 @@ cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const P
     cublasLtMatmulHeuristicResult_t result{};
     int n_results = 0;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.w.get(), x.get(),
-                                       out.get(), out.get(), raw, 1, &result, &n_results);
+        cublas_lt().algo_get_heuristic(handle(), plan.desc.get(), plan.w.get(), x.get(), out.get(),
+                                       out.get(), raw, 1, &result, &n_results);
     if (status != CUBLAS_STATUS_SUCCESS || n_results == 0) {
       result.state = CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -171,12 +182,12 @@ cublasLtMatmulHeuristicResult_t Matmul::choose(const MatmulShape& shape, const P
   return best;
 }
 
-bool Matmul::serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan) const {
+bool Matmul::serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan) {
   cublasLtMatmulHeuristicResult_t checked{};
   return choice.state == CUBLAS_STATUS_SUCCESS &&
-         cublasLtMatmulAlgoCheck(handle_.get(), plan.desc.get(), plan.w.get(), plan.x.get(),
-                                 plan.out.get(), plan.out.get(), &choice.algo,
-                                 &checked) == CUBLAS_STATUS_SUCCESS &&
+         cublas_lt().algo_check(handle(), plan.desc.get(), plan.w.get(), plan.x.get(),
+                                plan.out.get(), plan.out.get(), &choice.algo,
+                                &checked) == CUBLAS_STATUS_SUCCESS &&
          checked.workspaceSize <= kMatmulWorkspaceBytes;
 }
 
@@ -194,10 +205,11 @@ bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cud
   const bool integers = shape.in == DType::i8;
   const void* alpha = integers ? static_cast<const void*>(&int_one) : &one;
   const void* beta = integers ? static_cast<const void*>(&int_zero) : shape.add ? &one : &zero;
-  cublas_check(cublasLtMatmul(handle_.get(), chosen.desc.get(), alpha, w, chosen.w.get(), x,
-                              chosen.x.get(), beta, out, chosen.out.get(), out, chosen.out.get(),
-                              &chosen.choice.algo, workspace_.get(), kMatmulWorkspaceBytes, stream),
-               "multiplying matrices");
+  cublas_check(
+      cublas_lt().matmul(handle(), chosen.desc.get(), alpha, w, chosen.w.get(), x, chosen.x.get(),
+                         beta, out, chosen.out.get(), out, chosen.out.get(), &chosen.choice.algo,
+                         workspace_.get(), kMatmulWorkspaceBytes, stream),
+      "multiplying matrices");
   return true;
 }
 

@@ -51,12 +51,12 @@ class Matmul {
  private:
   struct Plan;
   const Plan& plan(const MatmulShape& shape);
-  [[nodiscard]] cublasLtMatmulHeuristicResult_t choose(const MatmulShape& shape,
-                                                       const Plan& plan) const;
-  [[nodiscard]] bool serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan) const;
+  [[nodiscard]] cublasLtMatmulHeuristicResult_t choose(const MatmulShape& shape, const Plan& plan);
+  [[nodiscard]] bool serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& plan);
+  cublasLtHandle_t handle();  // made when first asked for
 
   struct HandleDestroy {
-    void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+    void operator()(cublasLtHandle_t handle) const;
   };
   std::unique_ptr<cublasLtContext, HandleDestroy> handle_;
   DeviceMemory workspace_;
