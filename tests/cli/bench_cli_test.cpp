@@ -1,8 +1,12 @@
 // faststream-bench as a user starts it.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -98,6 +102,20 @@ TEST(Bench, RunsRequestsOfMixedLengthsThroughTheScheduler) {
   EXPECT_GE(requests.at("generated_tokens"), 12 * 3);
   EXPECT_LE(requests.at("generated_tokens"), 12 * 20);
   EXPECT_LE(requests.at("first_token_seconds_median"), requests.at("first_token_seconds_99"));
+}
+
+TEST(Bench, EndsOnASignalWhileItPreparesManyRequests) {
+  std::array<int, 2> output{};
+  ASSERT_EQ(pipe2(output.data(), O_CLOEXEC), 0);
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const pid_t pid = start_program({"faststream-bench", "--shape", "llama-tiny", "--device", "cpu",
+                                   "--json", "--requests", "10000000"},
+                                  null, output[1], null);
+  char first = 0;
+  EXPECT_EQ(read(output[0], &first, 1), 1);  // the ceilings are measured
+  kill(pid, SIGTERM);
+  EXPECT_EQ(wait_for_program(pid), 130);
+  for (const int end : {output[0], output[1], null}) close(end);
 }
 
 TEST(Bench, RefusesWhatDoesNotGoTogether) {

@@ -29,7 +29,7 @@ class RopeGolden : public DeviceTest {
  protected:
   // All texts of a model, at once or one after the other, `times` times.
   static void compare(const std::string& family, EngineOptions options, bool together,
-                      int times = 1) {
+                      int times = 1, bool preempts = false) {
     SCOPED_TRACE(family);
     ConvertOptions converted;
     converted.checkpoint = golden_root() / "families" / family;
@@ -41,7 +41,7 @@ class RopeGolden : public DeviceTest {
     Engine engine(model.path(), options);
     Searches searches(engine, together);
     for (int time = 0; time < times; ++time) submit(searches, family, engine.info().context);
-    searches.finish(options.kv_tokens > 0);
+    searches.finish(preempts);
   }
 
  private:
@@ -92,8 +92,8 @@ TEST_P(RopeGolden, TextsAreTransformersTextsWhereNoneCanBeLong) {
 }
 
 TEST_P(RopeGolden, TextsAreTransformersTextsWithPagesForFew) {
-  compare("phi3_short", {.context = 192, .slots = 12, .kv_tokens = 256}, true, 2);
-  compare("llama_dynamic", {.context = 64, .slots = 12, .kv_tokens = 192}, true, 2);
+  compare("phi3_short", {.context = 192, .slots = 16, .kv_tokens = 416}, true, 4);
+  compare("llama_dynamic", {.context = 64, .slots = 12, .kv_tokens = 192}, true, 2, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, RopeGolden, testing::Values("cpu"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -94,6 +95,7 @@ Requests make_requests(const BenchOptions& options, int64_t vocab) {
   Requests requests;
   double arrival = 0;
   for (int64_t n = 0; n < options.requests; ++n) {
+    check_interrupted();
     auto& request = requests.emplace_back(std::make_unique<BenchRequest>(options, n, vocab));
     request->entry.group = request.get();
     request->entry.arrival = static_cast<uint64_t>(n);
@@ -125,13 +127,19 @@ void run(const Requests& requests, Scheduler& scheduler, Clock::time_point start
 // The least work that there is for any order: what all tokens need, and as many times all weights
 // as the longest answer has tokens.
 StepWork least_work(const Requests& requests, const ModelConfig& config, DType kv) {
+  std::map<std::pair<int32_t, int32_t>, StepWork> known;  // requests have few lengths
+  const auto work = [&](int32_t n_cached, int32_t n_tokens) -> const StepWork& {
+    const auto [place, is_new] = known.try_emplace({n_cached, n_tokens});
+    if (is_new) place->second = step_work(config, kv, 1, n_cached, n_tokens);
+    return place->second;
+  };
   StepWork total;
   int32_t longest = 0;
   for (const auto& request : requests) {
-    const StepWork prompt = step_work(config, kv, 1, 0, request->n_prompt());
-    const StepWork first = step_work(config, kv, 1, request->n_prompt(), 1);
-    const StepWork last =
-        step_work(config, kv, 1, request->n_prompt() + request->n_answer() - 1, 1);
+    check_interrupted();
+    const StepWork& prompt = work(0, request->n_prompt());
+    const StepWork& first = work(request->n_prompt(), 1);
+    const StepWork& last = work(request->n_prompt() + request->n_answer() - 1, 1);
     const double n = request->n_answer() - 1;  // the first token comes of the prompt
     total.kv_bytes += prompt.kv_bytes + n * (first.kv_bytes + last.kv_bytes) / 2;
     total.weight_ops += prompt.weight_ops + n * first.weight_ops;
