@@ -1,0 +1,184 @@
+// Which tokens a step processes, in which pages.
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/entry_tokens.h"
+#include "engine/scheduler.h"
+
+namespace faststream {
+namespace {
+
+// How many of n_pending prompt tokens a step with room for n_room takes. It cuts off no single
+// token: rounding would then depend on where the sequence's company had the prompt cut.
+int32_t cut(int32_t n_pending, int32_t n_room) {
+  if (n_room >= n_pending) return n_pending;
+  const int32_t n = n_pending - n_room == 1 ? n_room - 1 : n_room;
+  return n > 1 ? n : 0;
+}
+
+}  // namespace
+
+void Scheduler::plan() {
+  inputs_.clear();
+  copies_.clear();
+  parts_.clear();
+  for (Entry* entry : running_) {
+    if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
+  }
+  plan_sources();
+  plan_decode();
+  plan_prefill();
+}
+
+// Takes sources that are to be read, whole ones, as many as the step has room for.
+void Scheduler::plan_sources() {
+  sources_.clear();
+  int32_t n_tokens = 0;
+  for (const Entry* entry : running_) {
+    Source* source = entry->sequences.front().source.get();
+    if (source == nullptr || source->is_read) continue;
+    if (std::ranges::find(sources_, source) != sources_.end()) continue;
+    n_tokens += source->n_tokens();
+    if (n_tokens > alone_.tokens() && !sources_.empty()) return;
+    sources_.push_back(source);
+  }
+}
+
+// Makes one sequence of what a group's sequences have in common all of these.
+void Scheduler::split(Entry& entry) {
+  const size_t n = entry.group->n_sequences();
+  entry.sequences.reserve(n);
+  while (entry.sequences.size() < n) {
+    entry.sequences.push_back(runner_.fork(entry.sequences.front()));
+  }
+}
+
+void Scheduler::plan_decode() {
+  // By index: preempting takes entries off the end.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Entry& entry = *running_[i];
+    if (!in_decode(entry)) continue;
+    while (!cache_.make_room(pages_for_step(entry))) {
+      Entry& last = *running_.back();
+      preempt(last);
+      if (&last == &entry) return;
+    }
+    begin_part(entry);
+    parts_.back().is_decode = true;
+    for (size_t s = 0; s < entry.sequences.size(); ++s) {
+      (void)make_room(entry.sequences[s], 1);
+      add_input(s, 1, NewTokens::Logits::last);
+    }
+    end_part();
+  }
+}
+
+void Scheduler::plan_prefill() {
+  const auto n_decode = static_cast<int32_t>(inputs_.size());
+  int32_t budget = std::min(limits_.max_step_tokens - n_decode,
+                            n_decode > 0 ? beside_.tokens() : alone_.tokens());
+  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+    Entry& entry = *running_[i];
+    const Source* source = entry.sequences.front().source.get();
+    const bool waits = source != nullptr && !source->is_read &&
+                       std::ranges::find(sources_, source) == sources_.end();
+    if (!in_decode(entry) && !waits) budget -= plan_prefill(entry, budget);
+  }
+}
+
+// Has up to `budget` tokens of an entry processed; returns how many.
+int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
+  const bool is_single = entry.group->n_sequences() == 1;
+  // Sequences that are to get a token together keep their last one until all are ready.
+  const int32_t n_kept = is_single || is_joint(entry) ? 0 : 1;
+  int32_t n_planned = 0;
+  begin_part(entry);
+  for (size_t i = 0; i < entry.sequences.size() && n_planned < budget; ++i) {
+    Sequence& sequence = entry.sequences[i];
+    const int32_t n_pending = pending(entry, i) - n_kept;
+    const int32_t n_wanted = std::min(n_pending, budget - n_planned);
+    int32_t n = cut(n_pending, make_room(sequence, n_wanted));
+    // Sequences in decode free pages sooner or later; where there are none, the first goes on.
+    while (n == 0 && n_wanted > 0 && inputs_.empty() && running_.back() != &entry) {
+      preempt(*running_.back());
+      n = cut(n_pending, make_room(sequence, n_wanted));
+    }
+    if (n == 0) continue;
+    const bool complete = is_single && n == n_pending;
+    add_input(i, n, complete ? NewTokens::Logits::last : NewTokens::Logits::none);
+    n_planned += n;
+  }
+  end_part();
+  return n_planned;
+}
+
+void Scheduler::begin_part(Entry& entry) {
+  parts_.push_back({.entry = &entry, .first_input = inputs_.size(), .first_copy = copies_.size()});
+}
+
+// The next n_tokens of sequence i of the part's entry take part in the step.
+void Scheduler::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) {
+  Entry& entry = *parts_.back().entry;
+  Sequence& sequence = entry.sequences[i];
+  const std::span<const int32_t> tokens = wanted_tokens(entry, i);
+  inputs_.push_back({.sequence = &sequence,
+                     .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
+                                              static_cast<size_t>(n_tokens)),
+                     .logits = logits});
+}
+
+void Scheduler::end_part() {
+  Part& part = parts_.back();
+  part.n_inputs = inputs_.size() - part.first_input;
+  part.n_copies = copies_.size() - part.first_copy;
+  if (part.n_inputs == 0 && part.n_copies == 0) parts_.pop_back();
+}
+
+// Whether the page that the sequence's next token goes to has tokens of others, too.
+bool Scheduler::shares_next_page(const Sequence& sequence) const {
+  const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
+  return page < sequence.pages.size() && runner_.pages().holders(sequence.pages[page]) > 1;
+}
+
+// Pages that the entry's sequences need for a token each. Of those that share a page the last one
+// writes into it.
+int32_t Scheduler::pages_for_step(const Entry& entry) const {
+  std::vector<int32_t> shared;
+  int32_t n = 0;
+  for (const Sequence& sequence : entry.sequences) {
+    n += sequence.missing_pages(sequence.n_cached + 1);
+    if (!shares_next_page(sequence)) continue;
+    const int32_t page = sequence.pages[static_cast<size_t>(sequence.n_cached / kPageTokens)];
+    if (std::ranges::find(shared, page) == shared.end()) {
+      shared.push_back(page);
+    } else {
+      ++n;
+    }
+  }
+  return n;
+}
+
+// Takes pages for a sequence's next n_tokens, or as many as there is room for; returns how many.
+int32_t Scheduler::make_room(Sequence& sequence, int32_t n_tokens) {
+  if (n_tokens <= 0) return 0;
+  if (shares_next_page(sequence)) {
+    if (!cache_.make_room(1)) return 0;
+    const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
+    copies_.push_back(runner_.replace_page(sequence, page, runner_.pages().take()));
+  }
+  while (sequence.missing_pages(sequence.n_cached + n_tokens) > 0 && cache_.make_room(1)) {
+    sequence.pages.push_back(runner_.pages().take());
+  }
+  const auto room = static_cast<int32_t>(sequence.pages.size()) * kPageTokens - sequence.n_cached;
+  return std::min(n_tokens, room);
+}
+
+void Scheduler::preempt(Entry& entry) {
+  leave(entry, true);
+  add(entry);
+  ++counts_.preemptions;
+}
+
+}  // namespace faststream
