@@ -1,6 +1,5 @@
 // Normalization of rows, one block a row. A decode step's row (16 kB) is latency bound: 2 us
-// predicted. Passes after the first find the row in the L1 cache. Of many rows, small blocks are at
-// work side by side.
+// predicted. Passes after the first find the row in the L1 cache.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/row.cuh"
@@ -10,16 +9,15 @@ namespace faststream {
 
 namespace {
 
-constexpr int kFewThreads = 128;    // of a row among many
-constexpr int64_t kManyRows = 528;  // four blocks of kRowLanes threads for each multiprocessor
+constexpr int kThreads = kRowLanes;
 
 // kUsual: what most models have, RMS norms whose results are stored. Its loops have no conditions.
 // kVector: see measure_row().
-template <typename X, typename T, bool kUsual, int kVector, int kThreads>
+template <typename X, typename T, bool kUsual, int kVector>
 __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
                                                         bool add, int64_t n, T* out,
                                                         int64_t out_stride) {
-  __shared__ float parts[kRowLanes / kWarp];
+  __shared__ float parts[kThreads / kWarp];
   begin_kernel();
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
@@ -59,20 +57,12 @@ void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, con
       using T = decltype(zero);
       const bool usual = norm.kind == NormKind::rms && output == OutputMode::store;
       const bool eights = x.cols % 8 == 0 && rows_begin_at_16(x.data, x.stride, x.dtype);
-      const auto launch = [&]<int kThreads>() {
-        const auto kernel = eights ? (usual ? norm_kernel<X, T, true, 8, kThreads>
-                                            : norm_kernel<X, T, false, 8, kThreads>)
-                                   : (usual ? norm_kernel<X, T, true, 1, kThreads>
-                                            : norm_kernel<X, T, false, 1, kThreads>);
-        queue.launch("normalizing", kernel, {static_cast<unsigned>(x.rows), kThreads},
-                     static_cast<const X*>(x.data), x.stride, norm, output == OutputMode::add,
-                     x.cols, static_cast<T*>(out.data), out.stride);
-      };
-      if (x.rows > kManyRows) {
-        launch.template operator()<kFewThreads>();
-      } else {
-        launch.template operator()<kRowLanes>();
-      }
+      const auto kernel = eights
+                              ? (usual ? norm_kernel<X, T, true, 8> : norm_kernel<X, T, false, 8>)
+                              : (usual ? norm_kernel<X, T, true, 1> : norm_kernel<X, T, false, 1>);
+      queue.launch("normalizing", kernel, {static_cast<unsigned>(x.rows), kThreads},
+                   static_cast<const X*>(x.data), x.stride, norm, output == OutputMode::add, x.cols,
+                   static_cast<T*>(out.data), out.stride);
     });
   });
 }

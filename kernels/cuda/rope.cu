@@ -9,7 +9,6 @@ namespace faststream {
 namespace {
 
 constexpr int kHeadsPerBlock = 8;
-constexpr int kPieceElements = 8;  // of 16 bits, in 16 bytes
 
 // The accurate sine and cosine: angles reach the context's length, where the fast ones have no
 // digits left.
@@ -91,37 +90,6 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   }
 }
 
-constexpr int kCopyThreads = 256;
-
-// The same where nothing is changed, and rows begin at multiples of 16 bytes: a thread copies 16
-// bytes of a key or value head. Queries stay as they are.
-__global__ void append_kernel(RopeArguments a, int64_t n_pieces, const uint4* qkv) {
-  begin_kernel();
-  const int64_t piece = int64_t{blockIdx.x} * kCopyThreads + threadIdx.x;
-  if (piece >= n_pieces) return;
-  const int in_head = a.kv.head_dim / kPieceElements;
-  const int in_row = 2 * a.kv.n_kv_heads * in_head;
-  const auto token = static_cast<int>(piece / in_row);
-  const auto in_token = static_cast<int>(piece % in_row);
-  const int kv_head = in_token / in_head % a.kv.n_kv_heads;
-  const int32_t position = a.positions[token];
-  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                    position / kPageTokens];
-  const int64_t row = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
-  auto* cache = static_cast<uint4*>(in_token < in_row / 2 ? a.kv.k : a.kv.v);
-  cache[row * in_head + in_token % in_head] =
-      qkv[token * (a.qkv_stride / kPieceElements) + a.n_heads * in_head + in_token];
-}
-
-// Whether keys and values go to their pages as they are.
-bool is_copy(const RopeArguments& a, const Matrix& qkv) {
-  const HeadTransform& transform = a.transform;
-  return transform.norm == NormKind::none && transform.query_scaling == 0 && a.rotated_dims == 0 &&
-         qkv.dtype == a.kv.dtype && dtype_size(qkv.dtype) == 2 &&
-         a.kv.head_dim % kPieceElements == 0 && a.qkv_stride % kPieceElements == 0 &&
-         reinterpret_cast<uintptr_t>(qkv.data) % 16 == 0;
-}
-
 }  // namespace
 
 void CudaBackend::rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) {
@@ -146,16 +114,8 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
                                 .n_heads = n_all_heads - 2 * kv.n_kv_heads,
                                 .transform = transform,
                                 .kv = kv};
-  const Queue queue = this->queue();
-  if (is_copy(arguments, qkv)) {
-    const int64_t pieces =
-        int64_t{batch.n_tokens} * 2 * kv.n_kv_heads * kv.head_dim / kPieceElements;
-    queue.launch("appending keys and values", append_kernel,
-                 {static_cast<unsigned>(ceil_div(pieces, kCopyThreads)), kCopyThreads}, arguments,
-                 pieces, static_cast<const uint4*>(qkv.data));
-    return;
-  }
   const dim3 grid(batch.n_tokens, ceil_div(n_all_heads, kHeadsPerBlock));
+  const Queue queue = this->queue();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     queue.launch("rotating queries and keys", rope_append_kernel<T>,

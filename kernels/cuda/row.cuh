@@ -87,16 +87,14 @@ __device__ MeasuredNorm measure(int64_t n, const Norm& norm, const RowTeam<kThre
 template <int kVector, int kThreads, typename X>
 __device__ MeasuredNorm measure_row(const X* row, int64_t n, const Norm& norm,
                                     const RowTeam<kThreads>& team) {
+  static_assert(kThreads == kRowLanes);
   return measure(n, norm, team, [&](const auto& add) {
-#pragma unroll
-    for (int turn = 0; turn < RowTeam<kThreads>::kTurns; ++turn) {
 #pragma unroll 4
-      for (int64_t c = kVector * (turn * kThreads + team.thread); c < n; c += kVector * kRowLanes) {
-        float values[kVector];
-        load_floats(row + c, values);
+    for (int64_t c = kVector * team.thread; c < n; c += kVector * kThreads) {
+      float values[kVector];
+      load_floats(row + c, values);
 #pragma unroll
-        for (const float value : values) add(turn, value);
-      }
+      for (const float value : values) add(0, value);
     }
   });
 }

@@ -103,25 +103,6 @@ TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
   }
 }
 
-// Of which each has fewer threads.
-TEST_P(CudaProducts, NormsOfManyRowsHaveTheRowsOfFew) {
-  for (const int64_t n : {512, 100, 5000}) {
-    for (const NormKind kind : {NormKind::none, NormKind::rms, NormKind::layer}) {
-      const HostTensor rows = random_tensor(random_, DType::f32, 600, n);
-      const DeviceTensor x(*backend_, rows);
-      const DeviceTensor weight(*backend_, random_tensor(random_, DType::f32, 1, n));
-      const auto normalize = [&](int64_t first, int64_t count) {
-        const DeviceTensor out(*backend_, rows.row_range(first, count));
-        const Norm norm{
-            .kind = kind, .weight = static_cast<const float*>(weight.data()), .eps = 1e-5F};
-        backend_->norm(x.matrix().row_range(first, count), norm, OutputMode::add, out.matrix());
-        return out.fetch();
-      };
-      compare({600, n, n}, normalize, "norm " + std::to_string(static_cast<int>(kind)));
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaProducts, ::testing::Values("cuda"));
 
 }  // namespace
