@@ -344,8 +344,7 @@ static_assert(kMaxCandidates <= kMaxKeys);
 
 /// Rows with n_candidates. The row is read twice, with edits five times, all but the first from the
 /// L2 cache. Without edits the order of the logits is that of the log-probabilities.
-template <int kBlocks>
-__global__ __launch_bounds__(kThreads, kBlocks) void rank_kernel(const Arguments arguments) {
+__global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments arguments) {
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
   begin_kernel();
@@ -450,10 +449,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   if (n_ranked > 0) {
     arguments.rules += n_drawn;
     const Grid grid{static_cast<unsigned>(n_ranked), kThreads};
-    // Two blocks on a multiprocessor wait for memory and each other at different times, but have
-    // half of the registers.
-    const bool many = static_cast<int>(n_ranked) > gpu_attribute(cudaDevAttrMultiProcessorCount);
-    queue.launch("ranking tokens", many ? rank_kernel<2> : rank_kernel<1>, grid, arguments);
+    queue.launch("ranking tokens", rank_kernel, grid, arguments);
   }
   synchronize();
 
