@@ -1,4 +1,4 @@
-// Which experts a token uses, as Router has it, by a warp.
+// Which experts a token uses, as Router has it, by a warp that holds their scores in registers.
 #pragma once
 
 #include <cstddef>
@@ -9,28 +9,32 @@
 
 namespace faststream {
 
-/// A float as an integer of the same order. kTaken, a NaN, is less than anything else.
-inline constexpr uint32_t kTaken = 0xffffffffU;
+/// A float as an integer of the same order, and one that is less than any of a score.
+inline constexpr uint32_t kTaken = 0;
 __device__ inline uint32_t ordered(float value) {
   const uint32_t bits = __float_as_uint(value);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  return max((bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U, 1U);
 }
 
-/// By a warp whose lane l alone touches values l, l + 32, ...: the index of the largest value, the
-/// smallest of equal ones, which becomes kTaken.
-__device__ inline int take_largest(float* values, int n) {
+/// By a warp whose lane l has the keys of indices l, l + 32, ... < n: the index of the largest, the
+/// smallest of equal ones, whose key becomes kTaken.
+template <int kEach>
+__device__ int take_largest(uint32_t (&keys)[kEach], int n) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  uint32_t largest = 0;
-  auto first = static_cast<uint32_t>(n);  // index of this lane's largest
-  for (int i = lane; i < n; i += kWarp) {
-    const uint32_t value = ordered(values[i]);
-    if (i == lane || value > largest) first = static_cast<uint32_t>(i);
-    largest = max(largest, value);
+  uint32_t largest = keys[0];
+  int index = lane;  // of this lane's largest
+#pragma unroll
+  for (int i = 1; i < kEach; ++i) {
+    if (keys[i] > largest) index = lane + i * kWarp;
+    largest = max(largest, keys[i]);
   }
   const uint32_t best = __reduce_max_sync(kAllLanes, largest);
-  const auto index = static_cast<int>(
-      __reduce_min_sync(kAllLanes, largest == best ? first : static_cast<uint32_t>(n)));
-  if (index % kWarp == lane) values[index] = __uint_as_float(kTaken);
+  const bool has_best = largest == best && index < n;
+  index = __reduce_min_sync(kAllLanes, has_best ? index : n - 1);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (index == lane + i * kWarp) keys[i] = kTaken;
+  }
   return index;
 }
 
@@ -48,54 +52,96 @@ __device__ inline float sum_of_two_best(const float* values, int n) {
 
 /// The shared memory of a warp that chooses among so many experts.
 inline size_t choice_bytes(int64_t n_experts, const Router& router) {
-  return static_cast<size_t>(2 * n_experts + router.groups) * sizeof(float);
+  if (router.groups_used >= router.groups) return 0;
+  return static_cast<size_t>(n_experts + router.groups) * sizeof(float);
 }
 
-/// By a warp: the experts of one token with these logits [n], and their weights [router.used].
-/// `shared`: choice_bytes() of shared memory.
-__device__ inline void choose_experts(const float* logits, int n, const Router& router,
-                                      int32_t* experts, float* weights, std::byte* shared) {
+/// By a warp: the experts of one token, and their weights [router.used]. Lane l has the logits of
+/// experts l, l + 32, ... < n <= 32 · kEach. `shared`: choice_bytes() of shared memory.
+template <int kEach>
+__device__ void choose_experts(const float (&logits)[kEach], int n, const Router& router,
+                               int32_t* experts, float* weights, std::byte* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  auto* score = reinterpret_cast<float*>(shared);  // [n]
-  float* choice = score + n;                       // [n]
-  float* group = choice + n;                       // [router.groups]
+  const auto expert_at = [lane](int i) { return lane + i * kWarp; };
 
-  float largest = -INFINITY;
-  float total = 0;
+  float score[kEach];
   if (router.score == Router::Score::softmax) {
-    for (int i = lane; i < n; i += kWarp) largest = fmaxf(largest, logits[i]);
+    float largest = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (expert_at(i) < n) largest = fmaxf(largest, logits[i]);
+    }
     largest = warp_max(largest);
-    for (int i = lane; i < n; i += kWarp) total += expf(logits[i] - largest);
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      score[i] = expert_at(i) < n ? expf(logits[i] - largest) : 0;
+      total += score[i];
+    }
     total = warp_sum(total);
+#pragma unroll
+    for (float& value : score) value /= total;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) score[i] = 1.0F / (1.0F + expf(-logits[i]));
   }
-  for (int i = lane; i < n; i += kWarp) {
-    score[i] = router.score == Router::Score::softmax ? expf(logits[i] - largest) / total
-                                                      : 1.0F / (1.0F + expf(-logits[i]));
-    choice[i] = router.correction != nullptr ? score[i] + router.correction[i] : score[i];
-  }
-  __syncwarp();
 
+  uint32_t choice[kEach];
+  float corrected[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const bool exists = expert_at(i) < n;
+    corrected[i] = score[i];
+    if (exists && router.correction != nullptr) corrected[i] += router.correction[expert_at(i)];
+    choice[i] = exists ? ordered(corrected[i]) : kTaken;
+  }
   if (router.groups_used < router.groups) {
+    auto* values = reinterpret_cast<float*>(shared);         // [n]
+    auto* is_used = reinterpret_cast<int32_t*>(values + n);  // [router.groups]
     const int size = n / router.groups;
-    for (int g = lane; g < router.groups; g += kWarp) {
-      group[g] = sum_of_two_best(choice + g * size, size);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (expert_at(i) < n) values[expert_at(i)] = corrected[i];
     }
-    for (int i = 0; i < router.groups_used; ++i) take_largest(group, router.groups);
     __syncwarp();
-    for (int i = lane; i < n; i += kWarp) {
-      if (__float_as_uint(group[i / size]) != kTaken) choice[i] = __uint_as_float(kTaken);
+    uint32_t group[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int g = expert_at(i);
+      if (g < router.groups) is_used[g] = 0;
+      group[i] = g < router.groups ? ordered(sum_of_two_best(values + g * size, size)) : kTaken;
+    }
+    __syncwarp();
+    for (int k = 0; k < router.groups_used; ++k) {
+      const int g = take_largest(group, router.groups);
+      if (lane == 0) is_used[g] = 1;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (expert_at(i) < n && is_used[expert_at(i) / size] == 0) choice[i] = kTaken;
     }
   }
 
-  float sum = 0;
   for (int k = 0; k < router.used; ++k) {
     const int expert = take_largest(choice, n);
-    sum += score[expert];
-    if (k % kWarp == lane) experts[k] = expert;
+    float its_score = score[0];
+#pragma unroll
+    for (int i = 1; i < kEach; ++i) {
+      if (expert_at(i) == expert) its_score = score[i];
+    }
+    if (expert % kWarp == lane) {
+      experts[k] = expert;
+      weights[k] = its_score;
+    }
   }
+  __syncwarp();
+  float sum = 0;
+  for (int k = 0; k < router.used; ++k) sum += weights[k];
+  __syncwarp();
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
-  for (int k = lane; k < router.used; k += kWarp) weights[k] = score[experts[k]] * factor;
+  for (int k = lane; k < router.used; k += kWarp) weights[k] *= factor;
 }
 
 }  // namespace faststream

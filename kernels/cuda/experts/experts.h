@@ -13,7 +13,7 @@
 
 namespace faststream {
 
-/// Choosing holds the scores of a token in shared memory.
+/// Choosing holds the scores of a token in registers.
 inline constexpr int32_t kMaxExperts = 4096;
 
 /// Places of one expert that a block multiplies.

@@ -1,5 +1,7 @@
 // Which experts each token uses, and the order in which they do their work: two kernels that are
 // bound by latency, a few microseconds each, or one where a block can hold all tokens.
+#include <algorithm>
+
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/experts/experts.h"
@@ -62,18 +64,27 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
 }
 
 // By a warp.
+template <int kEach>
 __device__ void choose_experts_of(const Matrix& scores, int64_t token, const Router& router,
                                   const Routing& routing, std::byte* shared) {
-  choose_experts(static_cast<const float*>(scores.data) + token * scores.stride,
-                 static_cast<int>(scores.cols), router, routing.experts + token * router.used,
-                 routing.weights + token * router.used, shared);
+  const auto* row = static_cast<const float*>(scores.data) + token * scores.stride;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float logits[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    logits[i] = lane + i * kWarp < scores.cols ? row[lane + i * kWarp] : 0;
+  }
+  choose_experts(logits, static_cast<int>(scores.cols), router,
+                 routing.experts + token * router.used, routing.weights + token * router.used,
+                 shared);
 }
 
 // A warp for each token.
+template <int kEach>
 __global__ void choose_experts_kernel(Matrix scores, Router router, Routing routing) {
   extern __shared__ __align__(16) std::byte memory[];
   begin_kernel();
-  choose_experts_of(scores, blockIdx.x, router, routing, memory);
+  choose_experts_of<kEach>(scores, blockIdx.x, router, routing, memory);
 }
 
 // One block.
@@ -86,34 +97,47 @@ __global__ __launch_bounds__(kBlockThreads) void sort_by_expert_kernel(Routing r
 }
 
 // Both, in one block of a warp for each token.
+template <int kEach>
 __global__ __launch_bounds__(kBlockThreads) void route_kernel(Matrix scores, Router router,
                                                               Routing routing, int warp_bytes) {
   extern __shared__ __align__(16) std::byte memory[];
   begin_kernel();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  choose_experts_of(scores, warp, router, routing, memory + warp * warp_bytes);
+  choose_experts_of<kEach>(scores, warp, router, routing, memory + warp * warp_bytes);
   __syncthreads();
   sort_by_expert(routing, static_cast<int>(scores.cols), router.used,
                  static_cast<int>(scores.rows) * router.used, memory);
 }
 
-}  // namespace
-
-void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue) {
+template <int kEach>
+void route_from(const Matrix& scores, const Router& router, const Routing& routing,
+                const Queue& queue) {
   const auto tokens = static_cast<unsigned>(scores.rows);
   const auto n_experts = static_cast<int>(scores.cols);
   const size_t warp_bytes = choice_bytes(n_experts, router);
   const size_t sort_bytes = static_cast<size_t>(2 * n_experts) * sizeof(int32_t);
-  if (tokens * kWarp <= kBlockThreads && tokens * warp_bytes <= kBlockSharedBytes) {
-    // sort_bytes are fewer than those of a warp.
-    queue.launch("choosing experts", route_kernel, {1, tokens * kWarp, tokens * warp_bytes}, scores,
+  const size_t bytes = std::max(tokens * warp_bytes, sort_bytes);
+  if (tokens * kWarp <= kBlockThreads && bytes <= kBlockSharedBytes) {
+    queue.launch("choosing experts", route_kernel<kEach>, {1, tokens * kWarp, bytes}, scores,
                  router, routing, static_cast<int>(warp_bytes));
     return;
   }
-  queue.launch("choosing experts", choose_experts_kernel, {tokens, kWarp, warp_bytes}, scores,
-               router, routing);
+  queue.launch("choosing experts", choose_experts_kernel<kEach>, {tokens, kWarp, warp_bytes},
+               scores, router, routing);
   queue.launch("sorting by expert", sort_by_expert_kernel, {1, kBlockThreads, sort_bytes}, routing,
                n_experts, router.used, static_cast<int>(scores.rows * router.used));
+}
+
+}  // namespace
+
+void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue) {
+  if (scores.cols <= 4 * kWarp) {
+    route_from<4>(scores, router, routing, queue);
+  } else if (scores.cols <= 16 * kWarp) {
+    route_from<16>(scores, router, routing, queue);
+  } else {
+    route_from<kMaxExperts / kWarp>(scores, router, routing, queue);
+  }
 }
 
 }  // namespace faststream

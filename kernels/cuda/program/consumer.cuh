@@ -291,7 +291,8 @@ class Consumer {
         value = 0;
         for (int k = 0; k < parts; ++k) {
           const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
-          value = __fmaf_rn(shared_memory().expert_weights[k], of_part.values[lane() / 2], value);
+          value =
+              __fmaf_rn(shared_memory().choices[0].weights[k], of_part.values[lane() / 2], value);
         }
       }
       const bool stores = result.exists && lane() % 2 == 0;

@@ -9,8 +9,8 @@
 namespace faststream::program {
 
 /// Copies weights. By kProducers warps, each a share of every stage's rows: to start a copy takes a
-/// warp 90 clocks, and a stage has sixteen. The first warp also brings instructions, chooses
-/// experts, and says what a stage is.
+/// warp 90 clocks, and a stage has sixteen. The first warp also brings instructions and
+/// says what a stage is.
 class Producer {
  public:
   __device__ Producer(Shared& shared, const RowMemory& rows)
@@ -94,30 +94,21 @@ class Producer {
     }
   }
 
-  // Experts, which all producers then know.
+  // Experts: each warp for itself.
   __device__ void choose(const ProductInstruction& p) {
-    if (leads()) choose_alone(p);
-    wait_for_phase(shared_.chosen, choices_ % 2);
-    ++choices_;
+    p.n_experts <= 4 * kWarp ? choose_from<4>(p) : choose_from<kMaxExpertsChosenFrom / kWarp>(p);
   }
-  __device__ void choose_alone(const ProductInstruction& p) {
-    constexpr int kEach = 4;
-    const auto* logits = static_cast<const uint32_t*>(rows_.at(p.logits));
-    for (int first = 0; first < p.n_experts; first += kEach * kWarp) {
-      const auto expert = [&](int i) { return first + i * kWarp + lane_; };
-      uint32_t words[kEach];
-      bring(words, p.logits.awaited,
-            [&](int i) { return expert(i) < p.n_experts ? logits + expert(i) : nullptr; });
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        if (expert(i) < p.n_experts) shared_.logits[expert(i)] = __uint_as_float(words[i]);
-      }
-    }
+  template <int kEach>
+  __device__ void choose_from(const ProductInstruction& p) {
+    const auto* row = static_cast<const uint32_t*>(rows_.at(p.logits)) + lane_;
+    uint32_t words[kEach];
+    bring(words, p.logits.awaited,
+          [&](int i) { return lane_ + i * kWarp < p.n_experts ? row + i * kWarp : nullptr; });
+    float logits[kEach];
+    memcpy(logits, words, sizeof logits);
+    Choice& choice = shared_.choices[warp_];
+    choose_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
     __syncwarp();
-    choose_experts(shared_.logits, p.n_experts, p.router, shared_.experts, shared_.expert_weights,
-                   shared_.choice);
-    __syncwarp();
-    if (lane_ == 0) arrive(shared_.chosen);
   }
 
   template <int kRows>
@@ -148,7 +139,8 @@ class Producer {
       const bool exists = lane_ < kShare && in_tile < kRows && output < outputs;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, exists)));
       for (int part = 0; part < parts; ++part) {
-        const int64_t expert = !of_experts ? 0 : shared_.experts[sums ? part : t / p.tiles];
+        const int64_t expert =
+            !of_experts ? 0 : shared_.choices[warp_].experts[sums ? part : t / p.tiles];
         const int64_t channel = expert * expert_rows + row;
         const unsigned char* from = weight + channel * row_bytes;
         int chunk = 0;
@@ -197,8 +189,7 @@ class Producer {
   int warp_;  // of the producers
   int lane_;
   uint64_t policy_;
-  uint32_t filled_ = 0;   // stages, in all
-  uint32_t choices_ = 0;  // of experts
+  uint32_t filled_ = 0;  // stages, in all
 };
 
 }  // namespace faststream::program

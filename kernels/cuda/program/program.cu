@@ -197,10 +197,10 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
   ProductInstruction down;
   const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
   if (input.x.rows != 1 || router.used > kMaxExpertsUsed ||
-      experts.n_experts > kMaxExpertsChosenFrom || router.groups > kMaxExpertGroups ||
-      experts.up.dtype == DType::f32 || experts.down.dtype == DType::f32 ||
-      out.dtype != DType::f32 || !describe(input, experts.up, up) ||
-      !describe({.x = middle}, experts.down, down) ||
+      experts.n_experts > kMaxExpertsChosenFrom ||
+      choice_bytes(experts.n_experts, router) > kChoiceBytes || experts.up.dtype == DType::f32 ||
+      experts.down.dtype == DType::f32 || out.dtype != DType::f32 ||
+      !describe(input, experts.up, up) || !describe({.x = middle}, experts.down, down) ||
       router.used * ceil_div(down.row_bytes, program::kChunkBytes) > kMaxTileStages ||
       !copies_in_pieces(experts.up.scales, experts.up_bias, middle.cols) ||
       !copies_in_pieces(experts.down.scales, experts.down_bias, out.cols)) {

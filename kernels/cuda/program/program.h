@@ -28,8 +28,7 @@ inline constexpr int kMaxTileStages = 40;     ///< where a tile sums several exp
 /// Limits of an instruction's experts.
 inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;
-inline constexpr int kMaxExpertGroups = 64;
-inline constexpr int kChoiceBytes = (2 * kMaxExpertsChosenFrom + kMaxExpertGroups) * 4;
+inline constexpr int kChoiceBytes = (256 + 64) * 4;  ///< 256 experts of 64 groups
 
 /// The right to run programs on a GPU. Their blocks wait for each other, so all must run at once,
 /// and they would not beside those of another program: one backend of a process has it, and none

@@ -57,7 +57,6 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
       init_barrier(shared.fetched[i], 1);
       init_barrier(shared.carried_out[i], kProducers);  // the consumers, and all but the first
     }
-    init_barrier(shared.chosen, 1);
     shared.announced = 0;
     publish_barriers();
   }

@@ -47,6 +47,13 @@ struct PartSums {
 inline constexpr uint32_t kPartSums = 64;
 static_assert(kPartSums >= 2 * kStages + kMaxTileStages);
 
+/// A product's experts.
+struct Choice {
+  int32_t experts[kMaxExpertsUsed];
+  float weights[kMaxExpertsUsed];
+  alignas(16) std::byte memory[kChoiceBytes];  ///< to choose in
+};
+
 struct Shared {
   Stage ring[kStages];
   /// What is multiplied: rows of the weight's type, or of the program's. In attention something
@@ -57,14 +64,10 @@ struct Shared {
   uint64_t carried_out[kInstructions];
   uint64_t full[kStages];
   uint64_t empty[kStages];
-  uint64_t chosen;     // experts
   uint32_t announced;  // stages, in all, whose copies have begun
   float parts[kRowLanes / kWarp];
   float row_scales[kMaxExpertsUsed];
-  int32_t experts[kMaxExpertsUsed];
-  float expert_weights[kMaxExpertsUsed];
-  alignas(16) float logits[kMaxExpertsChosenFrom];
-  alignas(16) std::byte choice[kChoiceBytes];
+  Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
   alignas(16) T heads[kConsumers][kMaxHeadDim];  // a warp's, before it is transformed
   bool is_last[2];
