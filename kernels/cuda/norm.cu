@@ -17,7 +17,7 @@ template <typename X, typename T, bool kUsual, int kVector>
 __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
                                                         bool add, int64_t n, T* out,
                                                         int64_t out_stride) {
-  __shared__ float parts[kThreads / kWarp];
+  __shared__ RowParts parts;
   begin_kernel();
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
@@ -26,7 +26,7 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
     norm.kind = NormKind::rms;
     norm.bias = nullptr;
   }
-  const RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   const MeasuredNorm measured = measure_row<kVector>(x, n, norm, team);
 
   // A thread writes what only it has read.

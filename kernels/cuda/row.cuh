@@ -16,32 +16,73 @@ namespace faststream {
 /// several.
 inline constexpr int kRowLanes = 512;
 
-/// Threads that work on a row together, and what they tell each other in shared memory.
+/// What the threads of a row tell each other in shared memory: by turns in one half and the other,
+/// so that nobody waits until all have read.
+struct RowParts {
+  alignas(16) float halves[2][kRowLanes / kWarp];
+};
+
+/// Threads that work on a row together.
 template <int kThreads>
-struct RowTeam {
+class RowTeam {
+ public:
   static constexpr int kTurns = kRowLanes / kThreads;
   static_assert(kTurns * kThreads == kRowLanes);
 
-  int thread = 0;
-  int barrier = 0;         ///< that no other threads of the block use meanwhile
-  float* parts = nullptr;  ///< [kRowLanes / kWarp], shared
+  /// barrier: that no other threads of the block use meanwhile. parts: shared; nobody else's until
+  /// the threads synchronize.
+  __device__ RowTeam(int thread, int barrier, RowParts& parts)
+      : thread_(thread), barrier_(barrier), parts_(&parts) {}
 
-  __device__ void synchronize() const { synchronize_threads(barrier, kThreads); }
+  [[nodiscard]] __device__ int thread() const { return thread_; }
 
   /// The sum of all lanes' values, turn t's being those of lane t kThreads + thread.
-  __device__ float sum(const float (&values)[kTurns]) const {
+  __device__ float sum(const float (&values)[kTurns]) {
+    float* parts = other_half();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const float part = warp_sum(values[turn]);
-      if (thread % kWarp == 0) parts[(turn * kThreads + thread) / kWarp] = part;
+      if (thread_ % kWarp == 0) parts[(turn * kThreads + thread_) / kWarp] = part;
     }
-    synchronize();
+    synchronize_threads(barrier_, kThreads);
     float total = 0;
-#pragma unroll
-    for (int i = 0; i < kRowLanes / kWarp; ++i) total = __fadd_rn(total, parts[i]);
-    synchronize();
+    for_each_four<kRowLanes / kWarp>(parts, [&](float part) { total = __fadd_rn(total, part); });
     return total;
   }
+
+  /// The largest of all threads' values, which are not negative, or NaN if one is: floats in the
+  /// order of their bits.
+  __device__ float largest(float value) {
+    float* parts = other_half();
+    auto most = __reduce_max_sync(kAllLanes, __float_as_uint(value));
+    if (thread_ % kWarp == 0) parts[thread_ / kWarp] = __uint_as_float(most);
+    synchronize_threads(barrier_, kThreads);
+    for_each_four<kThreads / kWarp>(parts,
+                                    [&](float part) { most = max(most, __float_as_uint(part)); });
+    return __uint_as_float(most);
+  }
+
+ private:
+  __device__ float* other_half() {
+    half_ = 1 - half_;
+    return parts_->halves[half_];
+  }
+  template <int kCount, typename Use>
+  static __device__ void for_each_four(const float* values, const Use& use) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(values + i);
+      use(four.x);
+      if (i + 1 < kCount) use(four.y);
+      if (i + 2 < kCount) use(four.z);
+      if (i + 3 < kCount) use(four.w);
+    }
+  }
+
+  int thread_;
+  int barrier_;
+  RowParts* parts_;
+  int half_ = 0;
 };
 
 /// A norm with a row's own mean and deviation.
@@ -65,7 +106,7 @@ struct MeasuredNorm {
 /// for_each(add) calls add(turn, x) for each element of the thread's lanes, in the order of the
 /// sum.
 template <int kThreads, typename ForEach>
-__device__ MeasuredNorm measure(int64_t n, const Norm& norm, const RowTeam<kThreads>& team,
+__device__ MeasuredNorm measure(int64_t n, const Norm& norm, RowTeam<kThreads>& team,
                                 const ForEach& for_each) {
   MeasuredNorm measured;
   measured.norm = norm;
@@ -86,11 +127,11 @@ __device__ MeasuredNorm measure(int64_t n, const Norm& norm, const RowTeam<kThre
 /// A row in memory. kVector: 8, or 1, as kRowLanes says.
 template <int kVector, int kThreads, typename X>
 __device__ MeasuredNorm measure_row(const X* row, int64_t n, const Norm& norm,
-                                    const RowTeam<kThreads>& team) {
+                                    RowTeam<kThreads>& team) {
   static_assert(kThreads == kRowLanes);
   return measure(n, norm, team, [&](const auto& add) {
 #pragma unroll 4
-    for (int64_t c = kVector * team.thread; c < n; c += kVector * kThreads) {
+    for (int64_t c = kVector * team.thread(); c < n; c += kVector * kThreads) {
       float values[kVector];
       load_floats(row + c, values);
 #pragma unroll
@@ -106,20 +147,10 @@ class RowScale {
     // The maximum with a NaN is NaN.
     asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest_) : "f"(fabsf(value)));
   }
-  /// What all lanes of the warp have seen. Floats that are not negative are in the order of their
-  /// bits, NaN after all.
-  __device__ void join_warp() {
-    largest_ = __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(largest_)));
-  }
   /// What all threads of the team have.
   template <int kThreads>
-  __device__ void join(const RowTeam<kThreads>& team) {
-    join_warp();
-    if (team.thread % kWarp == 0) team.parts[team.thread / kWarp] = largest_;
-    team.synchronize();
-#pragma unroll
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) see(team.parts[warp]);
-    team.synchronize();
+  __device__ void join(RowTeam<kThreads>& team) {
+    largest_ = team.largest(largest_);
   }
 
   /// No byte can say NaN or infinity: the scale does.

@@ -46,7 +46,7 @@ template <int kVector, typename T, typename Out>
 __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
                                                                  int64_t n, Out* out,
                                                                  float* scales) {
-  __shared__ float parts[kThreads / kWarp];
+  __shared__ RowParts parts;
   begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
@@ -58,7 +58,8 @@ __global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int
 #pragma unroll
     for (const float value : values) scale.see(value);
   }
-  scale.join(RowTeam<kThreads>{static_cast<int>(threadIdx.x), 0, parts});
+  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  scale.join(team);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
   for (int64_t c = first; c < n; c += kThreads * kVector) {

@@ -43,7 +43,6 @@ class Consumer {
   static constexpr int kAll = 1;         // named barriers
   static constexpr int kTeam = 2;        // and the next: of an attention's warps
   static constexpr int kExpertTeam = 4;  // and the next three: of the threads of an expert's row
-  static constexpr int kExpertThreads = 64;
 
   static __device__ void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
 
@@ -52,13 +51,13 @@ class Consumer {
   // A row of x to shared memory, by a team that has kEights eights of its elements a thread:
   // rounded to T, or to eight bits beside i8 weights. of_eight(e, values) gives a thread's e-th.
   template <int kEights, int kThreads, typename OfEight>
-  static __device__ void store_row(const ProductInstruction& p, int row,
-                                   const RowTeam<kThreads>& team, const OfEight& of_eight) {
+  static __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                                   const OfEight& of_eight) {
     const int n = p.inputs;
     const auto for_each_eight = [&](const auto& use) {
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
-        const int c = 8 * (team.thread + kThreads * e);
+        const int c = 8 * (team.thread() + kThreads * e);
         if (c < n) {
           float values[8];
           of_eight(e, values);
@@ -82,7 +81,7 @@ class Consumer {
       for (const float value : values) scale.see(value);
     });
     scale.join(team);
-    if (team.thread == 0) shared_memory().row_scales[row] = scale.scale();
+    if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
     const float inverse = scale.inverse();
     unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
     for_each_eight([&](int c, const float(&values)[8]) {
@@ -115,7 +114,7 @@ class Consumer {
     });
     float values[kEights][8];
     memcpy(values, pieces, sizeof values);
-    const Team team{thread(), kAll, shared_memory().parts};
+    Team team{thread(), kAll, shared_memory().parts[0]};
     const MeasuredNorm norm = measure(p.inputs, p.norm, team, [&](const auto& add) {
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
@@ -145,12 +144,11 @@ class Consumer {
 
   // A row of T.
   template <int kThreads>
-  __device__ void prepare_row(const ProductInstruction& p, int row,
-                              const RowTeam<kThreads>& team) const {
+  __device__ void prepare_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team) const {
     const T* x = static_cast<const T*>(rows_.at(p.x)) + row * p.x_stride;
     uint4 raw[kMaxEights];
     bring(raw, p.x.awaited, [&](int e) {
-      const int c = 8 * (team.thread + kThreads * e);
+      const int c = 8 * (team.thread() + kThreads * e);
       return c < p.inputs ? x + c : nullptr;
     });
     store_row<kMaxEights>(p, row, team, [&](int e, float(&eight)[8]) {
@@ -166,12 +164,13 @@ class Consumer {
       constexpr int kMost = kMaxNormalized / 8 / kConsumerThreads;
       p.inputs <= kMaxNormalized / 2 ? prepare_floats<kMost / 2>(p) : prepare_floats<kMost>(p);
     } else if (p.x_rows == 1) {
-      prepare_row(p, 0, Team{thread(), kAll, shared_memory().parts});
+      Team team{thread(), kAll, shared_memory().parts[0]};
+      prepare_row(p, 0, team);
     } else {
       const int nth = thread() / kExpertThreads;
-      const RowTeam<kExpertThreads> team{thread() % kExpertThreads, kExpertTeam + nth,
-                                         shared_memory().parts + nth * kExpertThreads / kWarp};
-      for (int row = nth; row < p.x_rows; row += kConsumerThreads / kExpertThreads) {
+      RowTeam<kExpertThreads> team{thread() % kExpertThreads, kExpertTeam + nth,
+                                   shared_memory().parts[nth]};
+      for (int row = nth; row < p.x_rows; row += kExpertTeams) {
         prepare_row<kExpertThreads>(p, row, team);
       }
     }
@@ -431,6 +430,11 @@ class Consumer {
     const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
     const auto blocks = static_cast<int>(gridDim.x);
     for (int first = static_cast<int>(blockIdx.x); first < items; first += blocks * kTeams) {
+      if (const int item = first + team * blocks; team < kTeams && item < items) {
+        const Split split = split_of_item(item);
+        const int page = split.first / kPageTokens;
+        ask_for(attention.page_table + page, pages_for(split.last) - page);
+      }
       // All warps together transform, for each team's item, queries, the key and the value.
       int task = warp();
       for (int t = 0; t < kTeams && first + t * blocks < items; ++t) {
@@ -504,6 +508,24 @@ class Consumer {
     return to;
   }
 
+  // Asks for memory that is read after something else was awaited, so that it will be in the L1
+  // cache: by a warp, in sectors of 32 bytes.
+  template <typename Element>
+  static __device__ void ask_for(const Element* from, int count) {
+    constexpr int kSector = 32 / static_cast<int>(sizeof(Element));
+    for (int i = lane() * kSector; i < count; i += kWarp * kSector) {
+      uint32_t ignored;
+      asm volatile("ld.global.u32 %0, [%1];" : "=r"(ignored) : "l"(from + i));
+    }
+  }
+
+  static __device__ void ask_for_transform(const AttendInstruction& a, const float* weights,
+                                           int head) {
+    const int dim = a.attention.kv.head_dim;
+    ask_for(a.cos_sin, a.rotated_dims);
+    if (a.transform.norm != NormKind::none) ask_for(weights + int64_t{head} * dim, dim);
+  }
+
   // By a warp: task h < n_heads brings the split's query h to `queries`, the next two bring the
   // token's key and value to their page.
   __device__ void transform(const AttendInstruction& a, const Split& split, int task,
@@ -513,6 +535,7 @@ class Consumer {
     const int dim = kv.head_dim;
     if (task < split.n_heads) {
       const int head = split.first_head + task;
+      ask_for_transform(a, a.transform.q_weight, head);
       const T* query = bring_head(a, head);
       const float factor = query_factor(a.transform, split.position);
       transform_head(query, dim, a.transform, a.transform.q_weight + int64_t{head} * dim, a.cos_sin,
@@ -527,6 +550,7 @@ class Consumer {
     const int key_head = attention.n_heads + split.kv_head;
     if (task == split.n_heads) {
       T* to = static_cast<T*>(kv.k) + slot;
+      ask_for_transform(a, a.transform.k_weight, split.kv_head);
       transform_head(bring_head(a, key_head), dim, a.transform,
                      a.transform.k_weight + int64_t{split.kv_head} * dim, a.cos_sin, a.rotated_dims,
                      [&](int i, float k) { to[i] = from_float<T>(k); });
