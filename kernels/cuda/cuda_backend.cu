@@ -2,6 +2,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <climits>
 #include <cstdlib>
@@ -85,7 +86,6 @@ CudaBackend::CudaBackend(int device)
   name_ = properties.name;
   is_hopper_ = properties.major == 9 && largest_architecture() >= 90;
   prepare_in_order_products();
-  for (Staging& staging : staging_) staging.copied = make_event();
 }
 
 CudaBackend::~CudaBackend() {
@@ -195,19 +195,12 @@ BatchView CudaBackend::upload(const Batch& batch) {
     bytes += aligned(parts[i]->size() * sizeof(int32_t));
   }
 
-  const cudaStream_t stream = this->stream();
-  Staging& staging = staging_[next_staging_];
-  next_staging_ = (next_staging_ + 1) % staging_.size();
-  cuda_check(cudaEventSynchronize(staging.copied.get()), "waiting for an earlier batch");
-  std::byte* host = staging.memory.at_least(bytes);
-  std::byte* device = batch_memory_.at_least(bytes);
+  std::byte* host = batches_.fill(bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->empty()) continue;
     std::memcpy(host + offsets[i], parts[i]->data(), parts[i]->size() * sizeof(int32_t));
   }
-  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
-             "copying a batch to the GPU");
-  cuda_check(cudaEventRecord(staging.copied.get(), stream), "copying a batch to the GPU");
+  const std::byte* device = batches_.copy(stream());
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
   BatchView view = measure(batch);

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -91,12 +90,6 @@ class CudaBackend final : public Backend {
   bool multiply_fused(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                       const Queue& queue);  // linear.cu
 
-  /// Host memory of recent uploads: a copy may still read one buffer while the next is filled.
-  struct Staging {
-    PinnedBuffer memory;
-    Event copied;
-  };
-
   int device_;
   std::string name_;
   Stream stream_;
@@ -105,9 +98,7 @@ class CudaBackend final : public Backend {
   Matmul matmul_;
   Program program_;
   std::vector<DeviceMemory> weights_;
-  DeviceBuffer batch_memory_;
-  std::array<Staging, 2> staging_;
-  size_t next_staging_ = 0;
+  Uploads batches_;
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer products_;     ///< gate and up products before the activation
   PinnedBuffer sampling_;     ///< what sample() uploads, and its results

@@ -84,4 +84,39 @@ DeviceMemory allocate_device(size_t bytes);
 using DeviceBuffer = GrowingBuffer<DeviceMemory, allocate_device>;
 using PinnedBuffer = GrowingBuffer<PinnedMemory, allocate_pinned>;
 
+/// Small copies to the GPU in a stream's order. The host fills one of two buffers while the other
+/// is copied.
+class Uploads {
+ public:
+  /// The next copy's `bytes`, to be filled: waits until the copy before the last is done.
+  std::byte* fill(size_t bytes) {
+    Buffer& buffer = buffers_[next_];
+    if (!buffer.copied) buffer.copied = make_event();
+    cuda_check(cudaEventSynchronize(buffer.copied.get()), "waiting for an earlier copy");
+    bytes_ = bytes;
+    return buffer.memory.at_least(bytes);
+  }
+  /// Copies what was filled to device memory, which the next copy overwrites.
+  std::byte* copy(cudaStream_t stream) {
+    Buffer& buffer = buffers_[next_];
+    next_ = 1 - next_;
+    std::byte* device = device_.at_least(bytes_);
+    cuda_check(cudaMemcpyAsync(device, buffer.memory.at_least(bytes_), bytes_,
+                               cudaMemcpyHostToDevice, stream),
+               "copying to the GPU");
+    cuda_check(cudaEventRecord(buffer.copied.get(), stream), "copying to the GPU");
+    return device;
+  }
+
+ private:
+  struct Buffer {
+    PinnedBuffer memory;
+    Event copied;
+  };
+  Buffer buffers_[2];
+  int next_ = 0;
+  size_t bytes_ = 0;
+  DeviceBuffer device_;
+};
+
 }  // namespace faststream

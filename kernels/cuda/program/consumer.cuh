@@ -206,7 +206,8 @@ class Consumer {
     return static_cast<const float*>(rows_.at(p.added)) + r.output;
   }
 
-  // Stores a lane's result, or two of bf16 with the next lane's but one. added: what ask_added()
+  // Stores a lane's result, or two of bf16 with the next lane's but one: outputs are multiples of
+  // four. added: what ask_added()
   // gave.
   __device__ void store(const ProductInstruction& p, const Result& r, bool stores, float value,
                         uint32_t added) const {
@@ -226,10 +227,8 @@ class Consumer {
       return;
     }
     const float next = __shfl_down_sync(kAllLanes, value, 2);
-    const bool has_next = r.output + 1 < p.outputs;
     if (stores && lane() % 4 == 0) {
-      publish(static_cast<T*>(rows_.at(p.result)) + index,
-              pack_pair<T>(value, has_next ? next : 0));
+      publish(static_cast<T*>(rows_.at(p.result)) + index, pack_pair<T>(value, next));
     }
   }
 

@@ -69,7 +69,6 @@ Program::Program(bool able, int device, cudaStream_t stream)
     : turn_(able ? device : -1), enabled_(static_cast<bool>(turn_)), stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  for (Staging& staging : staging_) staging.copied = make_event();
   constexpr size_t kBytes = kMaxArrivals * sizeof(int32_t);
   cuda_check(cudaMemsetAsync(arrivals_.at_least(kBytes), 0, kBytes, stream_), "clearing memory");
 }
@@ -326,15 +325,8 @@ void Program::launch() {
   }
 
   const size_t bytes = instructions.size() * sizeof(Instruction);
-  Staging& staging = staging_[next_staging_];
-  next_staging_ = 1 - next_staging_;
-  cuda_check(cudaEventSynchronize(staging.copied.get()), "waiting for an earlier program");
-  std::byte* host = staging.memory.at_least(bytes);
-  std::memcpy(host, instructions.data(), bytes);
-  std::byte* device = uploaded_.at_least(bytes);
-  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
-             "copying a program to the GPU");
-  cuda_check(cudaEventRecord(staging.copied.get(), stream_), "copying a program to the GPU");
+  std::memcpy(uploads_.fill(bytes), instructions.data(), bytes);
+  const std::byte* device = uploads_.copy(stream_);
 
   allow_shared_memory(kernel, sizeof(program::Shared));
   Queue{stream_, true}.launch(

@@ -70,11 +70,6 @@ class Program {
   void collect(bool on);
 
  private:
-  struct Staging {
-    PinnedBuffer memory;
-    Event copied;
-  };
-
   /// A part of the GPU's memory.
   struct Span {
     const std::byte* data = nullptr;
@@ -132,9 +127,7 @@ class Program {
   };
   Rows rows_[2];
   int turn_of_rows_ = 0;
-  DeviceBuffer uploaded_;
-  Staging staging_[2];
-  int next_staging_ = 0;
+  Uploads uploads_;
   DeviceBuffer partials_;  ///< of attention
   size_t partials_size_ = 0;
   DeviceBuffer arrivals_;
