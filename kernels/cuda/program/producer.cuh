@@ -29,12 +29,10 @@ class Producer {
       if (leads()) {
         wait_for_phase(shared_.carried_out[place.stage], place.parity ^ 1);
         if (lane_ < kPieces) reinterpret_cast<uint4*>(&instruction)[lane_] = piece;
-        __syncwarp();
-        if (lane_ == 0) arrive(shared_.fetched[place.stage]);
+        arrive(shared_.fetched[place.stage]);
         piece = fetched(instructions, i + 1, count);
-      } else {
-        wait_for_phase(shared_.fetched[place.stage], place.parity);
       }
+      wait_for_phase(shared_.fetched[place.stage], place.parity);
       if (instruction.kind == Instruction::Kind::attend) {
         if (leads()) prefetch(instruction.attend);
       } else {
@@ -47,8 +45,8 @@ class Producer {
           copy<kTileRows>(p);
         }
       }
+      if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
-      if (!leads() && lane_ == 0) arrive(shared_.carried_out[place.stage]);
     }
   }
 

@@ -54,8 +54,9 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
       init_barrier(shared.empty[stage], 1);
     }
     for (int i = 0; i < kInstructions; ++i) {
-      init_barrier(shared.fetched[i], 1);
-      init_barrier(shared.carried_out[i], kProducers);  // the consumers, and all but the first
+      init_barrier(shared.fetched[i], kWarp);
+      // By a thread for the consumers, and all but the first of the producers.
+      init_barrier(shared.carried_out[i], 1 + (kProducers - 1) * kWarp);
     }
     shared.announced = 0;
     publish_barriers();
