@@ -43,6 +43,7 @@ __device__ inline float sum_of_two_best(const float* values, int n) {
   if (n == 1) return values[0];
   float best = fmaxf(values[0], values[1]);
   float second = fminf(values[0], values[1]);
+#pragma unroll 1
   for (int i = 2; i < n; ++i) {
     second = fmaxf(second, fminf(best, values[i]));
     best = fmaxf(best, values[i]);

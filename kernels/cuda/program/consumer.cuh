@@ -25,10 +25,13 @@ class Consumer {
       const Instruction& instruction = shared_memory().instructions[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
         attend(instruction.attend);
-      } else if (instruction.kind == Instruction::Kind::multiply_floats) {
-        multiply_floats(instruction.product);
-      } else {
-        multiply(instruction.product);
+      } else if (const ProductInstruction& p = instruction.product; TilesOfBlock(p).count > 0) {
+        prepare(p);
+        if (instruction.kind == Instruction::Kind::multiply_floats) {
+          multiply_floats(p);
+        } else {
+          multiply(p);
+        }
       }
       synchronize();
       if (thread() == 0) arrive(shared_memory().carried_out[place.stage]);
@@ -248,12 +251,9 @@ class Consumer {
   }
 
   __device__ void multiply(const ProductInstruction& p) {
-    const int tiles = TilesOfBlock(p).count;
-    if (tiles == 0) return;
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
-    end_ += tiles * parts * chunks;
-    prepare(p);
+    end_ += TilesOfBlock(p).count * parts * chunks;
     while (next_ < end_) {
       const Stage& stage = await_stage();
       const int part = stage.part;
@@ -374,10 +374,7 @@ class Consumer {
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).
   __device__ void multiply_floats(const ProductInstruction& p) {
-    const int tiles = TilesOfBlock(p).count;
-    if (tiles == 0) return;
-    end_ += tiles;
-    prepare(p);
+    end_ += TilesOfBlock(p).count;
     while (next_ < end_) {
       const Stage& stage = await_stage();
       Result result;
