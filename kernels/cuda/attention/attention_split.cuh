@@ -169,11 +169,14 @@ __device__ void merge_head(const AttentionArguments& a, const Splits& splits, co
   const float* partials = splits.partials + partial_index(a, splits, split.sequence, head, 0);
   const int step = 2 + dim;
 
+  // Many loads at once: memory takes long, and nothing else is left to do.
   float maximum = kLowest;
+#pragma unroll 16
   for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, partials[part * step]);
   for (int d = 2 * thread; d < dim; d += 2 * threads) {
     float sums[2] = {};
     float weight = 0;
+#pragma unroll 8
     for (int part = 0; part < parts; ++part) {
       const float factor = exp2f(partials[part * step] - maximum);
       weight = __fmaf_rn(partials[part * step + 1], factor, weight);

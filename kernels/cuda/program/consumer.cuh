@@ -515,13 +515,6 @@ class Consumer {
     }
   }
 
-  static __device__ void ask_for_transform(const AttendInstruction& a, const float* weights,
-                                           int head) {
-    const int dim = a.attention.kv.head_dim;
-    ask_for(a.cos_sin, a.rotated_dims);
-    if (a.transform.norm != NormKind::none) ask_for(weights + int64_t{head} * dim, dim);
-  }
-
   // By a warp: task h < n_heads brings the split's query h to `queries`, the next two bring the
   // token's key and value to their page.
   __device__ void transform(const AttendInstruction& a, const Split& split, int task,
@@ -529,32 +522,27 @@ class Consumer {
     const AttentionArguments& attention = a.attention;
     const KvLayer& kv = attention.kv;
     const int dim = kv.head_dim;
-    if (task < split.n_heads) {
-      const int head = split.first_head + task;
-      ask_for_transform(a, a.transform.q_weight, head);
-      const T* query = bring_head(a, head);
-      const float factor = query_factor(a.transform, split.position);
-      transform_head(query, dim, a.transform, a.transform.q_weight + int64_t{head} * dim, a.cos_sin,
-                     a.rotated_dims, [&](int i, float value) {
-                       queries[task * dim + i] = from_float<T>(__fmul_rn(value, factor));
-                     });
-      return;
-    }
     const int64_t page = attention.page_table[split.position / kPageTokens];
     const int64_t slot =
         ((page * kv.n_kv_heads + split.kv_head) * kPageTokens + split.position % kPageTokens) * dim;
     const int key_head = attention.n_heads + split.kv_head;
-    if (task == split.n_heads) {
-      T* to = static_cast<T*>(kv.k) + slot;
-      ask_for_transform(a, a.transform.k_weight, split.kv_head);
-      transform_head(bring_head(a, key_head), dim, a.transform,
-                     a.transform.k_weight + int64_t{split.kv_head} * dim, a.cos_sin, a.rotated_dims,
-                     [&](int i, float k) { to[i] = from_float<T>(k); });
-    } else {
+    if (task == split.n_heads + 1) {
       T* to = static_cast<T*>(kv.v) + slot;
       const T* value = bring_head(a, key_head + kv.n_kv_heads);
       for (int i = lane(); i < dim; i += kWarp) to[i] = value[i];
+      return;
     }
+    const bool is_key = task == split.n_heads;
+    const int head = split.first_head + task;
+    const float* weight = is_key ? a.transform.k_weight + int64_t{split.kv_head} * dim
+                                 : a.transform.q_weight + int64_t{head} * dim;
+    T* to = is_key ? static_cast<T*>(kv.k) + slot : queries + task * dim;
+    const float factor = is_key ? 1 : query_factor(a.transform, split.position);
+    ask_for(a.cos_sin, a.rotated_dims);
+    if (a.transform.norm != NormKind::none) ask_for(weight, dim);
+    transform_head(bring_head(a, is_key ? key_head : head), dim, a.transform, weight, a.cos_sin,
+                   a.rotated_dims,
+                   [&](int i, float value) { to[i] = from_float<T>(__fmul_rn(value, factor)); });
   }
 
   RowMemory rows_;
