@@ -43,9 +43,10 @@ class Consumer {
   static __device__ int thread() { return static_cast<int>(threadIdx.x); }
   static __device__ int warp() { return thread() / kWarp; }
   static __device__ int lane() { return thread() % kWarp; }
-  static constexpr int kAll = 1;         // named barriers
-  static constexpr int kTeam = 2;        // and the next: of an attention's warps
-  static constexpr int kExpertTeam = 4;  // and the next three: of the threads of an expert's row
+  static constexpr int kAll = 1;      // named barriers
+  static constexpr int kTeam = 2;     // and the next: of an attention's warps
+  static constexpr int kRowTeam = 4;  // and the next seven: of the threads of an expert's row
+  static constexpr int kFewRows = 4;  // of experts, for each of which there are two warps
 
   static __device__ void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
 
@@ -162,6 +163,16 @@ class Consumer {
     });
   }
 
+  // Experts' rows, each by so many threads.
+  template <int kThreads>
+  __device__ void prepare_rows(const ProductInstruction& p) const {
+    const int nth = thread() / kThreads;
+    RowTeam<kThreads> team{thread() % kThreads, kRowTeam + nth, shared_memory().parts[nth]};
+    for (int row = nth; row < p.x_rows; row += kConsumerThreads / kThreads) {
+      prepare_row(p, row, team);
+    }
+  }
+
   __device__ void prepare(const ProductInstruction& p) const {
     if (p.x_dtype == DType::f32) {
       constexpr int kMost = kMaxNormalized / 8 / kConsumerThreads;
@@ -169,13 +180,10 @@ class Consumer {
     } else if (p.x_rows == 1) {
       Team team{thread(), kAll, shared_memory().parts[0]};
       prepare_row(p, 0, team);
+    } else if (p.x_rows > kFewRows && p.inputs <= kMaxWarpInputs) {
+      prepare_rows<kWarp>(p);
     } else {
-      const int nth = thread() / kExpertThreads;
-      RowTeam<kExpertThreads> team{thread() % kExpertThreads, kExpertTeam + nth,
-                                   shared_memory().parts[nth]};
-      for (int row = nth; row < p.x_rows; row += kExpertTeams) {
-        prepare_row<kExpertThreads>(p, row, team);
-      }
+      prepare_rows<kConsumerThreads / kFewRows>(p);
     }
     synchronize();
   }

@@ -21,6 +21,7 @@ inline constexpr int kMaxNormalized = 8192;
 inline constexpr int kMaxEights = 8;  ///< a thread
 inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
+inline constexpr int kMaxWarpInputs = 8 * kMaxEights * 32;  // where a warp has a row of its own
 /// The longest result that another instruction may read.
 inline constexpr size_t kMaxRowBytes = size_t{64} << 10;
 inline constexpr int kMaxFloatInputs = 4096;  ///< beside weights of floats

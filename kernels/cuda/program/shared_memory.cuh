@@ -14,8 +14,6 @@ inline constexpr int kConsumers = 8;  // warps
 inline constexpr int kConsumerThreads = kConsumers * kWarp;
 inline constexpr int kProducers = 4;  // warps
 inline constexpr int kThreads = kConsumerThreads + kProducers * kWarp;
-inline constexpr int kExpertThreads = 64;  // of an expert's row
-inline constexpr int kExpertTeams = kConsumerThreads / kExpertThreads;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
@@ -67,7 +65,7 @@ struct Shared {
   uint64_t full[kStages];
   uint64_t empty[kStages];
   uint32_t announced;  // stages, in all, whose copies have begun
-  RowParts parts[kExpertTeams];
+  RowParts parts[kConsumers];
   float row_scales[kMaxExpertsUsed];
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
