@@ -101,6 +101,17 @@ class Consumer {
     });
   }
 
+  // What the neighbouring lane has.
+  static __device__ uint4 exchanged(const uint4& words) {
+    return make_uint4(
+        __shfl_xor_sync(kAllLanes, words.x, 1), __shfl_xor_sync(kAllLanes, words.y, 1),
+        __shfl_xor_sync(kAllLanes, words.z, 1), __shfl_xor_sync(kAllLanes, words.w, 1));
+  }
+
+  static __device__ uint4 selected(bool first, const uint4& a, const uint4& b) {
+    return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
+  }
+
   // A row of the residual stream, normalized.
   template <int kEights>
   __device__ void prepare_floats(const ProductInstruction& p) const {
@@ -113,9 +124,19 @@ class Consumer {
     }
     const auto* x = static_cast<const float*>(rows_.at(p.x));
     uint4 pieces[2 * kEights];
+    // Two lanes bring the halves of one's eight, then of the other's: memory gives 32 bytes at
+    // once.
+    const bool is_second = thread() % 2 != 0;
     bring(pieces, p.x.awaited, [&](int i) {
-      return element(i / 2) < p.inputs ? x + element(i / 2) + i % 2 * 4 : nullptr;
+      const int c = element(i / 2) + 8 * (i % 2 - thread() % 2);
+      return c < p.inputs ? x + c + thread() % 2 * 4 : nullptr;
     });
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      const uint4 other = exchanged(selected(is_second, pieces[2 * e], pieces[2 * e + 1]));
+      pieces[2 * e] = selected(is_second, other, pieces[2 * e]);
+      pieces[2 * e + 1] = selected(is_second, pieces[2 * e + 1], other);
+    }
     float values[kEights][8];
     memcpy(values, pieces, sizeof values);
     Team team{thread(), kAll, shared_memory().parts[0]};
