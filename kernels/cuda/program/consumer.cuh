@@ -24,9 +24,13 @@ class Consumer {
       wait_for_phase(shared_memory().fetched[place.stage], place.parity);
       const Instruction& instruction = shared_memory().instructions[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
+        look(true);
         attend(instruction.attend);
+        look(false);
       } else if (const ProductInstruction& p = instruction.product; TilesOfBlock(p).count > 0) {
+        look(true);
         prepare(p);
+        look(false);
         if (instruction.kind == Instruction::Kind::multiply_floats) {
           multiply_floats(p);
         } else {
@@ -49,6 +53,11 @@ class Consumer {
   static constexpr int kFewRows = 4;  // of experts, for each of which there are two warps
 
   static __device__ void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
+
+  // The producers may see it late.
+  static __device__ void look(bool looks) {
+    if (thread() == 0) store_relaxed(shared_memory().looks, looks ? 1 : 0);
+  }
 
   // The input. ------------------------------------------------------------------------------------
 

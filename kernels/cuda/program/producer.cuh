@@ -148,8 +148,10 @@ class Producer {
           const uint32_t more = has_scales ? (has_bias ? 2 : 1) * sizeof(float) : 0;
           const Place place(filled_);
           wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
-          if (filled_ >= kOnTheWay) {
-            const Place before(filled_ - kOnTheWay);
+          const bool looks = load_relaxed(shared_.looks) != 0;
+          const uint32_t most = looks ? kOnTheWayBeside : kOnTheWay;
+          if (filled_ >= most) {
+            const Place before(filled_ - most);
             wait_for_phase(shared_.full[before.stage], before.parity);
           }
           uint64_t& full = shared_.full[place.stage];

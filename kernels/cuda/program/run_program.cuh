@@ -59,6 +59,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
       init_barrier(shared.carried_out[i], 1 + (kProducers - 1) * kWarp);
     }
     shared.announced = 0;
+    shared.looks = 0;
     publish_barriers();
   }
   for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) {

@@ -18,8 +18,11 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
 inline constexpr int kStages = 10;
-inline constexpr uint32_t kOnTheWay = 4;  // stages
-inline constexpr int kInstructions = 4;   // that the producers are ahead at most
+// Stages that are on their way from memory: enough to keep it busy, and one while the block looks
+// for an instruction's input, whose words wait in the L2 cache behind all copies asked for before.
+inline constexpr uint32_t kOnTheWay = 3;
+inline constexpr uint32_t kOnTheWayBeside = 1;
+inline constexpr int kInstructions = 4;  // that the producers are ahead at most
 
 /// A chunk of a tile's weights, or a row of floats, and what it is.
 struct Stage {
@@ -71,6 +74,7 @@ struct Shared {
   PartSums part_sums[kPartSums];
   alignas(16) T heads[kConsumers][kMaxHeadDim];  // a warp's, before it is transformed
   bool is_last[2];
+  uint32_t looks;  // 1: the block, for an instruction's input
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
@@ -86,6 +90,20 @@ __device__ inline void release_one_more(uint32_t& number) {
 __device__ inline uint32_t acquire(uint32_t& number) {
   uint32_t value;
   asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(shared_address(&number))
+               : "memory");
+  return value;
+}
+
+/// Without order.
+__device__ inline void store_relaxed(uint32_t& number, uint32_t value) {
+  asm volatile("st.relaxed.cta.shared::cta.u32 [%0], %1;" ::"r"(shared_address(&number)), "r"(value)
+               : "memory");
+}
+__device__ inline uint32_t load_relaxed(const uint32_t& number) {
+  uint32_t value;
+  asm volatile("ld.relaxed.cta.shared::cta.u32 %0, [%1];"
                : "=r"(value)
                : "r"(shared_address(&number))
                : "memory");
