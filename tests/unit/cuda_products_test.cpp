@@ -58,13 +58,13 @@ class CudaProducts : public BackendTest {
                 std::to_string(static_cast<int>(activation)));
   }
 
-  /// multiply(first row, number of rows) of all rows, and of few.
+  /// multiply(first row, number of rows) of all rows, and of few: ten, or one of at most ten.
   template <typename Multiply>
   static void compare(const Shape& shape, const Multiply& multiply, const std::string& what) {
-    constexpr int64_t kFew = 10;
+    const int64_t few = shape.rows > 10 ? 10 : 1;
     const HostTensor all = multiply(0, shape.rows);
-    for (const int64_t first : {int64_t{0}, shape.rows / 2, shape.rows - kFew}) {
-      expect_equal(multiply(first, kFew), all.row_range(first, kFew),
+    for (const int64_t first : {int64_t{0}, shape.rows / 2, shape.rows - few}) {
+      expect_equal(multiply(first, few), all.row_range(first, few),
                    what + ", " + std::to_string(shape.inputs) + " to " +
                        std::to_string(shape.outputs) + ", rows from " + std::to_string(first) +
                        " of " + std::to_string(shape.rows));
@@ -99,6 +99,18 @@ TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
       for (const Shape& shape : {Shape{40, 2048, 512}, Shape{600, 2056, 512}}) {
         check_activation(type, shape, activation);
       }
+    }
+  }
+}
+
+// One row may be multiplied by the kernel that runs a step (kernels/cuda/program/): of inputs that
+// are no whole chunks, by blocks that have no tile, one, and more than they have warps.
+TEST_P(CudaProducts, OneRowHasTheBitsOfARowOfSeveral) {
+  for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
+    for (const Shape& shape : {Shape{3, 4, 32}, Shape{3, 20, 288}, Shape{3, 36, 544},
+                               Shape{3, 2064, 1056}, Shape{3, 132, 14336}, Shape{3, 6148, 4096},
+                               Shape{3, 19012, 608}, Shape{3, 100, 272}, Shape{3, 30, 64}}) {
+      for (const bool gated : {false, true}) check(type, shape, gated);
     }
   }
 }

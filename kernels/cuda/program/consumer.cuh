@@ -11,7 +11,8 @@ namespace faststream::program {
 
 /// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
-/// what all have summed. Integers are exact in any order. A row of floats is one stage.
+/// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
+/// is one warp's. A row of floats is one stage.
 template <int kDim, typename Rule>
 class Consumer {
  public:
@@ -33,6 +34,8 @@ class Consumer {
         look(false);
         if (instruction.kind == Instruction::Kind::multiply_floats) {
           multiply_floats(p);
+        } else if (instruction.kind == Instruction::Kind::multiply_in_order) {
+          multiply_in_order(p);
         } else {
           multiply(p);
         }
@@ -275,17 +278,20 @@ class Consumer {
 
   // This warp's next stage, once it is full. A warp may be several rounds of the ring ahead of the
   // others, where a barrier's parity would say nothing: its turn has come when copies have begun.
-  __device__ const Stage& await_stage() const {
-    while (acquire(shared_memory().announced) <= next_) __nanosleep(20);
+  __device__ const Stage& await_stage() {
+    while (announced_ <= next_) {
+      announced_ = acquire(shared_memory().announced);
+      if (announced_ <= next_) __nanosleep(20);
+    }
     const Place place(next_);
     wait_for_phase(shared_memory().full[place.stage], place.parity);
     return shared_memory().ring[place.stage];
   }
-  // The next warp's turn.
-  __device__ void release_stage() {
+  // The warp's next stage is so much further.
+  __device__ void release_stage(int step = kConsumers) {
     __syncwarp();
     if (lane() == 0) arrive(shared_memory().empty[Place(next_).stage]);
-    next_ += kConsumers;
+    next_ += step;
   }
 
   __device__ void multiply(const ProductInstruction& p) {
@@ -408,6 +414,84 @@ class Consumer {
       }
     }
     return sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 1);
+  }
+
+  // Sixteen-bit weights. An output is one chain of tensor core instructions from the first input to
+  // the last (linear_in_order.cu), each of which waits for the one before it. So a tile is one
+  // warp's, which multiplies a stage in 1,100 clocks; memory brings one in 1,300.
+  __device__ void multiply_in_order(const ProductInstruction& p) {
+    const TilesOfBlock mine(p);
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int parts = parts_of(p);
+    for (int n = warp(); n < mine.count; n += kConsumers) {
+      next_ = end_ + n * parts * chunks;
+      const Result result = result_of(p, mine[n]);
+      const uint32_t added = ask_added(p, result);
+      float value = 0;
+      for (int part = 0; part < parts; ++part) {
+        const float sum = sum_in_order(p, part);
+        value =
+            p.sums_experts ? __fmaf_rn(shared_memory().choices[0].weights[part], sum, value) : sum;
+      }
+      const bool stores = result.exists && lane() % 2 == 0;
+      if (p.gated) {
+        // Beside many rows, gate and up are products in memory; those of experts are not.
+        if (p.n_experts == 0) value = to_float(from_float<T>(value));
+        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+      } else {
+        store(p, result, stores, value, added);
+      }
+    }
+    end_ += mine.count * parts * chunks;
+    next_ = end_ + (warp() - end_) % kConsumers;
+  }
+
+  // Of row lane / 2 of the next stages, those of a tile's part; with its bias.
+  __device__ float sum_in_order(const ProductInstruction& p, int part) {
+    constexpr int kPairs = kChunkBytes / kPairBytes;
+    const auto bytes = static_cast<int>(p.row_bytes);
+    const uint32_t x = shared_address(shared_memory().x) + part * bytes + lane() / 8 * 16;
+    float sums[4] = {};
+    float bias = 0;
+    for (int first = 0; first < bytes; first += kChunkBytes) {
+      const Stage& stage = await_stage();
+      const uint32_t weights =
+          shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
+      if (bytes - first >= kChunkBytes) {
+        multiply_pairs<kPairs>(weights, x + first, sums);
+      } else {
+        for (int at = 0; at < bytes - first; at += kPairBytes) {
+          multiply_pairs<1>(weights + at, x + first + at, sums);
+        }
+      }
+      bias = stage.biases[lane() / 2];
+      release_stage(1);
+    }
+    // Lane 4g has the sums of rows g and g + 8.
+    const int from = lane() / 2 % 8 * 4;
+    const float upper = __shfl_sync(kAllLanes, sums[0], from);
+    const float lower = __shfl_sync(kAllLanes, sums[2], from);
+    const float sum = lane() < kWarp / 2 ? upper : lower;
+    return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
+  }
+
+  // Adds the products of kPairs times 32 inputs of a tile's rows and x, as all columns, to a lane's
+  // sums. Straight on: a loop would wait for each turn's last instruction.
+  template <int kPairs>
+  static __device__ void multiply_pairs(uint32_t weights, uint32_t x, float (&sums)[4]) {
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int at = pair * kPairBytes;
+      uint32_t columns[4];
+      load_matrices<false>(columns, x + at);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t rows[4];
+        load_matrices<false>(rows, weights + at + half * kPairBytes / 2);
+        mma_16x8x16<T>(sums, rows, columns[2 * half], columns[2 * half + 1]);
+      }
+    }
   }
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).
@@ -586,6 +670,7 @@ class Consumer {
   RowMemory rows_;
   uint32_t next_;     // this warp's next stage, of all
   uint32_t end_ = 0;  // the first stage of the next instruction
+  uint32_t announced_ = 0;
 };
 
 }  // namespace faststream::program

@@ -63,7 +63,7 @@ struct ProductInstruction {
 };
 
 struct alignas(16) Instruction {
-  enum class Kind : int32_t { attend, multiply, multiply_floats };
+  enum class Kind : int32_t { attend, multiply, multiply_in_order, multiply_floats };
   Kind kind = Kind::multiply;
   union {
     AttendInstruction attend;

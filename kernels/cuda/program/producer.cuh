@@ -120,7 +120,8 @@ class Producer {
     const bool of_experts = p.n_experts > 0;
     const bool sums = p.sums_experts;
     const int parts = parts_of(p);
-    const bool has_bias = p.to.bias != nullptr;
+    const bool has_scales = kRows > 1 && p.to.scales != nullptr;
+    const bool has_biases = kRows > 1 && p.to.bias != nullptr;
 
     const TilesOfBlock mine(p);
     for (int n = 0; n < mine.count; ++n) {
@@ -144,8 +145,8 @@ class Producer {
         int chunk = 0;
         for (int64_t first = 0; first < row_bytes; first += kBytes, ++filled_, ++chunk) {
           const auto bytes = static_cast<uint32_t>(min(kBytes, row_bytes - first));
-          const bool has_scales = kRows > 1 && first + kBytes >= row_bytes;
-          const uint32_t more = has_scales ? (has_bias ? 2 : 1) * sizeof(float) : 0;
+          const bool ends_row = first + kBytes >= row_bytes;
+          const uint32_t more = ends_row ? (has_scales + has_biases) * sizeof(float) : 0;
           const Place place(filled_);
           wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
           const bool looks = load_relaxed(shared_.looks) != 0;
@@ -171,10 +172,12 @@ class Producer {
                       policy_);
           }
           // Channels four by four.
-          if (has_scales && exists && lane_ % 4 == 0) {
-            copy_bulk(shared_address(stage.scales + in_tile), p.to.scales + channel, 16, full,
-                      policy_);
-            if (has_bias) {
+          if (ends_row && exists && lane_ % 4 == 0) {
+            if (has_scales) {
+              copy_bulk(shared_address(stage.scales + in_tile), p.to.scales + channel, 16, full,
+                        policy_);
+            }
+            if (has_biases) {
               copy_bulk(shared_address(stage.biases + in_tile), p.to.bias + channel, 16, full,
                         policy_);
             }

@@ -129,9 +129,10 @@ bool Program::describe(const Input& input, const Weight& weight,
   const Matrix& x = input.x;
   const bool is_float = x.dtype == DType::f32;
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
-  const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     (weight.dtype == DType::i8 || weight.dtype == DType::f32);
   const auto row_bytes = static_cast<int64_t>(dtype_size(weight.dtype)) * weight.cols;
+  const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
+                     (weight.dtype == DType::i8 || weight.dtype == DType::f32 ||
+                      (weight.dtype == act && row_bytes % program::kPairBytes == 0));
   const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
                     static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
@@ -178,7 +179,7 @@ bool Program::multiply(const Input& input, const Weight& weight, const Destinati
   p.x = row_of(x);
   if (to.add) p.added = row_of(out);
   p.result = result_at(out);
-  add(floats ? Instruction::Kind::multiply_floats : Instruction::Kind::multiply, p);
+  add(p);
   return true;
 }
 
@@ -227,7 +228,7 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
            .scales = experts.up.scales,
            .bias = experts.up_bias,
            .activation = experts.activation};
-  add(Instruction::Kind::multiply, up);
+  add(up);
 
   down.x = up.result;
   down.outputs = static_cast<int32_t>(out.cols);
@@ -243,7 +244,7 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
              .add = add_to};
   if (add_to) down.added = row_of(result);
   down.result = result_at(result);
-  add(Instruction::Kind::multiply, down);
+  add(down);
   return true;
 }
 
@@ -288,13 +289,16 @@ std::byte* Program::memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes)
   return buffer.at_least(size);
 }
 
-void Program::add(Instruction::Kind kind, ProductInstruction product) {
+void Program::add(ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
   product.dealt = dealt_;
   product.tiles_of_each = tiles / multiprocessors_;
   product.tiles_more = tiles % multiprocessors_;
   dealt_ = (dealt_ + tiles) % multiprocessors_;
+  const auto kind = product.weight_dtype == DType::i8    ? Instruction::Kind::multiply
+                    : product.weight_dtype == DType::f32 ? Instruction::Kind::multiply_floats
+                                                         : Instruction::Kind::multiply_in_order;
   instructions_.emplace_back(kind, product);
 }
 

@@ -48,9 +48,9 @@ class ProgramTurn {
   int device_ = -1;  ///< negative: no turn
 };
 
-/// Collects operations on one row and launches them together: from Hopper on, products of i8
-/// weights, and what is between them. Each method adds an operation and returns true, or returns
-/// false where a program cannot have it, or where it begins with what is no product of i8 weights.
+/// Collects operations on one row and launches them together: from Hopper on, products of i8 and
+/// bf16 weights, and what is between them. Each method adds an operation and returns true, or
+/// returns false where a program cannot have it, or where it begins with anything else.
 /// An operation's results are there once launch() was called and the kernel has run.
 class Program {
  public:
@@ -105,7 +105,7 @@ class Program {
   /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
-  void add(Instruction::Kind kind, ProductInstruction product);
+  void add(ProductInstruction product);
   /// Memory for an instruction's own use. What it held may be lost with the next call.
   std::byte* memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes);
 
