@@ -85,6 +85,11 @@ CudaBackend::CudaBackend(int device)
   }
   name_ = properties.name;
   is_hopper_ = properties.major == 9 && largest_architecture() >= 90;
+  if (is_hopper_) {
+    constexpr size_t kDealtBytes = 2 * sizeof(unsigned);
+    dealt_ = allocate_device(kDealtBytes);
+    cuda_check(cudaMemsetAsync(dealt_.get(), 0, kDealtBytes, stream_.get()), "clearing memory");
+  }
   prepare_in_order_products();
 }
 

@@ -85,9 +85,13 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] Queue queue() { return {stream(), overlaps_}; }
 
+  /// Numbers of attention by blocks that stay (attention/attention_split.cuh), on Hopper, else
+  /// null.
+  [[nodiscard]] unsigned* dealt() const { return reinterpret_cast<unsigned*>(dealt_.get()); }
+
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
-  /// where that has no kernel that finishes so.
-  bool multiply_fused(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
+  /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.
+  bool multiply_fused(Input& input, const Weight& weight, const Destination& to, bool gated,
                       const Queue& queue);  // linear.cu
 
   int device_;
@@ -95,6 +99,7 @@ class CudaBackend final : public Backend {
   Stream stream_;
   bool overlaps_ = false;   ///< see Queue
   bool is_hopper_ = false;  ///< has the instructions of sm_90a
+  DeviceMemory dealt_;
   Matmul matmul_;
   Program program_;
   std::vector<DeviceMemory> weights_;

@@ -1,6 +1,8 @@
 // Normalization of rows, one block a row. A decode step's row (16 kB) is latency bound: 2 us
-// predicted. Passes after the first find the row in the L1 cache.
+// predicted. Rows of a usual length stay in registers; of others passes after the first find the
+// row in the L1 cache.
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/held_row.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/row.cuh"
 #include "kernels/cuda/types.cuh"
@@ -11,9 +13,27 @@ namespace {
 
 constexpr int kThreads = kRowLanes;
 
-// kUsual: what most models have, RMS norms whose results are stored. Its loops have no conditions.
+// What most models have: an RMS norm of rows that can be held, whose results are stored.
+template <typename X, typename T, int kTurns>
+__global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t x_stride, Norm norm,
+                                                            int n, T* out, int64_t out_stride) {
+  __shared__ RowParts parts;
+  begin_kernel();
+  norm.kind = NormKind::rms;
+  norm.bias = nullptr;
+  HeldRow<X, kTurns> row;
+  row.load(x + blockIdx.x * x_stride, n);
+  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  const MeasuredNorm measured = row.measured(n, norm, team);
+  out += blockIdx.x * out_stride;
+  row.for_each(n, [&](int /*turn*/, int c, float(&values)[kHeldEach]) {
+    normalize_eight(measured, c, values);
+    store_eight(out + c, values);
+  });
+}
+
 // kVector: see measure_row().
-template <typename X, typename T, bool kUsual, int kVector>
+template <typename X, typename T, int kVector>
 __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
                                                         bool add, int64_t n, T* out,
                                                         int64_t out_stride) {
@@ -22,10 +42,6 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
 
-  if (kUsual) {
-    norm.kind = NormKind::rms;
-    norm.bias = nullptr;
-  }
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   const MeasuredNorm measured = measure_row<kVector>(x, n, norm, team);
 
@@ -38,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
       float value = measured.apply(values[i], c + i);
-      if (!kUsual && add) value += to_float(out[c + i]);
+      if (add) value += to_float(out[c + i]);
       results[i] = from_float<T>(value);
     }
 #pragma unroll
@@ -56,13 +72,19 @@ void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, con
       using X = decltype(x_zero);
       using T = decltype(zero);
       const bool usual = norm.kind == NormKind::rms && output == OutputMode::store;
+      const Grid grid{static_cast<unsigned>(x.rows), kThreads};
+      const auto* rows = static_cast<const X*>(x.data);
+      auto* results = static_cast<T*>(out.data);
+      if (usual && can_hold(x) && can_hold(out) && can_hold(norm)) {
+        with_held_turns(x.cols, [&]<int kTurns>() {
+          queue.launch("normalizing", rms_norm_kernel<X, T, kTurns>, grid, rows, x.stride, norm,
+                       static_cast<int>(x.cols), results, out.stride);
+        });
+        return;
+      }
       const bool eights = x.cols % 8 == 0 && rows_begin_at_16(x.data, x.stride, x.dtype);
-      const auto kernel = eights
-                              ? (usual ? norm_kernel<X, T, true, 8> : norm_kernel<X, T, false, 8>)
-                              : (usual ? norm_kernel<X, T, true, 1> : norm_kernel<X, T, false, 1>);
-      queue.launch("normalizing", kernel, {static_cast<unsigned>(x.rows), kThreads},
-                   static_cast<const X*>(x.data), x.stride, norm, output == OutputMode::add, x.cols,
-                   static_cast<T*>(out.data), out.stride);
+      queue.launch("normalizing", eights ? norm_kernel<X, T, 8> : norm_kernel<X, T, 1>, grid, rows,
+                   x.stride, norm, output == OutputMode::add, x.cols, results, out.stride);
     });
   });
 }

@@ -2,6 +2,7 @@
 #include "kernels/cuda/rope.cuh"
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/held_row.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -9,6 +10,8 @@ namespace faststream {
 namespace {
 
 constexpr int kHeadsPerBlock = 8;
+constexpr int kWide = kHeldEach;  // 16-bit elements of a 16-byte access
+constexpr int kWideThreads = 128;
 
 // The accurate sine and cosine: angles reach the context's length, where the fast ones have no
 // digits left.
@@ -90,6 +93,74 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   }
 }
 
+// The same for heads that are rotated as a whole, without norm, and pages of their type: a block
+// for each token, a thread for eight pairs of several heads, whose rotations it loads once.
+template <typename T>
+__global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArguments a, T* qkv) {
+  begin_kernel();
+  const int64_t token = blockIdx.x;
+  const int dim = a.kv.head_dim;
+  const int half = dim / 2;
+  const int lanes = half / kWide;  // of a head
+  const int groups = kWideThreads / lanes;
+  const int group = static_cast<int>(threadIdx.x) / lanes;
+  if (group >= groups) return;
+  const int first = static_cast<int>(threadIdx.x) % lanes * kWide;
+  float cos_sin[2 * kWide];
+  load_floats(a.cos_sin + token * a.cos_sin_stride + 2 * first, cos_sin);
+  const int32_t position = a.positions[token];
+  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                    position / kPageTokens];
+  const float factor = query_factor(a.transform, position);
+#pragma unroll 2
+  for (int head = group; head < a.n_heads + 2 * a.kv.n_kv_heads; head += groups) {
+    T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim + first;
+    const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
+    const int64_t slot =
+        ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens) * dim + first;
+    if (head >= a.n_heads + a.kv.n_kv_heads) {
+      T* to = static_cast<T*>(a.kv.v) + slot;
+      const uint4 low = *reinterpret_cast<const uint4*>(from);
+      const uint4 high = *reinterpret_cast<const uint4*>(from + half);
+      *reinterpret_cast<uint4*>(to) = low;
+      *reinterpret_cast<uint4*>(to + half) = high;
+      continue;
+    }
+    const bool is_query = head < a.n_heads;
+    float low[kWide];
+    float high[kWide];
+    load_floats(from, low);
+    load_floats(from + half, high);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) {
+      const float cosine = cos_sin[2 * i];
+      const float sine = cos_sin[2 * i + 1];
+      const float rotated = __fmaf_rn(low[i], cosine, -__fmul_rn(high[i], sine));
+      high[i] = __fmaf_rn(high[i], cosine, __fmul_rn(low[i], sine));
+      low[i] = rotated;
+      if (is_query) {
+        low[i] *= factor;
+        high[i] *= factor;
+      }
+    }
+    T* to = is_query ? from : static_cast<T*>(a.kv.k) + slot;
+    store_eight(to, low);
+    store_eight(to + half, high);
+  }
+}
+
+bool is_wide(const RopeArguments& a, const Matrix& qkv) {
+  const auto begins_at_16 = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  };
+  const int lanes = a.kv.head_dim / 2 / kWide;
+  return dtype_size(qkv.dtype) == 2 && qkv.dtype == a.kv.dtype && a.rotated_dims == a.kv.head_dim &&
+         a.transform.norm == NormKind::none && lanes > 0 && lanes <= kWideThreads &&
+         a.kv.head_dim % (2 * kWide) == 0 && qkv.stride % kWide == 0 && a.cos_sin_stride % 4 == 0 &&
+         begins_at_16(qkv.data) && begins_at_16(a.cos_sin) && begins_at_16(a.kv.k) &&
+         begins_at_16(a.kv.v);
+}
+
 }  // namespace
 
 void CudaBackend::rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) {
@@ -118,6 +189,13 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
   const Queue queue = this->queue();
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (is_wide(arguments, qkv)) {
+        queue.launch("rotating queries and keys", rope_append_wide_kernel<T>,
+                     {batch.n_tokens, kWideThreads}, arguments, static_cast<T*>(qkv.data));
+        return;
+      }
+    }
     queue.launch("rotating queries and keys", rope_append_kernel<T>,
                  {grid, dim3(kWarp, kHeadsPerBlock)}, arguments, static_cast<T*>(qkv.data));
   });

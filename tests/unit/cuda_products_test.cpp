@@ -72,12 +72,19 @@ class CudaProducts : public BackendTest {
   }
 };
 
-// Of 64, 128 and 256 rows, the first two also with inputs that two blocks divide
-// (linear_int8_sm90a.cu chooses).
+// Of 64, 128 and 256 rows, the first two in INT8 also with inputs that two blocks divide
+// (product_sm90a.cuh chooses).
 TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
-  for (const Shape& shape : {Shape{40, 272, 8192}, Shape{100, 3216, 272}, Shape{330, 3216, 272},
-                             Shape{640, 1040, 9600}, Shape{1100, 2064, 4096}}) {
+  for (const Shape& shape :
+       {Shape{40, 272, 8192}, Shape{40, 6160, 1040}, Shape{100, 3216, 272}, Shape{100, 2064, 4096},
+        Shape{330, 3216, 272}, Shape{640, 1040, 9600}, Shape{1100, 2064, 4096}}) {
     check(DType::i8, shape, false);
+  }
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const Shape& shape :
+         {Shape{200, 3216, 272}, Shape{1100, 272, 1040}, Shape{1100, 2064, 1040}}) {
+      check(type, shape, false);
+    }
   }
   for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
     for (const Shape& shape :

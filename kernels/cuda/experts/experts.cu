@@ -61,7 +61,7 @@ void multiply(GroupedProduct product, const Matrix& x, Parts& parts, const Queue
   if (fits && product.weight.dtype == DType::i8) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
-    quantize_rows(x, taken, scales, queue);
+    quantize_rows({.x = x}, taken, scales, queue);
     product.row_scales = scales;
   }
   product.x = taken.data;

@@ -22,10 +22,10 @@ void CudaBackend::gated_linear(Input& input, const Weight& gate_up, const float*
                        .bias = bias,
                        .activation = activation};
   if (program_.gated_linear(input, gate_up, to)) return;
-  const Matrix x = normalize(*this, input);
   const Queue queue = this->queue();
-  if (multiply_fused(x, gate_up, to, true, queue)) return;
+  if (multiply_fused(input, gate_up, to, true, queue)) return;
 
+  const Matrix x = normalize(*this, input);
   const Piece piece = gated_piece(x.rows, gate_up.rows, x.dtype);
   std::byte* memory = products_.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {

@@ -110,8 +110,9 @@ Piece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
   return piece_of(rows, row_bytes, kGrain, kMaxSumRows);
 }
 
-bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, const Weight& weight,
                   const Destination& to, bool gated, const Queue& queue) {
+  const Matrix& x = input.x;
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
   const Piece piece = int8_piece(x.rows, weight.cols, width);
@@ -126,7 +127,7 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const 
     auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
     auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
 
-    quantize_rows(x.row_range(first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
+    quantize_rows(row_range(input, first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
                   queue);
 
     MatmulShape shape;

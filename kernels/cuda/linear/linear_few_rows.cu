@@ -252,8 +252,9 @@ Piece few_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) * 2 + sizeof(float), kMaxFewRows);
 }
 
-void few_rows_product(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
+void few_rows_product(const Input& input, const Weight& weight, const Destination& to, bool gated,
                       DeviceBuffer& scratch, const Queue& queue) {
+  const Matrix& x = input.x;
   if (weight.dtype != DType::i8) {
     in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.dtype, gated, queue);
     return;
@@ -261,13 +262,13 @@ void few_rows_product(const Matrix& x, const Weight& weight, const Destination& 
   const Piece piece = few_rows_piece(x.rows, x.cols);
   std::byte* quantized = scratch.at_least(piece.bytes);
   for (int64_t begin = 0; begin < x.rows; begin += piece.rows) {
-    const Matrix some = x.row_range(begin, std::min(piece.rows, x.rows - begin));
-    const size_t x_bytes = (static_cast<size_t>(some.rows * some.cols) * 2 + 255) / 256 * 256;
+    const int64_t rows = std::min(piece.rows, x.rows - begin);
+    const size_t x_bytes = (static_cast<size_t>(rows * x.cols) * 2 + 255) / 256 * 256;
     auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
     // Integers as bf16: their sums are integers too, exact in float up to 2^24.
-    const Matrix integers(quantized, DType::bf16, some.rows, some.cols);
-    quantize_rows(some, integers, scales, queue);
-    for (int64_t first = 0; first < some.rows; first += kMaxFewRows) {
+    const Matrix integers(quantized, DType::bf16, rows, x.cols);
+    quantize_rows(row_range(input, begin, rows), integers, scales, queue);
+    for (int64_t first = 0; first < rows; first += kMaxFewRows) {
       Product product = product_of(integers, first, kMaxFewRows, weight, to.from_row(begin), gated);
       product.row_scales = scales + first;
       launch_few_rows(product, gated, queue);

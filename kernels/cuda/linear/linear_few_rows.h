@@ -78,8 +78,9 @@ Piece few_rows_piece(int64_t rows, int64_t inputs);
 /// x [rows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the result is
 /// activation(gate) · up with half as many columns. Beside i8 weights, x is quantized as
 /// int8_product() does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights;
-/// beside others it has at most kMaxFewRows rows.
-void few_rows_product(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
+/// beside others it has at most kMaxFewRows rows. The input: can_quantize() beside i8 weights, else
+/// ready.
+void few_rows_product(const Input& input, const Weight& weight, const Destination& to, bool gated,
                       DeviceBuffer& scratch, const Queue& queue);
 
 /// Before the first few_rows_product() on the current device.

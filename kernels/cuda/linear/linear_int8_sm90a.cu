@@ -28,8 +28,9 @@ Piece int8_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) + sizeof(float), kGrain);
 }
 
-bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue) {
+  const Matrix& x = input.x;
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
   const Piece piece = int8_rows_piece(x.rows, x.cols);
   std::byte* memory = scratch.at_least(piece.bytes);
@@ -41,7 +42,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& we
     const int64_t rows = std::min(piece.rows, x.rows - first);
     const Matrix quantized(memory, DType::i8, rows, x.cols);
     auto* row_scales = reinterpret_cast<float*>(memory + (rows * x.cols + 255) / 256 * 256);
-    quantize_rows(x.row_range(first, rows), quantized, row_scales, queue);
+    quantize_rows(row_range(input, first, rows), quantized, row_scales, queue);
     Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
     product.row_scales = row_scales;
     const Tiling tiling = choose_tiling(product, 1, gated);

@@ -21,8 +21,9 @@ bool int8_fits(const Matrix& x, const Weight& weight);
 
 /// x [rows, in] · weightᵀ with each row of x quantized to eight bits (symmetric, scale
 /// max|x| / 127), on the int8 tensor cores. If `gated`, as in few_rows_product. Temporaries are
-/// taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
-bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+/// taken from `scratch`. The input: can_quantize(). Returns false, with nothing done to the result,
+/// when cuBLASLt cannot.
+bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, const Weight& weight,
                   const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product() does at a time, for weights [width, inputs].
@@ -31,7 +32,7 @@ Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 /// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to
 /// the result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with
 /// sums than biases, gates of SiLU and additions to f32.
-bool int8_product_sm90a(DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
+bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product_sm90a() does at a time.

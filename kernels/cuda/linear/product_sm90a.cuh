@@ -7,7 +7,9 @@
 // The weight is the left operand: its 128 rows of a tile are read once, beside as many rows of x as
 // there are, 64, 128 or 256, so that few rows cost little more than reading the weights. Where
 // there are fewer tiles than multiprocessors, two blocks divide the inputs of a tile, and each adds
-// and finishes half of the rows: integer sums do not depend on how they are divided.
+// and finishes half of the rows: integer sums do not depend on how they are divided. (Four blocks
+// take longer: 37 us instead of 32 for 64 rows, 4,096 outputs and 14,336 inputs, 20 instead of 15
+// for 4,096.)
 //
 // Sums are finished in registers, and results go through shared memory in bulk copies, which the L2
 // cache adds to the residual stream: no thread waits for memory. (Beside full copies ahead, a load

@@ -1,104 +1,170 @@
-// Rows of activations to eight bits, one block a row. The second pass finds the row in the L1
-// cache.
+// Rows of activations to eight bits, one block a row, with the norm before where it is still to be
+// applied. Of rows of a usual length all is on its way at once, and stays in registers; others are
+// read twice, the second time from the L1 cache.
+//
+// Bytes: a row of 4,096 f32 with its norm 20 kB: 2,048 of them 14 us at 3.07 TB/s.
 #include "kernels/cuda/linear/quantize.h"
 
 #include <cstdint>
 #include <stdexcept>
-#include <type_traits>
 
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/row.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/held_row.cuh"
 
 namespace faststream {
 
 namespace {
 
 constexpr int kThreads = kRowLanes;
-constexpr int kWide = 8;  // elements of a 16-byte load
 
-__device__ void store(const int (&integers)[1], int8_t* out) {
-  *out = static_cast<int8_t>(integers[0]);
+__device__ void store_eight_integers(int8_t* to, const int (&integers)[kHeldEach]) {
+  const auto four = [&](int i) {
+    const int part[4] = {integers[i], integers[i + 1], integers[i + 2], integers[i + 3]};
+    return pack_bytes(part);
+  };
+  *reinterpret_cast<uint2*>(to) = make_uint2(four(0), four(4));
 }
-__device__ void store(const int (&integers)[1], __nv_bfloat16* out) {
-  *out = from_float<__nv_bfloat16>(static_cast<float>(integers[0]));
-}
-__device__ void store(const int (&integers)[kWide], int8_t* out) {
-  int8_t bytes[kWide];
+__device__ void store_eight_integers(__nv_bfloat16* to, const int (&integers)[kHeldEach]) {
+  float values[kHeldEach];
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) bytes[i] = static_cast<int8_t>(integers[i]);
-  uint2 packed;
-  memcpy(&packed, bytes, sizeof packed);
-  *reinterpret_cast<uint2*>(out) = packed;
+  for (int i = 0; i < kHeldEach; ++i) values[i] = static_cast<float>(integers[i]);
+  store_eight(to, values);
 }
-__device__ void store(const int (&integers)[kWide], __nv_bfloat16* out) {
-  uint32_t pairs[kWide / 2];
+
+template <typename T, int kTurns, typename Out>
+__device__ void quantize_held(const HeldRow<T, kTurns>& row, int n, RowTeam<kThreads>& team,
+                              Out* out, float* row_scale) {
+  RowScale scale;
+  row.for_each(n, [&](int /*turn*/, int /*c*/, const float(&values)[kHeldEach]) {
 #pragma unroll
-  for (int i = 0; i < kWide; i += 2) {
-    pairs[i / 2] = pack_pair<__nv_bfloat16>(static_cast<float>(integers[i]),
-                                            static_cast<float>(integers[i + 1]));
+    for (const float value : values) scale.see(value);
+  });
+  scale.join(team);
+  if (threadIdx.x == 0) *row_scale = scale.scale();
+  const float inverse = scale.inverse();
+  row.for_each(n, [&](int /*turn*/, int c, const float(&values)[kHeldEach]) {
+    int integers[kHeldEach];
+#pragma unroll
+    for (int i = 0; i < kHeldEach; ++i) integers[i] = quantized(values[i], inverse);
+    store_eight_integers(out + c, integers);
+  });
+}
+
+template <typename T, int kTurns, typename Out>
+__global__ __launch_bounds__(kThreads) void quantize_held_kernel(const T* x, int64_t stride, int n,
+                                                                 Out* out, float* scales) {
+  __shared__ RowParts parts;
+  begin_kernel();
+  HeldRow<T, kTurns> row;
+  row.load(x + blockIdx.x * stride, n);
+  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  quantize_held(row, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
+}
+
+// kUsual: an RMS norm.
+template <int kTurns, bool kUsual, typename Out>
+__global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const float* x,
+                                                                          int64_t stride, Norm norm,
+                                                                          int n, Out* out,
+                                                                          float* scales) {
+  __shared__ RowParts parts;
+  begin_kernel();
+  if (kUsual) {
+    norm.kind = NormKind::rms;
+    norm.bias = nullptr;
   }
-  *reinterpret_cast<uint4*>(out) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  HeldRow<float, kTurns> row;
+  row.load(x + blockIdx.x * stride, n);
+  const MeasuredNorm measured = row.measured(n, norm, team);
+  HeldRow<__nv_bfloat16, kTurns> normed;  // as norm() would write it
+  row.for_each(n, [&](int turn, int c, float(&values)[kHeldEach]) {
+    if (norm.kind != NormKind::none) normalize_eight(measured, c, values);
+    pack_eight<__nv_bfloat16>(values, normed.words[turn]);
+  });
+  quantize_held(normed, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
 }
 
-/// n is a multiple of kVector, and rows of x start at multiples of so many elements.
-template <int kVector, typename T, typename Out>
-__global__ __launch_bounds__(kThreads) void quantize_rows_kernel(const T* x, int64_t stride,
-                                                                 int64_t n, Out* out,
-                                                                 float* scales) {
+// Rows of any length that begin anywhere.
+template <typename T, typename Out>
+__global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int64_t stride,
+                                                                int64_t n, Out* out,
+                                                                float* scales) {
   __shared__ RowParts parts;
   begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
-  const auto first = static_cast<int64_t>(threadIdx.x) * kVector;
   RowScale scale;
-  for (int64_t c = first; c < n; c += kThreads * kVector) {
-    float values[kVector];
-    load_floats(x + c, values);
-#pragma unroll
-    for (const float value : values) scale.see(value);
-  }
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) scale.see(to_float(x[c]));
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   scale.join(team);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
-  for (int64_t c = first; c < n; c += kThreads * kVector) {
-    float values[kVector];
-    load_floats(x + c, values);
-    int integers[kVector];
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) integers[i] = quantized(values[i], inverse);
-    store(integers, out + c);
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+    const int integer = quantized(to_float(x[c]), inverse);
+    if constexpr (std::is_same_v<Out, int8_t>) {
+      out[c] = static_cast<int8_t>(integer);
+    } else {
+      out[c] = from_float<Out>(static_cast<float>(integer));
+    }
   }
+}
+
+template <typename Out>
+void launch(const Input& input, Out* out, float* scales, const Queue& queue) {
+  const Matrix& x = input.x;
+  const Grid grid{static_cast<unsigned>(x.rows), kThreads};
+  const auto run = [&](auto kernel, auto... arguments) {
+    queue.launch("quantizing activations", kernel, grid, arguments..., out, scales);
+  };
+  const auto n = static_cast<int>(x.cols);
+  if (!input.is_ready()) {
+    const auto* rows = static_cast<const float*>(x.data);
+    with_held_turns(n, [&]<int kTurns>() {
+      run(input.norm.kind == NormKind::rms ? normalize_and_quantize_kernel<kTurns, true, Out>
+                                           : normalize_and_quantize_kernel<kTurns, false, Out>,
+          rows, x.stride, input.norm, n);
+    });
+    return;
+  }
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* rows = static_cast<const T*>(x.data);
+    if (can_hold(x)) {
+      with_held_turns(
+          n, [&]<int kTurns>() { run(quantize_held_kernel<T, kTurns, Out>, rows, x.stride, n); });
+    } else {
+      run(quantize_any_kernel<T, Out>, rows, x.stride, x.cols);
+    }
+  });
 }
 
 }  // namespace
 
-void quantize_rows(const Matrix& x, const Matrix& integers, float* scales, const Queue& queue) {
-  const Grid grid{static_cast<unsigned>(x.rows), kThreads};
-  with_float_type(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const auto* from = static_cast<const T*>(x.data);
-    const bool wide = reinterpret_cast<uintptr_t>(from) % (kWide * sizeof(T)) == 0 &&
-                      x.stride % kWide == 0 && x.cols % kWide == 0;
-    const auto launch = [&](auto* to) {
-      using Out = std::remove_pointer_t<decltype(to)>;
-      queue.launch("quantizing activations",
-                   wide ? quantize_rows_kernel<kWide, T, Out> : quantize_rows_kernel<1, T, Out>,
-                   grid, from, x.stride, x.cols, to, scales);
-    };
-    switch (integers.dtype) {
-      case DType::i8:
-        return launch(static_cast<int8_t*>(integers.data));
-      case DType::bf16:
-        return launch(static_cast<__nv_bfloat16*>(integers.data));
-      case DType::f32:
-      case DType::f16:
-      case DType::u8:
-        break;
-    }
-    throw std::logic_error("quantize_rows: neither i8 nor bf16");
-  });
+bool can_quantize(const Input& input) {
+  const Matrix& x = input.x;
+  return input.is_ready() || (x.dtype == DType::f32 && input.normed.dtype == DType::bf16 &&
+                              can_hold(x) && can_hold(input.norm));
+}
+
+Input row_range(const Input& input, int64_t first, int64_t count) {
+  Input rows = input;
+  rows.x = input.x.row_range(first, count);
+  if (!input.is_ready()) rows.normed = input.normed.row_range(first, count);
+  return rows;
+}
+
+void quantize_rows(const Input& input, const Matrix& integers, float* scales, const Queue& queue) {
+  switch (integers.dtype) {
+    case DType::i8:
+      return launch(input, static_cast<int8_t*>(integers.data), scales, queue);
+    case DType::bf16:
+      return launch(input, static_cast<__nv_bfloat16*>(integers.data), scales, queue);
+    case DType::f32:
+    case DType::f16:
+    case DType::u8:
+      break;
+  }
+  throw std::logic_error("quantize_rows: neither i8 nor bf16");
 }
 
 }  // namespace faststream
