@@ -120,15 +120,27 @@ class Bench {
         for (const int32_t n_kv_heads : {32, 8}) {
           attention("attention decode, " + std::to_string(n_sequences) + " sequences, " +
                         std::to_string(n_kv_heads) + " KV heads, " + std::to_string(kv_len),
-                    n_sequences, 1, kv_len, n_kv_heads);
+                    std::vector(static_cast<size_t>(n_sequences), kv_len), 1, n_kv_heads);
         }
+      }
+    }
+    for (const int32_t n_sequences : {16, 64, 150, 250}) {
+      for (const int32_t longest : {256, 1500}) {
+        std::vector<int32_t> lengths;  // evenly from an eighth of the longest on, in no order
+        for (int32_t s = 0; s < n_sequences; ++s) {
+          lengths.push_back(longest - longest * 7 / 8 * s / n_sequences);
+        }
+        std::shuffle(lengths.begin(), lengths.end(), std::mt19937(2));
+        attention("attention decode, " + std::to_string(n_sequences) + " sequences, 8 KV heads, " +
+                      std::to_string(longest / 8) + " to " + std::to_string(longest),
+                  lengths, 1, 8);
       }
     }
   }
 
   void attention_prefills() {
     for (const int32_t length : {128, 512, 2048}) {
-      attention("attention prefill " + std::to_string(length), 1, length, length, 32);
+      attention("attention prefill " + std::to_string(length), {length}, length, 32);
     }
   }
 
@@ -348,30 +360,42 @@ class Bench {
     }
   }
 
-  void attention(const std::string& name, int32_t n_sequences, int32_t n_queries, int32_t kv_len,
+  /// Of sequences with caches of these lengths, each with so many queries at its end.
+  void attention(const std::string& name, const std::vector<int32_t>& kv_lens, int32_t n_queries,
                  int32_t n_kv_heads) {
     if (!wanted(name)) return;
     constexpr int32_t kHeads = 32;
     constexpr int32_t kDim = 128;
-    const int32_t pages_each = pages_for(kv_len);
-    const int32_t n_pages = pages_each * n_sequences;
-    const int64_t bytes = int64_t{n_pages} * n_kv_heads * kPageTokens * kDim * 2;  // of K, and of V
+    int32_t n_pages = 0;
+    Batch batch;
+    for (const int32_t kv_len : kv_lens) {
+      n_pages += pages_for(kv_len);
+      batch.max_pages = std::max(batch.max_pages, pages_for(kv_len));
+    }
+    const int64_t token_bytes = int64_t{n_kv_heads} * kDim * 2;  // of K, and of V
+    const int64_t bytes = n_pages * kPageTokens * token_bytes;
     if (2 * bytes > kRotation) return;
     const int64_t copies = kRotation / (2 * bytes);
 
-    Batch batch;
-    batch.max_pages = pages_each;
-    batch.page_table.resize(static_cast<size_t>(n_pages));
-    std::iota(batch.page_table.begin(), batch.page_table.end(), 0);
-    std::shuffle(batch.page_table.begin(), batch.page_table.end(), std::mt19937(1));
-    for (int32_t s = 0; s < n_sequences; ++s) {
+    std::vector<int32_t> pages(static_cast<size_t>(n_pages));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(1));
+    auto page = pages.begin();
+    int64_t seen_bytes = 0;
+    for (const int32_t kv_len : kv_lens) {
+      const int32_t sequence = batch.n_sequences();
       batch.query_start.push_back(batch.n_tokens());
       for (int32_t i = 0; i < n_queries; ++i) {
         batch.tokens.push_back(0);
         batch.positions.push_back(kv_len - n_queries + i);
-        batch.sequence_of.push_back(s);
+        batch.sequence_of.push_back(sequence);
       }
       batch.kv_len.push_back(kv_len);
+      batch.page_table.insert(batch.page_table.end(), page, page + pages_for(kv_len));
+      batch.page_table.resize(static_cast<size_t>(sequence + 1) *
+                              static_cast<size_t>(batch.max_pages));
+      page += pages_for(kv_len);
+      seen_bytes += 2 * kv_len * token_bytes;
     }
     batch.query_start.push_back(batch.n_tokens());
     const BatchView view = backend_.upload(batch);
@@ -388,7 +412,7 @@ class Bench {
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
     if (n_queries == 1) {
-      run_memory(name, calls, 2 * bytes, call);
+      run_memory(name, calls, seen_bytes, call);
     } else {
       run_compute(name, calls, 2.0 * n_queries * n_queries * kDim * kHeads, kTflopsBf16, call);
     }

@@ -5,6 +5,7 @@
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
 //     one token alone, on Hopper                                            in a program
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
+//     of one query of many sequences, on Hopper                             by blocks that stay
 //   else                                                                  float arithmetic
 //
 // Each is made for several functors (score_rule.cuh): scores as they are, of tokens up to the
@@ -36,8 +37,9 @@ int64_t most_seen(const AttentionRule& rule, int64_t kv_len) {
 }
 
 // Of the sequences that have exactly one query.
-void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer& scratch,
-                      const Queue& queue) {
+// dealt: null where the GPU has no blocks that stay.
+void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* dealt,
+                      DeviceBuffer& scratch, const Queue& queue) {
   const int64_t seen = most_seen(a.rule, batch.max_kv_len);
   Splits splits;
   splits.count = splits_of(seen);
@@ -45,10 +47,10 @@ void attention_decode(AttentionArguments a, const BatchView& batch, DeviceBuffer
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
-    if (tensor_cores_fit(a)) {
-      attention_decode_mma(a, n, splits, queue);
-    } else {
+    if (!tensor_cores_fit(a)) {
       attention_decode_float(a, n, splits, queue);
+    } else if (dealt == nullptr || !attention_decode_sm90a(a, n, seen, splits, dealt, queue)) {
+      attention_decode_mma(a, n, splits, queue);
     }
     if (splits.count > 1) merge_splits(a, n, splits, queue);
     a.query_start += n;
@@ -99,7 +101,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   if (appends) rope_append(batch, qkv, cos_sin, transform, kv);
   const Queue queue = this->queue();
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
-  if (may_decode) attention_decode(arguments, batch, scratch_, queue);
+  if (may_decode) attention_decode(arguments, batch, dealt(), scratch_, queue);
   if (batch.max_query_len == 1) return;
   if (!tensor_cores_fit(arguments)) {
     attention_prefill(arguments, batch, queue);

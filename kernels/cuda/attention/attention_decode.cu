@@ -16,6 +16,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kUnroll = 4;
+constexpr int kMergeThreads = 64;  // for each head
+constexpr int kMergedHeads = 4;    // by a block
 
 template <typename T, int kVector, int kVectors, int kHeads, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArguments a,
@@ -160,18 +162,23 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     }
   }
   __syncthreads();
-  store_split(a, splits, split, results, StoreOutput{a, split.query});
+  store_split(a, splits, split, results);
 }
 
-__global__ void merge_splits_kernel(AttentionArguments a, Splits splits) {
+__global__ __launch_bounds__(kMergedHeads* kMergeThreads) void merge_splits_kernel(
+    AttentionArguments a, Splits splits) {
   begin_kernel();
   Split split;
   split.sequence = static_cast<int>(blockIdx.y);
+  const int head =
+      static_cast<int>(blockIdx.x) * kMergedHeads + static_cast<int>(threadIdx.x) / kMergeThreads;
+  if (head >= a.n_heads) return;
   split.query = a.query_start[split.sequence];
   if (a.query_start[split.sequence + 1] - split.query != 1) return;
-  merge_head(a, splits, split, static_cast<int>(blockIdx.x), parts_of(a, a.kv_len[split.sequence]),
-             static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
-             StoreOutput{a, split.query});
+  const int parts = parts_of(a, a.kv_len[split.sequence]);
+  if (parts == 1) return;
+  merge_head(a, splits, split, head, parts, static_cast<int>(threadIdx.x) % kMergeThreads,
+             kMergeThreads, StoreOutput{a, split.query});
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>
@@ -209,8 +216,9 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
 
 void merge_splits(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
                   const Queue& queue) {
-  queue.launch("merging attention", merge_splits_kernel, {dim3(a.n_heads, n_sequences), 64}, a,
-               splits);
+  queue.launch("merging attention", merge_splits_kernel,
+               {dim3(ceil_div(a.n_heads, kMergedHeads), n_sequences), kMergedHeads * kMergeThreads},
+               a, splits);
 }
 
 }  // namespace faststream

@@ -18,7 +18,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
                      static_cast<int64_t>(split.first_head) * a.kv.head_dim;
   attend_split<T, kDim, Rule>(a, split, queries, results);
   __syncthreads();
-  store_split(a, splits, split, results, StoreOutput{a, split.query});
+  store_split(a, splits, split, results);
 }
 
 // The same of many sequences that may be short, of one split each, for kTiles tiles of heads in a
@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_short_kernel(Attent
   } results;
   begin_kernel();
   const OneQuery one = one_query(a, static_cast<int>(blockIdx.z));
-  const auto attend = [&]<int kWarps>(WarpResults<kWarps, kDecodeHeads, kDim + 8>* of_teams) {
+  const auto attend = [&]<int kWarps>(WarpResults<kWarps, kDecodeHeads, kDim + 4>* of_teams) {
     constexpr int kTeams = kDecodeWarps / kWarps;
     const int team = static_cast<int>(threadIdx.x) / (kWarps * kWarp);
     for (int first = 0; first < kTiles; first += kTeams) {

@@ -41,6 +41,7 @@ struct Split {
   int kv_head = 0;
   int first_head = 0;
   int n_heads = 0;
+  bool alone = false;  // the only one of its sequence
 
   /// Nothing to do: past the cache's end, or a sequence in prefill.
   [[nodiscard]] __device__ bool empty() const { return first >= last; }
@@ -67,6 +68,7 @@ inline __device__ Split split_of(const AttentionArguments& a, const Splits& spli
   const int tokens = split_tokens(kv_len - first);
   split.first = first + part * tokens;
   split.last = min(split.first + tokens, kv_len);
+  split.alone = kv_len - first <= tokens;
   const int group = a.n_heads / a.kv.n_kv_heads;
   split.kv_head = head_tile / splits.head_tiles;
   const int first_in_group = head_tile % splits.head_tiles * tile_heads;
@@ -144,14 +146,20 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
       store(head, d, sums[0] / total, sums[1] / total);
     } else {
       float* partial = splits.partials + partial_index(a, splits, split.sequence, head, split.part);
-      if (d == 0) {
-        partial[0] = maximum;
-        partial[1] = weight;
-      }
-      partial[2 + d] = sums[0];
-      partial[3 + d] = sums[1];
+      auto* pairs_of_partial = reinterpret_cast<float2*>(partial);
+      if (d == 0) pairs_of_partial[0] = make_float2(maximum, weight);
+      pairs_of_partial[1 + d / 2] = make_float2(sums[0], sums[1]);
     }
   }
+}
+
+/// The same in kernels of one operation, where splits of other sequences tell nothing of this one:
+/// what has no others is output, and merge_splits() leaves it.
+template <int kWarps, int kHeads, int kStride>
+__device__ void store_split(const AttentionArguments& a, Splits splits, const Split& split,
+                            const WarpResults<kWarps, kHeads, kStride>& results) {
+  if (split.alone) splits.count = 1;
+  store_split(a, splits, split, results, StoreOutput{a, split.query});
 }
 
 /// The number of a sequence's splits. kv_len: its cache's tokens.
@@ -180,9 +188,9 @@ __device__ void merge_head(const AttentionArguments& a, const Splits& splits, co
     for (int part = 0; part < parts; ++part) {
       const float factor = exp2f(partials[part * step] - maximum);
       weight = __fmaf_rn(partials[part * step + 1], factor, weight);
-      for (int j = 0; j < 2; ++j) {
-        sums[j] = __fmaf_rn(partials[part * step + 2 + d + j], factor, sums[j]);
-      }
+      const auto pair = *reinterpret_cast<const float2*>(&partials[part * step + 2 + d]);
+      sums[0] = __fmaf_rn(pair.x, factor, sums[0]);
+      sums[1] = __fmaf_rn(pair.y, factor, sums[1]);
     }
     const float total = with_sink(a, head, maximum, weight);
     store(head, d, sums[0] / total, sums[1] / total);
@@ -196,6 +204,10 @@ void attention_decode_float(const AttentionArguments& arguments, int32_t n_seque
 /// The same on the tensor cores, where they fit (attention.cu).
 void attention_decode_mma(const AttentionArguments& arguments, int32_t n_sequences, Splits splits,
                           const Queue& queue);
+/// The same, bit for bit, on Hopper. False, with nothing done, where there is too little to do for
+/// blocks that stay: `seen` is the most tokens that a query sees. dealt [2]: zeros, and again after.
+bool attention_decode_sm90a(const AttentionArguments& arguments, int32_t n_sequences, int64_t seen,
+                            Splits splits, unsigned* dealt, const Queue& queue);
 void merge_splits(const AttentionArguments& arguments, int32_t n_sequences, const Splits& splits,
                   const Queue& queue);
 

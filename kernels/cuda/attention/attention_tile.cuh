@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/item_finder.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -59,9 +60,7 @@ inline __device__ QueryTile query_tile(const AttentionArguments& a, int rows) {
 class TileDealer {
  public:
   __device__ TileDealer(const AttentionArguments& a, int n_sequences, int rows)
-      : a_(a), n_sequences_(n_sequences), rows_(rows) {
-    count();
-  }
+      : count_{a, rows}, items_(n_sequences, count_) {}
 
   /// This block's next tile. False when there is none. For whole warps.
   __device__ bool next(QueryTile& tile) {
@@ -69,43 +68,32 @@ class TileDealer {
     const auto block = static_cast<int>(blockIdx.x);
     const int wanted = turn_ * blocks + (turn_ % 2 == 0 ? block : blocks - 1 - block);
     ++turn_;
-    while (wanted >= before_ + __shfl_sync(kAllLanes, until_, kWarp - 1)) {
-      before_ += __shfl_sync(kAllLanes, until_, kWarp - 1);
-      first_sequence_ += kWarp;
-      if (first_sequence_ >= n_sequences_) return false;
-      count();
-    }
-    const int lane = __ffs(__ballot_sync(kAllLanes, wanted - before_ < until_)) - 1;
-    const int n_queries = __shfl_sync(kAllLanes, n_queries_, lane);
-    const int until_end = __shfl_sync(kAllLanes, until_, lane) - (wanted - before_) - 1;
-    tile = query_tile(a_, rows_, first_sequence_ + lane, n_queries, until_end / a_.n_heads * rows_,
-                      until_end % a_.n_heads);
+    ItemFinder::Item item;
+    if (!items_.find(wanted, count_, item)) return false;
+    const AttentionArguments& a = count_.a;
+    const int until_end = item.count - item.nth - 1;
+    tile = query_tile(a, count_.rows, item.sequence, count_.queries(item.sequence),
+                      until_end / a.n_heads * count_.rows, until_end % a.n_heads);
     return true;
   }
 
  private:
-  // Each lane its sequence's queries, and the tiles of those up to it.
-  __device__ void count() {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int sequence = first_sequence_ + lane;
-    n_queries_ =
-        sequence < n_sequences_ ? a_.query_start[sequence + 1] - a_.query_start[sequence] : 0;
-    until_ = n_queries_ > 1 ? ceil_div(n_queries_, rows_) * a_.n_heads : 0;
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int below = __shfl_up_sync(kAllLanes, until_, step);
-      if (lane >= step) until_ += below;
-    }
-  }
+  struct Count {
+    const AttentionArguments& a;
+    int rows;
 
-  const AttentionArguments& a_;
-  int n_sequences_;
-  int rows_;
+    [[nodiscard]] __device__ int queries(int sequence) const {
+      return a.query_start[sequence + 1] - a.query_start[sequence];
+    }
+    __device__ int operator()(int sequence) const {
+      const int n_queries = queries(sequence);
+      return n_queries > 1 ? ceil_div(n_queries, rows) * a.n_heads : 0;
+    }
+  };
+
+  Count count_;
+  ItemFinder items_;
   int turn_ = 0;
-  int first_sequence_ = 0;  // of the warp's 32
-  int before_ = 0;          // tiles of the sequences before them
-  int until_ = 0;           // tiles of them up to this lane's
-  int n_queries_ = 0;       // of this lane's
 };
 
 }  // namespace faststream
