@@ -90,6 +90,7 @@ LoadedEngine load(const RunOptions& options) {
     engine.slots = options.request.search.beams;
     engine.slots_for_search = !asks_for_draws(options);
   }
+  engine.ends_together = !options.batch.input.empty();
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {

@@ -193,7 +193,7 @@ bool BeamSearch::is_over(const Group& group, double best_score) const {
   const Generation& text = group.beams.front().text;
   const bool grows = search.early_stopping == EarlyStopping::never && search.length_penalty > 0;
   const size_t length =
-      grows ? static_cast<size_t>(text.max_new_tokens()) : text.output().tokens.size();
+      grows ? static_cast<size_t>(text.rules().max_new_tokens()) : text.output().tokens.size();
   return normalized(best_score, length, search.length_penalty) <= group.finished.back().score;
 }
 

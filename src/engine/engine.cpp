@@ -82,6 +82,7 @@ struct Job {
   void add(std::unique_ptr<SequenceGroup> group, int32_t priority) {
     parts.push_back(std::make_unique<Part>(*this, unfinished++, std::move(group)));
     parts.back()->priority = priority;
+    parts.back()->most_tokens = rules.max_new_tokens();
   }
   [[nodiscard]] Result take_result();
 
@@ -137,7 +138,8 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
           .chunk = model.info.chunk,
           // What a text's tokens give depends on its source.
           .prefix_sharing = options.prefix_sharing && !model.config.encoder,
-          .threads = scheduler_threads(model, options)};
+          .threads = scheduler_threads(model, options),
+          .ends_together = options.ends_together};
 }
 
 }  // namespace

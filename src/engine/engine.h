@@ -35,6 +35,9 @@ struct EngineOptions {
   /// time that the step takes limits them.
   int32_t chunk = 0;
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
+  /// For work of which nobody waits for a part: once no more requests wait than fill the slots
+  /// twice, of equal ones those go first that may generate most, so that all end soonest.
+  bool ends_together = false;
   /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
   std::string chat_template = {};
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.

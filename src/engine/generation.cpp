@@ -90,11 +90,6 @@ float Generation::unedited(LogProbability edited, float renormalization) const {
   return std::min((value - edit.bias) / edit.repetition, 0.0F);
 }
 
-int64_t Generation::max_new_tokens() const {
-  const int64_t room = rules_->context - static_cast<int64_t>(rules_->prompt.size());
-  return rules_->max_tokens < 0 ? room : std::min(room, rules_->max_tokens);
-}
-
 bool Generation::is_end(int32_t token) const {
   const auto& stops = rules_->stop_tokens;
   return (tokenizer_->is_eos(token) && !rules_->ignore_eos) ||
@@ -102,7 +97,7 @@ bool Generation::is_end(int32_t token) const {
 }
 
 bool Generation::is_nearly_full() const {
-  return static_cast<int64_t>(output_.tokens.size()) + 1 == max_new_tokens();
+  return static_cast<int64_t>(output_.tokens.size()) + 1 == rules_->max_new_tokens();
 }
 
 std::optional<int32_t> Generation::forced_token() const {

@@ -1,6 +1,7 @@
 // A text in the making: its tokens, the rules of its next token, and where it ends.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,11 @@ struct GenerationRules {
   [[nodiscard]] const std::vector<int32_t>& asked() const {
     return source.empty() ? prompt : source;
   }
+  /// The most tokens that an answer can have.
+  [[nodiscard]] int64_t max_new_tokens() const {
+    const int64_t room = context - static_cast<int64_t>(prompt.size());
+    return max_tokens < 0 ? room : std::min(room, max_tokens);
+  }
 };
 
 /// The tokens that end a text by these rules.
@@ -65,8 +71,6 @@ class Generation {
   /// The logarithm of a token's probability from what the edits of sampling_row() made of it, and
   /// renormalizing added.
   [[nodiscard]] float unedited(LogProbability edited, float renormalization) const;
-  /// The most tokens that the answer can have.
-  [[nodiscard]] int64_t max_new_tokens() const;
   /// Whether the next token, whatever it is, is the last that there is room for.
   [[nodiscard]] bool is_nearly_full() const;
   /// What the next token is by the rules, whatever is drawn.

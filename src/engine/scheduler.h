@@ -25,7 +25,8 @@ struct SchedulerLimits {
   int32_t first_tokens = 1;     ///< of a prompt, before it is known how fast the device is
   int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences, at most
   bool prefix_sharing = true;
-  int threads = 1;  ///< which groups accept their tokens in, where there are many
+  int threads = 1;             ///< which groups accept their tokens in, where there are many
+  bool ends_together = false;  ///< see EngineOptions
 };
 
 struct SchedulerCounts {
@@ -41,7 +42,8 @@ struct SchedulerCounts {
 /// sequences, until they have finished. Each step
 ///   - admits waiting ones, larger priority first, then in order of arrival, while there are slots
 ///     and pages, taking what the prefix cache has of them; one whose prefix is just being computed
-///     by another waits for it,
+///     by another waits for it (limits.ends_together: of the last ones those first that may
+///     generate most, so that slots do not stay empty at the end),
 ///   - has a token chosen for each running sequence, and processes prompts in chunks beside them,
 ///     so many tokens that no step is long (StepBudget),
 ///   - preempts, when pages run out, the running group of the least priority, the latest first: it
@@ -65,6 +67,7 @@ class Scheduler {
     SequenceGroup* group = nullptr;
     int32_t priority = 0;
     uint64_t arrival = 0;        ///< smaller came first; differs from all others'
+    int64_t most_tokens = 0;     ///< that it may generate
     int64_t cached_tokens = -1;  ///< found in the KV cache when first admitted; -1 before
     /// In its slots: of each of the group's sequences, or one of what they have in common. The
     /// scheduler's.
@@ -132,6 +135,7 @@ class Scheduler {
 
   void begin_outgrown_again();
   void admit();
+  [[nodiscard]] std::vector<Entry*> candidates() const;
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
   [[nodiscard]] std::shared_ptr<Source> find_source(const Entry& entry) const;

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "engine/entry_tokens.h"
 #include "engine/scheduler.h"
@@ -15,7 +17,9 @@ namespace {
 // A prefix is worth waiting for, while another sequence computes it, if it saves so many tokens.
 constexpr int32_t kWorthWaiting = kPageTokens;
 // Waiting sequences that a step looks at; the others have no chance before these.
-constexpr int32_t kMaxLookahead = 256;
+constexpr size_t kMaxLookahead = 256;
+// The last ones waiting: those that fill the slots so many times.
+constexpr int32_t kLastFills = 2;
 
 // What of a sequence can come from the cache: the logits of the last token are wanted, and a device
 // may compute a single token in another order than several (scheduler_plan.cpp, cut()).
@@ -40,30 +44,39 @@ void Scheduler::begin_outgrown_again() {
   }
 }
 
+// Those waiting that a step looks at, in order.
+std::vector<Scheduler::Entry*> Scheduler::candidates() const {
+  if (!limits_.ends_together || n_waiting_ > kLastFills * limits_.slots) {
+    const auto n = std::min<size_t>(waiting_.size(), kMaxLookahead);
+    return {waiting_.begin(), std::next(waiting_.begin(), static_cast<ptrdiff_t>(n))};
+  }
+  std::vector<Entry*> all(waiting_.begin(), waiting_.end());
+  std::ranges::stable_sort(all, [](const Entry* a, const Entry* b) {
+    return a->priority != b->priority ? a->priority > b->priority : a->most_tokens > b->most_tokens;
+  });
+  if (all.size() > kMaxLookahead) all.resize(kMaxLookahead);
+  return all;
+}
+
 void Scheduler::admit() {
   if (waiting_.empty() || n_running_ == limits_.slots) return;
-  int32_t looked_at = 0;
   // Each running sequence gets what it needs for its prompt and a page more, so that a new one is
   // not preempted at once; and so does each that a new one forks into.
   int32_t promised = 0;
   for (const Entry* entry : running_) promised += missing_pages(*entry) + entry->group->width();
-  for (auto next = waiting_.begin();
-       next != waiting_.end() && n_running_ < limits_.slots && looked_at < kMaxLookahead;
-       ++looked_at) {
-    Entry& entry = **next;
+  for (Entry* next : candidates()) {
+    if (n_running_ >= limits_.slots) return;
+    Entry& entry = *next;
     const int32_t width = entry.group->width();
     if (n_running_ + width > limits_.slots) return;  // nobody overtakes one that waits for slots
     std::string error;
     try {
-      if (prefix_is_coming(entry)) {
-        ++next;
-        continue;
-      }
+      if (prefix_is_coming(entry)) continue;
       if (!try_start(entry, promised)) return;  // nor for pages
     } catch (const std::exception& failure) {
       error = failure.what();
     }
-    next = waiting_.erase(next);
+    waiting_.erase(next);
     n_waiting_ -= width;
     n_running_ += width;
     running_.insert(std::upper_bound(running_.begin(), running_.end(), &entry, Order()), &entry);

@@ -362,30 +362,55 @@ TEST_P(EngineTest, EndsTheRequestWhoseCallbackThrows) {
   EXPECT_EQ(other.outputs.at(0).tokens.size(), 30U);
 }
 
-TEST_P(EngineTest, RunsLargerPrioritiesFirst) {
-  Engine engine(engine_model(), options(1));
-  Request request;
-  request.prompt = "the";
-  request.max_tokens = 40;
-  request.ignore_eos = true;
-  request.priority = 3;
+// Requests, as numbers, in the order in which an engine with one slot ends them when all wait.
+std::vector<int32_t> order_of_ends(Engine& engine, const std::vector<Request>& requests) {
+  Request first = requests.front();
+  first.priority = 1 << 20;
   // Holds the only slot, in its first token, until all others wait.
   std::promise<void> all_wait;
-  engine.submit(request,
+  engine.submit(first,
                 {.on_delta = [held = all_wait.get_future().share()](const Delta&) { held.wait(); },
                  .on_finish = {}});
   std::vector<int32_t> order;  // the engine's thread fills it, before it ends the last
-  std::vector<std::promise<void>> done(9);
-  for (int32_t i = 0; i < 9; ++i) {
-    request.priority = i % 3;
-    engine.submit(request, {.on_delta = {}, .on_finish = [&, i](const Result&, const std::string&) {
-                              order.push_back(i);
-                              done[static_cast<size_t>(i)].set_value();
-                            }});
+  std::vector<std::promise<void>> done(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    engine.submit(requests[i],
+                  {.on_delta = {}, .on_finish = [&, i](const Result&, const std::string&) {
+                     order.push_back(static_cast<int32_t>(i));
+                     done[i].set_value();
+                   }});
   }
   all_wait.set_value();
   for (auto& promise : done) promise.get_future().wait();
-  EXPECT_EQ(order, (std::vector<int32_t>{2, 5, 8, 1, 4, 7, 0, 3, 6}));
+  return order;
+}
+
+TEST_P(EngineTest, RunsLargerPrioritiesFirst) {
+  Engine engine(engine_model(), options(1));
+  std::vector<Request> requests(9);
+  for (int32_t i = 0; i < 9; ++i) {
+    Request& request = requests[static_cast<size_t>(i)];
+    request.prompt = "the";
+    request.max_tokens = 40;
+    request.ignore_eos = true;
+    request.priority = i % 3;
+  }
+  EXPECT_EQ(order_of_ends(engine, requests), (std::vector<int32_t>{2, 5, 8, 1, 4, 7, 0, 3, 6}));
+}
+
+TEST_P(EngineTest, RunsTheLongestOfTheLastFirstWhereAllAreToEndTogether) {
+  EngineOptions together = options(1);
+  together.ends_together = true;
+  Engine engine(engine_model(), together);
+  std::vector<Request> requests(4);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = "the";
+    requests[i].max_tokens = 10 * (static_cast<int64_t>(i) + 1);
+    requests[i].ignore_eos = true;
+  }
+  EXPECT_EQ(order_of_ends(engine, requests), (std::vector<int32_t>{0, 1, 3, 2}));
+  requests[2].priority = 1;
+  EXPECT_EQ(order_of_ends(engine, requests), (std::vector<int32_t>{2, 0, 3, 1}));
 }
 
 TEST_P(EngineTest, EndsATextAtAStopStringWithoutPrintingIt) {
