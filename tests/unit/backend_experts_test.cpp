@@ -181,6 +181,21 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
   }
 }
 
+TEST_P(BackendExperts, AreChosenFromMany) {
+  for (const int32_t n_experts : {160, 544}) {
+    for (const int32_t groups_used : {3, 8}) {
+      for (const int64_t tokens : {1, 30}) {
+        check({.n_experts = n_experts,
+               .in = 16,
+               .middle = 8,
+               .hidden = 16,
+               .router = {.used = 6, .groups = 8, .groups_used = groups_used}},
+              DType::f32, tokens);
+      }
+    }
+  }
+}
+
 TEST_P(BackendExperts, AddToWhatIsThere) {
   for (const DType type : kTypes) {
     for (const int64_t tokens : {1, 20}) check({.output = OutputMode::add}, type, tokens);
