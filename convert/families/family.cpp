@@ -95,10 +95,6 @@ constexpr auto kActivations =
                                     {"relu", Activation::relu},
                                     {"relu2", Activation::relu_squared}});
 
-}  // namespace
-
-namespace {
-
 // Dynamic scaling is made for texts longer than those of the training.
 void lengthen_context(ModelConfig& model) {
   for (const RopeConfig& rope : model.ropes) {

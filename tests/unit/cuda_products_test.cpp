@@ -22,9 +22,7 @@ class CudaProducts : public BackendTest {
     const int64_t width = gated ? 2 * shape.outputs : shape.outputs;
     const DeviceWeight weight(*backend_, random_weight(random_, type, width, shape.inputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, width));
-    // Rows of 32-bit results begin at multiples of 16 bytes.
-    const int64_t gap = out_type == DType::f32 ? (4 - shape.outputs % 4) % 4 : 0;
-    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs, gap);
+    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs);
     const auto multiply = [&](int64_t first, int64_t count) {
       const DeviceTensor out(*backend_, before.row_range(first, count));
       Input input{.x = x.matrix().row_range(first, count)};
@@ -96,8 +94,8 @@ TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
 
 TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
   for (const DType type : {DType::bf16, DType::f16}) {
-    for (const Shape& shape : {Shape{40, 3216, 272}, Shape{700, 520, 512}, Shape{1100, 1032, 4096},
-                               Shape{150, 3217, 512}}) {
+    for (const Shape& shape :
+         {Shape{40, 3216, 272}, Shape{700, 520, 512}, Shape{1100, 1032, 4096}}) {
       check(type, shape, false);
     }
     for (const Activation activation :
