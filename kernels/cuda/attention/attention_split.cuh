@@ -205,7 +205,8 @@ void attention_decode_float(const AttentionArguments& arguments, int32_t n_seque
 void attention_decode_mma(const AttentionArguments& arguments, int32_t n_sequences, Splits splits,
                           const Queue& queue);
 /// The same, bit for bit, on Hopper. False, with nothing done, where there is too little to do for
-/// blocks that stay: `seen` is the most tokens that a query sees. dealt [2]: zeros, and again after.
+/// blocks that stay: `seen` is the most tokens that a query sees. dealt [2]: zeros, and again
+/// after.
 bool attention_decode_sm90a(const AttentionArguments& arguments, int32_t n_sequences, int64_t seen,
                             Splits splits, unsigned* dealt, const Queue& queue);
 void merge_splits(const AttentionArguments& arguments, int32_t n_sequences, const Splits& splits,

@@ -6,8 +6,9 @@
 
 namespace faststream {
 
-/// Whether quantize_rows() takes the input as it is: ready, or f32 rows whose norm gives bf16, of at
-/// most 16,384 elements, a multiple of eight, that begin at multiples of 16 bytes, as the norm's do.
+/// Whether quantize_rows() takes the input as it is: ready, or f32 rows whose norm gives bf16, of
+/// at most 16,384 elements, a multiple of eight, that begin at multiples of 16 bytes, as the norm's
+/// do.
 bool can_quantize(const Input& input);
 
 /// Rows [first, first + count) of an input, with its norm, if it has one, still to be applied.
