@@ -1,0 +1,20 @@
+// The threads of a block that do a program's work, of which each part of it makes teams.
+#pragma once
+
+#include "kernels/cuda/program/shared_memory.cuh"
+#include "kernels/cuda/row.cuh"
+
+namespace faststream::program {
+
+__device__ inline int thread() { return static_cast<int>(threadIdx.x); }
+__device__ inline int warp() { return thread() / kWarp; }
+__device__ inline int lane() { return thread() % kWarp; }
+
+// Named barriers.
+inline constexpr int kAll = 1;
+inline constexpr int kTeam = 2;     // and the next: of an attention's warps
+inline constexpr int kRowTeam = 4;  // and the next seven: of the threads of an expert's row
+
+__device__ inline void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
+
+}  // namespace faststream::program

@@ -1,0 +1,338 @@
+// Products of a block's tiles.
+#pragma once
+
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/program/consumer_threads.cuh"
+
+namespace faststream::program {
+
+/// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
+/// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
+/// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
+/// is one warp's. A row of floats is one stage.
+class Multiplier {
+ public:
+  explicit __device__ Multiplier(const RowMemory& rows)
+      : rows_(rows), next_(static_cast<uint32_t>(warp())) {}
+
+  /// A product of the kind, whose input is prepared.
+  __device__ void run(Instruction::Kind kind, const ProductInstruction& p) {
+    if (kind == Instruction::Kind::multiply_floats) {
+      multiply_floats(p);
+    } else if (kind == Instruction::Kind::multiply_in_order) {
+      multiply_in_order(p);
+    } else {
+      multiply(p);
+    }
+  }
+
+ private:
+  // A lane's place in a tile: what it finishes.
+  struct Result {
+    bool exists = false;
+    bool is_up = false;
+    int row = 0;     // of the output
+    int output = 0;  // column
+  };
+  static __device__ Result result_of(const ProductInstruction& p, int t) {
+    constexpr int kHalf = kTileRows / 2;
+    const int in_tile = lane() / 2;  // this lane has its sum
+    const int tile = in_turn(p) ? t % p.tiles : t;
+    Result r;
+    r.row = in_turn(p) ? t / p.tiles : 0;
+    r.is_up = p.gated && in_tile >= kHalf;
+    r.output = p.gated ? tile * kHalf + in_tile % kHalf : tile * kTileRows + in_tile;
+    r.exists = r.output < p.outputs;
+    return r;
+  }
+  // What a result is added to, if to anything. Memory takes long: to be asked for early.
+  __device__ uint32_t ask_added(const ProductInstruction& p, const Result& r) const {
+    return p.to.add && r.exists ? load_word(added_to(p, r)) : 0;
+  }
+  [[nodiscard]] __device__ const float* added_to(const ProductInstruction& p,
+                                                 const Result& r) const {
+    return static_cast<const float*>(rows_.at(p.added)) + r.output;
+  }
+
+  // Stores a lane's result, or two of bf16 with the next lane's but one: outputs are multiples of
+  // four. added: what ask_added()
+  // gave.
+  __device__ void store(const ProductInstruction& p, const Result& r, bool stores, float value,
+                        uint32_t added) const {
+    if (p.to.add && stores) {
+      while (p.added.awaited && is_unset(added)) added = load_word(added_to(p, r));
+      value = __fadd_rn(value, __uint_as_float(added));
+    }
+    publish_result(p, r, stores, activate(p.to.activation, value));
+  }
+  __device__ void publish_result(const ProductInstruction& p, const Result& r, bool stores,
+                                 float value) const {
+    const int64_t index = r.row * p.to.stride + r.output;
+    if (stores && p.to.out != nullptr) store_element(p.to.out, p.to.dtype, index, value);
+    if (p.result.offset < 0) return;
+    if (p.to.dtype == DType::f32) {
+      if (stores) publish(static_cast<float*>(rows_.at(p.result)) + index, __float_as_uint(value));
+      return;
+    }
+    const float next = __shfl_down_sync(kAllLanes, value, 2);
+    if (stores && lane() % 4 == 0) {
+      publish(static_cast<T*>(rows_.at(p.result)) + index, pack_pair<T>(value, next));
+    }
+  }
+
+  // This warp's next stage, once it is full. A warp may be several rounds of the ring ahead of the
+  // others, where a barrier's parity would say nothing: its turn has come when copies have begun.
+  __device__ const Stage& await_stage() {
+    while (announced_ <= next_) {
+      announced_ = acquire(shared_memory().announced);
+      if (announced_ <= next_) __nanosleep(20);
+    }
+    const Place place(next_);
+    wait_for_phase(shared_memory().full[place.stage], place.parity);
+    return shared_memory().ring[place.stage];
+  }
+  // The warp's next stage is so much further.
+  __device__ void release_stage(int step = kConsumers) {
+    __syncwarp();
+    if (lane() == 0) arrive(shared_memory().empty[Place(next_).stage]);
+    next_ += step;
+  }
+
+  __device__ void multiply(const ProductInstruction& p) {
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int parts = parts_of(p);
+    end_ += TilesOfBlock(p).count * parts * chunks;
+    while (next_ < end_) {
+      const Stage& stage = await_stage();
+      const int part = stage.part;
+      const int chunk = stage.chunk;
+      const Result result = result_of(p, stage.tile);
+      const bool ends_part = chunk + 1 == chunks;
+      const bool ends_tile = ends_part && part + 1 == parts;
+      const uint32_t added = ends_tile ? ask_added(p, result) : 0;
+      int sum = multiply_chunk(p, stage, part, chunk);
+      const float scale = stage.scales[lane() / 2];
+      const float bias = stage.biases[lane() / 2];
+      const uint32_t first_of_part = next_ - chunk;
+      release_stage();
+
+      PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
+      if (!ends_part) {
+        give(part_sums, sum);
+        continue;
+      }
+      if (chunks > 1) sum += taken(part_sums, chunks - 1);
+      const float row_scale = shared_memory().row_scales[part];
+      float value = scaled(static_cast<float>(sum), row_scale, scale);
+      if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
+      if (p.sums_experts) {
+        if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
+        const uint32_t first = first_of_part - part * chunks;
+        PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
+        if (!ends_tile) {
+          count(of_tile.parts);
+          continue;
+        }
+        await_count(of_tile.parts, parts - 1);
+        value = 0;
+        for (int k = 0; k < parts; ++k) {
+          const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
+          value =
+              __fmaf_rn(shared_memory().choices[0].weights[k], of_part.values[lane() / 2], value);
+        }
+      }
+      const bool stores = result.exists && lane() % 2 == 0;
+      if (p.gated) {
+        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+      } else {
+        store(p, result, stores, value, added);
+      }
+    }
+  }
+
+  // A warp's sums of a chunk that is not its part's last.
+  static __device__ void give(PartSums& to, int sum) {
+    if (lane() % 2 == 0) atomicAdd(&to.sums[lane() / 2], sum);
+    count(to.chunks);
+  }
+  // Those of all so many, once they are there; then there are none again.
+  static __device__ int taken(PartSums& from, int chunks) {
+    await_count(from.chunks, chunks);
+    const int sum = from.sums[lane() / 2];
+    __syncwarp();
+    if (lane() % 2 == 0) from.sums[lane() / 2] = 0;
+    return sum;
+  }
+  // What the warp wrote to shared memory is there for who awaits the count.
+  static __device__ void count(uint32_t& counter) {
+    __syncwarp();
+    if (lane() == 0) release_one_more(counter);
+  }
+  // Then it is zero again.
+  static __device__ void await_count(uint32_t& counter, int wanted) {
+    while (acquire(counter) < static_cast<uint32_t>(wanted)) {
+    }
+    __syncwarp();
+    if (lane() == 0) counter = 0;
+  }
+
+  // Row lane / 2 of a stage times its inputs. Lanes share these, sixteen bytes of 512 each.
+  static __device__ int multiply_chunk(const ProductInstruction& p, const Stage& stage, int part,
+                                       int chunk) {
+    constexpr int kPieces = kChunkBytes / 16 / kWarp;
+    const int first = chunk * kChunkBytes;
+    const int bytes = static_cast<int>(p.row_bytes);
+    const int n = min(kChunkBytes, bytes - first);
+    const unsigned char* x = shared_memory().x + part * bytes + first + lane() * 16;
+    const unsigned char* weights = stage.weights + lane() * 16;
+    int sums[kTileRows] = {};
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j) {
+      const int at = j * kWarp * 16;
+      if (at >= n) break;
+      // Past the row's end the ring has whatever was there, which zeros make nothing of.
+      const uint4 inputs =
+          at + lane() * 16 < n ? *reinterpret_cast<const uint4*>(x + at) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+      for (int r = 0; r < kTileRows; ++r) {
+        const uint4 w = *reinterpret_cast<const uint4*>(weights + r * kPitch + at);
+        sums[r] = __dp4a(static_cast<int>(w.x), static_cast<int>(inputs.x), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.y), static_cast<int>(inputs.y), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.z), static_cast<int>(inputs.z), sums[r]);
+        sums[r] = __dp4a(static_cast<int>(w.w), static_cast<int>(inputs.w), sums[r]);
+      }
+    }
+    // Each step halves the rows that a lane has, and the lanes that have parts of a row.
+#pragma unroll
+    for (int step = 1; step < kTileRows; step *= 2) {
+      constexpr int kHalf = kTileRows / 2;
+      const int rows = kHalf / step;
+      const bool upper = (lane() & (2 * rows)) != 0;
+#pragma unroll
+      for (int r = 0; r < kHalf; ++r) {
+        if (r >= rows) break;
+        const int kept = upper ? sums[r + rows] : sums[r];
+        const int given = upper ? sums[r] : sums[r + rows];
+        sums[r] = kept + __shfl_xor_sync(kAllLanes, given, 2 * rows);
+      }
+    }
+    return sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 1);
+  }
+
+  // Sixteen-bit weights. An output is one chain of tensor core instructions from the first input to
+  // the last (linear_in_order.cu), each of which waits for the one before it. So a tile is one
+  // warp's, which multiplies a stage in 1,100 clocks; memory brings one in 1,300.
+  __device__ void multiply_in_order(const ProductInstruction& p) {
+    const TilesOfBlock mine(p);
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int parts = parts_of(p);
+    for (int n = warp(); n < mine.count; n += kConsumers) {
+      next_ = end_ + n * parts * chunks;
+      const Result result = result_of(p, mine[n]);
+      const uint32_t added = ask_added(p, result);
+      float value = 0;
+      for (int part = 0; part < parts; ++part) {
+        const float sum = sum_in_order(p, part);
+        value =
+            p.sums_experts ? __fmaf_rn(shared_memory().choices[0].weights[part], sum, value) : sum;
+      }
+      const bool stores = result.exists && lane() % 2 == 0;
+      if (p.gated) {
+        // Beside many rows, gate and up are products in memory; those of experts are not.
+        if (p.n_experts == 0) value = to_float(from_float<T>(value));
+        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+      } else {
+        store(p, result, stores, value, added);
+      }
+    }
+    end_ += mine.count * parts * chunks;
+    next_ = end_ + (warp() - end_) % kConsumers;
+  }
+
+  // Of row lane / 2 of the next stages, those of a tile's part; with its bias.
+  __device__ float sum_in_order(const ProductInstruction& p, int part) {
+    constexpr int kPairs = kChunkBytes / kPairBytes;
+    const auto bytes = static_cast<int>(p.row_bytes);
+    const uint32_t x = shared_address(shared_memory().x) + part * bytes + lane() / 8 * 16;
+    float sums[4] = {};
+    float bias = 0;
+    for (int first = 0; first < bytes; first += kChunkBytes) {
+      const Stage& stage = await_stage();
+      const uint32_t weights =
+          shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
+      if (bytes - first >= kChunkBytes) {
+        multiply_pairs<kPairs>(weights, x + first, sums);
+      } else {
+        for (int at = 0; at < bytes - first; at += kPairBytes) {
+          multiply_pairs<1>(weights + at, x + first + at, sums);
+        }
+      }
+      bias = stage.biases[lane() / 2];
+      release_stage(1);
+    }
+    // Lane 4g has the sums of rows g and g + 8.
+    const int from = lane() / 2 % 8 * 4;
+    const float upper = __shfl_sync(kAllLanes, sums[0], from);
+    const float lower = __shfl_sync(kAllLanes, sums[2], from);
+    const float sum = lane() < kWarp / 2 ? upper : lower;
+    return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
+  }
+
+  // Adds the products of kPairs times 32 inputs of a tile's rows and x, as all columns, to a lane's
+  // sums. Straight on: a loop would wait for each turn's last instruction.
+  template <int kPairs>
+  static __device__ void multiply_pairs(uint32_t weights, uint32_t x, float (&sums)[4]) {
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int at = pair * kPairBytes;
+      uint32_t columns[4];
+      load_matrices<false>(columns, x + at);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t rows[4];
+        load_matrices<false>(rows, weights + at + half * kPairBytes / 2);
+        mma_16x8x16<T>(sums, rows, columns[2 * half], columns[2 * half + 1]);
+      }
+    }
+  }
+
+  // The order of any_rows_kernel's sums (linear_few_rows.cu).
+  __device__ void multiply_floats(const ProductInstruction& p) {
+    end_ += TilesOfBlock(p).count;
+    while (next_ < end_) {
+      const Stage& stage = await_stage();
+      Result result;
+      result.output = stage.tile;
+      result.exists = lane() == 0;
+      const uint32_t added = ask_added(p, result);
+      const float bias = p.to.bias != nullptr ? p.to.bias[result.output] : 0;
+      constexpr int kVector = 4;
+      const T* x = reinterpret_cast<const T*>(shared_memory().x);
+      const auto* weights = reinterpret_cast<const float*>(stage.weights);
+      float sum = 0;
+#pragma unroll 4
+      for (int c = lane() * kVector; c < p.inputs; c += kWarp * kVector) {
+        float w[kVector];
+        float a[kVector];
+        load_floats(weights + c, w);
+        load_floats(x + c, a);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sum = __fmaf_rn(w[i], a[i], sum);
+      }
+      release_stage();
+      sum = warp_sum(sum);
+      if (p.to.bias != nullptr) sum = __fadd_rn(sum, bias);
+      store(p, result, result.exists, sum, added);
+    }
+  }
+
+  RowMemory rows_;
+  uint32_t next_;     // this warp's next stage, of all
+  uint32_t end_ = 0;  // the first stage of the next instruction
+  uint32_t announced_ = 0;
+};
+
+}  // namespace faststream::program
