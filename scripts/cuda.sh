@@ -73,6 +73,7 @@ for file in "${files[@]}"; do
     -gencode arch=compute_89,code=sm_89 -gencode "arch=compute_90,code=[sm_90,compute_90]")
   [[ $file == *_sm90a.cu ]] && targets=(-gencode arch=compute_90a,code=sm_90a)
   if "$toolkit/bin/nvcc" -std=c++20 -O3 -DNDEBUG --expt-relaxed-constexpr -Isrc -I. "${targets[@]}" \
+      "-DFASTSTREAM_CUDA_LIBRARIES=\"$toolkit/lib64\"" \
       -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wextra,-Werror -Xptxas -v \
       -c "$file" -o "$out/object" 2> "$out/said"; then
     echo "ok $file"
