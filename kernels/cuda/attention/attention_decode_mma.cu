@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_short_kernel(Attent
   } results;
   begin_kernel();
   const OneQuery one = one_query(a, static_cast<int>(blockIdx.z));
-  const auto attend = [&]<int kWarps>(WarpResults<kWarps, kDecodeHeads, kDim + 4>* of_teams) {
+  const auto attend = [&]<int kWarps>(DecodeResults<kDim, kWarps>* of_teams) {
     constexpr int kTeams = kDecodeWarps / kWarps;
     const int team = static_cast<int>(threadIdx.x) / (kWarps * kWarp);
     for (int first = 0; first < kTiles; first += kTeams) {

@@ -168,7 +168,7 @@ class DecodeSums {
 
   /// As those of this warp.
   template <int kWarps>
-  __device__ void put(WarpResults<kWarps, kDecodeHeads, kDim + 4>& results) {
+  __device__ void put(DecodeResults<kDim, kWarps>& results) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp % kWarps;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -221,7 +221,7 @@ inline __device__ int64_t element_of_token(const KvLayer& kv, int64_t page, int 
 /// which each has one turn, give the same bits: those that have none add nothing.
 template <typename T, int kDim, typename Rule, int kWarps>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
-                             WarpResults<kWarps, kDecodeHeads, kDim + 4>& results) {
+                             DecodeResults<kDim, kWarps>& results) {
   DecodeQueries<kDim> q;
   q.load(queries, split.n_heads, a.kv.head_dim);
   DecodeSums<T, kDim, Rule> sums(a, split);

@@ -1,5 +1,5 @@
-// Products of 16-bit rows and weights on Hopper, where there is more to do than to multiply: gates,
-// biases and activations.
+// Products of 16-bit rows and weights on Hopper: of many rows, and where there is more to do than
+// to multiply: gates, biases and activations.
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/product_sm90a.cuh"
 
