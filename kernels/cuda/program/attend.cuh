@@ -133,8 +133,7 @@ class Attender {
     const KvLayer& kv = attention.kv;
     const int dim = kv.head_dim;
     const int64_t page = attention.page_table[split.position / kPageTokens];
-    const int64_t slot =
-        ((page * kv.n_kv_heads + split.kv_head) * kPageTokens + split.position % kPageTokens) * dim;
+    const int64_t slot = element_of_token(kv, page, split.kv_head, split.position);
     const int key_head = attention.n_heads + split.kv_head;
     if (task == split.n_heads + 1) {
       T* to = static_cast<T*>(kv.v) + slot;
