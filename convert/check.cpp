@@ -40,9 +40,9 @@ std::string weights(const Checkpoint& checkpoint) {
   return text;
 }
 
-std::string tokenizer(const SourceModel& source) {
-  if (!source.tokenizer_description) return "SentencePiece";
-  const TokenizerDescription& description = *source.tokenizer_description;
+std::string kind(const SourceTokenizer& tokenizer) {
+  if (!tokenizer.description) return "SentencePiece";
+  const TokenizerDescription& description = *tokenizer.description;
   std::string text = description.pipeline.at("model").at("type").get<std::string>() + ", " +
                      std::to_string(description.vocabulary.size()) + " tokens";
   if (!description.merges.empty()) {
@@ -71,8 +71,9 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "family", printable(source.family));
   for (const auto& [label, what] : describe(config)) line(text, label, printable(what));
   line(text, "weights", weights(source.weights));
-  line(text, "tokenizer", tokenizer(source));
-  line(text, "special ids", special_tokens(source.tokenizer));
+  line(text, "tokenizer", kind(source.tokenizer));
+  if (source.encoder_tokenizer) line(text, "of sources", kind(*source.encoder_tokenizer));
+  line(text, "special ids", special_tokens(source.tokenizer.config));
   line(text, "chat template", source.chat_template.is_null() ? "none" : "the checkpoint's own");
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   line(text, "model file",

@@ -86,17 +86,15 @@ json special_tokens(const json& tokenizer_config) {
 }
 
 // As Transformers: tokenizer.json before tokenizer.model.
-TokenizerFile read_hf_tokenizer(const fs::path& folder, const SourceModel& model,
-                                SourceFiles& files) {
+TokenizerFiles read_hf_tokenizers(const fs::path& folder, const SourceModel& model,
+                                  SourceFiles& files) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
     if (fs::exists(folder / name)) {
-      return read_tokenizer_file(folder / name, model.config.vocab, files);
+      return {read_tokenizer_file(folder / name, model.config.vocab, files)};
     }
   }
   if (model.config.encoder) {
-    if (auto found = read_separate_vocabulary(folder, model.config.vocab, files)) {
-      return *std::move(found);
-    }
+    if (auto found = read_separate_vocabulary(folder, files)) return *std::move(found);
   }
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
@@ -325,10 +323,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   SourceModel model{
       .family = family.name,
       .config = std::move(family.config),
-      .tokenizer =
-          tokenizer_config_from_hf(config, generation_config, tokenizer_config, folder.string()),
-      .tokenizer_model = {},
-      .tokenizer_description = {},
+      .tokenizer = {.config = tokenizer_config_from_hf(config, generation_config, tokenizer_config,
+                                                       folder.string())},
       .chat_template = chat_template(folder, tokenizer_config, files),
       .special_tokens = special_tokens(tokenizer_config),
       .answers = {},
@@ -347,21 +343,27 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                                [&](const std::string& ending) { return name.ends_with(ending); });
   });
   take_types_of_weights(model);
-  TokenizerFile found = tokenizer ? read_tokenizer_file(*tokenizer, model.config.vocab, files)
-                                  : read_hf_tokenizer(folder, model, files);
-  if (found.config) {  // config.json alone says less, but generation_config.json more
-    model.tokenizer.eos = end_tokens(JsonView(config, config_path.string()),
-                                     JsonView(generation_config, folder.string()));
+  TokenizerFiles found;
+  if (tokenizer) {
+    found.tokenizer = read_tokenizer_file(*tokenizer, model.config.vocab, files);
+  } else {
+    found = read_hf_tokenizers(folder, model, files);
+  }
+  if (found.tokenizer.config) {  // config.json alone says less, but generation_config.json more
+    model.tokenizer.config.eos = end_tokens(JsonView(config, config_path.string()),
+                                            JsonView(generation_config, folder.string()));
   } else {
     model.added_tokens =
         added_tokens_from_hf(tokenizer_config, files.read_json(folder / "added_tokens.json"),
                              files.read_json(folder / "tokenizer.json"), folder);
   }
-  use_tokenizer(std::move(found), model);
+  use_tokenizer(std::move(found.tokenizer), model.tokenizer);
+  if (found.encoder) use_tokenizer(*std::move(found.encoder), model.encoder_tokenizer.emplace());
   if (model.config.encoder) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
-    AnswerRules answers = answers_from_hf(config, generation_config, family.answers,
-                                          model.tokenizer, model.config.vocab, folder.string());
+    AnswerRules answers =
+        answers_from_hf(config, generation_config, family.answers, model.tokenizer.config,
+                        model.config.vocab, folder.string());
     if (answers.renormalizes) {
       std::vector<int32_t> tokens;
       std::erase_if(answers.never, [&](const std::vector<int32_t>& row) {

@@ -140,9 +140,11 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   const uint64_t size = file.size();
   SourceModel model{.family = "llama",
                     .config = config_from_header(read_llama2c_header(file), path.string()),
-                    .tokenizer = {},
-                    .tokenizer_model = {},
-                    .tokenizer_description = {},
+                    .tokenizer = {.config = {.bos = 1,
+                                             // run.c ends a text at BOS, which begins the next one
+                                             .eos = {1, 2},
+                                             .prefix = {1},
+                                             .suffix = {}}},
                     .chat_template = {},
                     .special_tokens = {},
                     .answers = {},
@@ -160,12 +162,9 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
                 "; it is truncated or of another format");
   }
   model.parts = parts_of(model.config, {.interleaved = true}, model.weights);
-  model.tokenizer.bos = 1;
-  model.tokenizer.prefix = {1};
-  model.tokenizer.eos = {1, 2};  // run.c ends a text at BOS, which begins the next one
   use_tokenizer(
       read_tokenizer_file(tokenizer ? *tokenizer : find_tokenizer(path), model.config.vocab, files),
-      model);
+      model.tokenizer);
   model.files = std::move(files);
   return model;
 }

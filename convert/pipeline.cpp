@@ -54,11 +54,14 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
                            const fs::path& path) {
   nlohmann::json header = {
       {"model", config_to_json(config)},
-      {"tokenizer", tokenizer_config_to_json(source.tokenizer)},
+      {kTokenizer, tokenizer_config_to_json(source.tokenizer.config)},
       {"provenance",
        {{"source", source_name(path)},
         {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
   };
+  if (source.encoder_tokenizer) {
+    header[kEncoderTokenizer] = tokenizer_config_to_json(source.encoder_tokenizer->config);
+  }
   if (!source.chat_template.is_null()) header["chat_template"] = source.chat_template;
   if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
@@ -75,7 +78,11 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
 std::vector<TensorSpec> make_specs(const SourceModel& source,
                                    const std::vector<TensorPlan>& plans) {
   std::vector<TensorSpec> specs;
-  specs.push_back({"tokenizer", DType::u8, {static_cast<int64_t>(source.tokenizer_model.size())}});
+  const auto add = [&](const char* name, const SourceTokenizer& tokenizer) {
+    specs.push_back({name, DType::u8, {static_cast<int64_t>(tokenizer.model.size())}});
+  };
+  add(kTokenizer, source.tokenizer);
+  if (source.encoder_tokenizer) add(kEncoderTokenizer, *source.encoder_tokenizer);
   for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
   return specs;
 }
@@ -133,7 +140,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
   const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
-  if (source.tokenizer_model.empty()) {
+  if (source.tokenizer.model.empty()) {
     throw Error(options.checkpoint.string() +
                 ": this version cannot pack its tokenizer; name a SentencePiece model with "
                 "--tokenizer FILE");
@@ -146,7 +153,10 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
   ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
                      options.force);
-  writer.append(std::as_bytes(std::span(source.tokenizer_model)));
+  writer.append(std::as_bytes(std::span(source.tokenizer.model)));
+  if (source.encoder_tokenizer) {
+    writer.append(std::as_bytes(std::span(source.encoder_tokenizer->model)));
+  }
 
   ThreadPool pool(options.threads);
   TensorStream stream(source.weights, writer, pool);

@@ -104,30 +104,36 @@ bool is_padding(int64_t n_tokens, int64_t n_rows) {
   return n_rows - n_tokens < std::max({power, kReserve + 1, n_rows / kReserveShare});
 }
 
-void check_size(const SourceModel& model, int64_t n_tokens) {
-  if (n_tokens > model.config.vocab) {
+// rows: of a vocabulary that the tokenizer is for.
+void check_size(const SourceModel& model, const Tokenizer& tokenizer, int64_t rows) {
+  const int64_t n_tokens = tokenizer.vocab_size();
+  if (n_tokens > rows) {
     throw Error(model.weights.name() + ": the tokenizer has " + std::to_string(n_tokens) +
-                " tokens, but the model knows only " + std::to_string(model.config.vocab) +
+                " tokens, but the model knows only " + std::to_string(rows) +
                 "; name the right one with --tokenizer");
   }
-  if (!is_padding(n_tokens, model.config.vocab)) {
+  if (!is_padding(n_tokens, rows)) {
     throw Error(model.weights.name() + ": the tokenizer has " + std::to_string(n_tokens) +
-                " tokens, but the vocabulary " + std::to_string(model.config.vocab) +
+                " tokens, but the vocabulary " + std::to_string(rows) +
                 " rows, more than padding explains; name the right one with --tokenizer");
   }
 }
 
-void finish_tokenizer(SourceModel& model) {
-  const std::string where = model.tokenizer_file.empty() ? model.weights.name() + ": tokenizer"
-                                                         : model.tokenizer_file.string();
-  model.tokenizer.kind = model.tokenizer_description ? kCompiledTokenizer : kSentencePieceTokenizer;
-  if (model.tokenizer_description) {
-    model.tokenizer_model = compile_tokenizer(*model.tokenizer_description, where);
-  }
-  const auto tokenizer =
-      make_tokenizer(std::as_bytes(std::span(model.tokenizer_model)), model.tokenizer, where);
-  check_size(model, tokenizer->vocab_size());
+std::unique_ptr<Tokenizer> finish_tokenizer(SourceTokenizer& tokenizer, const SourceModel& model) {
+  const std::string where =
+      tokenizer.file.empty() ? model.weights.name() + ": tokenizer" : tokenizer.file.string();
+  tokenizer.config.kind = tokenizer.description ? kCompiledTokenizer : kSentencePieceTokenizer;
+  if (tokenizer.description) tokenizer.model = compile_tokenizer(*tokenizer.description, where);
+  return make_tokenizer(std::as_bytes(std::span(tokenizer.model)), tokenizer.config, where);
+}
+
+void finish_tokenizers(SourceModel& model) {
+  auto tokenizer = finish_tokenizer(model.tokenizer, model);
+  check_size(model, *tokenizer, model.config.vocab);
   require_added_tokens(model.added_tokens, *tokenizer);
+  if (!model.config.encoder) return;
+  if (model.encoder_tokenizer) tokenizer = finish_tokenizer(*model.encoder_tokenizer, model);
+  check_size(model, *tokenizer, model.config.encoder->vocab);
 }
 
 }  // namespace
@@ -172,13 +178,13 @@ void take_types_of_weights(SourceModel& model) {
   }
 }
 
-void use_tokenizer(TokenizerFile file, SourceModel& model) {
-  model.tokenizer_file = std::move(file.path);
-  model.tokenizer_model = std::move(file.sentencepiece);
-  model.tokenizer_description = std::move(file.description);
+void use_tokenizer(TokenizerFile file, SourceTokenizer& tokenizer) {
+  tokenizer.file = std::move(file.path);
+  tokenizer.model = std::move(file.sentencepiece);
+  tokenizer.description = std::move(file.description);
   if (!file.config) return;
-  if (!model.tokenizer.eos.empty()) file.config->eos = std::move(model.tokenizer.eos);
-  model.tokenizer = *std::move(file.config);
+  if (!tokenizer.config.eos.empty()) file.config->eos = std::move(tokenizer.config.eos);
+  tokenizer.config = *std::move(file.config);
 }
 
 void refuse_unknown_tensors(const SourceModel& model,
@@ -197,7 +203,7 @@ void refuse_unknown_tensors(const SourceModel& model,
 SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
   SourceModel model = open_readable(path, tokenizer);
   check_tensors(model);
-  finish_tokenizer(model);
+  finish_tokenizers(model);
   return model;
 }
 

@@ -81,13 +81,19 @@ struct LeftOut {
 /// "421 tensors of vision_tower, 2 tensors of projector", as it can be shown.
 std::string to_text(std::span<const LeftOut> left_out);
 
+/// A tokenizer on its way into the model file.
+struct SourceTokenizer {
+  TokenizerConfig config = {};
+  std::string model = {};  ///< the tensor: a SentencePiece model, or compiled tables
+  std::optional<TokenizerDescription> description = {};  ///< which these are compiled from
+  std::filesystem::path file = {};  ///< where it is from; empty: the weights' file
+};
+
 struct SourceModel {
   std::string family;  ///< for the user
   ModelConfig config;  ///< with the checkpoint's own types of weights
-  TokenizerConfig tokenizer;
-  std::string tokenizer_model;  ///< the tensor: a SentencePiece model, or compiled tables
-  std::optional<TokenizerDescription> tokenizer_description;  ///< which these are compiled from
-  std::filesystem::path tokenizer_file = {};  ///< where it is from; empty: the weights' file
+  SourceTokenizer tokenizer;
+  std::optional<SourceTokenizer> encoder_tokenizer = {};  ///< where the encoder has another
   nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
   nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
   nlohmann::json answers;         ///< of a model with an encoder (AnswerRules); else null
@@ -102,7 +108,7 @@ struct SourceModel {
 /// Opens a checkpoint: a Hugging Face folder, a GGUF file or a llama2.c file. `tokenizer` replaces
 /// the one that comes with it. Throws Error when it is neither, incomplete or not supported. When
 /// this returns, every tensor that the configuration asks for is there, in the right shape, and the
-/// tokenizer has a token for each row of the vocabulary but for padding.
+/// tokenizers have a token for each row of their vocabularies but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
 
@@ -110,9 +116,9 @@ SourceModel open_source_model(const std::filesystem::path& path,
 /// configuration says, for people convert one without the other.
 void take_types_of_weights(SourceModel& model);
 
-/// Gives the model the tokenizer of a file: with what a tokenizer.json says of its special tokens,
-/// but for the ends of texts that the model knows already.
-void use_tokenizer(TokenizerFile file, SourceModel& model);
+/// Replaces a tokenizer by that of a file: with what a tokenizer.json says of its special tokens,
+/// but for the ends of texts that are known already.
+void use_tokenizer(TokenizerFile file, SourceTokenizer& tokenizer);
 
 /// Throws Error, naming the first, when the checkpoint has tensors that no part asks for, but for
 /// those that `is_derived` knows by name: a model with more tensors is another model, and its text

@@ -224,6 +224,8 @@ struct ModelConfig {
   [[nodiscard]] int64_t vector_size() const {
     return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;
   }
+  /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
+  [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];

@@ -56,9 +56,9 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);
   SourceModel model{.family = gguf.metadata.text("general.architecture"),
                     .config = std::move(family.config),
-                    .tokenizer = std::move(own.config),
-                    .tokenizer_model = std::move(own.sentencepiece),
-                    .tokenizer_description = std::move(own.description),
+                    .tokenizer = {.config = std::move(own.config),
+                                  .model = std::move(own.sentencepiece),
+                                  .description = std::move(own.description)},
                     .chat_template = chat_templates(gguf.metadata),
                     .special_tokens = {},
                     .answers = {},
@@ -69,7 +69,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
                     .left_out = {},
                     .files = {}};
   if (tokenizer) {
-    use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model);
+    use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model.tokenizer);
   }
   model.parts = parts_of(model.config, family.modules, model.weights);
   take_types_of_weights(model);

@@ -34,7 +34,7 @@ SentencePieceModel read_model(const fs::path& path, SourceFiles& files) {
 }
 
 // Of vocab.json, by id.
-std::vector<std::string> read_vocabulary(const fs::path& path, int64_t vocab, SourceFiles& files) {
+std::vector<std::string> read_vocabulary(const fs::path& path, SourceFiles& files) {
   const json texts = files.read_json(path);
   std::vector<std::string> by_id(texts.size());
   for (const auto& [text, id] : texts.items()) {
@@ -45,10 +45,6 @@ std::vector<std::string> read_vocabulary(const fs::path& path, int64_t vocab, So
                   " no id of its own below the number of tokens, " + std::to_string(n));
     }
     by_id[id.get<size_t>()] = text;
-  }
-  if (static_cast<int64_t>(by_id.size()) > vocab) {
-    throw Error(path.string() + ": has " + std::to_string(by_id.size()) +
-                " tokens, but the model knows only " + std::to_string(vocab));
   }
   return by_id;
 }
@@ -111,15 +107,19 @@ TokenizerFile finished(const fs::path& path, SentencePieceModel model,
           .config = std::move(config)};
 }
 
-TokenizerFile read_marian(const fs::path& folder, int64_t vocab, SourceFiles& files) {
-  if (fs::exists(folder / "target_vocab.json")) {
-    throw Error(folder.string() +
-                ": has a vocabulary for sources and another for answers, which is not supported");
-  }
-  const fs::path path = folder / "source.spm";
+TokenizerFile read_side(const fs::path& path, const fs::path& vocabulary, SourceFiles& files) {
   SentencePieceModel model = read_model(path, files);
-  reorder(model, read_vocabulary(folder / "vocab.json", vocab, files));
+  reorder(model, read_vocabulary(vocabulary, files));
   return finished(path, std::move(model));
+}
+
+TokenizerFiles read_marian(const fs::path& folder, SourceFiles& files) {
+  TokenizerFile of_sources = read_side(folder / "source.spm", folder / "vocab.json", files);
+  const json config = files.read_json(folder / "tokenizer_config.json");
+  const JsonView view(config, (folder / "tokenizer_config.json").string());
+  if (!view.get("separate_vocabs", false)) return {std::move(of_sources)};
+  return {.tokenizer = read_side(folder / "target.spm", folder / "target_vocab.json", files),
+          .encoder = std::move(of_sources)};
 }
 
 // The tokens "__LANGUAGE__" that follow the vocabulary, in their order.
@@ -141,10 +141,10 @@ std::vector<std::string> m2m_languages(const fs::path& folder, SourceFiles& file
               "(\"additional_special_tokens\")");
 }
 
-TokenizerFile read_m2m_100(const fs::path& folder, int64_t vocab, SourceFiles& files) {
+TokenizerFile read_m2m_100(const fs::path& folder, SourceFiles& files) {
   const fs::path path = folder / "sentencepiece.bpe.model";
   SentencePieceModel model = read_model(path, files);
-  reorder(model, read_vocabulary(folder / "vocab.json", vocab, files));
+  reorder(model, read_vocabulary(folder / "vocab.json", files));
   for (std::string& language : m2m_languages(folder, files)) {
     model.pieces.push_back({.text = std::move(language), .type = PieceType::control});
   }
@@ -170,14 +170,13 @@ TokenizerFile read_t5(const fs::path& folder, SourceFiles& files) {
 
 }  // namespace
 
-std::optional<TokenizerFile> read_separate_vocabulary(const fs::path& folder, int64_t vocab,
-                                                      SourceFiles& files) {
+std::optional<TokenizerFiles> read_separate_vocabulary(const fs::path& folder, SourceFiles& files) {
   const auto has = [&folder](const char* name) { return fs::exists(folder / name); };
-  if (has("source.spm") && has("vocab.json")) return read_marian(folder, vocab, files);
+  if (has("source.spm") && has("vocab.json")) return read_marian(folder, files);
   if (has("sentencepiece.bpe.model") && has("vocab.json")) {
-    return read_m2m_100(folder, vocab, files);
+    return TokenizerFiles{read_m2m_100(folder, files)};
   }
-  if (has("spiece.model")) return read_t5(folder, files);
+  if (has("spiece.model")) return TokenizerFiles{read_t5(folder, files)};
   return std::nullopt;
 }
 

@@ -2,7 +2,6 @@
 // Marian's, M2M-100's; and T5's, whose vocabulary goes on after the model's.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -17,9 +16,11 @@ namespace faststream {
 ///   sentencepiece.bpe.model, vocab.json      M2M-100: and its languages after them
 ///   spiece.model                             T5: and its extra ids
 ///
-/// with what it puts before and after a text; nothing where the folder has none of them. vocab: the
-/// model's. Throws Error, naming the file, when one is unsound.
-std::optional<TokenizerFile> read_separate_vocabulary(const std::filesystem::path& folder,
-                                                      int64_t vocab, SourceFiles& files);
+/// with what it puts before and after a text; nothing where the folder has none of them. Where
+/// tokenizer_config.json has "separate_vocabs", Marian's source.spm and vocab.json are the
+/// encoder's tokenizer, and the decoder's is target.spm by the ids of target_vocab.json. Throws
+/// Error, naming the file, when one is unsound.
+std::optional<TokenizerFiles> read_separate_vocabulary(const std::filesystem::path& folder,
+                                                       SourceFiles& files);
 
 }  // namespace faststream

@@ -20,6 +20,12 @@ struct TokenizerFile {
   std::optional<TokenizerConfig> config = {};  ///< of a tokenizer.json, which says it
 };
 
+/// The tokenizers of a checkpoint.
+struct TokenizerFiles {
+  TokenizerFile tokenizer = {};
+  std::optional<TokenizerFile> encoder = {};  ///< where sources have a vocabulary of their own
+};
+
 /// Reads a tokenizer with `files`: of llama2.c by the name *.bin (`vocab`: its tokens, which the
 /// file does not say), else by its contents a tokenizer.json, or one of tiktoken, Mistral
 /// (tekken.json) or SentencePiece. Throws Error, naming the file, when it is none of them.

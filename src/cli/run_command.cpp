@@ -176,7 +176,8 @@ void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
 
 void run_command(const RunOptions& options) {
   catch_interrupts();
-  validate(options.request, std::numeric_limits<int32_t>::max());  // before anything is loaded
+  constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
+  validate(options.request, kAny, kAny);  // before anything is loaded
   if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,

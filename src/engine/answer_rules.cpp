@@ -46,10 +46,10 @@ BeamParams read_search(const JsonView& view) {
   return search;
 }
 
-LanguageRules read_languages(const JsonView& view, int32_t last_token) {
+LanguageRules read_languages(const JsonView& view) {
   view.allow_only({"source", "target"});
   LanguageRules rules;
-  if (const auto source = view.find("source")) rules.source = source->as<int32_t>(0, last_token);
+  if (const auto source = view.find("source")) rules.source = source->as<int32_t>(0, kMaxTokenId);
   if (const auto target = view.find("target")) {
     rules.target = static_cast<TargetLanguage>(index_in(kTargets, *target));
   }
@@ -87,7 +87,7 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::s
     rules.no_repeat_ngram = n->as<int32_t>(0, kMost);
   }
   if (const auto languages = view.find("languages")) {
-    rules.languages = read_languages(*languages, last_token);
+    rules.languages = read_languages(*languages);
   }
   return rules;
 }
@@ -141,8 +141,8 @@ std::string take_target_language(const LanguageRules& rules, std::string& text) 
   return name;
 }
 
-void read_as_source(const AnswerRules& answers, const Tokenizer& tokenizer, const Request& request,
-                    GenerationRules& rules) {
+void read_as_source(const AnswerRules& answers, const Tokenizer& of_sources,
+                    const Tokenizer& of_answers, const Request& request, GenerationRules& rules) {
   const LanguageRules& languages = answers.languages;
   rules.source = std::exchange(rules.prompt, {answers.start});
   rules.first = answers.first;
@@ -154,11 +154,13 @@ void read_as_source(const AnswerRules& answers, const Tokenizer& tokenizer, cons
       throw UsageError("the model does not ask for the language of its source; leave it out");
     }
     // Where the tokenizer has put it: near the start or the end.
-    const int32_t token = language_token(request.source_language, tokenizer);
+    const int32_t token = language_token(request.source_language, of_sources);
     std::ranges::replace(rules.source, *languages.source, token);
   }
   if (request.target_language.empty()) return;
-  const int32_t token = language_token(request.target_language, tokenizer);
+  const bool in_source = languages.target == TargetLanguage::source;
+  const int32_t token =
+      language_token(request.target_language, in_source ? of_sources : of_answers);
   switch (languages.target) {
     case TargetLanguage::none:
       throw UsageError("the model is not told the language of its answer by a token; leave it out");

@@ -63,8 +63,9 @@ int32_t language_token(std::string_view name, const Tokenizer& tokenizer);
 std::string take_target_language(const LanguageRules& rules, std::string& text);
 
 /// Makes the prompt of `rules` the source, and the prompt what the model's answers begin with, in
-/// the languages that the request asks for. Throws UsageError when the model does not have them.
-void read_as_source(const AnswerRules& answers, const Tokenizer& tokenizer, const Request& request,
-                    GenerationRules& rules);
+/// the languages that the request asks for. Sources and answers may have one tokenizer. Throws
+/// UsageError when the model does not have the languages.
+void read_as_source(const AnswerRules& answers, const Tokenizer& of_sources,
+                    const Tokenizer& of_answers, const Request& request, GenerationRules& rules);
 
 }  // namespace faststream

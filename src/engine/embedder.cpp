@@ -72,7 +72,7 @@ struct Embedder::Impl {
   Impl(const std::filesystem::path& path, const EmbedderOptions& options)
       : file(ModelFile::open(path)),
         config(read_config(file)),
-        tokenizer(make_tokenizer(file, config.vocab)),
+        tokenizer(make_tokenizer(file, config)),
         before_step(options.before_step),
         pool(options.threads > 0 ? options.threads : available_threads()) {
     if (!config.output.none) {
@@ -276,7 +276,7 @@ struct Embedder::Impl {
 
   ModelFile file;
   ModelConfig config;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   std::function<void()> before_step;
   ThreadPool pool;  // for tokenizing
   std::unique_ptr<Backend> backend;

@@ -166,6 +166,7 @@ struct Engine::Impl {
     if (!chat_error.empty()) throw Error(chat_error);
     throw UsageError(unknown_chat_template(model.file));
   }
+  [[nodiscard]] ChatText write(const ChatPrompt& prompt) const;
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
   /// Refuses a prompt that is longer than the context; `counted`: it has exactly so many tokens,
   /// not at least so many.
@@ -241,17 +242,25 @@ int64_t Engine::Impl::context_for(const GenerationRules& rules) const {
   return std::min(model.info.context, (shared + own) * kPageTokens);
 }
 
+// Answers are text again where prompts have other tokens.
+ChatText Engine::Impl::write(const ChatPrompt& prompt) const {
+  if (model.prompt_tokenizer == model.tokenizer) return chat_template().write(prompt);
+  ChatPrompt as_text = prompt;
+  for (Message& message : as_text.messages) message.tokens.clear();
+  return chat_template().write(as_text);
+}
+
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
-  validate(request, model.config.vocab);
+  validate(request, model.config.vocab, model.config.prompt_vocab());
   check_slots(request.search.beams);
   GenerationRules rules;
   if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
-    const ChatText written = format.write(*prompt);
+    const ChatText written = write(*prompt);
     if (!request.parse_special) {  // which can make few tokens of a long text
-      check_fits(written.min_tokens(*model.tokenizer, model.info.context), false);
+      check_fits(written.min_tokens(*model.prompt_tokenizer, model.info.context), false);
     }
-    rules.prompt = written.encode(*model.tokenizer, request.parse_special);
+    rules.prompt = written.encode(*model.prompt_tokenizer, request.parse_special);
     rules.strip_start = true;
     if (!prompt->tools.empty()) rules.shown.some = tool_call_marks(*model.tokenizer);
     const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
@@ -262,9 +271,9 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
       request.target_language = take_target_language(model.answers->languages, *text);
     }
     if (!request.parse_special) {
-      check_fits(model.tokenizer->min_tokens(*text, model.info.context), false);
+      check_fits(model.prompt_tokenizer->min_tokens(*text, model.info.context), false);
     }
-    rules.prompt = encode(*model.tokenizer, *text, request.parse_special);
+    rules.prompt = encode(*model.prompt_tokenizer, *text, request.parse_special);
   } else {
     rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
   }
@@ -277,7 +286,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "give some text");
   }
   if (model.answers) {
-    read_as_source(*model.answers, *model.tokenizer, request, rules);
+    read_as_source(*model.answers, *model.prompt_tokenizer, *model.tokenizer, request, rules);
   } else if (!request.source_language.empty() || !request.target_language.empty()) {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
@@ -476,11 +485,11 @@ EngineStats Engine::stats() const {
 }
 
 std::vector<int32_t> Engine::tokenize(std::string_view text, bool parse_special) const {
-  return encode(*impl_->model.tokenizer, text, parse_special);
+  return encode(*impl_->model.prompt_tokenizer, text, parse_special);
 }
 
 std::vector<int32_t> Engine::tokenize(const ChatPrompt& prompt, bool parse_special) const {
-  return impl_->chat_template().write(prompt).encode(*impl_->model.tokenizer, parse_special);
+  return impl_->write(prompt).encode(*impl_->model.prompt_tokenizer, parse_special);
 }
 
 std::string Engine::detokenize(std::span<const int32_t> tokens) const {
@@ -491,7 +500,7 @@ std::string Engine::detokenize(std::span<const int32_t> tokens) const {
 }
 
 std::string Engine::chat_text(const ChatPrompt& prompt) const {
-  return impl_->chat_template().write(prompt).text();
+  return impl_->write(prompt).text();
 }
 
 std::string Engine::token_text(int32_t token) const {
@@ -599,7 +608,9 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
                               bool parse_special) {
   const ModelFile file = ModelFile::open(model);
-  return encode(*make_tokenizer(file, read_config(file).vocab), text, parse_special);
+  const ModelConfig config = read_config(file);
+  const auto tokenizer = make_prompt_tokenizer(file, config, make_tokenizer(file, config));
+  return encode(*tokenizer, text, parse_special);
 }
 
 }  // namespace faststream

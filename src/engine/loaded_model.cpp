@@ -10,19 +10,41 @@
 #include "support/error.h"
 
 namespace faststream {
+namespace {
 
-std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab) {
-  const TokenizerConfig config = tokenizer_config_from_json(file.section("tokenizer"), file.name());
-  const TensorInfo* model = file.find("tokenizer");
+void check_size(const ModelFile& file, const Tokenizer& tokenizer, int64_t vocab) {
+  if (tokenizer.vocab_size() <= vocab) return;
+  throw Error(file.name() + ": the tokenizer has " + std::to_string(tokenizer.vocab_size()) +
+              " tokens, but the model only " + std::to_string(vocab) +
+              "; convert with the checkpoint's own tokenizer");
+}
+
+// name: kTokenizer or kEncoderTokenizer.
+std::shared_ptr<const Tokenizer> tokenizer_named(const std::string& name, const ModelFile& file) {
+  const std::string where = file.name() + ": " + name;
+  const TokenizerConfig config = tokenizer_config_from_json(file.section(name), where);
+  const TensorInfo* model = file.find(name);
   if (model == nullptr || model->dtype != DType::u8) {
     throw Error(file.name() + ": the tokenizer is missing; convert the checkpoint again");
   }
-  auto tokenizer = faststream::make_tokenizer(file.bytes(*model), config, file.name());
-  if (tokenizer->vocab_size() > model_vocab) {
-    throw Error(file.name() + ": the tokenizer has " + std::to_string(tokenizer->vocab_size()) +
-                " tokens, but the model only " + std::to_string(model_vocab) +
-                "; convert with the checkpoint's own tokenizer");
+  return make_tokenizer(file.bytes(*model), config, file.name());
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config) {
+  auto tokenizer = tokenizer_named(kTokenizer, file);
+  check_size(file, *tokenizer, config.vocab);
+  return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
+                                                       const ModelConfig& config,
+                                                       std::shared_ptr<const Tokenizer> tokenizer) {
+  if (config.encoder && file.header().contains(kEncoderTokenizer)) {
+    tokenizer = tokenizer_named(kEncoderTokenizer, file);
   }
+  check_size(file, *tokenizer, config.prompt_vocab());
   return tokenizer;
 }
 
@@ -42,7 +64,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
                          int32_t max_logits)
     : file(ModelFile::open(path)),
       config(read_config(file)),
-      tokenizer(make_tokenizer(file, config.vocab)) {
+      tokenizer(make_tokenizer(file, config)),
+      prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer)) {
   if (config.output.none) {
     throw Error(
         file.name() + ": is an encoder, which writes no text; " +

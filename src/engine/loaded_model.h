@@ -25,8 +25,9 @@ struct LoadedModel {
 
   ModelFile file;
   ModelConfig config;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<AnswerRules> answers;  ///< where the model has an encoder
+  std::shared_ptr<const Tokenizer> tokenizer;         ///< of what the model writes
+  std::shared_ptr<const Tokenizer> prompt_tokenizer;  ///< of what it reads; most often the same
+  std::optional<AnswerRules> answers;                 ///< where the model has an encoder
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Runner> runner;
   EngineInfo info;
@@ -41,6 +42,12 @@ std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelC
 
 /// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
 /// more tokens than the model's vocabulary.
-std::unique_ptr<Tokenizer> make_tokenizer(const ModelFile& file, int64_t model_vocab);
+std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config);
+
+/// The tokenizer of prompts: the encoder's, where the file has one of its own, else `tokenizer`.
+/// Throws Error as make_tokenizer() does.
+std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
+                                                       const ModelConfig& config,
+                                                       std::shared_ptr<const Tokenizer> tokenizer);
 
 }  // namespace faststream

@@ -1,5 +1,6 @@
 #include "engine/request.h"
 
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -30,7 +31,7 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "?";
 }
 
-void validate(const Request& request, int64_t vocab) {
+void validate(const Request& request, int64_t vocab, int64_t prompt_vocab) {
   validate(request.sampling, vocab);
   validate(request.search);
   if (request.min_tokens < 0) throw UsageError("min_tokens must be 0 or more");
@@ -63,14 +64,16 @@ void validate(const Request& request, int64_t vocab) {
                        " bytes");
     }
   }
-  const auto check_token = [&](int32_t token, const char* what) {
-    if (token >= 0 && token < vocab) return;
-    throw UsageError(std::string(what) + " " + std::to_string(token) +
-                     " is none of the model's tokens, 0 to " + std::to_string(vocab - 1));
+  const auto check_tokens = [](std::span<const int32_t> tokens, int64_t n, const char* what) {
+    for (const int32_t token : tokens) {
+      if (token >= 0 && token < n) continue;
+      throw UsageError(std::string(what) + " " + std::to_string(token) +
+                       " is none of the model's tokens, 0 to " + std::to_string(n - 1));
+    }
   };
-  for (const int32_t token : request.stop_tokens) check_token(token, "the stop token");
+  check_tokens(request.stop_tokens, vocab, "the stop token");
   if (const auto* tokens = std::get_if<std::vector<int32_t>>(&request.prompt)) {
-    for (const int32_t token : *tokens) check_token(token, "the prompt's token");
+    check_tokens(*tokens, prompt_vocab, "the prompt's token");
   }
 }
 

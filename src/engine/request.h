@@ -47,8 +47,8 @@ struct Request {
   int32_t priority = 0;   ///< larger goes first; among equals, first come, first served
 };
 
-/// Throws UsageError when a member is out of range. vocab: the model's.
-void validate(const Request& request, int64_t vocab);
+/// Throws UsageError when a member is out of range. vocab: the model's; prompt_vocab: of prompts.
+void validate(const Request& request, int64_t vocab, int64_t prompt_vocab);
 
 enum class FinishReason {
   eos,          ///< the model ended its text (an end-of-sequence or stop token)

@@ -14,8 +14,7 @@ using nlohmann::json;
 }  // namespace
 
 TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view where) {
-  const JsonView tokenizer(json, std::string(where) + ": tokenizer",
-                           "convert the checkpoint again");
+  const JsonView tokenizer(json, where, "convert the checkpoint again");
   TokenizerConfig config;
   config.kind = tokenizer.get<std::string>("kind");
   if (config.kind != "sentencepiece" && config.kind != "compiled") {

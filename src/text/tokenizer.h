@@ -42,6 +42,11 @@ struct TokenizerConfig {
   [[nodiscard]] bool adds_bos() const { return bos && !prefix.empty() && prefix.front() == *bos; }
 };
 
+/// In a model file, the name of the tensor that is a tokenizer, and of the header's member about
+/// it: the model's, or of sources where their vocabulary is another.
+inline constexpr const char* kTokenizer = "tokenizer";
+inline constexpr const char* kEncoderTokenizer = "encoder.tokenizer";
+
 /// Throws Error, starting with `where`, when a member is missing, of the wrong type or out of
 /// range.
 TokenizerConfig tokenizer_config_from_json(const nlohmann::json& json, std::string_view where);

@@ -1,6 +1,7 @@
 // Tokenizers of translation models without a tokenizer.json: an Error, or one that reads any text
 // and writes what it read. The bytes are a kind, 'm' (Marian), 'n' (M2M-100, NLLB) or 't' (T5);
-// vocab.json; tokenizer_config.json; and the SentencePiece model; with zero bytes between them.
+// vocab.json; tokenizer_config.json; and the SentencePiece model; with zero bytes between them. A
+// second side of Marian's is like the first.
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,18 +65,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   folder.clear();
   if (const std::string_view vocabulary = take_part(rest); kind != 't') {
     folder.write("vocab.json", vocabulary);
+    folder.write("target_vocab.json", vocabulary);
   }
   folder.write("tokenizer_config.json", take_part(rest));
   folder.write(kind == 'm'   ? "source.spm"
                : kind == 'n' ? "sentencepiece.bpe.model"
                              : "spiece.model",
                rest);
+  if (kind == 'm') folder.write("target.spm", rest);
   try {
     faststream::SourceFiles files;
-    const auto read = faststream::read_separate_vocabulary(folder.path(), 1 << 16, files);
-    if (!read || !read->config) return 0;
-    const auto tokenizer = faststream::make_tokenizer(std::as_bytes(std::span(read->sentencepiece)),
-                                                      *read->config, "fuzz");
+    const auto read = faststream::read_separate_vocabulary(folder.path(), files);
+    if (!read) return 0;
+    const faststream::TokenizerFile& file = read->encoder ? *read->encoder : read->tokenizer;
+    const auto tokenizer = faststream::make_tokenizer(std::as_bytes(std::span(file.sentencepiece)),
+                                                      file.config.value(), "fuzz");
     for (const char* text : {"the cat", " \xE2\x96\x81 \xC3\xBC>>deu<< __en__", ""}) {
       for (const int32_t id : tokenizer->encode(text)) {
         if (id < 0 || id >= tokenizer->vocab_size()) std::abort();

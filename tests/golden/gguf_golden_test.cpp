@@ -119,8 +119,8 @@ TEST_F(GgufModel, HasTheTokenizerOfItsOriginal) {
   const SourceModel model =
       open_source_model(golden_root() / "gguf" / "gqa-00001-of-00002.gguf", std::nullopt);
   const auto tokenizer = [](const SourceModel& source) {
-    return make_sentencepiece_tokenizer(std::as_bytes(std::span(source.tokenizer_model)),
-                                        source.tokenizer, "test");
+    return make_sentencepiece_tokenizer(std::as_bytes(std::span(source.tokenizer.model)),
+                                        source.tokenizer.config, "test");
   };
   for (const std::string text : {"one and two make three, said the cat.", "  a  b ", "Ünknown"}) {
     EXPECT_EQ(tokenizer(model)->encode(text), tokenizer(original)->encode(text)) << text;

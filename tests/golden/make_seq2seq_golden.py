@@ -4,7 +4,9 @@
     python3 tests/golden/make_seq2seq_golden.py [NAME...]     (writes beside itself, in seq2seq/)
 
 Each model is a folder with config.json, generation_config.json and model.safetensors: a small random checkpoint in
-bfloat16, without a tokenizer (gqa/tokenizer.model beside it serves all). seq2seq/texts.json has
+bfloat16, without a tokenizer (gqa/tokenizer.model beside it serves all) but for marian_separate, which has one for sources
+and another for answers, and translations.json: a list of [source, answer], texts of a search with 4 beams.
+seq2seq/texts.json has
 
     versions        of Transformers and torch
     max_tokens      of an answer, if a search does not say otherwise
@@ -28,11 +30,13 @@ from pathlib import Path
 import safetensors.torch
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from make_seq2seq_tokenizers import ENGLISH, write_marian_separate
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianTokenizer
 
 HERE = Path(__file__).resolve().parent / "seq2seq"
 PATH = HERE / "texts.json"
 VOCAB = 136
+VOCAB_OF_ANSWERS = 124  # of marian_separate
 PAD, EOS = 0, 2
 ENDS = [2, 17, 41, 66, 90, 121]
 SOURCES = 20
@@ -58,6 +62,9 @@ MODELS = {
     "marian": ("marian", BART | dict(activation_function="swish", scale_embedding=True, decoder_start_token_id=PAD,
                                      decoder_attention_heads=4),
                dict(bad_words_ids=[[PAD], [30, 31], [41, 41]], renormalize_logits=True)),
+    "marian_separate": ("marian", BART | dict(decoder_vocab_size=VOCAB_OF_ANSWERS, scale_embedding=True,
+                                              share_encoder_decoder_embeddings=False, decoder_start_token_id=PAD),
+                        dict(bad_words_ids=[[PAD]], renormalize_logits=True)),
     "t5": ("t5", T5, {}),
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False), {}),
     "mt5": ("mt5", T5 | dict(feed_forward_proj="gated-gelu"), {}),
@@ -110,7 +117,7 @@ def randomize(model, generator):
                 value = 0.3 * noise
             elif "Sinusoidal" in kind:
                 continue
-            elif "Embedding" in kind or weight.shape[0] == VOCAB:
+            elif "Embedding" in kind or weight.shape[0] in (VOCAB, VOCAB_OF_ANSWERS):
                 value = (1.0 if "embed_positions" in path else 0.5) * noise
             else:
                 crosses = "encoder_attn" in path or "EncDecAttention" in path
@@ -135,6 +142,8 @@ def save(name, seed):
     path.write_text(json.dumps(said | known | generation, indent=2, sort_keys=True) + "\n")
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if name == "marian_separate":
+        write_marian_separate(folder, VOCAB, VOCAB_OF_ANSWERS)
 
 
 def load(name):
@@ -195,6 +204,17 @@ def encoded(name):
     return {"source": ENCODED, "states": [round(value, 6) for value in states.flatten().tolist()]}
 
 
+def translate(name):
+    folder = HERE / name
+    tokenizer, model = MarianTokenizer.from_pretrained(folder), load(name)
+    pairs = []
+    for text in ENGLISH[:6] + [">>deu<< a dog", "12 cats"]:
+        ids = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=4, max_length=MAX_TOKENS + 1)
+        pairs.append([text, tokenizer.decode(ids[0], skip_special_tokens=True)])
+    rows = ",\n".join(json.dumps(pair, ensure_ascii=False) for pair in pairs)
+    (folder / "translations.json").write_text(f"[\n{rows}\n]\n")
+
+
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -205,6 +225,8 @@ def main():
     for index, name in enumerate(MODELS):
         if not sys.argv[1:] or name in sys.argv[1:]:
             models[name] = make(name, index)
+            if name == "marian_separate":
+                translate(name)
     head = {"versions": {"transformers": transformers.__version__, "torch": torch.__version__},
             "max_tokens": MAX_TOKENS, "ends": ENDS, "sources": sources()}
     lines = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in head.items()]

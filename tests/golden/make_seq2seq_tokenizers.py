@@ -3,8 +3,9 @@
 
     python3 tests/golden/make_seq2seq_tokenizers.py      (writes beside itself, in seq2seq/tokenizers/)
 
-Each of marian, m2m_100 and t5 is a folder as its models have it, with cases.json: a list of [text, ids, decoded]: ids with
-special tokens, and what ids decode to without them, null where a character is unknown.
+Each of marian, marian_separate, m2m_100 and t5 is a folder as its models have it, with cases.json: a list of [text, ids,
+decoded]: ids with special tokens, and what ids decode to without them, null where a character is unknown. marian_separate
+has a vocabulary for sources, whose cases have no decoded text, and another for answers, whose cases are in answers.json.
 """
 
 import json
@@ -33,8 +34,7 @@ def train(folder, name, lines, size, **options):
     rules.write_text(RULES)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_prefix=str(prefix), vocab_size=size, hard_vocab_limit=False,
-        normalization_rule_tsv=str(rules),        minloglevel=2,
-        **options)
+        normalization_rule_tsv=str(rules), minloglevel=2, **options)
     rules.unlink()
     prefix.with_name(name + ".vocab").unlink()
     prefix.with_name(name + ".model").rename(prefix)
@@ -42,13 +42,13 @@ def train(folder, name, lines, size, **options):
     return [model.id_to_piece(i) for i in range(model.get_piece_size())]
 
 
-def save(folder, encode, decode, unknown):
+def save(folder, encode, decode, unknown, name="cases.json"):
     cases = []
     for text in TEXTS:
         ids = encode(text)
-        cases.append([text, ids, None if unknown in ids else decode(ids)])
+        cases.append([text, ids, None if decode is None or unknown in ids else decode(ids)])
     rows = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases)
-    (folder / "cases.json").write_text(f"[\n{rows}\n]\n")
+    (folder / name).write_text(f"[\n{rows}\n]\n")
 
 
 def write(path, value):
@@ -65,6 +65,26 @@ def make_marian(folder):
     tokenizer = MarianTokenizer.from_pretrained(folder)
     save(folder, lambda text: tokenizer(text).input_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
          tokenizer.unk_token_id)
+
+
+def write_marian_separate(folder, n_source=100, n_target=100):
+    source = train(folder, "source.spm", ENGLISH, 90)
+    target = train(folder, "target.spm", GERMAN, 90)
+    for name, pieces, size in (("vocab.json", source, n_source), ("target_vocab.json", target, n_target)):
+        known = ["<pad>", "<unk>", "</s>", ">>deu<<"]
+        rest = sorted(set(pieces) - {"<s>", *known}, key=lambda piece: (len(piece), piece))
+        # Words that the model does not have: a random model writes any token.
+        rest += [f"▁wort{n}" for n in range(size - len(known + rest))]
+        write(folder / name, {piece: i for i, piece in enumerate(known + rest)})
+    write(folder / "tokenizer_config.json", {"source_lang": "eng", "target_lang": "deu", "separate_vocabs": True})
+
+
+def make_marian_separate(folder):
+    write_marian_separate(folder)
+    tokenizer = MarianTokenizer.from_pretrained(folder)
+    save(folder, lambda text: tokenizer(text).input_ids, None, tokenizer.unk_token_id)
+    save(folder, lambda text: tokenizer(text_target=text).input_ids,
+         lambda ids: tokenizer.decode(ids, skip_special_tokens=True), tokenizer.unk_token_id, "answers.json")
 
 
 def make_m2m_100(folder):
@@ -89,7 +109,7 @@ def make_t5(folder):
 
 def main():
     warnings.simplefilter("ignore")
-    for make in (make_marian, make_m2m_100, make_t5):
+    for make in (make_marian, make_marian_separate, make_m2m_100, make_t5):
         folder = HERE / make.__name__.removeprefix("make_")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

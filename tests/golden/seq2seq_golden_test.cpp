@@ -41,7 +41,9 @@ std::vector<std::string> seq2seq_models() {
 ConvertOptions seq2seq_model(const std::string& name) {
   ConvertOptions options;
   options.checkpoint = golden_root() / "seq2seq" / name;
-  options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+  if (!std::filesystem::exists(options.checkpoint / "vocab.json")) {
+    options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
+  }
   options.dtype = DType::f32;
   return options;
 }
@@ -152,6 +154,39 @@ TEST(Seq2SeqGoldenStates, AreTransformersEncoderOutputs) {
       }
     }
   }
+}
+
+// Sources are read by one tokenizer, answers written by another.
+TEST(Seq2SeqGoldenTexts, AreTransformersTranslations) {
+  const ConvertedCheckpoint model(seq2seq_model("marian_separate"));
+  Engine engine(model.path(), {.device = "cpu", .threads = 2, .slots = 4});
+  std::ifstream file(golden_root() / "seq2seq" / "marian_separate" / "translations.json");
+  for (const json& pair : json::parse(file)) {
+    Request request{.prompt = pair.at(0).get<std::string>(),
+                    .max_tokens = seq2seq_golden().at("max_tokens").get<int64_t>()};
+    request.search.beams = 4;
+    EXPECT_EQ(engine.submit(request).get().outputs.front().text, pair.at(1)) << pair.at(0);
+  }
+}
+
+TEST(Seq2SeqGoldenTexts, TakeTokensOfPromptsFromOneVocabularyAndOthersFromAnother) {
+  const ConvertedCheckpoint model(seq2seq_model("marian_separate"));
+  Engine engine(model.path(),
+                {.device = "cpu", .threads = 2, .slots = 1, .chat_template = "plain"});
+  const auto submit = [&](std::vector<int32_t> prompt, std::vector<int32_t> stop_tokens) {
+    const Request request{
+        .prompt = std::move(prompt), .max_tokens = 2, .stop_tokens = std::move(stop_tokens)};
+    (void)engine.submit(request).get();
+  };
+  EXPECT_NO_THROW(submit({135, 2}, {123}));
+  EXPECT_THROW(submit({136, 2}, {}), UsageError);
+  EXPECT_THROW(submit({3, 2}, {124}), UsageError);
+
+  const Message question{.role = "user", .content = "a dog"};
+  const ChatPrompt as_text({question, {.role = "assistant", .content = "Hund"}, question});
+  const ChatPrompt as_tokens(
+      {question, {.role = "assistant", .content = "Hund", .tokens = {30, 31}}, question});
+  EXPECT_EQ(engine.tokenize(as_tokens), engine.tokenize(as_text)) << "an answer's are no prompt's";
 }
 
 std::string seq2seq_name(const testing::TestParamInfo<Seq2SeqGolden::ParamType>& info) {

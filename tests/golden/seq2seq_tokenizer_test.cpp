@@ -22,35 +22,44 @@ class Seq2SeqTokenizer : public testing::TestWithParam<const char*> {
   void SetUp() override {
     folder_ = golden_root() / "seq2seq" / "tokenizers" / GetParam();
     SourceFiles files;
-    const auto found = read_separate_vocabulary(folder_, 1 << 20, files);
-    ASSERT_TRUE(found && found->config);
-    bytes_ = found->sentencepiece;
-    TokenizerConfig config = *found->config;
-    tokenizer_ = make_tokenizer(std::as_bytes(std::span(bytes_)), config, "t");
+    const auto found = read_separate_vocabulary(folder_, files);
+    ASSERT_TRUE(found);
+    tokenizer_ = tokenizer_of(found->encoder ? *found->encoder : found->tokenizer);
+    if (found->encoder) tokenizer_of_answers_ = tokenizer_of(found->tokenizer);
+  }
+
+  static std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerFile& file) {
+    return make_tokenizer(std::as_bytes(std::span(file.sentencepiece)), file.config.value(), "t");
+  }
+
+  void compare(const Tokenizer& tokenizer, const char* cases) const {
+    std::ifstream file(folder_ / cases);
+    for (const auto& each : nlohmann::json::parse(file)) {
+      const auto text = each.at(0).get<std::string>();
+      const auto ids = each.at(1).get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer.encode(text), ids) << text;
+      if (each.at(2).is_null()) continue;
+      Detokenizer stream(tokenizer, true);
+      std::string decoded;
+      for (const int32_t id : ids) decoded += stream.push(id);
+      EXPECT_EQ(decoded + stream.finish(), each.at(2).get<std::string>());
+    }
   }
 
   std::filesystem::path folder_;
-  std::string bytes_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> tokenizer_;             // of sources
+  std::unique_ptr<Tokenizer> tokenizer_of_answers_;  // where it is another
 };
 
 TEST_P(Seq2SeqTokenizer, GivesTransformersIdsAndTexts) {
-  std::ifstream file(folder_ / "cases.json");
-  for (const auto& each : nlohmann::json::parse(file)) {
-    const auto text = each.at(0).get<std::string>();
-    const auto ids = each.at(1).get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer_->encode(text), ids) << text;
-    if (each.at(2).is_null()) continue;
-    Detokenizer stream(*tokenizer_, true);
-    std::string decoded;
-    for (const int32_t id : ids) decoded += stream.push(id);
-    EXPECT_EQ(decoded + stream.finish(), each.at(2).get<std::string>());
-  }
+  compare(*tokenizer_, "cases.json");
+  ASSERT_EQ(tokenizer_of_answers_ != nullptr, std::string(GetParam()) == "marian_separate");
+  if (tokenizer_of_answers_) compare(*tokenizer_of_answers_, "answers.json");
 }
 
 TEST_P(Seq2SeqTokenizer, KnowsItsLanguages) {
   const std::string name = GetParam();
-  if (name == "marian") {
+  if (name.starts_with("marian")) {
     EXPECT_EQ(language_token("deu", *tokenizer_), tokenizer_->find_token(">>deu<<"));
   } else if (name == "m2m_100") {
     EXPECT_EQ(language_token("fr", *tokenizer_), tokenizer_->find_token("__fr__"));
@@ -59,7 +68,8 @@ TEST_P(Seq2SeqTokenizer, KnowsItsLanguages) {
   EXPECT_THROW((void)language_token("the", *tokenizer_), UsageError);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Seq2SeqTokenizer, testing::Values("marian", "m2m_100", "t5"));
+INSTANTIATE_TEST_SUITE_P(All, Seq2SeqTokenizer,
+                         testing::Values("marian", "marian_separate", "m2m_100", "t5"));
 
 }  // namespace
 }  // namespace faststream

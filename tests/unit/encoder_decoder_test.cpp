@@ -14,6 +14,7 @@
 #include "effort.h"
 #include "engine/answer_rules.h"
 #include "engine/beam_search.h"
+#include "engine/loaded_model.h"
 #include "engine/scheduler.h"
 #include "engine_model.h"
 #include "failing_backend.h"
@@ -264,6 +265,44 @@ TEST(AnswersFromHf, FindTheLanguagesPlaces) {
   EXPECT_EQ(mbart.languages.target, TargetLanguage::start);
 }
 
+// A file that describes two tokenizers, and has one or both. The encoder's knows a piece more.
+ModelImage image_with_tokenizers(bool of_encoder_too) {
+  SentencePieceModel model = small_model(true);
+  std::vector<TensorSpec> specs;
+  std::map<std::string, std::string> tokenizers = {
+      {kTokenizer, serialize_sentencepiece_model(model)}};
+  model.pieces.push_back({"dog", 0, SentencePieceModel::PieceType::normal});
+  if (of_encoder_too) tokenizers[kEncoderTokenizer] = serialize_sentencepiece_model(model);
+  for (const auto& [name, bytes] : tokenizers) {
+    specs.push_back({name, DType::u8, {static_cast<int64_t>(bytes.size())}});
+  }
+  const json config = tokenizer_config_to_json({.bos = 1, .eos = {2}, .prefix = {}, .suffix = {2}});
+  ModelImage image({{kTokenizer, config}, {kEncoderTokenizer, config}}, specs);
+  for (const auto& [name, bytes] : tokenizers) {
+    std::ranges::copy(as_bytes(bytes), image.tensor(name).begin());
+  }
+  return image;
+}
+
+TEST(EncoderTokenizer, ReadsPromptsWhereTheFileHasOne) {
+  ModelConfig config = translator();
+  const auto read = [&](const ModelImage& image) {
+    const ModelFile file = ModelFile::from_bytes(image.bytes(), "model.bin");
+    return make_prompt_tokenizer(file, config, make_tokenizer(file, config));
+  };
+  const ModelImage both = image_with_tokenizers(true);
+  EXPECT_TRUE(read(both)->find_token("dog"));
+  EXPECT_TRUE(says(error_of([&] { (void)read(image_with_tokenizers(false)); }), "model.bin"))
+      << "only its description is there";
+  auto encoder = std::make_shared<ModelConfig>(*config.encoder);
+  encoder->embedding.shared = false;
+  encoder->vocab = 100;
+  config.encoder = encoder;
+  EXPECT_TRUE(says(error_of([&] { (void)read(both); }), "only 100")) << "the encoder's vocabulary";
+  config.encoder = nullptr;
+  EXPECT_FALSE(read(both)->find_token("dog"));
+}
+
 TEST(SeparateVocabulary, NamesTheFileThatIsWrong) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() /
                                        ("faststream-vocabulary-" + std::to_string(getpid()));
@@ -273,7 +312,7 @@ TEST(SeparateVocabulary, NamesTheFileThatIsWrong) {
   const auto refusal = [&](const std::string& vocabulary) {
     std::ofstream(folder / "vocab.json") << vocabulary;
     SourceFiles files;
-    return error_of([&] { (void)read_separate_vocabulary(folder, 1000, files); });
+    return error_of([&] { (void)read_separate_vocabulary(folder, files); });
   };
   for (const char* wrong : {"[]", R"({"a": 1})", R"({"a": 0, "b": 0})", R"({"a": -1})",
                             R"({"": 0})", R"({"a": "0"})"}) {
@@ -281,6 +320,8 @@ TEST(SeparateVocabulary, NamesTheFileThatIsWrong) {
   }
   EXPECT_TRUE(says(refusal(R"({"a": 0})"), "</s>"));
   EXPECT_EQ(refusal(R"({"</s>": 0, "<unk>": 1, "a": 2})"), "");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"separate_vocabs": true})";
+  EXPECT_TRUE(says(refusal(R"({"</s>": 0, "<unk>": 1})"), "target.spm")) << "it is missing";
   std::filesystem::remove_all(folder);
 }
 

@@ -200,8 +200,8 @@ TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {
                         {"eos_token_id", nullptr}};
   write(wrapper, tensors);
   const SourceModel model = open();
-  EXPECT_EQ(model.tokenizer.bos, 1);
-  EXPECT_EQ(model.tokenizer.eos, std::vector<int32_t>{2}) << "the text model's own";
+  EXPECT_EQ(model.tokenizer.config.bos, 1);
+  EXPECT_EQ(model.tokenizer.config.eos, std::vector<int32_t>{2}) << "the text model's own";
   EXPECT_EQ(to_text(model.left_out), "1 tensor of projector, 2 tensors of vision_tower");
 }
 
@@ -317,9 +317,9 @@ TEST_F(HfFolder, TakesATokenizerJsonOfAnyName) {
                     {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "w0"}}}})
                   .dump());
   const SourceModel model = open_source_model(folder_.path(), folder_ / "mine.json");
-  EXPECT_EQ(model.tokenizer.kind, kCompiledTokenizer);
-  EXPECT_EQ(model.tokenizer.eos, std::vector<int32_t>{2});
-  EXPECT_EQ(open().tokenizer.kind, kSentencePieceTokenizer);
+  EXPECT_EQ(model.tokenizer.config.kind, kCompiledTokenizer);
+  EXPECT_EQ(model.tokenizer.config.eos, std::vector<int32_t>{2});
+  EXPECT_EQ(open().tokenizer.config.kind, kSentencePieceTokenizer);
 }
 
 TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {

@@ -71,8 +71,8 @@ TEST_F(Llama2c, ReadsTheHeader) {
                                         .max_context = 16});
   expected.output.tied = true;
   EXPECT_EQ(config_to_json(model.config), config_to_json(expected));
-  EXPECT_EQ(model.tokenizer.bos, 1);
-  EXPECT_EQ(model.tokenizer.eos, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(model.tokenizer.config.bos, 1);
+  EXPECT_EQ(model.tokenizer.config.eos, (std::vector<int32_t>{1, 2}));
 }
 
 TEST_F(Llama2c, PutsEveryTensorInItsPlace) {

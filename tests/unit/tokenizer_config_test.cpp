@@ -19,7 +19,7 @@ nlohmann::json valid() {
 
 std::string config_refusal(const nlohmann::json& json) {
   try {
-    tokenizer_config_from_json(json, "model.bin");
+    tokenizer_config_from_json(json, "model.bin: tokenizer");
   } catch (const Error& error) {
     return error.what();
   }
@@ -28,7 +28,7 @@ std::string config_refusal(const nlohmann::json& json) {
 
 TEST(TokenizerConfig, SurvivesJson) {
   const TokenizerConfig config =
-      tokenizer_config_from_json(nlohmann::json::parse(valid().dump()), "model.bin");
+      tokenizer_config_from_json(nlohmann::json::parse(valid().dump()), "model.bin: tokenizer");
   EXPECT_EQ(config.kind, "sentencepiece");
   EXPECT_EQ(config.bos, 1);
   EXPECT_EQ(config.eos, (std::vector<int32_t>{2, 7}));
@@ -42,7 +42,7 @@ TEST(TokenizerConfig, MayHaveNoBosToken) {
   TokenizerConfig config;
   const nlohmann::json json = tokenizer_config_to_json(config);
   EXPECT_TRUE(json.at("bos").is_null());
-  EXPECT_FALSE(tokenizer_config_from_json(json, "model.bin").bos.has_value());
+  EXPECT_FALSE(tokenizer_config_from_json(json, "model.bin: tokenizer").bos.has_value());
 }
 
 TEST(TokenizerConfig, RefusesEachMissingMember) {
