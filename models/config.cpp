@@ -261,9 +261,6 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
     check.norm("cross attention's norm of the stream", norms.stream);
     if (!config.encoder) check.fail("there is cross attention, but no encoder");
     if (layer.parallel) check.fail("parallel branches have no cross attention between them");
-    if (layer.attention.window != 0) {
-      check.fail("a layer with a window cannot have cross attention");
-    }
     if (layer.attention.qk_norm != QkNorm::none) {
       check.fail("cross attention does not normalize queries and keys");
     }
@@ -295,7 +292,6 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
       if (layer.attention.kv_dim() != kv_dim) {
         check.fail("its keys, or those of a layer of the decoder, are not as wide as others");
       }
-      if (layer.attention.window != 0) check.fail("layers with a window are not supported");
     }
   }
   ModelConfig alone = encoder;

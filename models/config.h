@@ -133,7 +133,7 @@ struct BranchNorms {
 };
 
 /// Attention of a decoder's tokens to what the encoder made of the source: with the heads, the
-/// scale and the biases of the layer's attention, and no positions.
+/// scale, the cap and the biases of the layer's attention, and neither positions nor a window.
 struct CrossAttentionConfig {
   BranchNorms norms;
   bool operator==(const CrossAttentionConfig&) const = default;

@@ -247,7 +247,8 @@ class Decoder : public Model {
     Input input = before(cross.norms, activations_.normed, residual);
     backend_.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
     backend_.attention(batch, queries, {nullptr, DType::f32, residual.rows, 0}, {}, kv,
-                       {.scale = config.scale, .bidirectional = true}, attended.x);
+                       {.scale = config.scale, .bidirectional = true, .soft_cap = config.soft_cap},
+                       attended.x);
     add_branch(cross.norms, residual, [&](OutputMode output, const Matrix& out) {
       backend_.linear(attended, cross.out.weight, {.bias = cross.out.bias, .output = output}, out);
     });

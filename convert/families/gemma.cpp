@@ -1,5 +1,8 @@
-// Gemma 1 to 3 (arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786).
+// Gemma 1 to 3 (arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786), and T5Gemma
+// (arXiv:2504.06225), an encoder and a decoder of Gemma 2.
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "convert/families/family.h"
 
@@ -72,14 +75,7 @@ float soft_cap_in(const JsonView& config, std::string_view key, double otherwise
   return number_in(config, key, config.has(key) ? 0 : otherwise);
 }
 
-}  // namespace
-
-FamilyModel describe_gemma(const FamilySource& source) {
-  return gemma_in(source.config, kOtherwise1);
-}
-
-FamilyModel describe_gemma2(const FamilySource& source) {
-  const JsonView& config = source.config;
+FamilyModel gemma2_in(const JsonView& config) {
   FamilyModel model = gemma_with_norms_after(config, kOtherwise2);
   model.config.layer_kinds[0].attention.soft_cap =
       soft_cap_in(config, "attn_logit_softcapping", 50);
@@ -87,6 +83,29 @@ FamilyModel describe_gemma2(const FamilySource& source) {
   set_windows(model.config, config, window_in(config, 4096), [](int64_t n) { return n % 2 == 0; });
   return model;
 }
+
+// One of T5Gemma's two stacks.
+FamilyModel t5gemma_stack(const JsonView& config, const std::string& stack) {
+  FamilyModel model = gemma2_in(config.member(stack));
+  Modules& m = model.modules;
+  m.base = "model." + stack + ".";
+  m.attention_norm = "pre_self_attn_layernorm";
+  m.attention_after_norm = "post_self_attn_layernorm";
+  m.cross_norm = "pre_cross_attn_layernorm";
+  m.cross_after_norm = "post_cross_attn_layernorm";
+  m.cross_qkv = {"cross_attn.q_proj", "cross_attn.k_proj", "cross_attn.v_proj"};
+  m.cross_out = "cross_attn.o_proj";
+  m.output = "lm_head.out_proj";
+  return model;
+}
+
+}  // namespace
+
+FamilyModel describe_gemma(const FamilySource& source) {
+  return gemma_in(source.config, kOtherwise1);
+}
+
+FamilyModel describe_gemma2(const FamilySource& source) { return gemma2_in(source.config); }
 
 FamilyModel describe_gemma3(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -110,6 +129,25 @@ FamilyModel describe_gemma3(const FamilySource& source) {
     for (LayerConfig& layer : model.config.layer_kinds) layer.attention.bidirectional = true;
   }
   set_rope_of_windows(model.config, config, config.get("rope_local_base_freq", 10000.0));
+  return model;
+}
+
+FamilyModel describe_t5gemma(const FamilySource& source) {
+  FamilyModel model = t5gemma_stack(source.config, "decoder");
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    layer.cross_attention.emplace().norms = layer.attention_norms;
+  }
+  model.config.output.tied = source.config.get("tie_word_embeddings", true);
+  FamilyModel encoder = t5gemma_stack(source.config, "encoder");
+  encoder.config.output = {.norm = encoder.config.output.norm, .none = true};
+  for (LayerConfig& layer : encoder.config.layer_kinds) {
+    layer.attention.bidirectional = true;
+    if (layer.attention.window > 0) ++layer.attention.window;  // the last token counts there
+  }
+  model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder.config));
+  model.encoder_modules = std::move(encoder.modules);
+  const JsonView decoder = source.config.member("decoder");
+  model.answers.start = decoder.get("bos_token_id", 2);
   return model;
 }
 

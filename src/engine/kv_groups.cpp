@@ -10,8 +10,9 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
   std::vector<KvGroup> groups(1);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const AttentionConfig& attention = config.layer(n).attention;
-    // A window that no text outgrows is none.
-    const int64_t window = attention.window < config.max_context ? attention.window : 0;
+    // A window that no text outgrows is none; pages that sources lie in, too, are kept whole.
+    const bool is_cut = attention.window < config.max_context && !config.encoder;
+    const int64_t window = is_cut ? attention.window : 0;
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const KvGroup& g) { return g.window == window; });
     if (group == groups.end()) {

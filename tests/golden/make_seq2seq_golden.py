@@ -51,6 +51,10 @@ T5 = dict(vocab_size=VOCAB, d_model=24, d_kv=10, d_ff=40, num_layers=2, num_deco
           relative_attention_num_buckets=8, relative_attention_max_distance=20, pad_token_id=PAD, eos_token_id=EOS,
           decoder_start_token_id=PAD)
 
+GEMMA = dict(vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=80, sliding_window=6, query_pre_attn_scalar=6,
+             attn_logit_softcapping=3.0, final_logit_softcapping=5.0, pad_token_id=PAD, bos_token_id=1, eos_token_id=EOS)
+
 # Of each model: its type, its configuration, and what its generation_config.json says besides.
 MODELS = {
     "bart": ("bart", BART | dict(scale_embedding=True), dict(forced_bos_token_id=1)),
@@ -69,6 +73,8 @@ MODELS = {
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False), {}),
     "mt5": ("mt5", T5 | dict(feed_forward_proj="gated-gelu"), {}),
     "umt5": ("umt5", T5 | dict(feed_forward_proj="gated-gelu"), {}),
+    "t5gemma": ("t5gemma", dict(encoder=GEMMA | dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3), decoder=GEMMA,
+                                vocab_size=VOCAB, pad_token_id=PAD, eos_token_id=EOS), {}),
 }
 
 
@@ -88,7 +94,7 @@ def searches(name):
     if name == "marian":
         yield {"beams": 4, "no_repeat_ngram": 2}
         yield {"beams": 3, "min_tokens": 6, "no_repeat_ngram": 3}
-    if name in ("bart", "t5"):
+    if name in ("bart", "t5", "t5gemma"):
         yield {"beams": 4, "early_stopping": "never", "length_penalty": 2.0}
         yield {"beams": 4, "no_repeat_ngram": 3}
         yield {"beams": 1, "no_repeat_ngram": 2, "repetition_penalty": 1.2}
@@ -100,7 +106,8 @@ def searches(name):
 def randomize(model, generator):
     """Weights of a size that makes attention uneven, and logits of a few units. The last norm has weights of both
     signs, lest each token predict itself where the output is the embedding."""
-    norms = [path for path, _ in model.named_modules() if "decoder." in path and path.endswith("layer_norm")]
+    norms = [path for path, _ in model.named_modules()
+             if "decoder." in path and path.endswith(("layer_norm", "decoder.norm"))]
     ends = [path for path in norms if path.count(".") <= 2 and "layers." not in path and "block." not in path]
     last = (ends or norms)[-1]
     for path, module in model.named_modules():
@@ -111,6 +118,8 @@ def randomize(model, generator):
                 value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
                 if path == last:
                     value *= 0.8 * noise.sign()
+                if kind == "T5GemmaRMSNorm":  # which adds 1
+                    value -= 1
             elif "relative_attention_bias" in path:
                 value = 1.5 * noise
             elif name.endswith("bias"):
@@ -120,7 +129,7 @@ def randomize(model, generator):
             elif "Embedding" in kind or weight.shape[0] in (VOCAB, VOCAB_OF_ANSWERS):
                 value = (1.0 if "embed_positions" in path else 0.5) * noise
             else:
-                crosses = "encoder_attn" in path or "EncDecAttention" in path
+                crosses = any(part in path for part in ("encoder_attn", "EncDecAttention", "cross_attn"))
                 value = (3.0 if crosses else 1.5) * noise / weight.shape[-1] ** 0.5
             weight.data.copy_(value)
     if hasattr(model, "final_logits_bias"):

@@ -98,7 +98,9 @@ TEST_P(Seq2SeqGolden, FindsTransformersTextsInCompany) { compare({.slots = 48}, 
 
 TEST_P(Seq2SeqGolden, FindsTransformersTextsWhenPagesRunOut) {
   const std::string& name = std::get<1>(GetParam());
-  if (name != "bart" && name != "t5") GTEST_SKIP() << "its texts have but a page";
+  if (name != "bart" && name != "t5" && name != "t5gemma") {
+    GTEST_SKIP() << "its texts have but a page";
+  }
   compare({.context = 64, .slots = 48, .kv_tokens = 640}, true);
 }
 

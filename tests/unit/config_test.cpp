@@ -245,13 +245,14 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_FALSE(refused([](ModelConfig&, ModelConfig&) {}));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.output.none = false; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.hidden = 32; })) << "it is shared";
-  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.window = 9; }));
+  EXPECT_FALSE(refused([](ModelConfig& c, ModelConfig& e) {
+    c.layer_kinds[0].attention.window = e.layer_kinds[0].attention.window = 9;
+  }));
   EXPECT_TRUE(
       refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.n_kv_heads = 2; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
     e.encoder = std::make_shared<const ModelConfig>(small_encoder());
   })) << "it has an encoder itself";
-  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.layer_kinds[0].attention.window = 9; }));
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) {
     c.layer_kinds[0].attention.relative_bias.max_distance = 4;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
 
 #include "engine/kv_groups.h"
@@ -74,6 +75,8 @@ TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
   EXPECT_EQ(groups[1].window, 128);
   EXPECT_EQ(groups[1].layers, (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(groups[1].token_bytes, size_t{2} * 2 * (4 * 16) * 2);
+  config.encoder = std::make_shared<const ModelConfig>(config);
+  EXPECT_EQ(kv_groups(config, DType::bf16).size(), 1U) << "sources are in all layers' pages";
 }
 
 }  // namespace
