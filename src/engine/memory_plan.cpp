@@ -52,6 +52,19 @@ int64_t tokens_that_fit(const std::vector<KvGroup>& groups, size_t windows, size
   return static_cast<int64_t>(std::min(tokens, kMost) / kPageTokens * kPageTokens);
 }
 
+// Where there is no page for a source and one for its answer.
+[[noreturn]] void refuse_source(const EngineOptions& options) {
+  const std::string least = std::to_string(2 * kPageTokens);
+  if (options.kv_tokens == 0) {
+    throw Error("a KV cache of " + least +
+                " tokens, for a source and its answer, does not fit "
+                "into memory");
+  }
+  throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
+                   ": the KV cache must hold a source and its answer, at least " + least +
+                   " tokens");
+}
+
 // Tokens of context: what was asked for, else the model's own, as far as memory reaches beside a
 // source.
 int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits,
@@ -155,9 +168,10 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
     fits = fitting();
   }
   const int64_t room = options.kv_tokens > 0 ? std::min(fits, options.kv_tokens) : fits;
+  if (config.encoder && room < 2 * kPageTokens) refuse_source(options);
   const int64_t reserve = std::min(whole_pages(source), room / 2 / kPageTokens * kPageTokens);
   plan.context = choose_context(config, options, fits, reserve);
-  plan.source = std::min(source, (room - whole_pages(plan.context)) / kPageTokens * kPageTokens);
+  plan.source = std::min(source, whole_pages(room) - whole_pages(plan.context));
   plan.kv_tokens = choose_kv_tokens(options, whole_pages(plan.context) + whole_pages(plan.source),
                                     plan.slots, fits, backend.takes_on_use);
   const bool modest = backend.takes_on_use && options.kv_tokens == 0;

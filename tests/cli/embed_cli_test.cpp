@@ -106,8 +106,15 @@ TEST(Embed, WritesANumPyFileOfTheSameNumbers) {
     std::memcpy(&value, file.data() + header + i * sizeof value, sizeof value);
     EXPECT_EQ(value, want[i / 36]["embedding"][i % 36].get<float>());
   }
-  expect_refused(embed(model, {"--embed", "-p", "a", "--format", "npy", "-o", path}), 1,
-                 "vectors.npy");
+  for (const char* format : {"npy", "json"}) {
+    expect_refused(embed(model, {"--embed", "-p", "a", "--format", format, "-o", path}), 1,
+                   "exists already; give another file");
+  }
+  expect_refused(embed(model, {"--embed", "-p", "a", "--format", "npy", "-o", "/dev/full"}), 1,
+                 "/dev/full");
+  const ProgramResult piped =
+      embed(model, {"--embed", "--batch", lines, "--format", "npy", "-o", "/dev/stdout"});
+  EXPECT_EQ(piped.out, file);
 }
 
 TEST(Embed, SaysHowManyTextsWereCut) {

@@ -308,6 +308,8 @@ TEST(BatchOutput, RefusesAFileWithResults) {
   const std::string path = folder / "out.jsonl";
   write_bytes(path, "one\n");
   EXPECT_TRUE(says(error_of([&] { BatchOutput(path, false); }), path, "--resume"));
+  EXPECT_EQ(error_of([&] { BatchOutput(path, false, "take another"); }),
+            path + " exists already; take another");
   EXPECT_EQ(read_bytes(path), "one\n");
   write_bytes(path, "");
   EXPECT_EQ(error_of([&] { BatchOutput(path, false); }), "");

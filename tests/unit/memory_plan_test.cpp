@@ -171,6 +171,12 @@ TEST(MemoryPlan, HasRoomForASourceBesideEachAnswer) {
   EXPECT_EQ(asked.context, 512);
   EXPECT_EQ(asked.source, 512);
   EXPECT_EQ(plan(config, gpu(80 * kGiB), {.context = 64, .kv_tokens = 1024}, kMiB).source, 960);
+  const MemoryPlan least = plan(config, gpu(80 * kGiB), {.slots = 1, .kv_tokens = 65}, kMiB);
+  EXPECT_EQ(least.context, 33);
+  EXPECT_EQ(least.source, 32);
+  EXPECT_EQ(least.kv_tokens, 96);
+  EXPECT_TRUE(
+      says(error_of([&] { (void)plan(config, gpu(80 * kGiB), {.kv_tokens = 63}, kMiB); }), "64"));
 }
 
 TEST(MemoryPlan, RefusesWhatDoesNotFit) {

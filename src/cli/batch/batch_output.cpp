@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "program/open_file.h"
@@ -16,7 +15,7 @@ namespace faststream {
 namespace {
 
 // Throws Error if results must not be added to the open file.
-void check_target(int fd, const std::string& name, bool resume) {
+void check_target(int fd, const std::string& name, bool resume, std::string_view advice) {
   struct stat status = {};
   if (fstat(fd, &status) != 0) throw Error(name + " cannot be read: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) {
@@ -28,19 +27,19 @@ void check_target(int fd, const std::string& name, bool resume) {
     throw Error(name + " is being written by another run; wait for it or give another file");
   }
   if (!resume && status.st_size > 0) {
-    throw Error(name + " exists already; continue it with --resume, or give another file");
+    throw Error(name + " exists already; " + std::string(advice));
   }
 }
 
 }  // namespace
 
-BatchOutput::BatchOutput(const std::string& path, bool resume)
+BatchOutput::BatchOutput(const std::string& path, bool resume, std::string_view advice)
     : name_(path.empty() ? "standard output" : path), fd_(STDOUT_FILENO) {
   if (path.empty()) return;
   // A device or a pipe may refuse to be read, and only --resume reads.
   fd_ = open_file(path, name_, (resume ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND, 0666);
   try {
-    check_target(fd_, name_, resume);
+    check_target(fd_, name_, resume, advice);
   } catch (...) {
     close(fd_);
     throw;
@@ -69,12 +68,15 @@ void BatchOutput::truncate(uint64_t bytes) {
 
 void BatchOutput::write_line(std::string line) {
   line += '\n';
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t n = write(fd_, rest.data(), rest.size());
+  write(line);
+}
+
+void BatchOutput::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Error(name_ + " cannot be written: " + std::strerror(errno));
-    rest.remove_prefix(static_cast<size_t>(n));
+    bytes.remove_prefix(static_cast<size_t>(n));
   }
 }
 

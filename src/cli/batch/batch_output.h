@@ -3,16 +3,19 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace faststream {
 
-/// A file, or standard output, that whole lines are appended to.
+/// A file, or standard output, that whole lines, or other bytes, are appended to.
 class BatchOutput {
  public:
   /// Opens `path` for reading and appending, or makes it; an empty path is standard output. Throws
   /// Error when that fails, when another run writes to it, or, unless `resume`, when there is
-  /// something in it; with `resume`, when it is no regular file.
-  BatchOutput(const std::string& path, bool resume);
+  /// something in it, which `advice` says what to do about; with `resume`, when it is no regular
+  /// file.
+  BatchOutput(const std::string& path, bool resume,
+              std::string_view advice = "continue it with --resume, or give another file");
   BatchOutput(const BatchOutput&) = delete;
   BatchOutput& operator=(const BatchOutput&) = delete;
   ~BatchOutput();
@@ -27,6 +30,8 @@ class BatchOutput {
   void truncate(uint64_t bytes);
   /// Appends the line and a newline, in one write where the system takes it whole. Throws Error.
   void write_line(std::string line);
+  /// Appends the bytes. Throws Error.
+  void write(std::string_view bytes);
 
  private:
   std::string name_;

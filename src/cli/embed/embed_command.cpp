@@ -20,10 +20,8 @@
 #include "cli/input.h"
 #include "program/interrupt.h"
 #include "program/open_file.h"
-#include "program/output.h"
 #include "support/error.h"
 #include "support/json.h"
-#include "support/partial_file.h"
 #include "support/progress.h"
 #include "support/utf8.h"
 
@@ -147,36 +145,41 @@ std::string npy_file(std::span<const float> values, size_t columns) {
 class VectorOutput {
  public:
   VectorOutput(const EmbedTask& task, const EmbedderInfo& info)
-      : info_(info), path_(task.output), npy_(task.options.format == "npy") {
-    if (!npy_) lines_ = std::make_unique<BatchOutput>(path_, false);
-  }
+      : info_(info),
+        npy_(task.options.format == "npy"),
+        output_(task.output, false, "give another file") {}
 
   void check_is_not(const TextLines& input) const {
-    if (lines_) lines_->check_is_not(input.fd(), input.name());
+    output_.check_is_not(input.fd(), input.name());
   }
 
   void add(size_t first, const Texts& texts, std::span<const TextVector> vectors) {
     for (size_t i = 0; i < vectors.size(); ++i) {
       const std::vector<float>& values = vectors[i].values;
-      if (lines_) {
-        lines_->write_line(json_line(first + i, texts.ids[i], info_, values));
-      } else {
+      if (npy_) {
         all_.insert(all_.end(), values.begin(), values.end());
+      } else {
+        output_.write_line(json_line(first + i, texts.ids[i], info_, values));
       }
     }
   }
 
   void finish() {
     if (!npy_) return;
-    const std::string file = npy_file(all_, static_cast<size_t>(info_.vector_size));
-    path_.empty() ? print(file) : write_file(path_, file, false);
+    try {
+      output_.write(npy_file(all_, static_cast<size_t>(info_.vector_size)));
+    } catch (const Error&) {  // a part of it is no NumPy file
+      if (output_.fd() != STDOUT_FILENO) {
+        [[maybe_unused]] const int ignored = ftruncate(output_.fd(), 0);
+      }
+      throw;
+    }
   }
 
  private:
   const EmbedderInfo& info_;
-  std::string path_;
   bool npy_;
-  std::unique_ptr<BatchOutput> lines_;
+  BatchOutput output_;
   std::vector<float> all_;
 };
 
