@@ -19,6 +19,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.checkpoint = checkpoint;
   conversion.dtype = dtype_from_name(options.dtype);
   conversion.keep_output = options.keep_output;
+  if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
   conversion.normalize = options.normalize;
   if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;

@@ -25,6 +25,13 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.add_flag("--keep-output", options.keep_output,
                "With --dtype int8: leave the output matrix in 16 bits");
   app.add_option(
+         "--activation-bits", options.activation_bits,
+         "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "
+         "(nearer to the checkpoint; the last matrix of each feed-forward stays in 16 bits, "
+         "too); default: 16 for vectors and scores of texts, 8 for models that write")
+      ->check(CLI::IsMember({8, 16}))
+      ->type_name("N");
+  app.add_option(
          "--tokenizer", options.tokenizer,
          "A tokenizer.json, SentencePiece .model, tekken.json or llama2.c tokenizer .bin instead "
          "of the checkpoint's")
@@ -47,7 +54,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep-output and --tokenizer")
+             "leave; takes --dtype, --keep-output, --activation-bits and --tokenizer")
           ->type_name("PATH");
   for (const char* name : {"CHECKPOINT", "--output", "--force", "--quiet", "--threads"}) {
     check->excludes(app.get_option(name));

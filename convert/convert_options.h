@@ -11,13 +11,14 @@ namespace faststream {
 
 struct ConvertCommandOptions {
   std::string checkpoint;
-  std::string output;     ///< -o
-  std::string dtype;      ///< the weights'; empty: the checkpoint's own
-  std::string tokenizer;  ///< a file instead of the checkpoint's own
-  std::string check;      ///< say what converting this checkpoint would do, instead of doing it
-  std::string show;       ///< print what is in this model file, instead of converting
-  std::string verify;     ///< check this model file, instead of converting
-  std::string pooling;    ///< of an encoder whose checkpoint names none
+  std::string output;       ///< -o
+  std::string dtype;        ///< the weights'; empty: the checkpoint's own
+  int activation_bits = 0;  ///< 0: as the model's use wants them
+  std::string tokenizer;    ///< a file instead of the checkpoint's own
+  std::string check;        ///< say what converting this checkpoint would do, instead of doing it
+  std::string show;         ///< print what is in this model file, instead of converting
+  std::string verify;       ///< check this model file, instead of converting
+  std::string pooling;      ///< of an encoder whose checkpoint names none
   bool normalize = false;
   bool keep_output = false;
   bool force = false;

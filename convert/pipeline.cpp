@@ -70,7 +70,8 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
     header["quantization"] = {{"type", "int8"},
                               {"scheme", "symmetric"},
                               {"scales", "one float32 for each output channel: max|w| / 127"},
-                              {"rounding", "nearest"}};
+                              {"rounding", "nearest"},
+                              {"activation_bits", config.activation_bits}};
   }
   return header;
 }
@@ -115,6 +116,9 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   if (options.keep_output && type != DType::i8) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8");
   }
+  if (options.activation_bits && type != DType::i8) {
+    throw UsageError("--activation-bits: has a meaning only with --dtype int8");
+  }
   ModelConfig config = source;
   if (options.pooling) {
     config.pooling = {.mode = *options.pooling, .normalize = options.normalize};
@@ -126,6 +130,8 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     set_types(config, type, table, options.keep_output ? table : DType::i8);
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
+    config.activation_bits = options.activation_bits.value_or(config.pooling ? 16 : 8);
+    if (config.activation_bits == 16) config.down_dtype = DType::bf16;
   }
   return config;
 }

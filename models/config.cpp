@@ -346,8 +346,12 @@ void validate(const ModelConfig& config, std::string_view where) {
     heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
-  if (config.weight_dtype == DType::u8 || config.output_dtype == DType::u8) {
+  if (config.weight_dtype == DType::u8 || config.down_type() == DType::u8 ||
+      config.output_dtype == DType::u8) {
     check.fail("u8 is no type of weights");
+  }
+  if (config.activation_bits != 8 && config.activation_bits != 16) {
+    check.fail("activation_bits must be 8 or 16");
   }
   if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
     check.fail("the embedding table must be f32, f16 or bf16");
@@ -469,7 +473,7 @@ class Planner {
     const int64_t copies = std::max<int64_t>(experts, 1);
     matrix(name + (ffn.gated ? "gate_up" : "up"), config_.weight_dtype, copies * ffn.up_dim(),
            config_.hidden, ffn.bias, TensorRole::matrix, experts);
-    matrix(name + "down", config_.weight_dtype, copies * config_.hidden, ffn.size, ffn.bias,
+    matrix(name + "down", config_.down_type(), copies * config_.hidden, ffn.size, ffn.bias,
            TensorRole::matrix, experts);
   }
 

@@ -209,6 +209,8 @@ struct ModelConfig {
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
   DType weight_dtype = DType::f32;             ///< of the layers' matrices, but for routers
+  std::optional<DType> down_dtype;             ///< of feed-forwards' last ones; none: likewise
+  int32_t activation_bits = 8;                 ///< of what i8 matrices multiply: 8 or 16
   DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
@@ -226,6 +228,8 @@ struct ModelConfig {
   }
   /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
   [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
+  /// Of the last matrices of feed-forwards.
+  [[nodiscard]] DType down_type() const { return down_dtype.value_or(weight_dtype); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];

@@ -187,6 +187,8 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("output", &ModelConfig::output);
   visit("pooling", &ModelConfig::pooling);
   visit("weights", &ModelConfig::weight_dtype);
+  visit("down_type", &ModelConfig::down_dtype);
+  visit("activation_bits", &ModelConfig::activation_bits);
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);
 }

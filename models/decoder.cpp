@@ -397,7 +397,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     bounds.push_back({.rows = rows,
                       .in = ffn.size,
                       .out = hidden,
-                      .dtype = config.weight_dtype,
+                      .dtype = config.down_type(),
                       .bias = ffn.bias,
                       .experts = experts});
   };
@@ -435,6 +435,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     feed_forward(layer.experts->each, tokens * layer.experts->router.used, layer.experts->count);
     if (layer.experts->shared.size != 0) feed_forward(layer.experts->shared, tokens, 0);
   }
+  for (ProductBound& bound : bounds) bound.input_bits = config.activation_bits;
   if (config.encoder) {
     const std::vector<ProductBound> of_encoder = products(*config.encoder, limits);
     bounds.insert(bounds.end(), of_encoder.begin(), of_encoder.end());

@@ -129,7 +129,8 @@ class Finder {
                        .dtype = plan.dtype,
                        .rows = plan.shape[0],
                        .cols = plan.shape[1],
-                       .scales = vector(name + ".scales")},
+                       .scales = vector(name + ".scales"),
+                       .input_bits = config_.activation_bits},
             .bias = vector(name + "_bias")};
   }
 

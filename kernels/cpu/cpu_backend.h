@@ -113,7 +113,7 @@ class CpuBackend final : public HostBackend {
   /// Products of one shape and type of weights, but of any numbers of rows.
   void multiply(std::vector<Product> products);  // product.cpp
   /// Null where floats are multiplied.
-  [[nodiscard]] const TileKernels* tiles_of(DType weights) const;                   // product.cpp
+  [[nodiscard]] const TileKernels* tiles_of(const Weight& weight) const;            // product.cpp
   [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp
   /// Rounds each x to eight bits by row, in f32; valid until the next call.
   void round_rows(std::span<Product> products);  // product.cpp

@@ -180,8 +180,7 @@ inline constexpr int kMostFloatDotRows = 16;
 struct TileKernels {
   using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in,
                         const PackedRows& to);
-  /// That are not multiplied on tiles but by `dot`, or, where that is null, by Kernels::dot_f32; 0:
-  /// there are no kernels of this type.
+  /// That are not multiplied on tiles but by `dot`, or, where that is null, by Kernels::dot_f32.
   int most_dot_rows;
   /// Up to 16 rows, for `dot`: as many bytes for each as 64-byte tiles have.
   Pack pack_dot;
@@ -194,6 +193,8 @@ struct TileKernels {
   /// Copies weights to [steps][step_tiles][2][16 channels][64 bytes], as `multiply` wants them.
   void (*gather)(const TileSource&, void* to);
   void (*multiply)(const TileTask&);
+
+  [[nodiscard]] explicit operator bool() const { return dot != nullptr || multiply != nullptr; }
 };
 
 /// The kernels of one instruction set. Null members are what it does not have.
@@ -205,6 +206,7 @@ struct Kernels {
   Dot dot_bf16;
   Dot dot_i8;
   TileKernels tiles_i8;
+  TileKernels tiles_i8_wide;  ///< of i8 weights whose x keeps 16 bits
   TileKernels tiles_bf16;
   TileKernels tiles_f32;
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.

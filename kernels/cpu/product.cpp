@@ -6,9 +6,10 @@
 // Few rows (decode) are bound by memory: each thread streams its channels once. Many rows (prefill)
 // are bound by arithmetic, and by blocks that fit into the caches. Both run on tiles where the
 // machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp).
-// AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). Else
-// few rows run on vectors of floats, and many in oneDNN (product_gemm.cpp) or, with AMX and f32
-// weights, on tiles of their parts (amx_floats.h).
+// AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). i8
+// weights whose inputs keep 16 bits are widened to bf16 as tiles gather them. Else few rows run on
+// vectors of floats, and many in oneDNN (product_gemm.cpp) or, with AMX and f32 weights, on tiles
+// of their parts (amx_floats.h).
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -31,9 +32,9 @@ constexpr int64_t kGemmRows = 33;
 void CpuBackend::multiply(std::vector<Product> products) {
   std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
   if (products.empty()) return;
-  const DType type = products[0].weight.dtype;
-  const TileKernels* tiles = tiles_of(type);
-  if (tiles == nullptr && type == DType::i8) round_rows(products);
+  const Weight& weight = products[0].weight;
+  const TileKernels* tiles = tiles_of(weight);
+  if (tiles == nullptr && weight.quantizes_inputs()) round_rows(products);
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
                            : tiles != nullptr                     ? tiles->most_dot_rows
@@ -51,12 +52,13 @@ void CpuBackend::multiply(std::vector<Product> products) {
   if (many != products.begin()) multiply_few_rows({products.begin(), many});
 }
 
-const TileKernels* CpuBackend::tiles_of(DType weights) const {
-  const TileKernels* tiles = weights == DType::i8     ? &kernels_.tiles_i8
-                             : weights == DType::bf16 ? &kernels_.tiles_bf16
-                             : weights == DType::f32  ? &kernels_.tiles_f32
-                                                      : nullptr;
-  return tiles != nullptr && tiles->most_dot_rows > 0 ? tiles : nullptr;
+const TileKernels* CpuBackend::tiles_of(const Weight& weight) const {
+  const TileKernels* tiles = weight.quantizes_inputs()     ? &kernels_.tiles_i8
+                             : weight.dtype == DType::i8   ? &kernels_.tiles_i8_wide
+                             : weight.dtype == DType::bf16 ? &kernels_.tiles_bf16
+                             : weight.dtype == DType::f32  ? &kernels_.tiles_f32
+                                                           : nullptr;
+  return tiles != nullptr && *tiles ? tiles : nullptr;
 }
 
 std::vector<CpuBackend::RowGroup> CpuBackend::row_groups(std::span<const Product> products) {
@@ -106,7 +108,8 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     task.x_stride = product.x.stride;
     few.rows.push_back(task);
   }
-  if (const TileKernels* tiles = tiles_of(type); tiles != nullptr && tiles->dot != nullptr) {
+  if (const TileKernels* tiles = tiles_of(products[0].weight);
+      tiles != nullptr && tiles->dot != nullptr) {
     few.kernel = tiles->dot;
     few.grain = 32;
     pack_few_rows(products, *tiles, few.rows);

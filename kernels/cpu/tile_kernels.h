@@ -16,8 +16,21 @@
 namespace faststream {
 namespace {
 
+/// What is multiplied: elements of tiles, four bytes of which are beside each other.
+enum class Operand { i8, bf16, f32 };
+
+template <Operand kOperand>
+constexpr int64_t kElementBytes = kOperand == Operand::i8     ? 1
+                                  : kOperand == Operand::bf16 ? 2
+                                                              : 4;
+
+template <class Vector>
+inline __m512i as_bits(const Vector& v) {
+  return load_raw<__m512i>(&v);
+}
+
 /// sums [16 rows, 16 channels] = the transpose of a tile [16 channels, 16 rows].
-template <bool kInt8>
+template <Operand kOperand>
 inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums,
                              int64_t stride) {
   __m512i rows[16];
@@ -26,7 +39,7 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
   }
   transpose16(rows);
   for (int i = 0; i < 16; ++i) {
-    const __m512 v = kInt8
+    const __m512 v = kOperand == Operand::i8
                          ? _mm512_mul_ps(_mm512_cvtepi32_ps(rows[i]), _mm512_set1_ps(row_scales[i]))
                          : _mm512_castsi512_ps(rows[i]);
     _mm512_storeu_ps(sums + i * stride, v);
@@ -35,32 +48,78 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
 
 /// Writes the results of a pair of row groups: tiles of [16 channels, 16 rows], 0 and 1 of the
 /// first 16 channels, 2 and 3 of the second, each of the pair's first and second group.
-template <bool kInt8>
+template <Operand kOperand>
 inline void store_results(const TileTask& task, int64_t pair) {
   const int32_t* tiles = task.partial + pair * 1024;
   const int64_t stride = task.sums_stride;
   float* sums = task.sums + pair * 32 * stride;
   float* second_sums = sums + task.second_column;
   const float* scales = task.row_scales + pair * 32;
-  store_transposed<kInt8>(tiles, scales, sums, stride);
-  store_transposed<kInt8>(tiles + 512, scales, second_sums, stride);
+  store_transposed<kOperand>(tiles, scales, sums, stride);
+  store_transposed<kOperand>(tiles + 512, scales, second_sums, stride);
   if (2 * pair + 1 < task.groups) {
-    store_transposed<kInt8>(tiles + 256, scales + 16, sums + 16 * stride, stride);
-    store_transposed<kInt8>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
+    store_transposed<kOperand>(tiles + 256, scales + 16, sums + 16 * stride, stride);
+    store_transposed<kOperand>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
   }
 }
 
-/// Copies tile k of channels [begin, end) of both halves; `flipped` bits are inverted.
+/// What weights become in a tile: what they are, eight bits with inverted signs, or bf16 that eight
+/// bits are widened to (exactly).
+enum class Gathered { same, flipped, widened };
+
+/// Bytes of a channel that become a line of a tile.
+template <Gathered kGathered>
+constexpr int64_t kLineBytes = kGathered == Gathered::widened ? 32 : 64;
+
+template <Gathered kGathered>
+inline __m512i gather_line(const char* from) {
+  if constexpr (kGathered == Gathered::widened) {
+    const auto widen = [](const char* bytes) {
+      return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(bytes)));
+    };
+    return as_bits(_mm512_cvtne2ps_pbh(widen(from + 16), widen(from)));
+  } else if constexpr (kGathered == Gathered::flipped) {
+    return _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
+  } else {
+    return _mm512_loadu_si512(from);
+  }
+}
+
+/// Gathers tile k of channels [begin, end) of both halves.
+template <Gathered kGathered>
 inline void gather_lines(const TileSource& source, int64_t k, int64_t begin, int64_t end,
-                         __m512i flipped, char* to) {
-  const auto* first = static_cast<const char*>(source.first) + k * 64;
-  const auto* second = static_cast<const char*>(source.second) + k * 64;
+                         char* to) {
+  const auto* first = static_cast<const char*>(source.first) + k * kLineBytes<kGathered>;
+  const auto* second = static_cast<const char*>(source.second) + k * kLineBytes<kGathered>;
   char* tile = to + k * 2 * kTileBytes;
   for (int64_t c = begin; c < end; ++c) {
-    const __m512i a = _mm512_loadu_si512(first + c * source.channel_bytes);
-    const __m512i b = _mm512_loadu_si512(second + c * source.channel_bytes);
-    _mm512_store_si512(tile + c * 64, _mm512_xor_si512(a, flipped));
-    _mm512_store_si512(tile + kTileBytes + c * 64, _mm512_xor_si512(b, flipped));
+    _mm512_store_si512(tile + c * 64, gather_line<kGathered>(first + c * source.channel_bytes));
+    _mm512_store_si512(tile + kTileBytes + c * 64,
+                       gather_line<kGathered>(second + c * source.channel_bytes));
+  }
+}
+
+/// All channels of all tiles.
+template <Gathered kGathered>
+void gather_tiles(const TileSource& source, void* to) {
+  for (int64_t k = 0; k < source.tiles_k; ++k) {
+    gather_lines<kGathered>(source, k, 0, 16, static_cast<char*>(to));
+  }
+}
+
+/// A share of a range that is gathered while the one before is multiplied: channels [begin, end)
+/// of tile k. Prefetches what is `ahead` bytes further.
+template <Gathered kGathered>
+inline void gather_ahead(const TileSource& source, int64_t k, int64_t begin, int64_t end,
+                         int64_t ahead, char* to) {
+  gather_lines<kGathered>(source, k, begin, end, to);
+  if (ahead == 0) return;
+  const int64_t at = ahead + k * kLineBytes<kGathered>;
+  const auto* first = static_cast<const char*>(source.first) + at;
+  const auto* second = static_cast<const char*>(source.second) + at;
+  for (int64_t c = begin; c < end; ++c) {
+    _mm_prefetch(first + c * source.channel_bytes, _MM_HINT_T1);
+    _mm_prefetch(second + c * source.channel_bytes, _MM_HINT_T1);
   }
 }
 
@@ -89,10 +148,10 @@ __m512 inverse_scale(const float* x, int64_t in, float& scale) {
   return _mm512_set1_ps(top > 0 ? 127.0F / top : 0.0F);
 }
 
-/// 64 bytes of a row of x, from byte 64 k on: eight-bit integers, or bf16.
-template <bool kInt8>
+/// 64 bytes of a row of x, from byte 64 k on, as operands.
+template <Operand kOperand>
 __m512i load_narrow(const float* x, int64_t k, int64_t in, __m512 inverse) {
-  if constexpr (kInt8) {
+  if constexpr (kOperand == Operand::i8) {
     const __m512 rounder = _mm512_set1_ps(0x1.8p23F);
     __m128i quarter[4];
     for (int64_t j = 0; j < 4; ++j) {
@@ -104,16 +163,15 @@ __m512i load_narrow(const float* x, int64_t k, int64_t in, __m512 inverse) {
     const __m256i low = _mm256_set_m128i(quarter[1], quarter[0]);
     const __m256i high = _mm256_set_m128i(quarter[3], quarter[2]);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  } else if constexpr (kOperand == Operand::bf16) {
+    return as_bits(_mm512_cvtne2ps_pbh(load_row(x, k * 32 + 16, in), load_row(x, k * 32, in)));
   } else {
-    const __m512bh v = _mm512_cvtne2ps_pbh(load_row(x, k * 32 + 16, in), load_row(x, k * 32, in));
-    __m512i bytes;
-    __builtin_memcpy(&bytes, &v, sizeof v);
-    return bytes;
+    return as_bits(load_row(x, k * 16, in));
   }
 }
 
-template <bool kInt8>
-constexpr int64_t kTileInputs = kInt8 ? 64 : 32;
+template <Operand kOperand>
+constexpr int64_t kTileInputs = 64 / kElementBytes<kOperand>;
 
 /// Adds the eight-bit integers of a line to the sums of its lanes.
 inline __m512i add_bytes(__m512i sums, __m512i line) {
@@ -121,50 +179,50 @@ inline __m512i add_bytes(__m512i sums, __m512i line) {
   return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 
-template <bool kInt8>
+template <Operand kOperand>
 void pack_tiles(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
   __m512 inverse[16];
   __m512i sums[16];
-  for (int64_t r = 0; kInt8 && r < 16; ++r) {
+  for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
     inverse[r] = inverse_scale(x + r * stride, r < rows ? in : 0, to.scales[r]);
     sums[r] = _mm512_setzero_si512();
   }
-  for (int64_t k = 0; k * kTileInputs<kInt8> < in; ++k) {
+  for (int64_t k = 0; k * kTileInputs<kOperand> < in; ++k) {
     __m512i tile[16];
     for (int64_t r = 0; r < 16; ++r) {
-      tile[r] =
-          r < rows ? load_narrow<kInt8>(x + r * stride, k, in, inverse[r]) : _mm512_setzero_si512();
+      tile[r] = r < rows ? load_narrow<kOperand>(x + r * stride, k, in, inverse[r])
+                         : _mm512_setzero_si512();
     }
-    for (int64_t r = 0; kInt8 && r < 16; ++r) {
+    for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
       sums[r] = add_bytes(sums[r], tile[r]);
     }
     store_tile(tile, static_cast<char*>(to.packed) + k * kTileBytes);
   }
-  for (int64_t r = 0; kInt8 && r < 16; ++r) {
+  for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
     to.totals[r] = _mm512_reduce_add_epi32(sums[r]);
   }
 }
 
-template <bool kInt8>
+template <Operand kOperand>
 void pack_narrow_tiles(const float* x, int64_t stride, int64_t rows, int64_t in,
                        const PackedRows& packed) {
   auto* quads = static_cast<uint32_t*>(packed.packed);
-  const int64_t tiles_k = (in + kTileInputs<kInt8> - 1) / kTileInputs<kInt8>;
+  const int64_t tiles_k = (in + kTileInputs<kOperand> - 1) / kTileInputs<kOperand>;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t begin = r / 16 * 16;  // of the group
     const int64_t width = rows - begin < 16 ? rows - begin : 16;
     uint32_t* to = quads + begin * tiles_k * 16 + r % 16;
     __m512 inverse = _mm512_setzero_ps();
-    if (kInt8) inverse = inverse_scale(x + r * stride, in, packed.scales[r]);
+    if (kOperand == Operand::i8) inverse = inverse_scale(x + r * stride, in, packed.scales[r]);
     __m512i sums = _mm512_setzero_si512();
     for (int64_t k = 0; k < tiles_k; ++k) {
       alignas(64) uint32_t row[16];
-      const __m512i line = load_narrow<kInt8>(x + r * stride, k, in, inverse);
-      if (kInt8) sums = add_bytes(sums, line);
+      const __m512i line = load_narrow<kOperand>(x + r * stride, k, in, inverse);
+      if (kOperand == Operand::i8) sums = add_bytes(sums, line);
       _mm512_store_si512(row, line);
       for (int64_t i = 0; i < 16; ++i) to[(k * 16 + i) * width] = row[i];
     }
-    if (kInt8) packed.totals[r] = _mm512_reduce_add_epi32(sums);
+    if (kOperand == Operand::i8) packed.totals[r] = _mm512_reduce_add_epi32(sums);
   }
 }
 

@@ -124,11 +124,16 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   size_t products = 0;
   size_t bytes_per_pair = 0;
   int64_t pairs = 0;
-  for (const ProductBound& p : bounds.products) {
+  size_t widened = 0;
+  for (ProductBound p : bounds.products) {
     if (p.experts > 0) {
       bytes_per_pair += expert_row_bytes(p.in, p.gated ? p.out / 2 : p.out);
       pairs = std::max(pairs, p.rows);
       continue;
+    }
+    if (p.dtype == DType::i8 && p.input_bits == 16) {
+      widened = std::max(widened, widened_bytes(p.out, p.in));
+      p.dtype = DType::bf16;
     }
     if (p.dtype == DType::i8) {
       const Piece many = int8_piece(p.rows, p.in, p.out);
@@ -149,7 +154,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   // A batch and its sampling rules are small. Penalties and biases, a few bytes for each token that
   // has one, are not counted.
   constexpr size_t kUploads = size_t{8} << 20;
-  return scratch + products + kMatmulWorkspaceBytes + kUploads;
+  return scratch + widened + products + kMatmulWorkspaceBytes + kUploads;
 }
 
 DType CudaBackend::activation_dtype(DType weight_dtype) const {

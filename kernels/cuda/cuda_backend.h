@@ -89,6 +89,10 @@ class CudaBackend final : public Backend {
   /// null.
   [[nodiscard]] unsigned* dealt() const { return reinterpret_cast<unsigned*>(dealt_.get()); }
 
+  /// The weight as products take it: of bf16, until the next call, where it is i8 and its inputs
+  /// keep 16 bits, else itself.
+  Weight widened(const Weight& weight);  // linear/widen.cu
+
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
   /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.
   bool multiply_fused(Input& input, const Weight& weight, const Destination& to, bool gated,
@@ -105,6 +109,7 @@ class CudaBackend final : public Backend {
   std::vector<DeviceMemory> weights_;
   Uploads batches_;
   DeviceBuffer scratch_;      ///< temporaries of a single operation
+  DeviceBuffer widened_;      ///< weights
   DeviceBuffer products_;     ///< gate and up products before the activation
   PinnedBuffer sampling_;     ///< what sample() uploads, and its results
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use

@@ -239,6 +239,7 @@ struct ProductBound {
   bool bias = false;
   bool activation = false;  ///< of linear(), after it
   int64_t experts = 0;      ///< of experts(): how many; `rows` counts a token once for each it uses
+  int32_t input_bits = 8;   ///< of the weight
 };
 
 /// The largest steps of a model, for backends to say what memory their operations will need.
@@ -313,10 +314,11 @@ class Backend {
   virtual void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) = 0;
 
   /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] · weightᵀ +
-  /// bias), where x is what `input` says. With i8 weights the fast backends quantize each row of x
-  /// to eight bits (symmetric, scale max|x| / 127), whatever the number of rows, so that a
-  /// sequence's text does not depend on how many others share its step. Beside other weights a row
-  /// of x with an element that is not finite gives elements that are not, infinite or NaN.
+  /// bias), where x is what `input` says. With i8 weights of 8 input_bits the fast backends
+  /// quantize each row of x to eight bits (symmetric, scale max|x| / 127), whatever the number of
+  /// rows, so that a sequence's text does not depend on how many others share its step. Beside
+  /// other weights a row of x with an element that is not finite gives elements that are not,
+  /// infinite or NaN.
   virtual void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                       const Matrix& out) = 0;
 

@@ -49,6 +49,10 @@ struct Weight {
   int64_t rows = 0;
   int64_t cols = 0;
   const float* scales = nullptr;  ///< [rows], i8 only
+  int32_t input_bits = 8;         ///< i8 only: of what it is multiplied with, 8 or 16
+
+  /// Products quantize their inputs, as Backend::linear() says.
+  [[nodiscard]] bool quantizes_inputs() const { return dtype == DType::i8 && input_bits == 8; }
 };
 
 }  // namespace faststream

@@ -50,7 +50,7 @@ class BackendProducts : public BackendTest {
   /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
   ///   relative errors that are uniform within the unit roundoff;
   /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
-  ///   errors uniform within half a step.
+  ///   errors uniform within half a step; or where x keeps 16 bits, both of which may become bf16.
   static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
     const DType type = weight.values.dtype;
     const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
@@ -72,8 +72,9 @@ class BackendProducts : public BackendTest {
         double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
         if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
         if (type == DType::i8) {
-          const double step = largest / 127.0;
-          bound += 6 * step * std::sqrt(weights_squared / 12);
+          bound += weight.input_bits == 8
+                       ? 6 * largest / 127.0 * std::sqrt(weights_squared / 12)
+                       : 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
           bound *= weight.scales.at(0, o);
         }
         bounds.set(r, o, static_cast<float>(bound + 1e-30));
@@ -83,9 +84,11 @@ class BackendProducts : public BackendTest {
   }
 
   void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
-                    int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0) {
+                    int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0,
+                    int32_t input_bits = 8) {
     const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
-    const HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
+    HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
+    weight.input_bits = input_bits;
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
     const HostTensor before = mode == OutputMode::add
                                   ? random_tensor(random_, out_type, rows, outputs, padding)
@@ -116,7 +119,7 @@ class BackendProducts : public BackendTest {
   }
 
   /// Bit for bit: a row of a product alone, with others, and with many.
-  void check_rows_alone(Backend& backend, DType type) {
+  void check_rows_alone(Backend& backend, DType type, int32_t input_bits = 8) {
     constexpr int64_t kRows = 200;
     const DType act = backend.activation_dtype(type);
     for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
@@ -126,7 +129,8 @@ class BackendProducts : public BackendTest {
       const HostTensor x = random_tensor(random_, act, kRows, inputs);
       const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-      const HostWeight weight = random_weight(random_, type, outputs, inputs);
+      HostWeight weight = random_weight(random_, type, outputs, inputs);
+      weight.input_bits = input_bits;
       // Stored, stored in the activations' type with a bias, added with a bias, and gated.
       const auto results = [&](int64_t rows) {
         const HostTensor some = x.row_range(0, rows);
@@ -179,7 +183,65 @@ TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
 // Bit for bit: a text does not depend on its company.
 TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
   for (const auto& backend : backends_) {
-    for (const DType type : types_summed_in_order(*backend)) check_rows_alone(*backend, type);
+    for (const DType type : types_summed_in_order(*backend)) {
+      check_rows_alone(*backend, type);
+      if (type == DType::bf16) check_rows_alone(*backend, DType::i8, 16);
+    }
+  }
+}
+
+TEST_P(BackendProducts, Int8WeightsTakeInputsOf16Bits) {
+  const DType act = backend_->activation_dtype(DType::i8);
+  for (const int64_t rows : {1, 4, 16, 17, 40, 300}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair<int64_t, int64_t>{288, 80}, {1, 1}, {33, 7}, {1000, 66}, {4096, 48}}) {
+      for (const OutputMode mode : {OutputMode::store, OutputMode::add}) {
+        check_linear(act, DType::i8, DType::f32, rows, inputs, outputs, true, mode, 0, 16);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, GatesOfInt8WeightsTakeInputsOf16Bits) {
+  const DType act = backend_->activation_dtype(DType::i8);
+  for (const int64_t rows : {1, 9, 40}) {
+    const HostTensor x = random_tensor(random_, act, rows, 96);
+    HostWeight weight = random_weight(random_, DType::i8, 2 * 48, 96);
+    weight.input_bits = 16;
+    const HostTensor want = gated_product(*reference_, x, weight, HostTensor(DType::f32, rows, 48));
+    for (const auto& backend : backends_) {
+      expect_near(
+          gated_product(*backend, x, weight, HostTensor(act, rows, 48)), want,
+          [](int64_t, int64_t) { return 0.04; }, backend->description() + ": gated");
+    }
+  }
+}
+
+// One large input leaves eight bits few steps for the others, and does not matter to 16.
+TEST_P(BackendProducts, InputsOf16BitsKeepWhatEightBitsLose) {
+  constexpr int64_t kRows = 20;
+  HostTensor x = random_tensor(random_, backend_->activation_dtype(DType::i8), kRows, 256);
+  for (int64_t r = 0; r < kRows; ++r) x.set(r, r, 100);
+  HostWeight weight = random_weight(random_, DType::i8, 64, 256);
+  for (int64_t o = 0; o < 64; ++o) {
+    for (int64_t r = 0; r < kRows; ++r) weight.values.set(o, r, 0);
+  }
+  const HostTensor like(DType::f32, kRows, 64);
+  const HostTensor want = product(*reference_, x, weight, nullptr, OutputMode::store, like);
+  for (const auto& backend : backends_) {
+    const auto error = [&](int32_t input_bits) {
+      weight.input_bits = input_bits;
+      const HostTensor got = product(*backend, x, weight, nullptr, OutputMode::store, like);
+      float largest = 0;
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t o = 0; o < 64; ++o) {
+          largest = std::max(largest, std::abs(got.at(r, o) - want.at(r, o)));
+        }
+      }
+      return largest;
+    };
+    EXPECT_GT(error(8), 0.3F) << backend->description();
+    EXPECT_LT(error(16), 0.03F) << backend->description();
   }
 }
 

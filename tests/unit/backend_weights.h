@@ -11,7 +11,8 @@ namespace faststream {
 
 struct HostWeight {
   HostTensor values;
-  HostTensor scales;  // i8 only
+  HostTensor scales;       // i8 only
+  int32_t input_bits = 8;  // see Weight
 };
 
 /// So that results are about as large as inputs.
@@ -33,17 +34,21 @@ inline HostWeight random_weight(Random& random, DType dtype, int64_t outputs, in
 class DeviceWeight {
  public:
   DeviceWeight(Backend& backend, const HostWeight& host)
-      : values_(backend, host.values), scales_(backend, host.scales) {}
+      : values_(backend, host.values),
+        scales_(backend, host.scales),
+        input_bits_(host.input_bits) {}
 
   [[nodiscard]] Weight weight() const {
     Weight weight = values_.weight();
     if (weight.dtype == DType::i8) weight.scales = static_cast<const float*>(scales_.data());
+    weight.input_bits = input_bits_;
     return weight;
   }
 
  private:
   DeviceTensor values_;
   DeviceTensor scales_;
+  int32_t input_bits_;
 };
 
 /// The weights beside which a row's result has the same bits whatever the number of rows. For

@@ -33,6 +33,8 @@ ModelConfig rich() {
   config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
   config.weight_dtype = DType::i8;
+  config.down_dtype = DType::f16;
+  config.activation_bits = 16;
   config.embedding_dtype = config.output_dtype = DType::bf16;
   config.ropes = {{.name = "long",
                    .frequencies = {1, 0.1F, 1e-7F},
@@ -231,6 +233,8 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_dtype = DType::i8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.down_dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
 }
 

@@ -164,6 +164,21 @@ TEST_F(Pipeline, ChoosesTypesForInt8) {
   EXPECT_THROW(target_config(source, options_), UsageError);
 }
 
+TEST_F(Pipeline, ChoosesActivationsForInt8) {
+  ModelConfig source;
+  options_.dtype = DType::i8;
+  EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
+  EXPECT_EQ(target_config(source, options_).down_type(), DType::i8);
+  source.pooling = PoolingConfig{};
+  EXPECT_EQ(target_config(source, options_).activation_bits, 16) << "gives vectors";
+  EXPECT_EQ(target_config(source, options_).down_type(), DType::bf16);
+  options_.activation_bits = 8;
+  EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "asked for";
+  EXPECT_EQ(target_config(source, options_).down_type(), DType::i8);
+  options_.dtype = DType::bf16;
+  EXPECT_THROW(target_config(source, options_), UsageError);
+}
+
 TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
   TestTensors tensors = tiny_tensors(DType::bf16);
   tensors.erase("lm_head.weight");

@@ -57,8 +57,10 @@ __global__ void combine_kernel(const float* results, const float* weights, int u
 // The product with `x`, quantized beside i8 weights where the tensor cores take them.
 void multiply(GroupedProduct product, const Matrix& x, Parts& parts, const Queue& queue) {
   Matrix taken = x;
-  const bool fits = few_rows_fit(x, product.weight);
-  if (fits && product.weight.dtype == DType::i8) {
+  // Beside i8 weights tensor cores take eight-bit rows alone.
+  const bool fits = few_rows_fit(x, product.weight) &&
+                    (product.weight.dtype != DType::i8 || product.weight.quantizes_inputs());
+  if (fits && product.weight.quantizes_inputs()) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
     quantize_rows({.x = x}, taken, scales, queue);

@@ -12,9 +12,10 @@ Piece gated_piece(int64_t rows, int64_t width, DType type) {
   return piece_of(rows, static_cast<size_t>(width) * dtype_size(type), 16);
 }
 
-void CudaBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
+void CudaBackend::gated_linear(Input& input, const Weight& given, const float* bias,
                                Activation activation, const Matrix& out) {
   if (input.x.rows == 0) return;
+  const Weight gate_up = widened(given);
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,

@@ -13,6 +13,8 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
+// i8 weights whose inputs keep 16 bits are widened to bf16 first (widen.cu), and are bf16 here.
+//
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
 // rounded, but for gates beside 16-bit weights, whose two products are rounded first. So a row's
@@ -74,9 +76,10 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   return false;
 }
 
-void CudaBackend::linear(Input& input, const Weight& weight, const Epilogue& epilogue,
+void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,
                          const Matrix& out) {
   if (input.x.rows == 0) return;
+  const Weight weight = widened(given);
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,

@@ -50,6 +50,9 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
 bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                             const Queue& queue);
 
+/// What widened i8 weights take.
+size_t widened_bytes(int64_t rows, int64_t cols);
+
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].
 Piece gated_piece(int64_t rows, int64_t width, DType type);

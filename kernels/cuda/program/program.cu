@@ -131,7 +131,7 @@ bool Program::describe(const Input& input, const Weight& weight,
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const auto row_bytes = static_cast<int64_t>(dtype_size(weight.dtype)) * weight.cols;
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     (weight.dtype == DType::i8 || weight.dtype == DType::f32 ||
+                     (weight.quantizes_inputs() || weight.dtype == DType::f32 ||
                       (weight.dtype == act && row_bytes % program::kPairBytes == 0));
   const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
