@@ -68,12 +68,13 @@ class CpuBackend final : public HostBackend {
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
-  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<SampledToken> sampled) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
   void read_memory(const std::byte* data, size_t bytes) override;
 
  private:
+  void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
+                   std::span<SampledToken> sampled) override;
+
   /// x Wᵀ in pieces of channels: `finish` is called with `result` completed by each piece's sums. A
   /// weight of two halves is a gated one: a piece has the same channels of both.
   struct Product {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "support/error.h"
 #include "support/machine.h"
@@ -30,6 +31,17 @@ bool populate([[maybe_unused]] std::byte* first, [[maybe_unused]] size_t bytes) 
   return false;
 #endif
 }
+
+/// What was chosen before they were asked for.
+class MadeChoices final : public Choices {
+ public:
+  explicit MadeChoices(std::vector<SampledToken>&& sampled) : sampled_(std::move(sampled)) {}
+  void wait() override {}
+  void read(size_t r, SampledToken& to) override { to = std::move(sampled_[r]); }
+
+ private:
+  std::vector<SampledToken> sampled_;
+};
 
 }  // namespace
 
@@ -116,6 +128,13 @@ BatchView HostBackend::upload(const Batch& batch) {
   if (!batch.segments.empty()) view.segments = batch.segments.data();
   if (!batch.rope_lengths.empty()) view.rope_lengths = batch.rope_lengths.data();
   return view;
+}
+
+std::unique_ptr<Choices> HostBackend::choose(const Matrix& logits,
+                                             std::span<const SamplingRow> rules) {
+  std::vector<SampledToken> sampled(rules.size());
+  if (!rules.empty()) sample_rows(logits, rules, sampled);
+  return std::make_unique<MadeChoices>(std::move(sampled));
 }
 
 void HostBackend::note_time() { noted_.push_back(std::chrono::steady_clock::now()); }

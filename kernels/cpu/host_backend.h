@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -25,8 +27,14 @@ class HostBackend : public Backend {
   void synchronize() override {}
   /// A view of the batch's own vectors.
   BatchView upload(const Batch& batch) override;
+  std::unique_ptr<Choices> choose(const Matrix& logits, std::span<const SamplingRow> rules) final;
   void note_time() override;
   std::vector<double> take_times() override;
+
+ protected:
+  /// See choose().
+  virtual void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
+                           std::span<SampledToken> sampled) = 0;
 
  private:
   std::vector<std::chrono::steady_clock::time_point> noted_;

@@ -449,8 +449,8 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<SampledToken> sampled) override {
+  void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
+                   std::span<SampledToken> sampled) override {
     require(logits.dtype == DType::f32 && logits.cols > 0 && rules.size() == sampled.size() &&
                 index(logits.rows) == rules.size(),
             "sample: one rule and one token for each row of float32 logits");

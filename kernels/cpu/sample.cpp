@@ -4,8 +4,8 @@
 
 namespace faststream {
 
-void CpuBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                        std::span<SampledToken> sampled) {
+void CpuBackend::sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
+                             std::span<SampledToken> sampled) {
   const auto rows = static_cast<int64_t>(rules.size());
   require_f32(logits, rows, logits.cols, "sample: logits must have one f32 row for each rule");
   require(sampled.size() == rules.size(), "sample: one token for each rule");

@@ -21,6 +21,12 @@ namespace faststream {
 
 struct Destination;  // linear/linear_few_rows.h
 
+/// What choose() uploads, behind it its results, and when they are there (sampling/sample.cu).
+struct ChoiceMemory {
+  PinnedBuffer host;
+  Event chosen;
+};
+
 /// One GPU, one stream: operations run in the order of the calls. See Backend for the contracts.
 ///
 /// Activations are f32 for f32 weights, f16 for f16, bf16 for bf16 and i8; arithmetic inside
@@ -66,8 +72,8 @@ class CudaBackend final : public Backend {
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
-  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<SampledToken> sampled) override;
+  std::unique_ptr<Choices> choose(const Matrix& logits,
+                                  std::span<const SamplingRow> rules) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
 
   void read_memory(const std::byte* data, size_t bytes) override;
@@ -111,9 +117,9 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
   DeviceBuffer products_;     ///< gate and up products before the activation
-  PinnedBuffer sampling_;     ///< what sample() uploads, and its results
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
   size_t n_noted_ = 0;
+  std::vector<ChoiceMemory> choice_memory_;  ///< that no choices use
 };
 
 }  // namespace faststream

@@ -5,9 +5,9 @@
 // tested against the reference (tests/unit/backend_ops_test.cpp).
 //
 // Operations are asynchronous in order: an operation sees the results of all earlier ones; only
-// sample(), copy_to_host() and synchronize() wait for them. One thread at a time may use a backend.
-// Shapes are the caller's duty (the engine builds them, the reference asserts them). Operations
-// throw Error when the device fails.
+// Choices::wait(), copy_to_host() and synchronize() wait for them. One thread at a time may use a
+// backend. Shapes are the caller's duty (the engine builds them, the reference asserts them).
+// Operations throw Error when the device fails.
 #pragma once
 
 #include <cstddef>
@@ -94,6 +94,21 @@ struct SampledToken {
   std::vector<LogProbability> top;  ///< n_logprobs likeliest tokens (or the vocabulary), descending
   std::vector<LogProbability> candidates = {};  ///< of a ranking, in place of token and logprob
   float renormalization = 0;  ///< what taking log softmax again has added to the candidates' values
+};
+
+/// What the device chooses from rows of logits, one choice a rule, once it has come to that.
+class Choices {
+ public:
+  Choices() = default;
+  Choices(const Choices&) = delete;
+  Choices& operator=(const Choices&) = delete;
+  virtual ~Choices() = default;
+
+  /// Waits until the device has chosen; not for operations that were begun later.
+  virtual void wait() = 0;
+  /// Writes what was chosen from row r to `to`, which keeps its memory. After wait(), and once a
+  /// row; several threads may do so for different rows.
+  virtual void read(size_t r, SampledToken& to) = 0;
 };
 
 /// What an operation does with its result.
@@ -372,12 +387,12 @@ class Backend {
   /// logits = cap · tanh(logits / cap), f32, in place.
   virtual void soft_cap(float cap, const Matrix& logits) = 0;
 
-  /// Draws a token from each row of logits [rows, vocab] f32 under rules[r] and waits for the
-  /// results. Apply the edits; order by logit, then by id; keep top_k; p = softmax(logit /
-  /// temperature); keep top_p; keep min_p; then the first token whose cumulative probability
-  /// exceeds u · total, with u in [0, 1) from Philox4x32-10 (doi:10.1145/2063384.2063405): key =
-  /// seed, counter = (position, sequence), u = (first output word >> 8) · 2⁻²⁴. The same as
-  /// cuRAND's curand_init(seed, sequence, 4 * position). The likeliest token is always kept.
+  /// Draws a token from each row of logits [rows, vocab] f32 under rules[r]. Apply the edits; order
+  /// by logit, then by id; keep top_k; p = softmax(logit / temperature); keep top_p; keep min_p;
+  /// then the first token whose cumulative probability exceeds u · total, with u in [0, 1) from
+  /// Philox4x32-10 (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence), u =
+  /// (first output word >> 8) · 2⁻²⁴. The same as cuRAND's curand_init(seed, sequence, 4 *
+  /// position). The likeliest token is always kept.
   ///
   /// Log-probabilities are the model's own: log softmax of the logits before edits and temperature.
   ///
@@ -389,9 +404,17 @@ class Backend {
   /// beams of a request, which whoever knows the request's rules merges (engine/beam_search.h).
   ///
   /// Logits may be changed. Logits that are NaN, or all minus infinity (for a draw: after the
-  /// edits), throw Error. sampled: [rows].
-  virtual void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                      std::span<SampledToken> sampled) = 0;
+  /// edits), throw Error, here or in Choices::wait(). The rules stay as they are, and the backend
+  /// lives, as long as the choices. There may be no rows.
+  virtual std::unique_ptr<Choices> choose(const Matrix& logits,
+                                          std::span<const SamplingRow> rules) = 0;
+  /// The same, and waits. sampled: [rows].
+  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
+              std::span<SampledToken> sampled) {
+    const std::unique_ptr<Choices> choices = choose(logits, rules);
+    choices->wait();
+    for (size_t r = 0; r < sampled.size(); ++r) choices->read(r, sampled[r]);
+  }
 
   /// Copies whole pages in all `layers`. No page is both source and target in one call.
   virtual void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) = 0;

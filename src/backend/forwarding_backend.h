@@ -124,11 +124,12 @@ class ForwardingBackend : public Backend {
     backend_->soft_cap(cap, logits);
     after("soft_cap");
   }
-  void sample(const Matrix& logits, std::span<const SamplingRow> rules,
-              std::span<SampledToken> sampled) override {
+  std::unique_ptr<Choices> choose(const Matrix& logits,
+                                  std::span<const SamplingRow> rules) override {
     before("sample");
-    backend_->sample(logits, rules, sampled);
+    std::unique_ptr<Choices> choices = backend_->choose(logits, rules);
     after("sample");
+    return choices;
   }
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override {
     before("copy_pages");

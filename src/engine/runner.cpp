@@ -152,11 +152,6 @@ std::vector<float> Runner::logits() {
   return host;
 }
 
-void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
-  sampled.resize(rules.size());
-  backend_.sample(logits_matrix(), rules, sampled);
-}
-
 bool Runner::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {
   const auto end = pages.begin() + pages_for(n_tokens);
   return std::ranges::all_of(pages_.windows(), [&](const WindowPages& window) {

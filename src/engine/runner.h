@@ -89,7 +89,7 @@ class Runner {
   /// Processes new tokens of any number of sequences, whose sources are read, as one batch. Takes
   /// the pages that they need; when these do not suffice, or a limit or a token id is out of range,
   /// throws Error and changes nothing. When the device fails, Error is thrown and no sequence has
-  /// advanced. Afterwards logits() and sample() speak of the wanted rows, in the order of `inputs`.
+  /// advanced. Afterwards logits() and choose() speak of the wanted rows, in the order of `inputs`.
   void step(std::span<const NewTokens> inputs);
   /// Waits until the device has done all steps.
   void wait() { backend_.synchronize(); }
@@ -98,9 +98,16 @@ class Runner {
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
   /// The last step's logits [n_logits, vocab].
   [[nodiscard]] std::vector<float> logits();
-  /// Draws a token from each row of the last step's logits into `sampled`, which keeps its memory;
-  /// once a step. rules: [n_logits].
-  void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled);
+  /// Has a token chosen from each row of the last step's logits, once a step, as
+  /// Backend::choose() has it. rules: [n_logits].
+  [[nodiscard]] std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) {
+    return backend_.choose(logits_matrix(), rules);
+  }
+  /// The same, and waits. `sampled` keeps its memory.
+  void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
+    sampled.resize(rules.size());
+    backend_.sample(logits_matrix(), rules, sampled);
+  }
 
   /// Whether a sequence whose first n_tokens are in `pages` can go on from there: whether layers
   /// with a window still have what it sees.

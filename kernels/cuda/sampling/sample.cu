@@ -377,14 +377,99 @@ __global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments argument
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+/// Results in host memory, which the kernels write.
+class CudaChoices final : public Choices {
+ public:
+  /// Takes memory from `idle`, which gets it back.
+  CudaChoices(std::vector<ChoiceMemory>& idle, std::span<const SamplingRow> rules, int64_t vocab)
+      : idle_(idle), rules_(rules), vocab_(vocab) {
+    if (idle_.empty()) {
+      memory_.chosen = make_event();
+      return;
+    }
+    memory_ = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  CudaChoices(const CudaChoices&) = delete;
+  CudaChoices& operator=(const CudaChoices&) = delete;
+  ~CudaChoices() override {
+    cudaEventSynchronize(memory_.chosen.get());  // the kernels may still write
+    idle_.push_back(std::move(memory_));
+  }
+
+  std::byte* host_memory(size_t bytes) { return memory_.host.at_least(bytes); }
+  /// Kernels of these arguments, launched in `stream`, choose.
+  void are_launched(const Arguments& arguments, cudaStream_t stream) {
+    arguments_ = arguments;
+    cuda_check(cudaEventRecord(memory_.chosen.get(), stream), "sampling");
+  }
+
+  void wait() override {
+    cuda_check(cudaEventSynchronize(memory_.chosen.get()), "waiting for the GPU");
+    for (size_t r = 0; r < rules_.size(); ++r) check_draw(result(r).fault);
+  }
+
+  void read(size_t r, SampledToken& to) override {
+    const RowResult& result = this->result(r);
+    to.token = result.token;
+    to.logprob = to.renormalization = 0;
+    to.top.clear();
+    to.candidates.clear();
+    const SamplingRow& rule = rules_[r];
+    if (rule.n_logprobs < 0 && rule.n_candidates == 0) return;
+    const LogSoftmax model(result.largest, result.total);
+    to.logprob = model(result.logit);
+    const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
+    const auto list = [&](int64_t n, std::vector<LogProbability>& tokens) {
+      n = std::clamp<int64_t>(n, 0, vocab_);
+      tokens.reserve(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) {
+        tokens.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
+      }
+    };
+    list(rule.n_logprobs, to.top);
+    if (rule.edits.empty()) {
+      list(rule.n_candidates, to.candidates);
+    } else {
+      keys = reinterpret_cast<const uint64_t*>(reinterpret_cast<const std::byte*>(&result) +
+                                               arguments_.candidates_at);
+      if (rule.renormalizes && result.n_candidates > 0) {
+        const LogSoftmax edited(result.edited_largest, result.edited_total);
+        to.renormalization = edited(0);
+      }
+      to.candidates.reserve(static_cast<size_t>(result.n_candidates));
+      for (int32_t i = 0; i < result.n_candidates; ++i) {
+        to.candidates.push_back({key_id(keys[i]), key_logit(keys[i]) + to.renormalization});
+      }
+    }
+    std::erase_if(to.candidates, [](const LogProbability& p) { return std::isinf(p.value); });
+  }
+
+ private:
+  [[nodiscard]] const RowResult& result(size_t r) const {
+    return *reinterpret_cast<const RowResult*>(arguments_.results +
+                                               r * static_cast<size_t>(arguments_.result_bytes));
+  }
+
+  std::vector<ChoiceMemory>& idle_;
+  ChoiceMemory memory_;
+  std::span<const SamplingRow> rules_;
+  int64_t vocab_;
+  Arguments arguments_{};
+};
+
 }  // namespace
 }  // namespace sampling
 
-void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rules,
-                         std::span<SampledToken> sampled) {
+std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
+                                             std::span<const SamplingRow> rules) {
   using namespace sampling;
-  if (rules.empty()) return;
   const Queue queue = this->queue();
+  auto choices = std::make_unique<CudaChoices>(choice_memory_, rules, logits.cols);
+  if (rules.empty()) {
+    choices->are_launched({}, queue.stream);
+    return choices;
+  }
   const size_t rows = rules.size();
   size_t n_edits = 0;
   int32_t n_logprobs = 0;
@@ -403,7 +488,7 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
   const auto n_described = static_cast<size_t>(std::max(n_logprobs, n_candidates));
   const size_t candidates_at = sizeof(RowResult) + n_described * sizeof(uint64_t);
   const size_t result_bytes = candidates_at + static_cast<size_t>(n_candidates) * sizeof(uint64_t);
-  std::byte* host = sampling_.at_least(upload_bytes + rows * result_bytes);
+  std::byte* host = choices->host_memory(upload_bytes + rows * result_bytes);
   std::byte* results = host + upload_bytes;
   std::byte* device = scratch_.at_least(upload_bytes + n_edits * sizeof(float));
 
@@ -451,44 +536,8 @@ void CudaBackend::sample(const Matrix& logits, std::span<const SamplingRow> rule
     const Grid grid{static_cast<unsigned>(n_ranked), kThreads};
     queue.launch("ranking tokens", rank_kernel, grid, arguments);
   }
-  synchronize();
-
-  for (size_t r = 0; r < rows; ++r) {
-    const auto& result = *reinterpret_cast<const RowResult*>(results + r * result_bytes);
-    check_draw(result.fault);
-    SampledToken& to = sampled[r];
-    to.token = result.token;
-    to.logprob = to.renormalization = 0;
-    to.top.clear();
-    to.candidates.clear();
-    const SamplingRow& rule = rules[r];
-    if (rule.n_logprobs < 0 && rule.n_candidates == 0) continue;
-    const LogSoftmax model(result.largest, result.total);
-    to.logprob = model(result.logit);
-    const auto* keys = reinterpret_cast<const uint64_t*>(&result + 1);
-    const auto list = [&](int64_t n, std::vector<LogProbability>& tokens) {
-      n = std::clamp<int64_t>(n, 0, logits.cols);
-      tokens.reserve(static_cast<size_t>(n));
-      for (int64_t i = 0; i < n; ++i) {
-        tokens.push_back({key_id(keys[i]), model(key_logit(keys[i]))});
-      }
-    };
-    list(rule.n_logprobs, to.top);
-    if (rule.edits.empty()) {
-      list(rule.n_candidates, to.candidates);
-    } else {
-      keys = reinterpret_cast<const uint64_t*>(results + r * result_bytes + candidates_at);
-      if (rule.renormalizes && result.n_candidates > 0) {
-        const LogSoftmax edited(result.edited_largest, result.edited_total);
-        to.renormalization = edited(0);
-      }
-      to.candidates.reserve(static_cast<size_t>(result.n_candidates));
-      for (int32_t i = 0; i < result.n_candidates; ++i) {
-        to.candidates.push_back({key_id(keys[i]), key_logit(keys[i]) + to.renormalization});
-      }
-    }
-    std::erase_if(to.candidates, [](const LogProbability& p) { return std::isinf(p.value); });
-  }
+  choices->are_launched(arguments, queue.stream);
+  return choices;
 }
 
 }  // namespace faststream
