@@ -131,15 +131,21 @@ int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
   return std::min(options.threads > 0 ? options.threads : available_threads(), kMost);
 }
 
+// From so many rows on products are bound by arithmetic, not by reading weights: a step of twice as
+// many takes twice as long.
+constexpr int32_t kTurnSlots = 512;
+
 SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
-  return {.slots = model.info.slots,
-          .max_step_tokens = model.runner->limits().batch.max_tokens,
-          .first_tokens = model.backend->first_tokens(),
-          .chunk = model.info.chunk,
-          // What a text's tokens give depends on its source.
-          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
-          .threads = scheduler_threads(model, options),
-          .ends_together = options.ends_together};
+  SchedulerLimits limits{.slots = model.info.slots,
+                         .max_step_tokens = model.runner->limits().batch.max_tokens,
+                         .first_tokens = model.backend->first_tokens(),
+                         .chunk = model.info.chunk,
+                         // What a text's tokens give depends on its source.
+                         .prefix_sharing = options.prefix_sharing && !model.config.encoder,
+                         .threads = scheduler_threads(model, options),
+                         .ends_together = options.ends_together};
+  if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
+  return limits;
 }
 
 }  // namespace
@@ -359,7 +365,11 @@ bool Engine::Impl::take_inbox() {
     stop = stopping;
   }
   for (auto& job : new_jobs) start(std::move(job));
-  if (stop || !to_cancel.empty() || !failed.empty()) deliver();
+  if (stop || !to_cancel.empty() || !failed.empty()) {
+    deliver();
+    outcomes = scheduler.end_all_steps();
+    deliver();
+  }
   for (const RequestId id : to_cancel) failed.try_emplace(id);
   for (const auto& [id, error] : std::exchange(failed, {})) {
     const auto job = jobs.find(id);

@@ -91,8 +91,6 @@ class Runner {
   /// throws Error and changes nothing. When the device fails, Error is thrown and no sequence has
   /// advanced. Afterwards logits() and choose() speak of the wanted rows, in the order of `inputs`.
   void step(std::span<const NewTokens> inputs);
-  /// Waits until the device has done all steps.
-  void wait() { backend_.synchronize(); }
 
   /// Rows of logits that the last step left.
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }

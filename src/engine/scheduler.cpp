@@ -47,70 +47,125 @@ void Scheduler::remove(Entry& entry) {
   }
 }
 
+// How many steps are to be in flight.
+size_t Scheduler::n_turns() const {
+  return n_running_ / 2 >= limits_.turn_slots && !is_short_of_pages_ ? 2 : 1;
+}
+
 void Scheduler::begin_step() {
-  parts_.clear();
+  has_begun_ = false;
+  if (in_flight_.size() >= n_turns()) return;
+  step_ = in_flight_.empty() || in_flight_.front() != steps_.data() ? steps_.data() : &steps_[1];
   try {
     begin_outgrown_again();
     admit();
     plan();
-    if (!parts_.empty()) launch_error_ = launch(0, parts_.size());
+    if (step_->parts.empty()) return let_go(*step_);
+    step_->error = launch(*step_, 0, step_->parts.size());
+    in_flight_.push_back(step_);
+    has_begun_ = true;
   } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
     fail_all(error.what());
   }
 }
 
 std::vector<Scheduler::Outcome> Scheduler::end_step() {
-  try {
-    if (!parts_.empty()) finish(0, parts_.size(), std::move(launch_error_));
-  } catch (const std::exception& error) {
-    fail_all(error.what());
-  }
+  if (!has_begun_ || in_flight_.size() >= n_turns()) finish_oldest();
   return std::exchange(outcomes_, {});
 }
 
-bool Scheduler::wants_tokens(const Part& part) const {
-  return part.n_inputs > 0 && inputs_[part.first_input].logits != NewTokens::Logits::none;
+std::vector<Scheduler::Outcome> Scheduler::end_all_steps() {
+  while (!in_flight_.empty()) finish_oldest();
+  return std::exchange(outcomes_, {});
 }
 
-// Starts parts [first, first + count) of the step as one batch. Returns why the device failed, or
+// Takes what came of the oldest step in flight, if there is one.
+void Scheduler::finish_oldest() {
+  if (in_flight_.empty()) return;
+  Step& step = *in_flight_.front();
+  in_flight_.erase(in_flight_.begin());
+  try {
+    finish(step, 0, step.parts.size(), std::move(step.error));
+    let_go(step);
+  } catch (const std::exception& error) {
+    fail_all(error.what());
+  }
+}
+
+// The step is over for those that it ran, and for those that it had no room for.
+void Scheduler::let_go(const Step& step) {
+  for (Entry* entry : running_) {
+    if (entry->step == &step) entry->step = nullptr;
+  }
+}
+
+bool Scheduler::wants_tokens(const Step& step, const Part& part) {
+  return part.n_inputs > 0 && step.inputs[part.first_input].logits != NewTokens::Logits::none;
+}
+
+// Starts parts [first, first + count) of a step as one batch. Returns why the device failed, or
 // nothing.
-std::string Scheduler::launch(size_t first, size_t count) {
-  const std::span<const Part> parts = std::span(parts_).subspan(first, count);
+std::string Scheduler::launch(Step& step, size_t first, size_t count) {
+  const std::span<const Part> parts = std::span(step.parts).subspan(first, count);
   const Part& back = parts.back();
-  const auto copies = std::span(copies_).subspan(
-      parts.front().first_copy, back.first_copy + back.n_copies - parts.front().first_copy);
-  launched_ = std::chrono::steady_clock::now();
-  n_launched_ = 0;
+  const auto copies = std::span(step.copies)
+                          .subspan(parts.front().first_copy,
+                                   back.first_copy + back.n_copies - parts.front().first_copy);
+  const std::span<const NewTokens> inputs = inputs_of(step, parts);
+  step.launched = Clock::now();
+  step.n_tokens = 0;
+  step.choices.reset();
+  step.rules.clear();
+  bool has_advanced = false;
   try {
     if (!copies.empty()) runner_.copy_pages(copies);
-    const std::span<const NewTokens> inputs = inputs_of(parts);
     if (inputs.empty()) return {};
-    n_launched_ = read_sources(parts);
+    step.n_tokens = read_sources(parts);
     runner_.step(inputs);
-    for (const NewTokens& input : inputs) n_launched_ += static_cast<int32_t>(input.tokens.size());
+    has_advanced = true;
+    for (const NewTokens& input : inputs)
+      step.n_tokens += static_cast<int32_t>(input.tokens.size());
+    for (const Part& part : parts) {
+      if (!wants_tokens(step, part)) continue;
+      for (size_t i = 0; i < part.n_inputs; ++i) {
+        step.rules.push_back(part.entry->group->sampling_row(i));
+      }
+    }
+    step.choices = runner_.choose(step.rules);
   } catch (const std::exception& error) {
+    if (has_advanced) take_back(inputs);
     return error.what();
   }
   return {};
 }
 
+// Of a step that failed no sequence has advanced.
+void Scheduler::take_back(std::span<const NewTokens> inputs) {
+  for (const NewTokens& input : inputs) {
+    input.sequence->n_cached -= static_cast<int32_t>(input.tokens.size());
+  }
+}
+
 // Waits for parts [first, first + count), which were launched as one batch; has each alone
 // processed if the device failed, then or now.
-void Scheduler::finish(size_t first, size_t count, std::string error) {
-  const std::span<Part> parts = std::span(parts_).subspan(first, count);
-  if (error.empty()) {
+void Scheduler::finish(Step& step, size_t first, size_t count, std::string error) {
+  const std::span<Part> parts = std::span(step.parts).subspan(first, count);
+  if (error.empty() && step.choices) {
     try {
-      sample(parts);
+      step.choices->wait();
+      note_time(step, parts);
     } catch (const std::exception& failure) {
+      take_back(inputs_of(step, parts));
       error = failure.what();
     }
   }
   if (!error.empty()) {
     if (count == 1) return fail(*parts.front().entry, error);
-    for (size_t i = first; i < first + count; ++i) finish(i, 1, launch(i, 1));
+    for (size_t i = first; i < first + count; ++i) finish(step, i, 1, launch(step, i, 1));
     return;
   }
-  advance_groups(parts);
+  advance_groups(step, parts);
+  step.choices.reset();
   for (const Part& part : parts) {
     try {
       if (!part.error.empty()) throw Error(part.error);
@@ -123,26 +178,33 @@ void Scheduler::finish(size_t first, size_t count, std::string error) {
 
 // Has the groups of these parts accept their tokens, in several threads where they are many: next
 // to a device that is fast this is the time of a step that it waits for.
-void Scheduler::advance_groups(std::span<Part> parts) {
+void Scheduler::advance_groups(Step& step, std::span<Part> parts) {
   constexpr size_t kWorthAThread = 64;  // sequences
-  std::span<SampledToken> sampled = std::span(sampled_).first(rules_.size());
-  for (Part& part : parts) {
+  if (step.sampled.size() < step.rules.size()) step.sampled.resize(step.rules.size());
+  std::vector<size_t> first_row(parts.size());
+  size_t n_rows = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    Part& part = parts[p];
     try {
-      note_prompt(part);
+      note_prompt(step, part);
     } catch (const std::exception& failure) {
       part.error = failure.what();
     }
-    part.sampled = sampled.first(wants_tokens(part) ? part.n_inputs : 0);
-    sampled = sampled.subspan(part.sampled.size());
+    first_row[p] = n_rows;
+    part.has_tokens = wants_tokens(step, part);
+    if (part.has_tokens) n_rows += part.n_inputs;
   }
-  const size_t n_inputs = std::max<size_t>(inputs_of(parts).size(), 1);
+  const size_t n_inputs = std::max<size_t>(inputs_of(step, parts).size(), 1);
   const auto grain = static_cast<int64_t>((kWorthAThread * parts.size() - 1) / n_inputs + 1);
   const auto advance = [&](int64_t first, int64_t last) {
-    for (Part& part :
-         parts.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first))) {
-      if (part.sampled.empty() || !part.error.empty()) continue;
+    for (auto p = static_cast<size_t>(first); p < static_cast<size_t>(last); ++p) {
+      Part& part = parts[p];
+      if (!part.has_tokens || !part.error.empty()) continue;
       try {
-        part.parents = part.entry->group->accept(part.sampled);
+        const auto sampled = std::span(step.sampled).subspan(first_row[p], part.n_inputs);
+        for (size_t i = 0; i < sampled.size(); ++i)
+          step.choices->read(first_row[p] + i, sampled[i]);
+        part.parents = part.entry->group->accept(sampled);
       } catch (const std::exception& failure) {
         part.error = failure.what();
       }
@@ -169,50 +231,30 @@ int32_t Scheduler::read_sources(std::span<const Part> parts) {
 }
 
 // The inputs of consecutive parts.
-std::span<const NewTokens> Scheduler::inputs_of(std::span<const Part> parts) const {
+std::span<const NewTokens> Scheduler::inputs_of(const Step& step, std::span<const Part> parts) {
   const size_t first = parts.front().first_input;
-  return std::span(inputs_).subspan(first,
-                                    parts.back().first_input + parts.back().n_inputs - first);
+  return std::span(step.inputs)
+      .subspan(first, parts.back().first_input + parts.back().n_inputs - first);
 }
 
-// Has tokens chosen from the logits of what was launched. If the device fails, no sequence has
-// advanced.
-void Scheduler::sample(std::span<const Part> parts) {
-  rules_.clear();
-  const std::span<const NewTokens> inputs = inputs_of(parts);
-  if (inputs.empty()) return;
-  try {
-    for (const Part& part : parts) {
-      if (!wants_tokens(part)) continue;
-      for (size_t i = 0; i < part.n_inputs; ++i) {
-        rules_.push_back(part.entry->group->sampling_row(i));
-      }
-    }
-    if (rules_.empty()) {
-      runner_.wait();  // for the time that the step takes, and its errors
-    } else {
-      runner_.sample(rules_, sampled_);
-    }
-  } catch (...) {
-    for (const NewTokens& input : inputs) {
-      input.sequence->n_cached -= static_cast<int32_t>(input.tokens.size());
-    }
-    throw;
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - launched_).count();
-  alone_.measured(n_launched_, seconds);
+// Notes how long the device took for what was launched: since then, or since it was done with what
+// was launched before.
+void Scheduler::note_time(const Step& step, std::span<const Part> parts) {
+  const Clock::time_point begin = std::max(step.launched, last_end_);
+  last_end_ = Clock::now();
+  const double seconds = std::chrono::duration<double>(last_end_ - begin).count();
+  alone_.measured(step.n_tokens, seconds);
   size_t n_decode = 0;
   for (const Part& part : parts) n_decode += part.is_decode ? part.n_inputs : 0;
-  if (n_decode > 0) beside_.measured(n_launched_ - static_cast<int32_t>(n_decode), seconds);
+  if (n_decode > 0) beside_.measured(step.n_tokens - static_cast<int32_t>(n_decode), seconds);
   counts_.device_seconds += seconds;
   ++counts_.steps;
 }
 
 // Counts and caches the tokens of prompts that a part has processed, before its group goes on.
-void Scheduler::note_prompt(const Part& part) {
+void Scheduler::note_prompt(const Step& step, const Part& part) {
   const Entry& entry = *part.entry;
-  for (const NewTokens& input : inputs_of({&part, 1})) {
+  for (const NewTokens& input : inputs_of(step, {&part, 1})) {
     if (input.tokens.size() == 1 && entry.has_tokens) continue;
     counts_.prompt_tokens += static_cast<int64_t>(input.tokens.size());
     remember(entry, static_cast<size_t>(input.sequence - entry.sequences.data()));
@@ -223,7 +265,7 @@ void Scheduler::note_prompt(const Part& part) {
 void Scheduler::follow(const Part& part) {
   Entry& entry = *part.entry;
   Outcome outcome{.entry = &entry, .n_cached = entry.sequences.front().n_cached};
-  if (!part.sampled.empty()) {
+  if (part.has_tokens) {
     ++counts_.generated_tokens;
     entry.has_tokens = true;
     outcome.has_token = true;
@@ -273,6 +315,7 @@ void Scheduler::leave(Entry& entry, bool keep_pages) {
   }
   for (Sequence& sequence : entry.sequences) runner_.release(sequence);
   entry.sequences.clear();
+  entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));
   n_running_ -= entry.group->width();
 }
@@ -283,7 +326,8 @@ void Scheduler::fail(Entry& entry, std::string_view error) {
 }
 
 void Scheduler::fail_all(std::string_view error) {
-  parts_.clear();
+  for (Step& step : steps_) step.choices.reset();
+  in_flight_.clear();
   while (!running_.empty()) fail(*running_.back(), error);
 }
 

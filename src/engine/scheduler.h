@@ -1,9 +1,11 @@
 // Continuous batching: which sequences take part in each step.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <span>
@@ -27,6 +29,8 @@ struct SchedulerLimits {
   bool prefix_sharing = true;
   int threads = 1;             ///< which groups accept their tokens in, where there are many
   bool ends_together = false;  ///< see EngineOptions
+  /// Two steps are in work at a time where each has so many sequences; see Scheduler.
+  int32_t turn_slots = std::numeric_limits<int32_t>::max();
 };
 
 struct SchedulerCounts {
@@ -58,9 +62,16 @@ struct SchedulerCounts {
 /// Sequences of a group hold the pages of the tokens that they have in common together, and one
 /// that is to write into such a page gets a copy of it first.
 ///
+/// Where limits.turn_slots says so, running groups take turns in two steps of about half of the
+/// sequences each: while the device computes one, the host takes what came of the other, plans its
+/// next one and launches it, so that neither waits. That is for so many sequences that a step takes
+/// as long as it has rows: weights are read for each half.
+///
 /// When the device fails in a step of several groups, each is tried alone, so that those that are
 /// not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
 class Scheduler {
+  struct Step;
+
  public:
   /// A group in the scheduler's care; the caller's memory.
   struct Entry {
@@ -72,8 +83,9 @@ class Scheduler {
     /// In its slots: of each of the group's sequences, or one of what they have in common. The
     /// scheduler's.
     std::vector<Sequence> sequences = {};
-    bool has_tokens = false;  ///< the group has accepted some; the scheduler's
-    int32_t rope_length = 0;  ///< of its sequences; the scheduler's
+    bool has_tokens = false;     ///< the group has accepted some; the scheduler's
+    int32_t rope_length = 0;     ///< of its sequences; the scheduler's
+    const Step* step = nullptr;  ///< that it takes part in, planned or in flight; the scheduler's
   };
   /// What a step did for an entry that it ran.
   struct Outcome {
@@ -92,7 +104,7 @@ class Scheduler {
   /// The entry and its group, no wider than there are slots, must live until they have left the
   /// scheduler.
   void add(Entry& entry);
-  /// Takes an entry out, whether it waits or runs.
+  /// Takes an entry out, whether it waits or runs; no step may be in flight.
   void remove(Entry& entry);
 
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
@@ -105,14 +117,17 @@ class Scheduler {
   /// false. Entries whose group is finished, and those that the device failed, have left the
   /// scheduler afterwards. Returns what became of each entry that took part, once an entry.
   ///
-  /// begin_step() starts the pass, and end_step() waits for it. What a caller does in between, the
-  /// device does not wait for; but entries may only be added then.
+  /// begin_step() starts a pass, and end_step() waits for the oldest in flight, unless there is to
+  /// be another one beside it first. What a caller does in between, the device does not wait for;
+  /// but entries may only be added then.
   std::vector<Outcome> step() {
     begin_step();
     return end_step();
   }
   void begin_step();
   [[nodiscard]] std::vector<Outcome> end_step();
+  /// Waits for all steps in flight.
+  [[nodiscard]] std::vector<Outcome> end_all_steps();
 
  private:
   struct Order {
@@ -128,11 +143,29 @@ class Scheduler {
     size_t first_copy = 0;
     size_t n_copies = 0;
     // Once tokens are chosen:
-    std::span<SampledToken> sampled = {};   // of its inputs, if it wants tokens
+    bool has_tokens = false;
     std::span<const int32_t> parents = {};  // what the group's accept() returned
     std::string error = {};                 // or threw
   };
+  using Clock = std::chrono::steady_clock;
+  /// A step from its plan to its end.
+  struct Step {
+    std::vector<Source*> sources;
+    std::vector<NewTokens> inputs;
+    std::vector<PageCopy> copies;
+    std::vector<Part> parts;
+    // Of the parts that were launched last, all or one:
+    std::vector<SamplingRow> rules;  // of those that want tokens
+    std::unique_ptr<Choices> choices;
+    std::vector<SampledToken> sampled;
+    std::string error;  // why the device did not begin
+    Clock::time_point launched;
+    int32_t n_tokens = 0;  // of sources too
+  };
 
+  [[nodiscard]] size_t n_turns() const;
+  void finish_oldest();
+  void let_go(const Step& step);
   void begin_outgrown_again();
   void admit();
   [[nodiscard]] std::vector<Entry*> candidates() const;
@@ -142,6 +175,7 @@ class Scheduler {
   bool try_start(Entry& entry, int32_t& promised);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);
   void plan();
+  void choose_entries();
   void split(Entry& entry);
   void plan_sources();
   void plan_decode();
@@ -154,14 +188,16 @@ class Scheduler {
   [[nodiscard]] int32_t pages_for_step(const Entry& entry) const;
   int32_t make_room(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
-  [[nodiscard]] bool wants_tokens(const Part& part) const;
-  [[nodiscard]] std::string launch(size_t first, size_t count);
-  void finish(size_t first, size_t count, std::string error);
+  [[nodiscard]] static bool wants_tokens(const Step& step, const Part& part);
+  [[nodiscard]] std::string launch(Step& step, size_t first, size_t count);
+  void finish(Step& step, size_t first, size_t count, std::string error);
   int32_t read_sources(std::span<const Part> parts);
-  [[nodiscard]] std::span<const NewTokens> inputs_of(std::span<const Part> parts) const;
-  void sample(std::span<const Part> parts);
-  void advance_groups(std::span<Part> parts);
-  void note_prompt(const Part& part);
+  [[nodiscard]] static std::span<const NewTokens> inputs_of(const Step& step,
+                                                            std::span<const Part> parts);
+  static void take_back(std::span<const NewTokens> inputs);
+  void note_time(const Step& step, std::span<const Part> parts);
+  void advance_groups(Step& step, std::span<Part> parts);
+  void note_prompt(const Step& step, const Part& part);
   void follow(const Part& part);
   void follow(Entry& entry, std::span<const int32_t> parents);
   void remember(const Entry& entry, size_t i);
@@ -179,17 +215,13 @@ class Scheduler {
   std::vector<Entry*> running_;  // in Order
   int32_t n_waiting_ = 0;
   int32_t n_running_ = 0;
-  // Of this step:
-  std::vector<Source*> sources_;
-  std::vector<NewTokens> inputs_;
-  std::vector<PageCopy> copies_;
-  std::vector<Part> parts_;
-  std::vector<SamplingRow> rules_;     // of the parts that want tokens
-  std::vector<SampledToken> sampled_;  // by these
+  std::array<Step, 2> steps_;
+  Step* step_ = steps_.data();      // the one that is planned, or was last
+  std::vector<Step*> in_flight_;    // the oldest first
+  bool has_begun_ = false;          // the last begin_step() launched one
+  bool is_short_of_pages_ = false;  // of those that only a step in flight gives back
   std::vector<Outcome> outcomes_;
-  std::string launch_error_;  // why the device did not begin
-  std::chrono::steady_clock::time_point launched_;
-  int32_t n_launched_ = 0;  // tokens, of sources too
+  Clock::time_point last_end_;  // of a step
   SchedulerCounts counts_;
 };
 

@@ -34,7 +34,8 @@ std::span<const int32_t> cacheable(const Scheduler::Entry& entry) {
 void Scheduler::begin_outgrown_again() {
   for (size_t i = 0; i < running_.size();) {
     Entry& entry = *running_[i];
-    if (!runner_.config().outgrows(entry.rope_length, text_length(entry))) {
+    if (entry.step != nullptr ||
+        !runner_.config().outgrows(entry.rope_length, text_length(entry))) {
       ++i;
       continue;
     }
@@ -108,7 +109,9 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
   const std::span<const int32_t> tokens = cacheable(entry);
   const int32_t n_cached = find_prefix(entry).n_tokens();
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
-    if (pending(*other, 0) <= 1 || other->rope_length != entry.rope_length) return false;
+    const bool is_in_prompt =
+        pending(*other, 0) > 1 || (other->step != nullptr && !other->has_tokens);
+    if (!is_in_prompt || other->rope_length != entry.rope_length) return false;
     const std::span<const int32_t> theirs = wanted_tokens(*other, 0);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end());
     return end.first - tokens.begin() >= n_cached + kWorthWaiting;

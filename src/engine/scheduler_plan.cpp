@@ -21,28 +21,43 @@ int32_t cut(int32_t n_pending, int32_t n_room) {
 }  // namespace
 
 void Scheduler::plan() {
-  inputs_.clear();
-  copies_.clear();
-  parts_.clear();
+  step_->inputs.clear();
+  step_->copies.clear();
+  step_->parts.clear();
+  is_short_of_pages_ = false;
+  choose_entries();
   for (Entry* entry : running_) {
-    if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
+    if (entry->step == step_ && is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
   plan_decode();
   plan_prefill();
 }
 
+// Takes the groups that are in no step, of half of the slots where there are to be two steps.
+void Scheduler::choose_entries() {
+  const int32_t share = n_running_ / static_cast<int32_t>(n_turns());
+  int32_t n = 0;
+  for (Entry* entry : running_) {
+    if (entry->step != nullptr || n >= share) continue;
+    entry->step = step_;
+    n += entry->group->width();
+  }
+}
+
 // Takes sources that are to be read, whole ones, as many as the step has room for.
 void Scheduler::plan_sources() {
-  sources_.clear();
+  std::vector<Source*>& sources = step_->sources;
+  sources.clear();
   int32_t n_tokens = 0;
   for (const Entry* entry : running_) {
+    if (entry->step != step_) continue;
     Source* source = entry->sequences.front().source.get();
     if (source == nullptr || source->is_read) continue;
-    if (std::ranges::find(sources_, source) != sources_.end()) continue;
+    if (std::ranges::find(sources, source) != sources.end()) continue;
     n_tokens += source->n_tokens();
-    if (n_tokens > alone_.tokens() && !sources_.empty()) return;
-    sources_.push_back(source);
+    if (n_tokens > alone_.tokens() && !sources.empty()) return;
+    sources.push_back(source);
   }
 }
 
@@ -59,14 +74,16 @@ void Scheduler::plan_decode() {
   // By index: preempting takes entries off the end.
   for (size_t i = 0; i < running_.size(); ++i) {
     Entry& entry = *running_[i];
-    if (!in_decode(entry)) continue;
+    if (entry.step != step_ || !in_decode(entry)) continue;
     while (!cache_.make_room(pages_for_step(entry))) {
+      is_short_of_pages_ = !in_flight_.empty();
+      if (is_short_of_pages_) return;
       Entry& last = *running_.back();
       preempt(last);
       if (&last == &entry) return;
     }
     begin_part(entry);
-    parts_.back().is_decode = true;
+    step_->parts.back().is_decode = true;
     for (size_t s = 0; s < entry.sequences.size(); ++s) {
       (void)make_room(entry.sequences[s], 1);
       add_input(s, 1, NewTokens::Logits::last);
@@ -76,14 +93,15 @@ void Scheduler::plan_decode() {
 }
 
 void Scheduler::plan_prefill() {
-  const auto n_decode = static_cast<int32_t>(inputs_.size());
+  const auto n_decode = static_cast<int32_t>(step_->inputs.size());
   int32_t budget = std::min(limits_.max_step_tokens - n_decode,
                             n_decode > 0 ? beside_.tokens() : alone_.tokens());
-  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+  for (size_t i = 0; i < running_.size() && budget > 0 && !is_short_of_pages_; ++i) {
     Entry& entry = *running_[i];
+    if (entry.step != step_) continue;
     const Source* source = entry.sequences.front().source.get();
     const bool waits = source != nullptr && !source->is_read &&
-                       std::ranges::find(sources_, source) == sources_.end();
+                       std::ranges::find(step_->sources, source) == step_->sources.end();
     if (!in_decode(entry) && !waits) budget -= plan_prefill(entry, budget);
   }
 }
@@ -101,7 +119,10 @@ int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
     const int32_t n_wanted = std::min(n_pending, budget - n_planned);
     int32_t n = cut(n_pending, make_room(sequence, n_wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
-    while (n == 0 && n_wanted > 0 && inputs_.empty() && running_.back() != &entry) {
+    const auto is_stuck = [&] {
+      return n == 0 && n_wanted > 0 && step_->inputs.empty() && in_flight_.empty();
+    };
+    while (is_stuck() && running_.back() != &entry) {
       preempt(*running_.back());
       n = cut(n_pending, make_room(sequence, n_wanted));
     }
@@ -115,25 +136,26 @@ int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
 }
 
 void Scheduler::begin_part(Entry& entry) {
-  parts_.push_back({.entry = &entry, .first_input = inputs_.size(), .first_copy = copies_.size()});
+  step_->parts.push_back(
+      {.entry = &entry, .first_input = step_->inputs.size(), .first_copy = step_->copies.size()});
 }
 
 // The next n_tokens of sequence i of the part's entry take part in the step.
 void Scheduler::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) {
-  Entry& entry = *parts_.back().entry;
+  Entry& entry = *step_->parts.back().entry;
   Sequence& sequence = entry.sequences[i];
   const std::span<const int32_t> tokens = wanted_tokens(entry, i);
-  inputs_.push_back({.sequence = &sequence,
-                     .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
-                                              static_cast<size_t>(n_tokens)),
-                     .logits = logits});
+  step_->inputs.push_back({.sequence = &sequence,
+                           .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
+                                                    static_cast<size_t>(n_tokens)),
+                           .logits = logits});
 }
 
 void Scheduler::end_part() {
-  Part& part = parts_.back();
-  part.n_inputs = inputs_.size() - part.first_input;
-  part.n_copies = copies_.size() - part.first_copy;
-  if (part.n_inputs == 0 && part.n_copies == 0) parts_.pop_back();
+  Part& part = step_->parts.back();
+  part.n_inputs = step_->inputs.size() - part.first_input;
+  part.n_copies = step_->copies.size() - part.first_copy;
+  if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
 }
 
 // Whether the page that the sequence's next token goes to has tokens of others, too.
@@ -166,7 +188,7 @@ int32_t Scheduler::make_room(Sequence& sequence, int32_t n_tokens) {
   if (shares_next_page(sequence)) {
     if (!cache_.make_room(1)) return 0;
     const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
-    copies_.push_back(runner_.replace_page(sequence, page, runner_.pages().take()));
+    step_->copies.push_back(runner_.replace_page(sequence, page, runner_.pages().take()));
   }
   while (sequence.missing_pages(sequence.n_cached + n_tokens) > 0 && cache_.make_room(1)) {
     sequence.pages.push_back(runner_.pages().take());

@@ -84,7 +84,8 @@ class FailingScheduler : public testing::Test {
             TokenizerConfig{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}}, "small")) {}
 
   // Runs all requests with a device that fails where `fails(call number, operation)`.
-  Trial run(const std::function<bool(int64_t, const std::string&)>& fails) {
+  Trial run(const std::function<bool(int64_t, const std::string&)>& fails,
+            const SchedulerLimits& limits = kSchedulerLimits) {
     Trial result;
     bool armed = false;
     FailingBackend backend(make_cpu_backend(1), [&](const std::string& operation) {
@@ -94,7 +95,7 @@ class FailingScheduler : public testing::Test {
     Requests requests(*tokenizer_);
     armed = true;
     {
-      Scheduler scheduler(runner, kSchedulerLimits);
+      Scheduler scheduler(runner, limits);
       for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
       std::set<const Scheduler::Entry*> inside;
       for (const Scheduler::Entry& entry : requests.entries) inside.insert(&entry);
@@ -158,17 +159,15 @@ class FailingScheduler : public testing::Test {
   static bool never(int64_t, const std::string&) { return false; }
 
   // The texts of many beam searches that run at once on a sound device; empty where one failed.
-  std::vector<std::vector<int32_t>> run_many(int threads) {
+  std::vector<std::vector<int32_t>> run_many(SchedulerLimits limits) {
     constexpr int32_t kGroups = 60;
     const auto backend = make_cpu_backend(1);
     constexpr RunnerLimits kManyLimits{.n_pages = 400,
                                        .batch = {.max_tokens = 256, .max_logits = 256}};
     Runner runner(file_, *backend, kManyLimits, nullptr);
-    Scheduler scheduler(runner, {.slots = 3 * kGroups,
-                                 .max_step_tokens = 256,
-                                 .first_tokens = 256,
-                                 .chunk = 256,
-                                 .threads = threads});
+    limits.slots = 3 * kGroups;
+    limits.max_step_tokens = limits.first_tokens = limits.chunk = 256;
+    Scheduler scheduler(runner, limits);
     std::vector<GenerationRules> rules(kGroups);
     std::vector<std::unique_ptr<BeamSearch>> groups;
     std::vector<Scheduler::Entry> entries;
@@ -207,8 +206,9 @@ class FailingScheduler : public testing::Test {
 };
 
 TEST_F(FailingScheduler, AdvancesGroupsInThreadsAsInOne) {
-  const std::vector<std::vector<int32_t>> alone = run_many(1);
-  EXPECT_EQ(run_many(4), alone);
+  const std::vector<std::vector<int32_t>> alone = run_many({.threads = 1});
+  EXPECT_EQ(run_many({.threads = 4}), alone);
+  EXPECT_EQ(run_many({.threads = 4, .turn_slots = 30}), alone) << "in turns";
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(alone[i].empty(), i % 10 == 3) << i;
 }
 
@@ -223,6 +223,48 @@ TEST_F(FailingScheduler, SurvivesAFailureOfEveryKthCall) {
       EXPECT_EQ(failing.errors.size(), sound.texts.size());
     }
     if (HasFailure()) return;
+  }
+}
+
+TEST_F(FailingScheduler, TakesTurnsWithTheSameTexts) {
+  SchedulerLimits turns = kSchedulerLimits;
+  turns.turn_slots = 1;
+  const Trial sound = run(never);
+  const Trial in_turns = run(never, turns);
+  EXPECT_EQ(in_turns.texts, sound.texts);
+  EXPECT_GT(in_turns.n_calls, sound.n_calls) << "in more and smaller steps";
+  for (int64_t k = 1; k <= in_turns.n_calls; k += 1 + k / 20) {
+    SCOPED_TRACE("every " + std::to_string(k) + "th call fails");
+    expect_texts(run([k](int64_t call, const std::string&) { return call % k == 0; }, turns),
+                 sound);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(FailingScheduler, IsLeftByAGroupBetweenTurns) {
+  SchedulerLimits turns = kSchedulerLimits;
+  turns.turn_slots = 1;
+  const Trial sound = run(never);
+  for (int n_steps = 1; n_steps < 40; n_steps += 3) {
+    SCOPED_TRACE("after " + std::to_string(n_steps) + " steps");
+    const auto backend = make_cpu_backend(1);
+    Runner runner(file_, *backend, kLimits, nullptr);
+    Requests requests(*tokenizer_);
+    Scheduler scheduler(runner, turns);
+    for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
+    for (int n = 0; n < n_steps; ++n) (void)scheduler.step();
+    (void)scheduler.end_all_steps();
+    size_t removed = 0;
+    while (requests.entries[removed].group->finished()) ++removed;
+    scheduler.remove(requests.entries[removed]);
+    expect_pages_add_up(runner.pages(), requests);
+    while (!scheduler.idle()) (void)scheduler.step();
+    EXPECT_FALSE(requests.entries[removed].group->finished());
+    for (size_t i = 0; i < requests.entries.size(); ++i) {
+      if (i != removed) {
+        EXPECT_EQ(requests.text(i), sound.texts[i]) << "request " << i;
+      }
+    }
   }
 }
 
