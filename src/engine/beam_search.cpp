@@ -145,11 +145,21 @@ void BeamSearch::advance(Group& group, const std::vector<Continuation>& chosen,
   }
   std::vector<size_t> n_uses(group.beams.size());
   for (const Continuation& next : chosen) ++n_uses[next.beam];
+  // A copy takes the memory of a beam that does not go on: as many end as others fork.
+  size_t ended = 0;
+  const auto copy = [&](const Generation& text) {
+    while (ended < n_uses.size() && n_uses[ended] > 0) ++ended;
+    if (ended == n_uses.size()) return text;
+    Generation copied = std::move(group.beams[ended++].text);
+    copied = text;
+    return copied;
+  };
   std::vector<Beam> beams;
+  beams.reserve(chosen.size());
   for (const Continuation& next : chosen) {
     Generation& parent = group.beams[next.beam].text;
     const float renormalization = parent.forced_token() ? 0 : sampled[next.beam].renormalization;
-    Generation text = --n_uses[next.beam] > 0 ? parent : std::move(parent);
+    Generation text = --n_uses[next.beam] > 0 ? copy(parent) : std::move(parent);
     text.accept({.token = next.token.token,
                  .logprob = text.unedited(next.token, renormalization),
                  .top = sampled[next.beam].top});
