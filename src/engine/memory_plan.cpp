@@ -16,6 +16,10 @@ constexpr size_t kMostReserve = size_t{512} << 20;
 // A slot that is chosen has memory for so many tokens: one that has none would wait, or have
 // another sequence computed again.
 constexpr int64_t kSlotTokens = 256;
+// Slots that are chosen where each has memory for a whole text: the model is small then, and a
+// device beside the host computes a step of fewer sequences sooner than the host launches the next
+// one.
+constexpr int32_t kRoomySlots = kMaxSlots;
 // Cached tokens that nobody uses are kept in so much memory, and at most an eighth of what fits.
 constexpr int64_t kKeptTokens = 16384;
 
@@ -143,6 +147,7 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
 BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
   return {.free_bytes = backend.free_memory(),
           .takes_on_use = backend.takes_memory_on_use(),
+          .runs_beside_host = backend.runs_beside_host(),
           .most_slots = backend.most_slots(),
           .activations = backend.activation_dtype(config.weight_dtype),
           .kv = backend.kv_dtype(config.weight_dtype),
@@ -154,7 +159,8 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
                        int32_t max_logits, const BackendFigures& backend) {
   MemoryPlan plan;
-  plan.slots = choose_size(options.slots, backend.most_slots, 1, kMaxSlots, "--slots");
+  const int32_t most_slots = backend.runs_beside_host ? kRoomySlots : backend.most_slots;
+  plan.slots = choose_size(options.slots, most_slots, 1, kMaxSlots, "--slots");
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
   const int64_t source = config.encoder ? config.encoder->max_context : 0;
   const auto fitting = [&] {
@@ -162,8 +168,11 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
     return tokens_beside(config, weight_bytes, backend, plan.limits, plan.slots);
   };
   int64_t fits = fitting();
-  const int64_t slot_tokens = std::min(kSlotTokens, config.max_context + source);
-  while (options.slots == 0 && plan.slots > 1 && fits < plan.slots * slot_tokens) {
+  const int64_t text_tokens = config.max_context + source;
+  const auto slot_tokens = [&] {
+    return plan.slots > backend.most_slots ? text_tokens : std::min(kSlotTokens, text_tokens);
+  };
+  while (options.slots == 0 && plan.slots > 1 && fits < plan.slots * slot_tokens()) {
     plan.slots /= 2;
     fits = fitting();
   }

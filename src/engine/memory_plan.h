@@ -21,9 +21,10 @@ inline constexpr int32_t kMaxSlots = 4096;
 
 /// What a plan asks of a backend.
 struct BackendFigures {
-  size_t free_bytes = 0;      ///< weights that lie in a mapped file included
-  bool takes_on_use = false;  ///< see Backend::takes_memory_on_use()
-  int32_t most_slots = 1;     ///< see Backend::most_slots()
+  size_t free_bytes = 0;          ///< weights that lie in a mapped file included
+  bool takes_on_use = false;      ///< see Backend::takes_memory_on_use()
+  bool runs_beside_host = false;  ///< see Backend::runs_beside_host()
+  int32_t most_slots = 1;         ///< see Backend::most_slots()
   DType activations = DType::f32;
   DType kv = DType::f32;
   std::function<size_t(const StepBounds&)> scratch_bytes;

@@ -16,6 +16,7 @@ constexpr size_t kGiB = size_t{1} << 30;
 BackendFigures gpu(size_t free_bytes) {
   return {.free_bytes = free_bytes,
           .takes_on_use = false,
+          .runs_beside_host = true,
           .most_slots = 512,
           .activations = DType::bf16,
           .kv = DType::bf16,
@@ -77,6 +78,10 @@ TEST(MemoryPlan, ChoosesAsManySlotsAsMemoryServes) {
   ModelConfig brief = llama_8b();
   brief.max_context = 64;
   EXPECT_EQ(plan(brief, gpu(16 * kGiB)).slots, 512);
+  // More where there is memory for a whole text in each, beside a host that launches their steps.
+  EXPECT_EQ(plan(brief, gpu(24 * kGiB)).slots, 1024);
+  EXPECT_EQ(plan(brief, gpu(79 * kGiB)).slots, kMaxSlots);
+  EXPECT_EQ(plan(brief, cpu(79 * kGiB)).slots, 64);
 }
 
 TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
