@@ -134,11 +134,10 @@ class Decoder : public Model {
   }
 
   void forward(const BatchView& batch, std::span<const KvLayer> kv, const Matrix& logits) override {
-    const Matrix residual = run_layers(batch, kv);
+    const Matrix last =
+        run_layers(batch, kv, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     if (batch.n_logits == 0) return;
 
-    const Matrix last = activations_.last.first_rows(batch.n_logits);
-    backend_.gather_rows(batch, residual, last);
     Input input{
         .x = last, .norm = weights_.output_norm, .normed = rows_of(activations_.last_normed, last)};
     backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
@@ -146,7 +145,7 @@ class Decoder : public Model {
   }
 
   Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Matrix residual = run_layers(batch, kv);
+    const Matrix residual = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
     renormalize(weights_.output_norm, residual);
     return residual;
   }
@@ -189,9 +188,12 @@ class Decoder : public Model {
   }
 
  private:
-  // Returns the residual stream.
-  Matrix run_layers(const BatchView& batch, std::span<const KvLayer> kv) {
-    const Matrix residual = activations_.residual.first_rows(batch.n_tokens);
+  // Returns those rows of the residual stream that wanted(rows) leaves of all, which may be none.
+  // They are all that the last feed-forward works on: other tokens see no more of a token than its
+  // keys and values.
+  template <typename Wanted>
+  Matrix run_layers(const BatchView& batch, std::span<const KvLayer> kv, Wanted wanted) {
+    Matrix residual = activations_.residual.first_rows(batch.n_tokens);
 
     backend_.embed(batch, weights_.embedding, residual);
     renormalize(weights_.embedding_norm, residual);
@@ -216,10 +218,22 @@ class Decoder : public Model {
       if (weights.cross) {
         cross_attention(view_of_sources(batch), layer.attention, weights, kv[n], residual);
       }
-      if (!layer.parallel) ffn_input = before(weights.ffn_norms, activations_.normed, residual);
+      if (!layer.parallel) {
+        if (n + 1 == weights_.layers.size()) residual = wanted(residual);
+        if (residual.rows == 0) break;
+        ffn_input = before(weights.ffn_norms, activations_.normed, residual);
+      }
       feed_forward(layer, weights, ffn_input, residual);
     }
-    return residual;
+    return wanted(residual);
+  }
+
+  // `rows` itself where it has no others.
+  Matrix rows_with_logits(const BatchView& batch, const Matrix& rows) {
+    if (rows.rows == batch.n_logits) return rows;
+    const Matrix last = activations_.last.first_rows(batch.n_logits);
+    backend_.gather_rows(batch, rows, last);
+    return last;
   }
 
   void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,

@@ -33,7 +33,7 @@ struct Batch {
   std::vector<int32_t> rope_lengths;  ///< [n_sequences] see Rope; or empty: all 0
   /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
   std::vector<int32_t> page_table;
-  std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose next-token logits are wanted
+  std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose logits are wanted, ascending
   std::vector<int32_t> segments;    ///< [n_tokens] see Embedding; or empty: all 0
   /// Of a decoder with cross attention: [n_sequences] tokens of the source that each looks at, and
   /// [n_sequences, max_source_pages] the pages of their keys and values.
