@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kBlockThreads = 1024;
 constexpr size_t kBlockSharedBytes = 48 << 10;  // that any kernel may have
+constexpr int kMostEach = 16;  // experts of a lane, for which kBlockThreads threads have registers
 
 // By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place.
 __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
@@ -117,10 +118,12 @@ void route_from(const Matrix& scores, const Router& router, const Routing& routi
   const size_t warp_bytes = choice_bytes(n_experts, router);
   const size_t sort_bytes = static_cast<size_t>(2 * n_experts) * sizeof(int32_t);
   const size_t bytes = std::max(tokens * warp_bytes, sort_bytes);
-  if (tokens * kWarp <= kBlockThreads && bytes <= kBlockSharedBytes) {
-    queue.launch("choosing experts", route_kernel<kEach>, {1, tokens * kWarp, bytes}, scores,
-                 router, routing, static_cast<int>(warp_bytes));
-    return;
+  if constexpr (kEach <= kMostEach) {
+    if (tokens * kWarp <= kBlockThreads && bytes <= kBlockSharedBytes) {
+      queue.launch("choosing experts", route_kernel<kEach>, {1, tokens * kWarp, bytes}, scores,
+                   router, routing, static_cast<int>(warp_bytes));
+      return;
+    }
   }
   queue.launch("choosing experts", choose_experts_kernel<kEach>, {tokens, kWarp, warp_bytes},
                scores, router, routing);
@@ -133,8 +136,8 @@ void route_from(const Matrix& scores, const Router& router, const Routing& routi
 void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue) {
   if (scores.cols <= 4 * kWarp) {
     route_from<4>(scores, router, routing, queue);
-  } else if (scores.cols <= 16 * kWarp) {
-    route_from<16>(scores, router, routing, queue);
+  } else if (scores.cols <= kMostEach * kWarp) {
+    route_from<kMostEach>(scores, router, routing, queue);
   } else {
     route_from<kMaxExperts / kWarp>(scores, router, routing, queue);
   }
