@@ -194,10 +194,6 @@ template <typename T, int kDim, typename Rule>
 __device__ void consume(const AttentionArguments& a, const Splits& splits,
                         Shared<T, kDim>& shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const auto release = [](uint64_t& barrier) {
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) arrive(barrier);
-  };
   const int dim = a.kv.head_dim;
   uint32_t n = 0;  // turns
   for (uint32_t nth = 0;; ++nth) {
@@ -224,13 +220,13 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
                     [&](int token) { return sums.is_seen(base + token); });
         sums.add(queries, tokens, base);
       }
-      release(shared.stage_done[at.stage]);
+      arrive(shared.stage_done[at.stage]);
     }
     synchronize_threads(kResultsFree, kConsumerThreads);
     sums.put(shared.results);
     synchronize_threads(kResultsThere, kConsumerThreads);
     store_split(a, splits, split, shared.results);
-    release(shared.work_done[work_at.stage]);
+    arrive(shared.work_done[work_at.stage]);
   }
 }
 
@@ -243,8 +239,8 @@ __global__ __launch_bounds__(kThreads, Shared<T, kDim>::kBlocks) void attention_
   if (threadIdx.x == 0) {
     for (uint64_t& there : shared.stage_there) init_barrier(there, 1);
     for (uint64_t& there : shared.work_there) init_barrier(there, 1);
-    for (uint64_t& done : shared.stage_done) init_barrier(done, kDecodeWarps);
-    for (uint64_t& done : shared.work_done) init_barrier(done, kDecodeWarps);
+    for (uint64_t& done : shared.stage_done) init_barrier(done, kConsumerThreads);
+    for (uint64_t& done : shared.work_done) init_barrier(done, kConsumerThreads);
     publish_barriers();
   }
   __syncthreads();
