@@ -56,6 +56,20 @@ class CudaProducts : public BackendTest {
                 std::to_string(static_cast<int>(activation)));
   }
 
+  /// The same of logits, whose rows begin at multiples of four floats.
+  void check_logits(DType type, const Shape& shape) {
+    const int64_t padding = (4 - shape.outputs % 4) % 4;
+    const DeviceTensor x(*backend_, random_tensor(random_, type, shape.rows, shape.inputs));
+    const DeviceWeight weight(*backend_, random_weight(random_, type, shape.outputs, shape.inputs));
+    const auto multiply = [&](int64_t first, int64_t count) {
+      const DeviceTensor out(*backend_, HostTensor(DType::f32, count, shape.outputs, padding));
+      Input input{.x = x.matrix().row_range(first, count)};
+      backend_->linear(input, weight.weight(), {}, out.matrix());
+      return out.fetch();
+    };
+    compare(shape, multiply, std::string(dtype_name(type)) + ", logits");
+  }
+
   /// multiply(first row, number of rows) of all rows, and of few: ten, or one of at most ten.
   template <typename Multiply>
   static void compare(const Shape& shape, const Multiply& multiply, const std::string& what) {
@@ -94,8 +108,8 @@ TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
 
 TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
   for (const DType type : {DType::bf16, DType::f16}) {
-    for (const Shape& shape :
-         {Shape{40, 3216, 272}, Shape{700, 520, 512}, Shape{1100, 1032, 4096}}) {
+    for (const Shape& shape : {Shape{40, 3216, 272}, Shape{150, 3217, 272}, Shape{700, 520, 512},
+                               Shape{1100, 1032, 4096}}) {
       check(type, shape, false);
     }
     for (const Activation activation :
@@ -104,6 +118,16 @@ TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
       for (const Shape& shape : {Shape{40, 2048, 512}, Shape{600, 2056, 512}}) {
         check_activation(type, shape, activation);
       }
+    }
+  }
+}
+
+TEST_P(CudaProducts, LogitsOfAnyVocabularyHaveTheRowsOfFew) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const Shape& shape : {Shape{20, 3217, 272}, Shape{40, 32003, 512}, Shape{150, 3217, 272},
+                               Shape{150, 3218, 4096}, Shape{300, 1031, 1040},
+                               Shape{700, 3219, 512}, Shape{1100, 1031, 512}}) {
+      check_logits(type, shape);
     }
   }
 }

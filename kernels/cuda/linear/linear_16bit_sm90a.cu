@@ -72,7 +72,11 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
 
 bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                             const Queue& queue) {
-  if (!are_16_bit(x, weight) || !has_kernel(to, x.dtype) || !boxes_fit(x, weight, to)) return false;
+  // Copies of boxes write whole pieces of 16 bytes.
+  const bool whole = weight.rows * dtype_size(to.dtype) % 16 == 0;
+  if (!are_16_bit(x, weight) || !has_kernel(to, x.dtype) || !whole || !boxes_fit(x, weight, to)) {
+    return false;
+  }
   const Product product = product_of(x, 0, x.rows, weight, to, false);
   if (x.dtype == DType::f16) {
     launch_finished<__half>(product, x.dtype, queue);

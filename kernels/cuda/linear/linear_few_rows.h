@@ -31,6 +31,14 @@ struct Destination {
         static_cast<std::byte*>(out) + static_cast<size_t>(first * stride) * dtype_size(dtype);
     return rows;
   }
+  /// The destination of the columns from `first` on.
+  [[nodiscard]] Destination from_column(int64_t first) const {
+    Destination columns = *this;
+    columns.out = static_cast<std::byte*>(out) + static_cast<size_t>(first) * dtype_size(dtype);
+    if (scales != nullptr) columns.scales += first;
+    if (bias != nullptr) columns.bias += first;
+    return columns;
+  }
 };
 
 /// What a kernel for few rows multiplies: x [rows, inputs] · weightᵀ.
