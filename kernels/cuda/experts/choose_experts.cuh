@@ -1,6 +1,7 @@
 // Which experts a token uses, as Router has it, by a warp that holds their scores in registers.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,9 +18,9 @@ __device__ inline uint32_t ordered(float value) {
 }
 
 /// By a warp whose lane l has the keys of indices l, l + 32, ... < n: the index of the largest, the
-/// smallest of equal ones, whose key becomes kTaken.
+/// smallest of equal ones, in the lane that has its key, which becomes kTaken; -1 in the others.
 template <int kEach>
-__device__ int take_largest(uint32_t (&keys)[kEach], int n) {
+__device__ int take_largest(uint32_t (&keys)[kEach]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   uint32_t largest = keys[0];
   int index = lane;  // of this lane's largest
@@ -28,9 +29,12 @@ __device__ int take_largest(uint32_t (&keys)[kEach], int n) {
     if (keys[i] > largest) index = lane + i * kWarp;
     largest = max(largest, keys[i]);
   }
-  const uint32_t best = __reduce_max_sync(kAllLanes, largest);
-  const bool has_best = largest == best && index < n;
-  index = __reduce_min_sync(kAllLanes, has_best ? index : n - 1);
+  bool has_best = largest == __reduce_max_sync(kAllLanes, largest);
+  const unsigned lanes = __ballot_sync(kAllLanes, has_best);
+  if ((lanes & (lanes - 1)) != 0) {
+    has_best = index == __reduce_min_sync(kAllLanes, has_best ? index : INT_MAX);
+  }
+  if (!has_best) return -1;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     if (index == lane + i * kWarp) keys[i] = kTaken;
@@ -57,11 +61,11 @@ inline size_t choice_bytes(int64_t n_experts, const Router& router) {
   return static_cast<size_t>(n_experts + router.groups) * sizeof(float);
 }
 
-/// By a warp: the experts of one token, and their weights [router.used]. Lane l has the logits of
+/// By a warp: the experts of one token, and their scores [router.used]. Lane l has the logits of
 /// experts l, l + 32, ... < n <= 32 · kEach. `shared`: choice_bytes() of shared memory.
 template <int kEach>
-__device__ void choose_experts(const float (&logits)[kEach], int n, const Router& router,
-                               int32_t* experts, float* weights, std::byte* shared) {
+__device__ void take_experts(const float (&logits)[kEach], int n, const Router& router,
+                             int32_t* experts, float* scores, std::byte* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto expert_at = [lane](int i) { return lane + i * kWarp; };
 
@@ -114,8 +118,7 @@ __device__ void choose_experts(const float (&logits)[kEach], int n, const Router
     }
     __syncwarp();
     for (int k = 0; k < router.groups_used; ++k) {
-      const int g = take_largest(group, router.groups);
-      if (lane == 0) is_used[g] = 1;
+      if (const int g = take_largest(group); g >= 0) is_used[g] = 1;
     }
     __syncwarp();
 #pragma unroll
@@ -125,24 +128,37 @@ __device__ void choose_experts(const float (&logits)[kEach], int n, const Router
   }
 
   for (int k = 0; k < router.used; ++k) {
-    const int expert = take_largest(choice, n);
+    const int expert = take_largest(choice);
+    if (expert < 0) continue;
     float its_score = score[0];
 #pragma unroll
     for (int i = 1; i < kEach; ++i) {
       if (expert_at(i) == expert) its_score = score[i];
     }
-    if (expert % kWarp == lane) {
-      experts[k] = expert;
-      weights[k] = its_score;
-    }
+    experts[k] = expert;
+    scores[k] = its_score;
   }
+}
+
+/// By a warp: makes the scores of a token's experts their weights.
+inline __device__ void weigh_experts(const Router& router, float* weights) {
   __syncwarp();
   float sum = 0;
   for (int k = 0; k < router.used; ++k) sum += weights[k];
   __syncwarp();
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
-  for (int k = lane; k < router.used; k += kWarp) weights[k] *= factor;
+  for (int k = static_cast<int>(threadIdx.x) % kWarp; k < router.used; k += kWarp) {
+    weights[k] *= factor;
+  }
+}
+
+/// Both.
+template <int kEach>
+__device__ void choose_experts(const float (&logits)[kEach], int n, const Router& router,
+                               int32_t* experts, float* weights, std::byte* shared) {
+  take_experts(logits, n, router, experts, weights, shared);
+  weigh_experts(router, weights);
 }
 
 }  // namespace faststream

@@ -99,10 +99,9 @@ class Attender {
     const int pairs = a.attention.kv.head_dim / 2;
     const auto* from = static_cast<const uint32_t*>(rows_.at(a.qkv)) + int64_t{head} * pairs;
     uint32_t words[kDim / 2 / kWarp];
-    bring(words, a.qkv.awaited, [&](int i) {
-      const int pair = i * kWarp + lane();
-      return pair < pairs ? from + pair : nullptr;
-    });
+    bring(
+        words, a.qkv.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
+        [&](int i) { return from + i * kWarp + lane(); });
     T* to = shared_memory().heads[warp()];
     __syncwarp();
 #pragma unroll

@@ -14,11 +14,13 @@ class Preparer {
 
   __device__ void prepare(const ProductInstruction& p) const {
     if (p.x_dtype == DType::f32) {
-      constexpr int kMost = kMaxNormalized / 8 / kConsumerThreads;
-      p.inputs <= kMaxNormalized / 2 ? prepare_floats<kMost / 2>(p) : prepare_floats<kMost>(p);
+      with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
+          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });
     } else if (p.x_rows == 1) {
-      Team team{thread(), kAll, shared_memory().parts[0]};
-      prepare_row(p, 0, team);
+      with_eights<1, kMaxEights>(p.inputs, kConsumerThreads, [&]<int kEights>() {
+        Team team{thread(), kAll, shared_memory().parts[0]};
+        prepare_row<kEights>(p, 0, team);
+      });
     } else if (p.x_rows > kFewRows && p.inputs <= kMaxWarpInputs) {
       prepare_rows<kWarp>(p);
     } else {
@@ -31,53 +33,62 @@ class Preparer {
   using Team = RowTeam<kConsumerThreads>;
   static constexpr int kFewRows = 4;  // of experts, for each of which there are two warps
 
-  // A row of x to shared memory, by a team that has kEights eights of its elements a thread:
-  // rounded to T, or to eight bits beside i8 weights. of_eight(e, values) gives a thread's e-th.
-  template <int kEights, int kThreads, typename OfEight>
+  // Calls use<kEights>() with a power of two of eights, so many that so many threads together have
+  // a row of n elements. What registers do not hold takes no instructions.
+  template <int kEights, int kMost, typename Use>
+  static __device__ void with_eights(int n, int threads, const Use& use) {
+    if constexpr (kEights < kMost) {
+      if (n > 8 * kEights * threads) return with_eights<2 * kEights, kMost>(n, threads, use);
+    }
+    use.template operator()<kEights>();
+  }
+
+  // A row of x to shared memory, by a team that has kEights eights of its elements a thread, zeros
+  // where there are none: as they are, or in eight bits beside i8 weights.
+  template <int kEights, int kThreads>
   static __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
-                                   const OfEight& of_eight) {
+                                   const uint4 (&eights)[kEights]) {
     const int n = p.inputs;
-    const auto for_each_eight = [&](const auto& use) {
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        const int c = 8 * (team.thread() + kThreads * e);
-        if (c < n) {
-          float values[8];
-          of_eight(e, values);
-          use(c, values);
-        }
-      }
-    };
+    const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
     if (p.weight_dtype != DType::i8) {
       T* to = reinterpret_cast<T*>(shared_memory().x) + static_cast<int64_t>(row) * n;
-      for_each_eight([&](int c, const float(&values)[8]) {
-        uint32_t pairs[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
-        *reinterpret_cast<uint4*>(to + c) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-      });
+      for (int e = 0; e < kEights; ++e) {
+        if (element(e) < n) *reinterpret_cast<uint4*>(to + element(e)) = eights[e];
+      }
       return;
     }
-    RowScale scale;
-    for_each_eight([&](int /*c*/, const float(&values)[8]) {
+    __nv_bfloat162 largest = {};
 #pragma unroll
-      for (const float value : values) scale.see(value);
-    });
+    for (int e = 0; e < kEights; ++e) {
+      __nv_bfloat162 pairs[4];
+      memcpy(pairs, &eights[e], sizeof pairs);
+#pragma unroll
+      for (const __nv_bfloat162 pair : pairs) largest = __hmax2_nan(largest, __habs2(pair));
+    }
+    RowScale scale;
+    scale.see(to_float(largest.x));
+    scale.see(to_float(largest.y));
     scale.join(team);
     if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
     const float inverse = scale.inverse();
     unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
-    for_each_eight([&](int c, const float(&values)[8]) {
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      if (element(e) >= n) break;
+      T values[8];
+      memcpy(values, &eights[e], sizeof values);
       uint32_t packed[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         int integers[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) integers[i] = quantized(values[4 * half + i], inverse);
+        for (int i = 0; i < 4; ++i)
+          integers[i] = quantized(to_float(values[4 * half + i]), inverse);
         packed[half] = pack_bytes(integers);
       }
-      *reinterpret_cast<uint2*>(to + c) = make_uint2(packed[0], packed[1]);
-    });
+      *reinterpret_cast<uint2*>(to + element(e)) = make_uint2(packed[0], packed[1]);
+    }
   }
 
   // What the neighbouring lane has.
@@ -106,10 +117,11 @@ class Preparer {
     // Two lanes bring the halves of one's eight, then of the other's: memory gives 32 bytes at
     // once.
     const bool is_second = thread() % 2 != 0;
-    bring(pieces, p.x.awaited, [&](int i) {
-      const int c = element(i / 2) + 8 * (i % 2 - thread() % 2);
-      return c < p.inputs ? x + c + thread() % 2 * 4 : nullptr;
-    });
+    const auto first = [&](int i) { return element(i / 2) + 8 * (i % 2 - thread() % 2); };
+    const int n = p.inputs;
+    bring(
+        pieces, p.x.awaited, [&](int i) { return first(i) < n; },
+        [&](int i) { return x + first(i) + thread() % 2 * 4; });
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
       const uint4 other = exchanged(selected(is_second, pieces[2 * e], pieces[2 * e + 1]));
@@ -128,39 +140,36 @@ class Preparer {
         }
       }
     });
+    uint4 eights[kEights] = {};
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
+      if (element(e) >= n) break;
+      if (has_norm) {
+        float biases[8] = {};
+        if (p.norm.bias != nullptr) load_floats(p.norm.bias + element(e), biases);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float& value = values[e][i];
-        const bool biased = p.norm.bias != nullptr && element(e) < p.inputs;
-        if (has_norm) {
-          value = norm.apply(value, weights[e][i], biased ? p.norm.bias[element(e) + i] : 0);
+        for (int i = 0; i < 8; ++i) {
+          values[e][i] = norm.apply(values[e][i], weights[e][i], biases[i]);
         }
-        value = to_float(from_float<T>(value));
       }
+      const float(&v)[8] = values[e];
+      eights[e] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
+                             pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
     }
-    store_row<kEights>(p, 0, team, [&](int e, float(&eight)[8]) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) eight[i] = values[e][i];
-    });
+    store_row(p, 0, team, eights);
   }
 
   // A row of T.
-  template <int kThreads>
+  template <int kEights, int kThreads>
   __device__ void prepare_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team) const {
     const T* x = static_cast<const T*>(rows_.at(p.x)) + row * p.x_stride;
-    uint4 raw[kMaxEights];
-    bring(raw, p.x.awaited, [&](int e) {
-      const int c = 8 * (team.thread() + kThreads * e);
-      return c < p.inputs ? x + c : nullptr;
-    });
-    store_row<kMaxEights>(p, row, team, [&](int e, float(&eight)[8]) {
-      T elements[8];
-      memcpy(elements, &raw[e], sizeof elements);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) eight[i] = to_float(elements[i]);
-    });
+    const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
+    const int n = p.inputs;
+    uint4 eights[kEights];
+    bring(
+        eights, p.x.awaited, [&](int e) { return element(e) < n; },
+        [&](int e) { return x + element(e); });
+    store_row(p, row, team, eights);
   }
 
   // Experts' rows, each by so many threads.
@@ -169,7 +178,8 @@ class Preparer {
     const int nth = thread() / kThreads;
     RowTeam<kThreads> team{thread() % kThreads, kRowTeam + nth, shared_memory().parts[nth]};
     for (int row = nth; row < p.x_rows; row += kConsumerThreads / kThreads) {
-      prepare_row(p, row, team);
+      with_eights<kMaxEights / 2, kMaxEights>(
+          p.inputs, kThreads, [&]<int kEights>() { prepare_row<kEights>(p, row, team); });
     }
   }
 

@@ -38,12 +38,13 @@ class Producer {
       } else {
         const ProductInstruction& p = instruction.product;
         if (leads()) prefetch(p.norm.weight, p.inputs);
-        if (in_turn(p)) choose(p);
         if (instruction.kind == Instruction::Kind::multiply_floats) {
           copy<1>(p);
         } else {
           copy<kTileRows>(p);
         }
+        // For who sums the results.
+        if (in_turn(p) && leads()) weigh_experts(p.router, shared_.choices[0].weights);
       }
       if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
@@ -92,7 +93,7 @@ class Producer {
     }
   }
 
-  // Experts: each warp for itself.
+  // Experts: each warp for itself. Their scores become weights later.
   __device__ void choose(const ProductInstruction& p) {
     p.n_experts <= 4 * kWarp ? choose_from<4>(p) : choose_from<kMaxExpertsChosenFrom / kWarp>(p);
   }
@@ -100,12 +101,13 @@ class Producer {
   __device__ void choose_from(const ProductInstruction& p) {
     const auto* row = static_cast<const uint32_t*>(rows_.at(p.logits)) + lane_;
     uint32_t words[kEach];
-    bring(words, p.logits.awaited,
-          [&](int i) { return lane_ + i * kWarp < p.n_experts ? row + i * kWarp : nullptr; });
+    bring(
+        words, p.logits.awaited, [&](int i) { return lane_ + i * kWarp < p.n_experts; },
+        [&](int i) { return row + i * kWarp; });
     float logits[kEach];
     memcpy(logits, words, sizeof logits);
     Choice& choice = shared_.choices[warp_];
-    choose_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
+    take_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
     __syncwarp();
   }
 
@@ -124,6 +126,7 @@ class Producer {
     const bool has_biases = kRows > 1 && p.to.bias != nullptr;
 
     const TilesOfBlock mine(p);
+    if (kRows > 1 && in_turn(p)) choose(p);
     for (int n = 0; n < mine.count; ++n) {
       const int t = mine[n];
       const int tile = sums || !of_experts ? t : t % p.tiles;

@@ -35,43 +35,61 @@ __device__ inline uint4 load_words(const void* from) {
                : "memory");
   return words;
 }
+__device__ inline uint2 load_pair(const void* from) {
+  uint2 words;
+  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "l"(from)
+               : "memory");
+  return words;
+}
 __device__ inline void load(const void* from, uint32_t& word) { word = load_word(from); }
+__device__ inline void load(const void* from, uint2& words) { words = load_pair(from); }
 __device__ inline void load(const void* from, uint4& words) { words = load_words(from); }
 
 __device__ inline bool is_unset(uint32_t word) { return word == kUnset; }
+__device__ inline bool is_unset(const uint2& words) { return is_unset(max(words.x, words.y)); }
 __device__ inline bool is_unset(const uint4& words) {
-  return is_unset(words.x) || is_unset(words.y) || is_unset(words.z) || is_unset(words.w);
+  return is_unset(max(max(words.x, words.y), max(words.z, words.w)));
 }
-__device__ inline void make_unset(uint32_t& word) { word = kUnset; }
 __device__ inline void make_unset(uint4& words) {
   words = make_uint4(kUnset, kUnset, kUnset, kUnset);
 }
 
-/// Brings pieces of a row, words or four, once they are there: piece i from from(i), or zeros where
-/// that is null.
-template <int kPieces, typename Piece, typename From>
-__device__ void bring(Piece (&pieces)[kPieces], bool awaited, const From& from) {
+/// Brings pieces of a row, one, two or four words, once they are there: piece i from from(i), or
+/// zeros where exists(i) is false.
+template <int kPieces, typename Piece, typename Exists, typename From>
+__device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exists,
+                      const From& from) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     pieces[i] = Piece{};
-    if (from(i) != nullptr) make_unset(pieces[i]);
+    if (exists(i)) load(from(i), pieces[i]);
   }
-  for (;;) {
+  while (awaited) {
+    bool missing = false;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) missing = missing || is_unset(pieces[i]);
+    if (!missing) return;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (is_unset(pieces[i])) load(from(i), pieces[i]);
     }
-    bool missing = false;
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) missing = missing || is_unset(pieces[i]);
-    if (!missing || !awaited) return;
   }
 }
 
 /// Makes a word of a result known.
+__device__ inline uint32_t made_set(uint32_t word) {
+  return is_unset(word) ? 0x7fff7fffU : word;  // NaN all the same
+}
 __device__ inline void publish(void* to, uint32_t word) {
-  if (is_unset(word)) word = 0x7fff7fffU;  // NaN all the same
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(made_set(word)) : "memory");
+}
+/// Or two.
+__device__ inline void publish(void* to, float first, float second) {
+  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to),
+               "r"(made_set(__float_as_uint(first))), "r"(made_set(__float_as_uint(second)))
+               : "memory");
 }
 
 }  // namespace faststream::program
