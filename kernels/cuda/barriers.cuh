@@ -72,11 +72,4 @@ __device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, 
       : "memory");
 }
 
-/// Brings `bytes`, as those of copy_bulk(), into the L2 cache.
-__device__ inline void prefetch_bulk(const void* from, int64_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
-               "r"(static_cast<uint32_t>(bytes))
-               : "memory");
-}
-
 }  // namespace faststream

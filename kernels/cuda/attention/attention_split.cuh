@@ -117,12 +117,13 @@ struct StoreOutput {
 };
 
 /// Merges the warps' results and stores the block's: as output if its split is the only one that
-/// any sequence may have, by store(head, d, elements d and d + 1); else for merge_head(). By these
-/// warps, after a barrier.
-template <int kWarps, int kHeads, int kStride, typename Store>
+/// any sequence may have, by store(head, d, elements d and d + 1); else, to be merged, by
+/// keep(head, i, two floats), which are the maximum and the weight where i is 0 and elements 2 i -
+/// 2 and 2 i - 1 of the sums elsewhere. By these warps, after a barrier.
+template <int kWarps, int kHeads, int kStride, typename Store, typename Keep>
 __device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
-                            const WarpResults<kWarps, kHeads, kStride>& results,
-                            const Store& store) {
+                            const WarpResults<kWarps, kHeads, kStride>& results, const Store& store,
+                            const Keep& keep) {
   const int dim = a.kv.head_dim;
   const int pairs = dim / 2;
   for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * pairs;
@@ -145,12 +146,21 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
       const float total = with_sink(a, head, maximum, weight);
       store(head, d, sums[0] / total, sums[1] / total);
     } else {
-      float* partial = splits.partials + partial_index(a, splits, split.sequence, head, split.part);
-      auto* pairs_of_partial = reinterpret_cast<float2*>(partial);
-      if (d == 0) pairs_of_partial[0] = make_float2(maximum, weight);
-      pairs_of_partial[1 + d / 2] = make_float2(sums[0], sums[1]);
+      if (d == 0) keep(head, 0, maximum, weight);
+      keep(head, 1 + d / 2, sums[0], sums[1]);
     }
   }
+}
+
+/// The same for merge_head().
+template <int kWarps, int kHeads, int kStride, typename Store>
+__device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
+                            const WarpResults<kWarps, kHeads, kStride>& results,
+                            const Store& store) {
+  store_split(a, splits, split, results, store, [&](int head, int i, float first, float second) {
+    float* partial = splits.partials + partial_index(a, splits, split.sequence, head, split.part);
+    reinterpret_cast<float2*>(partial)[i] = make_float2(first, second);
+  });
 }
 
 /// The same in kernels of one operation, where splits of other sequences tell nothing of this one:

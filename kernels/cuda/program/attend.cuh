@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_decode_mma.cuh"
-#include "kernels/cuda/program/consumer_threads.cuh"
+#include "kernels/cuda/program/stage_reader.cuh"
 #include "kernels/cuda/rope.cuh"
 
 namespace faststream::program {
@@ -13,58 +13,88 @@ class Attender {
  public:
   explicit __device__ Attender(const RowMemory& rows) : rows_(rows) {}
 
-  __device__ void attend(const AttendInstruction& a) const {
-    const AttentionArguments& attention = a.attention;
-    const int head_tiles = attention.kv.n_kv_heads * a.splits.head_tiles;
-    const int items = head_tiles * faststream::parts_of(attention, a.kv_len);
+  __device__ void attend(const AttendInstruction& a, StageReader& stages) const {
+    const ItemsOfBlock mine(a);
     auto* memory = reinterpret_cast<Attention*>(shared_memory().x);
-    const auto split_of_item = [&](int item) {
-      return split_of(attention, a.splits, kDecodeHeads, {0, 0, a.kv_len}, item % head_tiles,
-                      item / head_tiles);
-    };
     const int team = warp() / kDecodeWarps;
-    const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
-    const auto blocks = static_cast<int>(gridDim.x);
-    for (int first = static_cast<int>(blockIdx.x); first < items; first += blocks * kTeams) {
-      if (const int item = first + team * blocks; team < kTeams && item < items) {
-        const Split split = split_of_item(item);
-        const int page = split.first / kPageTokens;
-        ask_for(attention.page_table + page, pages_for(split.last) - page);
-      }
+    for (int first = 0; first < mine.count; first += kTeams) {
+      look(true);
       // All warps together transform, for each team's item, queries, the key and the value.
       int task = warp();
-      for (int t = 0; t < kTeams && first + t * blocks < items; ++t) {
-        const Split split = split_of_item(first + t * blocks);
+      for (int t = 0; t < kTeams && first + t < mine.count; ++t) {
+        const Split split = mine.split(first + t);
         const int tasks = split.n_heads + (split.last == a.kv_len ? 2 : 0);
-        for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t].queries);
+        for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
       }
       synchronize();
-      const int item = first + team * blocks;
-      if (team < kTeams && item < items) {
-        const Split split = split_of_item(item);
-        auto& mine = memory[team];
-        attend_split<T, kDim, Rule>(attention, split, mine.queries, mine.results);
-        synchronize_team();
-        const auto store = [&](int head, int d, float first, float second) {
-          store_output(a, head * attention.kv.head_dim + d, first, second);
-        };
-        store_split(attention, a.splits, split, mine.results, store);
-        if (a.splits.count > 1) merge(a, split, item % head_tiles, team, synchronize_team, store);
+      look(false);
+      for (int t = 0; t < kTeams && first + t < mine.count; ++t) {
+        const Split split = mine.split(first + t);
+        if (t == team) attend(a, split, memory[t], stages);
+        stages.pass(ceil_div(split.last - split.first, kDecodeTokens));
       }
       synchronize();
+    }
+    // When the block has stored all of its own, as others wait for them.
+    if (a.splits.count > 1 && team < kTeams) {
+      for (int n = team; n < mine.count; n += kTeams) merge(a, mine.split(n));
     }
   }
 
  private:
   struct Attention {
     alignas(16) T queries[kDecodeHeads * kDim];
+    alignas(16) T key[kDim];  // of the token, and its value
+    alignas(16) T value[kDim];
     DecodeResults<kDim> results;
   };
   static constexpr int kTeamThreads = kDecodeWarps * kWarp;
   static constexpr int kTeams =
       2 * sizeof(Attention) <= kMaxInputBytes ? kConsumers / kDecodeWarps : 1;
   static_assert(sizeof(Attention) <= kMaxInputBytes);
+
+  // By this warp's team: an item whose stages begin with the reader's present one. A stage has the
+  // keys and values of one turn of a warp.
+  __device__ void attend(const AttendInstruction& a, const Split& split, Attention& memory,
+                         StageReader& stages) const {
+    const AttentionArguments& attention = a.attention;
+    const int dim = attention.kv.head_dim;
+    const int team = warp() / kDecodeWarps;
+    const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
+    DecodeQueries<kDim> queries;
+    queries.load(memory.queries, split.n_heads, dim);
+    DecodeSums<T, kDim, Rule> sums(attention, split);
+    const int tokens = split.last - split.first;
+    for (int n = warp() % kDecodeWarps; n * kDecodeTokens < tokens; n += kDecodeWarps) {
+      const uint32_t number = stages.begin() + n;
+      const int base = split.first + n * kDecodeTokens;
+      T* keys = reinterpret_cast<T*>(stages.await(number).weights);
+      T* values = keys + kDecodeTokens * dim;
+      if (const int row = split.position - base; row < kDecodeTokens) {
+        // What the copies brought of the token itself is not what it has now.
+        for (int i = lane(); i < dim; i += kWarp) {
+          keys[row * dim + i] = memory.key[i];
+          values[row * dim + i] = memory.value[i];
+        }
+        publish_shared_writes();
+        __syncwarp();
+      }
+      DecodeTokens<kDim> stage;
+      stage.load(keys, values, dim, [&](int token) { return sums.is_seen(base + token); });
+      sums.add(queries, stage, base);
+      StageReader::release(number);
+    }
+    sums.put(memory.results);
+    synchronize_team();
+    const auto store = [&](int head, int d, float first, float second) {
+      store_output(a, head * dim + d, first, second);
+    };
+    const auto keep = [&](int head, int i, float first, float second) {
+      publish(partial(a, head, split.part) + i, first, second);
+    };
+    store_split(attention, a.splits, split, memory.results, store, keep);
+  }
 
   __device__ void store_output(const AttendInstruction& a, int index, float first,
                                float second) const {
@@ -74,23 +104,60 @@ class Attender {
     if (out != nullptr) *reinterpret_cast<uint32_t*>(out + index) = pair;
   }
 
-  // The last team of a head tile puts together what all have stored.
-  template <typename Synchronize, typename Store>
-  static __device__ void merge(const AttendInstruction& a, const Split& split, int head_tile,
-                               int team, const Synchronize& synchronize_team, const Store& store) {
+  // The pairs of a head's split: its maximum and weight, then its sums.
+  [[nodiscard]] __device__ float2* partial(const AttendInstruction& a, int head, int part) const {
+    const int pairs = 1 + a.attention.kv.head_dim / 2;
+    return static_cast<float2*>(rows_.at(a.partials)) +
+           (int64_t{head} * a.splits.count + part) * pairs;
+  }
+
+  // What merge_head() computes, by the teams of all splits of a head tile together: each warp the
+  // outputs of a head, or some of them, two of a lane.
+  __device__ void merge(const AttendInstruction& a, const Split& split) const {
+    constexpr int kParts = kMaxSplits / 2;  // at once
+    static_assert(kMaxSplits <= kWarp);
+    const int pairs = a.attention.kv.head_dim / 2;
+    const int tasks_of_head = ceil_div(pairs, kWarp);
     const int parts = faststream::parts_of(a.attention, a.kv_len);
-    bool& is_last = shared_memory().is_last[team];
-    __threadfence();
-    synchronize_team();
-    if (thread() % kTeamThreads == 0) {
-      is_last = atomicAdd(&a.arrivals[head_tile], 1) == parts - 1;
-      if (is_last) a.arrivals[head_tile] = 0;
-      __threadfence();
-    }
-    synchronize_team();
-    if (!is_last) return;
-    for (int h = warp() % kDecodeWarps; h < split.n_heads; h += kDecodeWarps) {
-      merge_head(a.attention, a.splits, split, split.first_head + h, parts, lane(), kWarp, store);
+    for (int task = split.part + warp() % kDecodeWarps * parts;
+         task < split.n_heads * tasks_of_head; task += kDecodeWarps * parts) {
+      const int head = split.first_head + task / tasks_of_head;
+      const int pair = task % tasks_of_head * kWarp + lane();
+      float maximum = 0;
+      float part_factor = 0;  // of part lane()
+      float part_weight = 0;
+      float weight = 0;
+      float sums[2] = {};
+      for (int first = 0; first < parts; first += kParts) {
+        uint2 words[kParts + 1];
+        bring(
+            words, true,
+            [&](int i) {
+              return i == kParts ? first == 0 && lane() < parts : first + i < parts && pair < pairs;
+            },
+            [&](int i) {
+              return i == kParts ? partial(a, head, lane())
+                                 : partial(a, head, first + i) + 1 + pair;
+            });
+        if (first == 0) {
+          const float part_maximum = lane() < parts ? __uint_as_float(words[kParts].x) : kLowest;
+          maximum = warp_max(part_maximum);
+          part_factor = exp2f(part_maximum - maximum);
+          part_weight = __uint_as_float(words[kParts].y);
+        }
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (first + i >= parts) break;
+          const float factor = __shfl_sync(kAllLanes, part_factor, first + i);
+          weight = __fmaf_rn(__shfl_sync(kAllLanes, part_weight, first + i), factor, weight);
+          sums[0] = __fmaf_rn(__uint_as_float(words[i].x), factor, sums[0]);
+          sums[1] = __fmaf_rn(__uint_as_float(words[i].y), factor, sums[1]);
+        }
+      }
+      const float total = with_sink(a.attention, head, maximum, weight);
+      if (pair < pairs) {
+        store_output(a, 2 * (head * pairs + pair), sums[0] / total, sums[1] / total);
+      }
     }
   }
 
@@ -124,33 +191,40 @@ class Attender {
     }
   }
 
-  // By a warp: task h < n_heads brings the split's query h to `queries`, the next two bring the
-  // token's key and value to their page.
+  // By a warp: task h < n_heads brings the split's query h, the next two the token's key and value,
+  // which those of the KV head's first queries also bring to their page.
   __device__ void transform(const AttendInstruction& a, const Split& split, int task,
-                            T* queries) const {
+                            Attention& memory) const {
     const AttentionArguments& attention = a.attention;
     const KvLayer& kv = attention.kv;
     const int dim = kv.head_dim;
     const int64_t page = attention.page_table[split.position / kPageTokens];
     const int64_t slot = element_of_token(kv, page, split.kv_head, split.position);
     const int key_head = attention.n_heads + split.kv_head;
+    const bool is_first = split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
     if (task == split.n_heads + 1) {
       T* to = static_cast<T*>(kv.v) + slot;
       const T* value = bring_head(a, key_head + kv.n_kv_heads);
-      for (int i = lane(); i < dim; i += kWarp) to[i] = value[i];
+      for (int i = lane(); i < dim; i += kWarp) {
+        memory.value[i] = value[i];
+        if (is_first) to[i] = value[i];
+      }
       return;
     }
     const bool is_key = task == split.n_heads;
     const int head = split.first_head + task;
     const float* weight = is_key ? a.transform.k_weight + int64_t{split.kv_head} * dim
                                  : a.transform.q_weight + int64_t{head} * dim;
-    T* to = is_key ? static_cast<T*>(kv.k) + slot : queries + task * dim;
+    T* to = is_key ? memory.key : memory.queries + task * dim;
+    T* in_page = is_key && is_first ? static_cast<T*>(kv.k) + slot : nullptr;
     const float factor = is_key ? 1 : query_factor(a.transform, split.position);
     ask_for(a.cos_sin, a.rotated_dims);
     if (a.transform.norm != NormKind::none) ask_for(weight, dim);
     transform_head(bring_head(a, is_key ? key_head : head), dim, a.transform, weight, a.cos_sin,
-                   a.rotated_dims,
-                   [&](int i, float value) { to[i] = from_float<T>(__fmul_rn(value, factor)); });
+                   a.rotated_dims, [&](int i, float value) {
+                     to[i] = from_float<T>(__fmul_rn(value, factor));
+                     if (in_page != nullptr) in_page[i] = to[i];
+                   });
   }
   RowMemory rows_;
 };

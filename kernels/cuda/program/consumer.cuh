@@ -15,19 +15,18 @@ class Consumer {
       : preparer_(rows), multiplier_(rows), attender_(rows) {}
 
   __device__ void run(int count) {
+    StageReader stages;
     for (int i = 0; i < count; ++i) {
       const InstructionPlace place(i);
       wait_for_phase(shared_memory().fetched[place.stage], place.parity);
       const Instruction& instruction = shared_memory().instructions[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
-        look(true);
-        attender_.attend(instruction.attend);
-        look(false);
+        attender_.attend(instruction.attend, stages);
       } else if (const ProductInstruction& p = instruction.product; TilesOfBlock(p).count > 0) {
         look(true);
         preparer_.prepare(p);
         look(false);
-        multiplier_.run(instruction.kind, p);
+        multiplier_.run(instruction.kind, p, stages);
       }
       synchronize();
       if (thread() == 0) arrive(shared_memory().carried_out[place.stage]);
@@ -35,11 +34,6 @@ class Consumer {
   }
 
  private:
-  // The producers may see it late.
-  static __device__ void look(bool looks) {
-    if (thread() == 0) store_relaxed(shared_memory().looks, looks ? 1 : 0);
-  }
-
   Preparer preparer_;
   Multiplier multiplier_;
   Attender<kDim, Rule> attender_;

@@ -17,4 +17,9 @@ inline constexpr int kRowTeam = 4;  // and the next seven: of the threads of an 
 
 __device__ inline void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
 
+/// Says whether the block looks for an instruction's input. The producers may see it late.
+__device__ inline void look(bool looks) {
+  if (thread() == 0) store_relaxed(shared_memory().looks, looks ? 1 : 0);
+}
+
 }  // namespace faststream::program

@@ -24,11 +24,13 @@ struct AttendInstruction {
   Row qkv;                       ///< queries, not transformed, keys and values
   Row result;
   Splits splits;
+  Row partials;  ///< where there are several splits: pairs of floats [head, split, 1 + head_dim /
+                 ///< 2]
+  int32_t tile_heads = 0;  ///< query heads of a split
   HeadTransform transform;
   const float* cos_sin = nullptr;
   int32_t rotated_dims = 0;
-  int32_t kv_len = 0;           ///< of the only sequence
-  int32_t* arrivals = nullptr;  ///< [KV heads · head tiles] zeros, and again afterwards
+  int32_t kv_len = 0;  ///< of the only sequence
 };
 
 /// A product of a weight, or of some experts' parts of one, with one row, or with one for each

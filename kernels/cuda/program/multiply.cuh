@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/program/consumer_threads.cuh"
+#include "kernels/cuda/program/stage_reader.cuh"
 
 namespace faststream::program {
 
@@ -13,17 +13,17 @@ namespace faststream::program {
 /// is one warp's. A row of floats is one stage.
 class Multiplier {
  public:
-  explicit __device__ Multiplier(const RowMemory& rows)
-      : rows_(rows), next_(static_cast<uint32_t>(warp())) {}
+  explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
 
   /// A product of the kind, whose input is prepared.
-  __device__ void run(Instruction::Kind kind, const ProductInstruction& p) {
+  __device__ void run(Instruction::Kind kind, const ProductInstruction& p,
+                      StageReader& stages) const {
     if (kind == Instruction::Kind::multiply_floats) {
-      multiply_floats(p);
+      multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
-      multiply_in_order(p);
+      multiply_in_order(p, stages);
     } else {
-      multiply(p);
+      multiply(p, stages);
     }
   }
 
@@ -81,30 +81,19 @@ class Multiplier {
     }
   }
 
-  // This warp's next stage, once it is full. A warp may be several rounds of the ring ahead of the
-  // others, where a barrier's parity would say nothing: its turn has come when copies have begun.
-  __device__ const Stage& await_stage() {
-    while (announced_ <= next_) {
-      announced_ = acquire(shared_memory().announced);
-      if (announced_ <= next_) __nanosleep(20);
-    }
-    const Place place(next_);
-    wait_for_phase(shared_memory().full[place.stage], place.parity);
-    return shared_memory().ring[place.stage];
-  }
-  // The warp's next stage is so much further.
-  __device__ void release_stage(int step = kConsumers) {
-    __syncwarp();
-    if (lane() == 0) arrive(shared_memory().empty[Place(next_).stage]);
-    next_ += step;
+  // Where stages are the warps' in turn, over all instructions: this warp's first one.
+  static __device__ uint32_t first_in_turn(const StageReader& stages) {
+    const uint32_t begin = stages.begin();
+    return begin + (static_cast<uint32_t>(warp()) - begin) % kConsumers;
   }
 
-  __device__ void multiply(const ProductInstruction& p) {
+  __device__ void multiply(const ProductInstruction& p, StageReader& stages) const {
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
-    end_ += TilesOfBlock(p).count * parts * chunks;
-    while (next_ < end_) {
-      const Stage& stage = await_stage();
+    const int n_stages = TilesOfBlock(p).count * parts * chunks;
+    const uint32_t end = stages.begin() + n_stages;
+    for (uint32_t n = first_in_turn(stages); n < end; n += kConsumers) {
+      const Stage& stage = stages.await(n);
       const int part = stage.part;
       const int chunk = stage.chunk;
       const Result result = result_of(p, stage.tile);
@@ -114,8 +103,8 @@ class Multiplier {
       int sum = multiply_chunk(p, stage, part, chunk);
       const float scale = stage.scales[lane() / 2];
       const float bias = stage.biases[lane() / 2];
-      const uint32_t first_of_part = next_ - chunk;
-      release_stage();
+      const uint32_t first_of_part = n - chunk;
+      StageReader::release(n);
 
       PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
       if (!ends_part) {
@@ -150,6 +139,7 @@ class Multiplier {
         store(p, result, stores, value, added);
       }
     }
+    stages.pass(n_stages);
   }
 
   // A warp's sums of a chunk that is not its part's last.
@@ -224,17 +214,17 @@ class Multiplier {
   // Sixteen-bit weights. An output is one chain of tensor core instructions from the first input to
   // the last (linear_in_order.cu), each of which waits for the one before it. So a tile is one
   // warp's, which multiplies a stage in 1,100 clocks; memory brings one in 1,300.
-  __device__ void multiply_in_order(const ProductInstruction& p) {
+  __device__ void multiply_in_order(const ProductInstruction& p, StageReader& stages) const {
     const TilesOfBlock mine(p);
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
     for (int n = warp(); n < mine.count; n += kConsumers) {
-      next_ = end_ + n * parts * chunks;
+      uint32_t next = stages.begin() + n * parts * chunks;
       const Result result = result_of(p, mine[n]);
       const uint32_t added = ask_added(p, result);
       float value = 0;
       for (int part = 0; part < parts; ++part) {
-        const float sum = sum_in_order(p, part);
+        const float sum = sum_in_order(p, part, stages, next);
         value =
             p.sums_experts ? __fmaf_rn(shared_memory().choices[0].weights[part], sum, value) : sum;
       }
@@ -248,19 +238,19 @@ class Multiplier {
         store(p, result, stores, value, added);
       }
     }
-    end_ += mine.count * parts * chunks;
-    next_ = end_ + (warp() - end_) % kConsumers;
+    stages.pass(mine.count * parts * chunks);
   }
 
-  // Of row lane / 2 of the next stages, those of a tile's part; with its bias.
-  __device__ float sum_in_order(const ProductInstruction& p, int part) {
+  // Of row lane / 2 of the stages from `next` on, those of a tile's part; with its bias.
+  static __device__ float sum_in_order(const ProductInstruction& p, int part, StageReader& stages,
+                                       uint32_t& next) {
     constexpr int kPairs = kChunkBytes / kPairBytes;
     const auto bytes = static_cast<int>(p.row_bytes);
     const uint32_t x = shared_address(shared_memory().x) + part * bytes + lane() / 8 * 16;
     float sums[4] = {};
     float bias = 0;
-    for (int first = 0; first < bytes; first += kChunkBytes) {
-      const Stage& stage = await_stage();
+    for (int first = 0; first < bytes; first += kChunkBytes, ++next) {
+      const Stage& stage = stages.await(next);
       const uint32_t weights =
           shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
       if (bytes - first >= kChunkBytes) {
@@ -271,7 +261,7 @@ class Multiplier {
         }
       }
       bias = stage.biases[lane() / 2];
-      release_stage(1);
+      StageReader::release(next);
     }
     // Lane 4g has the sums of rows g and g + 8.
     const int from = lane() / 2 % 8 * 4;
@@ -300,10 +290,11 @@ class Multiplier {
   }
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).
-  __device__ void multiply_floats(const ProductInstruction& p) {
-    end_ += TilesOfBlock(p).count;
-    while (next_ < end_) {
-      const Stage& stage = await_stage();
+  __device__ void multiply_floats(const ProductInstruction& p, StageReader& stages) const {
+    const int n_stages = TilesOfBlock(p).count;
+    const uint32_t end = stages.begin() + n_stages;
+    for (uint32_t n = first_in_turn(stages); n < end; n += kConsumers) {
+      const Stage& stage = stages.await(n);
       Result result;
       result.output = stage.tile;
       result.exists = lane() == 0;
@@ -322,17 +313,15 @@ class Multiplier {
 #pragma unroll
         for (int i = 0; i < kVector; ++i) sum = __fmaf_rn(w[i], a[i], sum);
       }
-      release_stage();
+      StageReader::release(n);
       sum = warp_sum(sum);
       if (p.to.bias != nullptr) sum = __fadd_rn(sum, bias);
       store(p, result, result.exists, sum, added);
     }
+    stages.pass(n_stages);
   }
 
   RowMemory rows_;
-  uint32_t next_;     // this warp's next stage, of all
-  uint32_t end_ = 0;  // the first stage of the next instruction
-  uint32_t announced_ = 0;
 };
 
 }  // namespace faststream::program

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
-#include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/attention_decode_mma.cuh"
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/program/shared_memory.cuh"
 
@@ -34,7 +34,7 @@ class Producer {
       }
       wait_for_phase(shared_.fetched[place.stage], place.parity);
       if (instruction.kind == Instruction::Kind::attend) {
-        if (leads()) prefetch(instruction.attend);
+        copy(instruction.attend);
       } else {
         const ProductInstruction& p = instruction.product;
         if (leads()) prefetch(p.norm.weight, p.inputs);
@@ -72,26 +72,6 @@ class Producer {
       asm volatile("prefetch.global.L2 [%0];" ::"l"(numbers + i));
     }
   }
-  // Pages that are seen: all but the last are not written any more.
-  __device__ void prefetch(const AttendInstruction& a) {
-    const AttentionArguments& attention = a.attention;
-    const KvLayer& kv = attention.kv;
-    const int kv_len = a.kv_len;
-    if (a.transform.norm != NormKind::none) {
-      prefetch(a.transform.q_weight, int64_t{attention.n_heads} * kv.head_dim);
-      prefetch(a.transform.k_weight, int64_t{kv.n_kv_heads} * kv.head_dim);
-    }
-    const int first = first_split_token(attention, kv_len) / kPageTokens;
-    const int pages = (kv_len - 1) / kPageTokens - first;
-    const int64_t head_bytes = int64_t{kPageTokens} * kv.head_dim * static_cast<int64_t>(sizeof(T));
-    for (int i = static_cast<int>(blockIdx.x + gridDim.x * lane_); i < pages * kv.n_kv_heads;
-         i += static_cast<int>(gridDim.x) * kWarp) {
-      const int64_t page = attention.page_table[first + i / kv.n_kv_heads];
-      const int64_t offset = (page * kv.n_kv_heads + i % kv.n_kv_heads) * head_bytes;
-      prefetch_bulk(static_cast<const unsigned char*>(kv.k) + offset, head_bytes);
-      prefetch_bulk(static_cast<const unsigned char*>(kv.v) + offset, head_bytes);
-    }
-  }
 
   // Experts: each warp for itself. Their scores become weights later.
   __device__ void choose(const ProductInstruction& p) {
@@ -109,6 +89,64 @@ class Producer {
     Choice& choice = shared_.choices[warp_];
     take_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
     __syncwarp();
+  }
+
+  // Until the next stage may be filled.
+  __device__ void await_room(const Place& place) {
+    wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
+    const bool looks = load_relaxed(shared_.looks) != 0;
+    const uint32_t most = looks ? kOnTheWayBeside : kOnTheWay;
+    if (filled_ >= most) {
+      const Place before(filled_ - most);
+      wait_for_phase(shared_.full[before.stage], before.parity);
+    }
+  }
+  // That this warp's copies bring so many bytes of it.
+  __device__ void announce(uint64_t& full, uint32_t bytes) {
+    if (lane_ == 0) {
+      arrive_and_expect(full, bytes);
+      if (leads()) release(shared_.announced, filled_ + 1);
+    }
+    __syncwarp();
+  }
+
+  // A stage for each turn of an attention's warp: the first producer brings its tokens' keys, the
+  // second their values. Only those of the query's own token are yet to be written. Few blocks have
+  // them, and little, so they are asked for as soon as there is room.
+  __device__ void copy(const AttendInstruction& a) {
+    const AttentionArguments& attention = a.attention;
+    const KvLayer& kv = attention.kv;
+    if (leads() && a.transform.norm != NormKind::none) {
+      prefetch(a.transform.q_weight, int64_t{attention.n_heads} * kv.head_dim);
+      prefetch(a.transform.k_weight, int64_t{kv.n_kv_heads} * kv.head_dim);
+    }
+    const auto* from = static_cast<const T*>(leads() ? kv.k : kv.v);
+    const int elements = kDecodeTokens * kv.head_dim;
+    const auto bytes = static_cast<uint32_t>(elements * sizeof(T));
+    const bool copies = warp_ < 2;
+    const ItemsOfBlock mine(a);
+    for (int n = 0; n < mine.count; ++n) {
+      const Split split = mine.split(n);
+      int32_t page = 0;  // of 32 in a row, this lane's
+      for (int base = split.first; base < split.last; base += kDecodeTokens, ++filled_) {
+        const int nth = (base - split.first) / kPageTokens % kWarp;
+        if ((base - split.first) % (kPageTokens * kWarp) == 0) {
+          const int from_table = base / kPageTokens + lane_;
+          if (from_table < pages_for(split.last)) page = attention.page_table[from_table];
+        }
+        const int64_t its_page = __shfl_sync(kAllLanes, page, nth);
+        const Place place(filled_);
+        wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
+        uint64_t& full = shared_.full[place.stage];
+        announce(full, copies ? bytes : 0);
+        if (copies && lane_ == 0) {
+          copy_bulk(shared_address(shared_.ring[place.stage].weights) + warp_ * bytes,
+                    from + element_of_token(kv, its_page, split.kv_head, base), bytes, full,
+                    policy_);
+        }
+        __syncwarp();
+      }
+    }
   }
 
   template <int kRows>
@@ -151,25 +189,15 @@ class Producer {
           const bool ends_row = first + kBytes >= row_bytes;
           const uint32_t more = ends_row ? (has_scales + has_biases) * sizeof(float) : 0;
           const Place place(filled_);
-          wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
-          const bool looks = load_relaxed(shared_.looks) != 0;
-          const uint32_t most = looks ? kOnTheWayBeside : kOnTheWay;
-          if (filled_ >= most) {
-            const Place before(filled_ - most);
-            wait_for_phase(shared_.full[before.stage], before.parity);
-          }
+          await_room(place);
           uint64_t& full = shared_.full[place.stage];
           Stage& stage = shared_.ring[place.stage];
-          if (lane_ == 0) {
-            if (leads()) {
-              stage.tile = t;
-              stage.part = part;
-              stage.chunk = chunk;
-            }
-            arrive_and_expect(full, rows * (bytes + more));
-            if (leads()) release(shared_.announced, filled_ + 1);
+          if (lane_ == 0 && leads()) {
+            stage.tile = t;
+            stage.part = part;
+            stage.chunk = chunk;
           }
-          __syncwarp();
+          announce(full, rows * (bytes + more));
           if (exists) {
             copy_bulk(shared_address(stage.weights) + in_tile * kPitch, from + first, bytes, full,
                       policy_);

@@ -18,7 +18,6 @@ namespace faststream {
 namespace {
 
 constexpr size_t kRowAlignment = 128;
-constexpr int kMaxArrivals = 1024;
 constexpr int64_t kMaxOutputs = int64_t{1} << 30;
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
@@ -69,8 +68,6 @@ Program::Program(bool able, int device, cudaStream_t stream)
     : turn_(able ? device : -1), enabled_(static_cast<bool>(turn_)), stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  constexpr size_t kBytes = kMaxArrivals * sizeof(int32_t);
-  cuda_check(cudaMemsetAsync(arrivals_.at_least(kBytes), 0, kBytes, stream_), "clearing memory");
 }
 
 Program::Span Program::span_of(const void* data, int64_t elements, DType type) {
@@ -251,11 +248,7 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
 bool Program::attention(const BatchView& batch, const AttentionArguments& arguments,
                         const HeadTransform& transform, const Matrix& cos_sin) {
   const KvLayer& kv = arguments.kv;
-  const int head_tiles = ceil_div(arguments.n_heads / kv.n_kv_heads, kDecodeHeads);
-  if (instructions_.empty() || batch.n_tokens != 1 || kv.dtype != DType::bf16 ||
-      kv.n_kv_heads * head_tiles > kMaxArrivals) {
-    return false;
-  }
+  if (instructions_.empty() || batch.n_tokens != 1 || kv.dtype != DType::bf16) return false;
   if (head_dim_ != 0 && head_dim_ != kv.head_dim) return false;
   const Span qkv = span_of(arguments.q.data,
                            int64_t{arguments.n_heads + 2 * kv.n_kv_heads} * kv.head_dim, kv.dtype);
@@ -264,29 +257,28 @@ bool Program::attention(const BatchView& batch, const AttentionArguments& argume
   AttendInstruction a;
   a.attention = arguments;
   a.splits.count = max_splits(arguments.rule, batch);
-  a.splits.head_tiles = head_tiles;
+  // As few heads as blocks allow: a head does not depend on its tile's others.
+  const int group = arguments.n_heads / kv.n_kv_heads;
+  a.tile_heads = 1;
+  const auto items = [&] { return a.splits.count * kv.n_kv_heads * ceil_div(group, a.tile_heads); };
+  while (a.tile_heads < std::min(group, kDecodeHeads) && items() > multiprocessors_) {
+    a.tile_heads *= 2;
+  }
+  a.splits.head_tiles = ceil_div(group, a.tile_heads);
   if (a.splits.count > 1) {
     const auto floats = int64_t{arguments.n_heads} * a.splits.count * (2 + kv.head_dim);
-    a.splits.partials = reinterpret_cast<float*>(
-        memory_for(partials_, partials_size_, static_cast<size_t>(floats) * sizeof(float)));
+    a.partials = {.offset = reserve(static_cast<size_t>(floats) * sizeof(float)), .awaited = true};
   }
   a.transform = transform;
   a.cos_sin = static_cast<const float*>(cos_sin.data);
   a.rotated_dims = static_cast<int32_t>(cos_sin.cols);
   a.kv_len = batch.max_kv_len;
-  a.arrivals = reinterpret_cast<int32_t*>(arrivals_.at_least(1));
   a.qkv = row_of(qkv);
   a.result = result_at(out);
   instructions_.emplace_back(a);
   head_dim_ = kv.head_dim;
   varied_ = varied_ || !is_plain(arguments.rule);
   return true;
-}
-
-std::byte* Program::memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes) {
-  if (bytes > size) launch();  // instructions may use what is freed now
-  size = std::max(size, bytes);
-  return buffer.at_least(size);
 }
 
 void Program::add(ProductInstruction product) {

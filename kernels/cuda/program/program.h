@@ -106,8 +106,6 @@ class Program {
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(ProductInstruction product);
-  /// Memory for an instruction's own use. What it held may be lost with the next call.
-  std::byte* memory_for(DeviceBuffer& buffer, size_t& size, size_t bytes);
 
   ProgramTurn turn_;
   bool enabled_;
@@ -129,9 +127,6 @@ class Program {
   Rows rows_[2];
   int turn_of_rows_ = 0;
   Uploads uploads_;
-  DeviceBuffer partials_;  ///< of attention
-  size_t partials_size_ = 0;
-  DeviceBuffer arrivals_;
 };
 
 }  // namespace faststream

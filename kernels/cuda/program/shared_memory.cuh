@@ -1,6 +1,7 @@
 // What the warps of a program's block share.
 #pragma once
 
+#include "kernels/cuda/attention/attention_split.cuh"
 #include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/program/program.h"
 #include "kernels/cuda/program/rows.cuh"
@@ -74,8 +75,7 @@ struct Shared {
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
   alignas(16) T heads[kConsumers][kMaxHeadDim];  // a warp's, before it is transformed
-  bool is_last[2];
-  uint32_t looks;  // 1: the block, for an instruction's input
+  uint32_t looks;                                // 1: the block, for an instruction's input
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
@@ -129,6 +129,25 @@ struct TilesOfBlock {
     return first + n * static_cast<int>(gridDim.x);
   }
   int first;
+  int count;
+};
+
+/// Which of an attention's items, each a part of the context for a tile of query heads, are this
+/// block's: from the first on, each as many further as there are blocks.
+struct ItemsOfBlock {
+  explicit __device__ ItemsOfBlock(const AttendInstruction& instruction)
+      : a(instruction),
+        head_tiles(a.attention.kv.n_kv_heads * a.splits.head_tiles),
+        count(ceil_div(
+            head_tiles * faststream::parts_of(a.attention, a.kv_len) - static_cast<int>(blockIdx.x),
+            static_cast<int>(gridDim.x))) {}
+  [[nodiscard]] __device__ Split split(int n) const {
+    const int item = static_cast<int>(blockIdx.x) + n * static_cast<int>(gridDim.x);
+    return split_of(a.attention, a.splits, a.tile_heads, {0, 0, a.kv_len}, item % head_tiles,
+                    item / head_tiles);
+  }
+  const AttendInstruction& a;
+  int head_tiles;  // of all KV heads
   int count;
 };
 

@@ -1,0 +1,40 @@
+// What a consumer's warp takes from the ring.
+#pragma once
+
+#include "kernels/cuda/program/consumer_threads.cuh"
+
+namespace faststream::program {
+
+/// A warp's place in the ring, over all instructions. An instruction's stages follow those of the
+/// one before it; which of them are whose, the instruction says.
+class StageReader {
+ public:
+  /// The number of the present instruction's first stage, of all.
+  [[nodiscard]] __device__ uint32_t begin() const { return begin_; }
+  /// The present instruction has so many stages: the next one begins behind them.
+  __device__ void pass(int count) { begin_ += count; }
+
+  /// Stage number n, once it is full: none before one that the warp has had. A warp may be several
+  /// rounds of the ring ahead of the others, where a barrier's parity would say nothing: its turn
+  /// has come when copies have begun.
+  __device__ Stage& await(uint32_t n) {
+    while (announced_ <= n) {
+      announced_ = acquire(shared_memory().announced);
+      if (announced_ <= n) __nanosleep(20);
+    }
+    const Place place(n);
+    wait_for_phase(shared_memory().full[place.stage], place.parity);
+    return shared_memory().ring[place.stage];
+  }
+  /// By all lanes, once they have what they want of stage number n.
+  static __device__ void release(uint32_t n) {
+    __syncwarp();
+    if (lane() == 0) arrive(shared_memory().empty[Place(n).stage]);
+  }
+
+ private:
+  uint32_t begin_ = 0;
+  uint32_t announced_ = 0;
+};
+
+}  // namespace faststream::program
