@@ -158,6 +158,30 @@ class FailingScheduler : public testing::Test {
 
   static bool never(int64_t, const std::string&) { return false; }
 
+  // Takes a group out after some steps by turns; the others have their own texts.
+  void remove_one_after(int n_steps, const Trial& sound) {
+    SchedulerLimits turns = kSchedulerLimits;
+    turns.turn_slots = 1;
+    const auto backend = make_cpu_backend(1);
+    Runner runner(file_, *backend, kLimits, nullptr);
+    Requests requests(*tokenizer_);
+    Scheduler scheduler(runner, turns);
+    for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
+    for (int n = 0; n < n_steps; ++n) (void)scheduler.step();
+    (void)scheduler.end_all_steps();
+    size_t removed = 0;
+    while (requests.entries[removed].group->finished()) ++removed;
+    scheduler.remove(requests.entries[removed]);
+    expect_pages_add_up(runner.pages(), requests);
+    while (!scheduler.idle()) (void)scheduler.step();
+    EXPECT_FALSE(requests.entries[removed].group->finished());
+    for (size_t i = 0; i < requests.entries.size(); ++i) {
+      if (i != removed) {
+        EXPECT_EQ(requests.text(i), sound.texts[i]) << "request " << i;
+      }
+    }
+  }
+
   // The texts of many beam searches that run at once on a sound device; empty where one failed.
   std::vector<std::vector<int32_t>> run_many(SchedulerLimits limits) {
     constexpr int32_t kGroups = 60;
@@ -242,29 +266,10 @@ TEST_F(FailingScheduler, TakesTurnsWithTheSameTexts) {
 }
 
 TEST_F(FailingScheduler, IsLeftByAGroupBetweenTurns) {
-  SchedulerLimits turns = kSchedulerLimits;
-  turns.turn_slots = 1;
   const Trial sound = run(never);
   for (int n_steps = 1; n_steps < 40; n_steps += 3) {
     SCOPED_TRACE("after " + std::to_string(n_steps) + " steps");
-    const auto backend = make_cpu_backend(1);
-    Runner runner(file_, *backend, kLimits, nullptr);
-    Requests requests(*tokenizer_);
-    Scheduler scheduler(runner, turns);
-    for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
-    for (int n = 0; n < n_steps; ++n) (void)scheduler.step();
-    (void)scheduler.end_all_steps();
-    size_t removed = 0;
-    while (requests.entries[removed].group->finished()) ++removed;
-    scheduler.remove(requests.entries[removed]);
-    expect_pages_add_up(runner.pages(), requests);
-    while (!scheduler.idle()) (void)scheduler.step();
-    EXPECT_FALSE(requests.entries[removed].group->finished());
-    for (size_t i = 0; i < requests.entries.size(); ++i) {
-      if (i != removed) {
-        EXPECT_EQ(requests.text(i), sound.texts[i]) << "request " << i;
-      }
-    }
+    remove_one_after(n_steps, sound);
   }
 }
 
