@@ -163,6 +163,11 @@ DType CudaBackend::activation_dtype(DType weight_dtype) const {
 
 DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(weight_dtype); }
 
+// Those of integers are ours on Hopper.
+void CudaBackend::expect_products(DType weight_dtype) {
+  if (weight_dtype != DType::i8 || !is_hopper_) matmul_.prepare(weight_dtype, device_);
+}
+
 Buffer CudaBackend::allocate(size_t bytes) {
   current_device(device_);
   DeviceMemory memory = allocate_device(bytes > 0 ? bytes : 1);

@@ -47,6 +47,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] int32_t first_tokens() const override { return 2048; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
+  void expect_products(DType weight_dtype) override;
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override;

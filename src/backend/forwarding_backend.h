@@ -36,6 +36,7 @@ class ForwardingBackend : public Backend {
     return backend_->scratch_bytes(bounds);
   }
 
+  void expect_products(DType weight_dtype) override { backend_->expect_products(weight_dtype); }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/linear/cublas_lt.h"
 
 namespace faststream {
@@ -191,7 +192,27 @@ bool Matmul::serves(const cublasLtMatmulHeuristicResult_t& choice, const Plan& p
          checked.workspaceSize <= kMatmulWorkspaceBytes;
 }
 
+void Matmul::prepare(DType type, int device) {
+  prepared_ = std::async(std::launch::async, [this, type, device] {
+    cuda_check(cudaSetDevice(device), "selecting a GPU");
+    constexpr int64_t kSide = 1024;
+    for (const bool out_f32 : {true, false}) {
+      (void)plan({.m = kSide,
+                  .n = kSide,
+                  .k = kSide,
+                  .x_stride = kSide,
+                  .out_stride = kSide,
+                  .in = type,
+                  .out_f32 = out_f32,
+                  .w_alignment = 256,
+                  .x_alignment = 256,
+                  .out_alignment = 256});
+    }
+  });
+}
+
 bool Matmul::run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream) {
+  if (prepared_.valid()) prepared_.get();
   shape.w_alignment = alignment_of(w);
   shape.x_alignment = alignment_of(x);
   shape.out_alignment = alignment_of(out);

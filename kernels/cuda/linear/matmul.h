@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 
@@ -44,6 +45,10 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
+  /// Has cuBLASLt begin with what it does once before it proposes algorithms for products of this
+  /// type, 0.1 s for each type of results, in a thread of its own; run() waits for it.
+  void prepare(DType type, int device);
+
   /// Returns false, with nothing launched, when cuBLASLt has no algorithm for the shape. The
   /// alignments of `shape` are filled in here.
   bool run(MatmulShape shape, const void* x, const void* w, void* out, cudaStream_t stream);
@@ -63,6 +68,7 @@ class Matmul {
   std::map<MatmulShape, std::unique_ptr<Plan>> plans_;
   /// The choices, each for kRowsStep numbers of rows; n is the largest.
   std::map<MatmulShape, cublasLtMatmulHeuristicResult_t> choices_;
+  std::future<void> prepared_;  // last: its thread uses the others
 };
 
 }  // namespace faststream
