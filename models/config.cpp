@@ -286,6 +286,9 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
       (encoder.vocab != decoder.vocab || encoder.hidden != decoder.hidden)) {
     check.fail("it shares the decoder's embedding, but has other sizes");
   }
+  ModelConfig alone = encoder;
+  alone.embedding.shared = false;
+  validate(alone, std::string(where) + ": encoder");
   const int64_t kv_dim = decoder.layer(0).attention.kv_dim();
   for (const ModelConfig* stack : {&encoder, &decoder}) {
     for (const LayerConfig& layer : stack->layer_kinds) {
@@ -294,9 +297,6 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
       }
     }
   }
-  ModelConfig alone = encoder;
-  alone.embedding.shared = false;
-  validate(alone, std::string(where) + ": encoder");
 }
 
 void check_pooling(const ModelConfig& config, const Checker& check) {

@@ -255,6 +255,9 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_TRUE(
       refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.n_kv_heads = 2; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
+    e.layer_kinds[0].attention.n_kv_heads = int64_t{1} << 62;
+  })) << "its keys' width overflows";
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
     e.encoder = std::make_shared<const ModelConfig>(small_encoder());
   })) << "it has an encoder itself";
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
