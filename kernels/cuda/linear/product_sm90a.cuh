@@ -497,7 +497,7 @@ inline Tiling choose_tiling(const Product& product, int element_bytes, bool gate
     int end;
     int adding;
   };
-  constexpr Cost kCosts[] = {{64, 26, 100, 500}, {128, 34, 100, 600}, {256, 60, 300, 0}};
+  constexpr Cost kCosts[] = {{64, 30, 100, 500}, {128, 47, 100, 600}, {256, 72, 300, 0}};
   const int blocks = gpu_attribute(cudaDevAttrMultiProcessorCount);
   const int across = ceil_div(product.outputs, gated ? kTileChannels / 2 : kTileChannels);
   const int steps = ceil_div(product.inputs * element_bytes, kBlockRowBytes);
