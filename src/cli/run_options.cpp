@@ -170,7 +170,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
   app.add_option(
          "--slots", options.engine.slots,
-         "Sequences that --batch generates at once, up to 4096 [as device and memory allow]")
+         "Sequences that --batch generates at once, up to 8192 [as device and memory allow]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(1));

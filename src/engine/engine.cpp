@@ -126,7 +126,7 @@ Result Job::take_result() {
 
 // Beside a device that computes in its own processors the host's are free.
 int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
-  constexpr int kMost = 8;
+  constexpr int kMost = 16;
   if (!model.backend->runs_beside_host()) return 1;
   return std::min(options.threads > 0 ? options.threads : available_threads(), kMost);
 }

@@ -19,7 +19,7 @@ constexpr int64_t kSlotTokens = 256;
 // Slots that are chosen where each has memory for a whole text: the model is small then, and a
 // device beside the host computes a step of fewer sequences sooner than the host launches the next
 // one.
-constexpr int32_t kRoomySlots = kMaxSlots;
+constexpr int32_t kRoomySlots = 4096;
 // Cached tokens that nobody uses are kept in so much memory, and at most an eighth of what fits.
 constexpr int64_t kKeptTokens = 16384;
 

@@ -17,7 +17,7 @@ inline constexpr int32_t kMaxStepTokens = 2048;
 /// The fewest prompt tokens of a step that let every prompt go on (see cut() in scheduler.cpp).
 inline constexpr int32_t kMinChunk = 4;
 /// Sequences that can run at once: each has a token in every step.
-inline constexpr int32_t kMaxSlots = 4096;
+inline constexpr int32_t kMaxSlots = 8192;
 
 /// What a plan asks of a backend.
 struct BackendFigures {

@@ -630,7 +630,7 @@ TEST(Engine, RefusesLimitsThatMakeNoSense) {
     return std::string();
   };
   EXPECT_EQ(refused([](EngineOptions& o) { o.slots = 4096; }), "");
-  EXPECT_NE(refused([](EngineOptions& o) { o.slots = 4097; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.slots = 8193; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.slots = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chunk = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chunk = 3; }), "");

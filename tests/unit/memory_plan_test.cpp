@@ -80,7 +80,7 @@ TEST(MemoryPlan, ChoosesAsManySlotsAsMemoryServes) {
   EXPECT_EQ(plan(brief, gpu(16 * kGiB)).slots, 512);
   // More where there is memory for a whole text in each, beside a host that launches their steps.
   EXPECT_EQ(plan(brief, gpu(24 * kGiB)).slots, 1024);
-  EXPECT_EQ(plan(brief, gpu(79 * kGiB)).slots, kMaxSlots);
+  EXPECT_EQ(plan(brief, gpu(79 * kGiB)).slots, 4096);
   EXPECT_EQ(plan(brief, cpu(79 * kGiB)).slots, 64);
 }
 
@@ -196,7 +196,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused(64 * kGiB, {.context = 8193}).find("--context 8193"), std::string::npos);
   EXPECT_NE(refused(64 * kGiB, {.context = 64, .kv_tokens = 32}).find("--kv-tokens 32"),
             std::string::npos);
-  EXPECT_NE(refused(64 * kGiB, {.slots = 4097}).find("--slots"), std::string::npos);
+  EXPECT_NE(refused(64 * kGiB, {.slots = 8193}).find("--slots"), std::string::npos);
   EXPECT_NE(refused(64 * kGiB, {.chunk = 3}).find("--chunk"), std::string::npos);
 }
 
