@@ -109,7 +109,7 @@ template <class Between>
 inline void multiply_float_step(const char* weights, const char* left, const char* right,
                                 const Between& between) {
   const auto multiply = [&between] {
-    multiply_tiles<Operand::bf16>();
+    multiply_tiles<false>();
     between();
   };
   load_weight_part<0>(weights);
@@ -148,7 +148,7 @@ void multiply_floats(const TileTask& task) {
                        static_cast<char*>(task.next_weights));
     gathered += count;
   };
-  multiply_pairs<Operand::bf16>(task, [&](int64_t pair, const char* left, const char* right) {
+  multiply_pairs<false>(task, [&](int64_t pair, const char* left, const char* right) {
     for (int64_t k = 0; k < task.tiles_k; ++k) {
       const int64_t of_rows = k * kFloatParts * kTileBytes;
       ahead_left = left + of_rows + kFloatParts * kTileBytes;

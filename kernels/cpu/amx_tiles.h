@@ -22,9 +22,9 @@ struct alignas(64) TileConfig {
 
 // Tiles 0 to 3 are sums (channels x rows: 0 = 0x0, 1 = 0x1, 2 = 1x0, 3 = 1x1), 4 and 5 weights, 6
 // and 7 activations.
-template <Operand kOperand>
+template <bool kInt8>
 inline void multiply_tiles() {
-  if constexpr (kOperand == Operand::i8) {
+  if constexpr (kInt8) {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 4, 7);
     _tile_dpbssd(2, 5, 6);
@@ -38,9 +38,9 @@ inline void multiply_tiles() {
 }
 
 /// The same with tile 6 alone.
-template <Operand kOperand>
+template <bool kInt8>
 inline void multiply_left_tiles() {
-  if constexpr (kOperand == Operand::i8) {
+  if constexpr (kInt8) {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(2, 5, 6);
   } else {
@@ -72,7 +72,7 @@ inline void store_sums(int32_t* tiles) {
 
 /// A task: multiply(pair, left, right) adds to tiles 0 to 3 what the task's weights and both groups
 /// of a pair of packed rows give; a last group without another is both.
-template <Operand kOperand, class Multiply>
+template <bool kInt8, class Multiply>
 inline void multiply_pairs(const TileTask& task, const Multiply& multiply) {
   const TileConfig config;
   _tile_loadconfig(&config);
@@ -88,7 +88,7 @@ inline void multiply_pairs(const TileTask& task, const Multiply& multiply) {
     }
     multiply(pair, left, right);
     store_sums(tiles);
-    if (task.is_last) store_results<kOperand>(task, pair);
+    if (task.is_last) store_results<kInt8>(task, pair);
   }
   _tile_release();
 }

@@ -19,7 +19,7 @@
 namespace faststream {
 namespace {
 
-template <Operand kOperand, Gathered kGathered>
+template <bool kInt8, Gathered kGathered>
 void multiply(const TileTask& task) {
   const auto* weights = static_cast<const char*>(task.weights);
   auto* next_weights = static_cast<char*>(task.next_weights);
@@ -28,7 +28,7 @@ void multiply(const TileTask& task) {
   // The next task's weights are gathered, and those after it prefetched, between the steps of this
   // one: each pair of row groups takes some channels, each step a tile of theirs.
   const int64_t share = (16 + pairs - 1) / pairs;
-  multiply_pairs<kOperand>(task, [&](int64_t pair, const char* left, const char* right) {
+  multiply_pairs<kInt8>(task, [&](int64_t pair, const char* left, const char* right) {
     const int64_t begin = pair * share < 16 ? pair * share : 16;
     const int64_t end = begin + share < 16 ? begin + share : 16;
     for (int64_t k = 0; k < task.tiles_k; ++k) {
@@ -36,7 +36,7 @@ void multiply(const TileTask& task) {
       _tile_loadd(4, weights + k * 2 * kTileBytes, 64);
       _tile_loadd(7, right + k * kTileBytes, 64);
       _tile_loadd(5, weights + k * 2 * kTileBytes + kTileBytes, 64);
-      multiply_tiles<kOperand>();
+      multiply_tiles<kInt8>();
       if (k >= next.tiles_k) continue;
       gather_ahead<kGathered>(next, k, begin, end, task.ahead, next_weights);
     }
@@ -47,9 +47,9 @@ void multiply(const TileTask& task) {
 }
 
 /// Weights go from memory straight into tiles, in 32 streams.
-template <Operand kOperand>
+template <bool kInt8>
 void dot_tiles(const DotTask& task) {
-  using Sum = std::conditional_t<kOperand == Operand::i8, int32_t, float>;
+  using Sum = std::conditional_t<kInt8, int32_t, float>;
   const bool has_right = task.rows > 16;
   const int left_bytes = has_right ? 64 : 4 * task.rows;  // of a row of a tile of x, and of sums
   const int right_bytes = has_right ? 4 * task.rows - 64 : 64;
@@ -59,7 +59,7 @@ void dot_tiles(const DotTask& task) {
   config.bytes_per_row[1] = config.bytes_per_row[3] = config.bytes_per_row[7] =
       static_cast<uint16_t>(right_bytes);
   _tile_loadconfig(&config);
-  const int64_t channel_bytes = kElementBytes<kOperand> * task.in;
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   const int64_t tiles_k = (channel_bytes + 63) / 64;
   const auto* weights = static_cast<const char*>(task.weights);
   const auto* left = static_cast<const char*>(task.packed);
@@ -91,9 +91,9 @@ void dot_tiles(const DotTask& task) {
       }
       if (has_right) {
         _tile_loadd(7, right + k * 16 * right_bytes, right_bytes);
-        multiply_tiles<kOperand>();
+        multiply_tiles<kInt8>();
       } else {
-        multiply_left_tiles<kOperand>();
+        multiply_left_tiles<kInt8>();
       }
     }
     _tile_stored(0, sums[0], 64);
@@ -104,22 +104,21 @@ void dot_tiles(const DotTask& task) {
       float* to = task.sums + r * task.sums_stride + c;
       for (int64_t i = 0; i < channels; ++i) {
         const Sum sum = sums[i / 16 * 2 + r / 16][i % 16 * 16 + r % 16];
-        to[i] = kOperand == Operand::i8 ? static_cast<float>(sum) * task.row_scales[r]
-                                        : static_cast<float>(sum);
+        to[i] = kInt8 ? static_cast<float>(sum) * task.row_scales[r] : static_cast<float>(sum);
       }
     }
   }
   _tile_release();
 }
 
-template <Operand kOperand>
+template <bool kInt8>
 TileKernels amx_tiles() {
   return {.most_dot_rows = kMostPackedRows,
-          .pack_dot = pack_narrow_tiles<kOperand>,
-          .dot = dot_tiles<kOperand>,
-          .pack = pack_tiles<kOperand>,
+          .pack_dot = pack_narrow_tiles<kInt8>,
+          .dot = dot_tiles<kInt8>,
+          .pack = pack_tiles<kInt8>,
           .gather = gather_tiles<Gathered::same>,
-          .multiply = multiply<kOperand, Gathered::same>};
+          .multiply = multiply<kInt8, Gathered::same>};
 }
 
 /// Of i8 weights beside bf16.
@@ -129,16 +128,16 @@ TileKernels widening_tiles() {
           .pack_dot = nullptr,
           .dot = nullptr,
           .step_bytes = kLineBytes<kGathered>,
-          .pack = pack_tiles<Operand::bf16>,
+          .pack = pack_tiles<false>,
           .gather = gather_tiles<kGathered>,
-          .multiply = multiply<Operand::bf16, kGathered>};
+          .multiply = multiply<false, kGathered>};
 }
 
 }  // namespace
 
 void add_amx_kernels(Kernels& kernels) {
-  kernels.tiles_i8 = amx_tiles<Operand::i8>();
-  kernels.tiles_bf16 = amx_tiles<Operand::bf16>();
+  kernels.tiles_i8 = amx_tiles<true>();
+  kernels.tiles_bf16 = amx_tiles<false>();
   kernels.tiles_i8_wide = widening_tiles();
   kernels.tiles_f32 = float_tiles();
 }

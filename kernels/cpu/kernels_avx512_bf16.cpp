@@ -3,8 +3,8 @@
 namespace faststream {
 
 void add_avx512_bf16_kernels(Kernels& kernels) {
-  kernels.tiles_bf16 = vector_tiles<Operand::bf16>();
-  kernels.tiles_i8_wide = vector_tiles_without_dot<Operand::bf16, Gathered::widened>(0);
+  kernels.tiles_bf16 = vector_tiles<false>();
+  kernels.tiles_i8_wide = vector_tiles_without_dot<false, Gathered::widened>(0);
 }
 
 }  // namespace faststream

@@ -2,6 +2,6 @@
 
 namespace faststream {
 
-void add_avx512_vnni_kernels(Kernels& kernels) { kernels.tiles_i8 = vector_tiles<Operand::i8>(); }
+void add_avx512_vnni_kernels(Kernels& kernels) { kernels.tiles_i8 = vector_tiles<true>(); }
 
 }  // namespace faststream

@@ -16,21 +16,13 @@
 namespace faststream {
 namespace {
 
-/// What is multiplied: elements of tiles, four bytes of which are beside each other.
-enum class Operand { i8, bf16, f32 };
-
-template <Operand kOperand>
-constexpr int64_t kElementBytes = kOperand == Operand::i8     ? 1
-                                  : kOperand == Operand::bf16 ? 2
-                                                              : 4;
-
 template <class Vector>
 inline __m512i as_bits(const Vector& v) {
   return load_raw<__m512i>(&v);
 }
 
 /// sums [16 rows, 16 channels] = the transpose of a tile [16 channels, 16 rows].
-template <Operand kOperand>
+template <bool kInt8>
 inline void store_transposed(const int32_t* tile, const float* row_scales, float* sums,
                              int64_t stride) {
   __m512i rows[16];
@@ -39,7 +31,7 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
   }
   transpose16(rows);
   for (int i = 0; i < 16; ++i) {
-    const __m512 v = kOperand == Operand::i8
+    const __m512 v = kInt8
                          ? _mm512_mul_ps(_mm512_cvtepi32_ps(rows[i]), _mm512_set1_ps(row_scales[i]))
                          : _mm512_castsi512_ps(rows[i]);
     _mm512_storeu_ps(sums + i * stride, v);
@@ -48,18 +40,18 @@ inline void store_transposed(const int32_t* tile, const float* row_scales, float
 
 /// Writes the results of a pair of row groups: tiles of [16 channels, 16 rows], 0 and 1 of the
 /// first 16 channels, 2 and 3 of the second, each of the pair's first and second group.
-template <Operand kOperand>
+template <bool kInt8>
 inline void store_results(const TileTask& task, int64_t pair) {
   const int32_t* tiles = task.partial + pair * 1024;
   const int64_t stride = task.sums_stride;
   float* sums = task.sums + pair * 32 * stride;
   float* second_sums = sums + task.second_column;
   const float* scales = task.row_scales + pair * 32;
-  store_transposed<kOperand>(tiles, scales, sums, stride);
-  store_transposed<kOperand>(tiles + 512, scales, second_sums, stride);
+  store_transposed<kInt8>(tiles, scales, sums, stride);
+  store_transposed<kInt8>(tiles + 512, scales, second_sums, stride);
   if (2 * pair + 1 < task.groups) {
-    store_transposed<kOperand>(tiles + 256, scales + 16, sums + 16 * stride, stride);
-    store_transposed<kOperand>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
+    store_transposed<kInt8>(tiles + 256, scales + 16, sums + 16 * stride, stride);
+    store_transposed<kInt8>(tiles + 768, scales + 16, second_sums + 16 * stride, stride);
   }
 }
 
@@ -148,10 +140,10 @@ __m512 inverse_scale(const float* x, int64_t in, float& scale) {
   return _mm512_set1_ps(top > 0 ? 127.0F / top : 0.0F);
 }
 
-/// 64 bytes of a row of x, from byte 64 k on, as operands.
-template <Operand kOperand>
+/// 64 bytes of a row of x, from byte 64 k on: eight-bit integers, or bf16.
+template <bool kInt8>
 __m512i load_narrow(const float* x, int64_t k, int64_t in, __m512 inverse) {
-  if constexpr (kOperand == Operand::i8) {
+  if constexpr (kInt8) {
     const __m512 rounder = _mm512_set1_ps(0x1.8p23F);
     __m128i quarter[4];
     for (int64_t j = 0; j < 4; ++j) {
@@ -163,15 +155,13 @@ __m512i load_narrow(const float* x, int64_t k, int64_t in, __m512 inverse) {
     const __m256i low = _mm256_set_m128i(quarter[1], quarter[0]);
     const __m256i high = _mm256_set_m128i(quarter[3], quarter[2]);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-  } else if constexpr (kOperand == Operand::bf16) {
-    return as_bits(_mm512_cvtne2ps_pbh(load_row(x, k * 32 + 16, in), load_row(x, k * 32, in)));
   } else {
-    return as_bits(load_row(x, k * 16, in));
+    return as_bits(_mm512_cvtne2ps_pbh(load_row(x, k * 32 + 16, in), load_row(x, k * 32, in)));
   }
 }
 
-template <Operand kOperand>
-constexpr int64_t kTileInputs = 64 / kElementBytes<kOperand>;
+template <bool kInt8>
+constexpr int64_t kTileInputs = kInt8 ? 64 : 32;
 
 /// Adds the eight-bit integers of a line to the sums of its lanes.
 inline __m512i add_bytes(__m512i sums, __m512i line) {
@@ -179,50 +169,50 @@ inline __m512i add_bytes(__m512i sums, __m512i line) {
   return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 
-template <Operand kOperand>
+template <bool kInt8>
 void pack_tiles(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
   __m512 inverse[16];
   __m512i sums[16];
-  for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
+  for (int64_t r = 0; kInt8 && r < 16; ++r) {
     inverse[r] = inverse_scale(x + r * stride, r < rows ? in : 0, to.scales[r]);
     sums[r] = _mm512_setzero_si512();
   }
-  for (int64_t k = 0; k * kTileInputs<kOperand> < in; ++k) {
+  for (int64_t k = 0; k * kTileInputs<kInt8> < in; ++k) {
     __m512i tile[16];
     for (int64_t r = 0; r < 16; ++r) {
-      tile[r] = r < rows ? load_narrow<kOperand>(x + r * stride, k, in, inverse[r])
-                         : _mm512_setzero_si512();
+      tile[r] =
+          r < rows ? load_narrow<kInt8>(x + r * stride, k, in, inverse[r]) : _mm512_setzero_si512();
     }
-    for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
+    for (int64_t r = 0; kInt8 && r < 16; ++r) {
       sums[r] = add_bytes(sums[r], tile[r]);
     }
     store_tile(tile, static_cast<char*>(to.packed) + k * kTileBytes);
   }
-  for (int64_t r = 0; kOperand == Operand::i8 && r < 16; ++r) {
+  for (int64_t r = 0; kInt8 && r < 16; ++r) {
     to.totals[r] = _mm512_reduce_add_epi32(sums[r]);
   }
 }
 
-template <Operand kOperand>
+template <bool kInt8>
 void pack_narrow_tiles(const float* x, int64_t stride, int64_t rows, int64_t in,
                        const PackedRows& packed) {
   auto* quads = static_cast<uint32_t*>(packed.packed);
-  const int64_t tiles_k = (in + kTileInputs<kOperand> - 1) / kTileInputs<kOperand>;
+  const int64_t tiles_k = (in + kTileInputs<kInt8> - 1) / kTileInputs<kInt8>;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t begin = r / 16 * 16;  // of the group
     const int64_t width = rows - begin < 16 ? rows - begin : 16;
     uint32_t* to = quads + begin * tiles_k * 16 + r % 16;
     __m512 inverse = _mm512_setzero_ps();
-    if (kOperand == Operand::i8) inverse = inverse_scale(x + r * stride, in, packed.scales[r]);
+    if (kInt8) inverse = inverse_scale(x + r * stride, in, packed.scales[r]);
     __m512i sums = _mm512_setzero_si512();
     for (int64_t k = 0; k < tiles_k; ++k) {
       alignas(64) uint32_t row[16];
-      const __m512i line = load_narrow<kOperand>(x + r * stride, k, in, inverse);
-      if (kOperand == Operand::i8) sums = add_bytes(sums, line);
+      const __m512i line = load_narrow<kInt8>(x + r * stride, k, in, inverse);
+      if (kInt8) sums = add_bytes(sums, line);
       _mm512_store_si512(row, line);
       for (int64_t i = 0; i < 16; ++i) to[(k * 16 + i) * width] = row[i];
     }
-    if (kOperand == Operand::i8) packed.totals[r] = _mm512_reduce_add_epi32(sums);
+    if (kInt8) packed.totals[r] = _mm512_reduce_add_epi32(sums);
   }
 }
 

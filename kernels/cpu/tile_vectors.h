@@ -13,19 +13,16 @@ namespace faststream {
 namespace {
 
 /// Bits of the weights to invert.
-template <Operand kOperand>
+template <bool kInt8>
 inline __m512i flipped_bits() {
-  return kOperand == Operand::i8 ? _mm512_set1_epi8(-128) : _mm512_setzero_si512();
+  return kInt8 ? _mm512_set1_epi8(-128) : _mm512_setzero_si512();
 }
 
 /// sums + weights · x of four bytes in each lane.
-template <Operand kOperand>
+template <bool kInt8>
 inline __m512i add_products(__m512i sums, __m512i weights, __m512i x) {
-  if constexpr (kOperand == Operand::i8) {
+  if constexpr (kInt8) {
     return _mm512_dpbusd_epi32(sums, weights, x);
-  } else if constexpr (kOperand == Operand::f32) {
-    return _mm512_castps_si512(_mm512_fmadd_ps(_mm512_castsi512_ps(weights), _mm512_castsi512_ps(x),
-                                               _mm512_castsi512_ps(sums)));
   } else {
     __m512bh w;
     __m512bh v;
@@ -40,7 +37,7 @@ inline __m512i add_products(__m512i sums, __m512i weights, __m512i x) {
 
 /// Eight channels from `weights` on, in all tiles of the task, with G groups of 16 rows. The sums
 /// of a channel are 16 elements, those of the second group 256 further.
-template <Operand kOperand, int G>
+template <bool kInt8, int G>
 inline void multiply_channels(const char* weights, int64_t tiles_k, const char* packed,
                               int64_t group_bytes, int32_t* tiles) {
   constexpr int kChannels = 8;
@@ -61,7 +58,7 @@ inline void multiply_channels(const char* weights, int64_t tiles_k, const char* 
       for (int c = 0; c < kChannels; ++c) {
         const __m512i four = _mm512_set1_epi32(load_raw<int32_t>(w + c * 64 + i));
         for (int g = 0; g < G; ++g) {
-          sums[c][g] = add_products<kOperand>(sums[c][g], four, rows[g]);
+          sums[c][g] = add_products<kInt8>(sums[c][g], four, rows[g]);
         }
       }
     }
@@ -74,17 +71,17 @@ inline void multiply_channels(const char* weights, int64_t tiles_k, const char* 
 }
 
 /// What a group of 16 rows starts from, in all channels of a tile.
-template <Operand kOperand>
+template <bool kInt8>
 inline void start_sums(const int32_t* totals, int32_t* tile) {
   __m512i start = _mm512_setzero_si512();
-  if (kOperand == Operand::i8) start = _mm512_slli_epi32(_mm512_loadu_si512(totals), 7);
+  if (kInt8) start = _mm512_slli_epi32(_mm512_loadu_si512(totals), 7);
   start = _mm512_sub_epi32(_mm512_setzero_si512(), start);
   for (int c = 0; c < 16; ++c) {
     _mm512_store_si512(tile + c * 16, start);
   }
 }
 
-template <Operand kOperand, Gathered kGathered>
+template <bool kInt8, Gathered kGathered>
 void multiply_vectors(const TileTask& task) {
   const auto* weights = static_cast<const char*>(task.weights);
   const auto* packed = static_cast<const char*>(task.packed);
@@ -98,19 +95,19 @@ void multiply_vectors(const TileTask& task) {
     if (task.is_first) {
       for (int64_t tile = 0; tile < 4; ++tile) {
         if (tile % 2 == 1 && !is_whole) continue;
-        start_sums<kOperand>(task.row_totals + pair * 32 + tile % 2 * 16, tiles + tile * 256);
+        start_sums<kInt8>(task.row_totals + pair * 32 + tile % 2 * 16, tiles + tile * 256);
       }
     }
     for (int64_t c = 0; c < 32; c += 8) {
       const char* channels = weights + c / 16 * kTileBytes + c % 16 * 64;
       int32_t* sums = tiles + c / 16 * 512 + c % 16 * 16;
       if (is_whole) {
-        multiply_channels<kOperand, 2>(channels, task.tiles_k, rows, task.group_bytes, sums);
+        multiply_channels<kInt8, 2>(channels, task.tiles_k, rows, task.group_bytes, sums);
       } else {
-        multiply_channels<kOperand, 1>(channels, task.tiles_k, rows, task.group_bytes, sums);
+        multiply_channels<kInt8, 1>(channels, task.tiles_k, rows, task.group_bytes, sums);
       }
     }
-    if (task.is_last) store_results<kOperand>(task, pair);
+    if (task.is_last) store_results<kInt8>(task, pair);
 
     const int64_t begin = pair * share < 16 ? pair * share : 16;
     const int64_t end = begin + share < 16 ? begin + share : 16;
@@ -127,15 +124,14 @@ void multiply_vectors(const TileTask& task) {
 constexpr int kMostVectorRows = 16;  // whose sums stay in registers
 
 /// 16 channels times R rows.
-template <Operand kOperand, int R>
+template <bool kInt8, int R>
 inline void dot_channels(const DotTask& task, const char* weights, int64_t channels, float* sums) {
-  const int64_t channel_bytes = kElementBytes<kOperand> * task.in;
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   const int64_t tiles_k = (channel_bytes + 63) / 64;
   const auto* x = static_cast<const char*>(task.packed);
   __m512i sum[R];
   for (int r = 0; r < R; ++r) {
-    sum[r] = kOperand == Operand::i8 ? _mm512_set1_epi32(-128 * task.row_totals[r])
-                                     : _mm512_setzero_si512();
+    sum[r] = kInt8 ? _mm512_set1_epi32(-128 * task.row_totals[r]) : _mm512_setzero_si512();
   }
   for (int64_t k = 0; k < tiles_k; ++k) {
     const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
@@ -157,56 +153,56 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
     transpose16(tile);
     alignas(64) __m512i fours[16];
     for (int i = 0; i < 16; ++i) {
-      fours[i] = _mm512_xor_si512(tile[i], flipped_bits<kOperand>());
+      fours[i] = _mm512_xor_si512(tile[i], flipped_bits<kInt8>());
     }
     const char* rows = x + k * 64 * R;
     for (int i = 0; i < 16; ++i) {
       for (int r = 0; r < R; ++r) {
         const __m512i four = _mm512_set1_epi32(load_raw<int32_t>(rows + (i * R + r) * 4));
-        sum[r] = add_products<kOperand>(sum[r], fours[i], four);
+        sum[r] = add_products<kInt8>(sum[r], fours[i], four);
       }
     }
   }
   const auto mask = static_cast<__mmask16>((1U << channels) - 1);
   for (int r = 0; r < R; ++r) {
-    const __m512 v = kOperand == Operand::i8 ? _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r]),
-                                                             _mm512_set1_ps(task.row_scales[r]))
-                                             : _mm512_castsi512_ps(sum[r]);
+    const __m512 v =
+        kInt8 ? _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r]), _mm512_set1_ps(task.row_scales[r]))
+              : _mm512_castsi512_ps(sum[r]);
     _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, v);
   }
 }
 
-template <Operand kOperand, int R>
+template <bool kInt8, int R>
 void dot_rows(const DotTask& task) {
   if constexpr (R > 1) {
-    if (task.rows < R) return dot_rows<kOperand, R - 1>(task);
+    if (task.rows < R) return dot_rows<kInt8, R - 1>(task);
   }
-  const int64_t channel_bytes = kElementBytes<kOperand> * task.in;
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   for (int64_t c = 0; c < task.channels; c += 16) {
     const int64_t channels = task.channels - c < 16 ? task.channels - c : 16;
-    dot_channels<kOperand, R>(task, static_cast<const char*>(task.weights) + c * channel_bytes,
-                              channels, task.sums + c);
+    dot_channels<kInt8, R>(task, static_cast<const char*>(task.weights) + c * channel_bytes,
+                           channels, task.sums + c);
   }
 }
 
-/// Tiles for more rows than most_dot_rows.
-template <Operand kOperand, Gathered kGathered>
+/// Tiles for all rows beyond most_dot_rows.
+template <bool kInt8, Gathered kGathered>
 TileKernels vector_tiles_without_dot(int most_dot_rows) {
   return {.most_dot_rows = most_dot_rows,
           .pack_dot = nullptr,
           .dot = nullptr,
           .step_bytes = kLineBytes<kGathered>,
-          .pack = pack_tiles<kOperand>,
+          .pack = pack_tiles<kInt8>,
           .gather = gather_tiles<kGathered>,
-          .multiply = multiply_vectors<kOperand, kGathered>};
+          .multiply = multiply_vectors<kInt8, kGathered>};
 }
 
-template <Operand kOperand>
+template <bool kInt8>
 TileKernels vector_tiles() {
-  constexpr Gathered kGathered = kOperand == Operand::i8 ? Gathered::flipped : Gathered::same;
-  TileKernels tiles = vector_tiles_without_dot<kOperand, kGathered>(kMostVectorRows);
-  tiles.pack_dot = pack_narrow_tiles<kOperand>;
-  tiles.dot = dot_rows<kOperand, kMostVectorRows>;
+  constexpr Gathered kGathered = kInt8 ? Gathered::flipped : Gathered::same;
+  TileKernels tiles = vector_tiles_without_dot<kInt8, kGathered>(kMostVectorRows);
+  tiles.pack_dot = pack_narrow_tiles<kInt8>;
+  tiles.dot = dot_rows<kInt8, kMostVectorRows>;
   return tiles;
 }
 
