@@ -276,6 +276,51 @@ TEST_P(RunnerTest, ReachesTheLongestContext) {
   EXPECT_LT(distance(model.logits(tokens, {500, 1}), model.logits(tokens, {512})), 1e-5);
 }
 
+// A token alone may take another way than one beside others: on some GPUs it is a program's.
+TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInCompany) {
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    for (const int head_dim : {64, 128}) {
+      ModelConfig shape = plain_decoder({.n_layers = 2,
+                                         .hidden = 128,
+                                         .n_heads = 6,
+                                         .n_kv_heads = 2,
+                                         .head_dim = head_dim,
+                                         .ffn_hidden = 256,
+                                         .vocab = 131,
+                                         .max_context = 1024});
+      shape.weight_dtype = dtype;
+      shape.embedding_dtype = shape.output_dtype = DType::bf16;
+      TestModel model(shape, *backend_);
+      Runner& runner = model.runner();
+      // Three splits of attention, of which the last begins on the way.
+      const std::vector<int32_t> tokens = tokens_for(515, 9);
+      const std::vector<int32_t> others = tokens_for(5, 4);
+      std::vector<float> got[2];
+      for (const bool in_company : {false, true}) {
+        Sequence sequence;
+        Sequence other;
+        const std::span text = tokens;
+        runner.step({{{&sequence, text.first(510), NewTokens::Logits::all}}});
+        for (size_t i = 0; i < others.size(); ++i) {
+          std::vector<NewTokens> inputs = {
+              {&sequence, text.subspan(510 + i, 1), NewTokens::Logits::all}};
+          if (in_company) {
+            inputs.push_back({&other, std::span(others).subspan(i, 1), NewTokens::Logits::all});
+          }
+          runner.step(inputs);
+          const std::vector<float> logits = runner.logits();
+          got[in_company ? 1 : 0].insert(got[in_company ? 1 : 0].end(), logits.begin(),
+                                         logits.begin() + 131);
+        }
+        runner.release(sequence);
+        runner.release(other);
+      }
+      const double bound = GetParam() == "cuda" ? 0 : 0.02;
+      EXPECT_LE(distance(got[0], got[1]), bound) << dtype_name(dtype) << ", " << head_dim;
+    }
+  }
+}
+
 TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
   TestModel model(odd_shape(DType::f32), *backend_);
   Runner& runner = model.runner();
