@@ -86,6 +86,19 @@ TEST(Embed, LinesAndJsonGiveTheVectorsThatTextsGiveAlone) {
   }
 }
 
+TEST(Embed, RefusesAnIdThatIsNeitherATextNorAWholeNumber) {
+  const std::string model = encoder("bert");
+  for (const char* id : {"1.5", "18446744073709551616", "[1]", "true"}) {
+    const std::string lines =
+        write_text("lines.txt", std::string("{\"id\": ") + id + ", \"text\": \"a\"}\n");
+    const ProgramResult result = embed(model, {"--embed", "--batch", lines});
+    EXPECT_EQ(result.exit_code, 1) << id;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find("\"id\" is not a text or a whole number"), std::string::npos)
+        << result.err;
+  }
+}
+
 TEST(Embed, WritesANumPyFileOfTheSameNumbers) {
   const std::string model = encoder("bert");
   const std::string lines = write_text("lines.txt", "The cat sat.\nA dog\n");

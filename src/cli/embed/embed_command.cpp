@@ -87,6 +87,9 @@ class TextLines {
     const nlohmann::json object = parse_json_object(text, where, "a line is a text or such JSON");
     const JsonView members(object, where);
     const auto id = members.find("id");
+    if (id && !id->value().is_string() && !id->value().is_number_integer()) {
+      id->fail("is not a text or a whole number");
+    }
     texts.add(members.get<std::string>("text"), id ? id->value() : nlohmann::json());
   }
 
