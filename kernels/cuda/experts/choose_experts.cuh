@@ -61,54 +61,42 @@ inline size_t choice_bytes(int64_t n_experts, const Router& router) {
   return static_cast<size_t>(n_experts + router.groups) * sizeof(float);
 }
 
-/// By a warp whose lane l has the logits of experts l, l + 32, ... < n <= 32 · kEach: their scores.
-template <int kEach>
-__device__ void score_experts(const float (&logits)[kEach], int n, const Router& router,
-                              float (&scores)[kEach]) {
-  if (router.score != Router::Score::softmax) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) scores[i] = 1.0F / (1.0F + expf(-logits[i]));
-    return;
-  }
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float largest = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    if (lane + i * kWarp < n) largest = fmaxf(largest, logits[i]);
-  }
-  largest = warp_max(largest);
-  float total = 0;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    scores[i] = lane + i * kWarp < n ? expf(logits[i] - largest) : 0;
-    total += scores[i];
-  }
-  total = warp_sum(total);
-#pragma unroll
-  for (float& score : scores) score /= total;
-}
-
-/// By such a warp: the experts of one token [router.used]. `shared`: choice_bytes() of shared
-/// memory.
+/// By a warp: the experts of one token, and their scores [router.used]. Lane l has the logits of
+/// experts l, l + 32, ... < n <= 32 · kEach. `shared`: choice_bytes() of shared memory.
 template <int kEach>
 __device__ void take_experts(const float (&logits)[kEach], int n, const Router& router,
-                             int32_t* experts, std::byte* shared) {
+                             int32_t* experts, float* scores, std::byte* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto expert_at = [lane](int i) { return lane + i * kWarp; };
 
-  // Of a softmax, logits have the order of scores, and are there first.
-  float corrected[kEach];
-  if (router.score == Router::Score::softmax && router.correction == nullptr &&
-      router.groups_used >= router.groups) {
+  float score[kEach];
+  if (router.score == Router::Score::softmax) {
+    float largest = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) corrected[i] = logits[i] + 0.0F;  // -0 is as large as 0
+    for (int i = 0; i < kEach; ++i) {
+      if (expert_at(i) < n) largest = fmaxf(largest, logits[i]);
+    }
+    largest = warp_max(largest);
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      score[i] = expert_at(i) < n ? expf(logits[i] - largest) : 0;
+      total += score[i];
+    }
+    total = warp_sum(total);
+#pragma unroll
+    for (float& value : score) value /= total;
   } else {
-    score_experts(logits, n, router, corrected);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) score[i] = 1.0F / (1.0F + expf(-logits[i]));
   }
+
   uint32_t choice[kEach];
+  float corrected[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const bool exists = expert_at(i) < n;
+    corrected[i] = score[i];
     if (exists && router.correction != nullptr) corrected[i] += router.correction[expert_at(i)];
     choice[i] = exists ? ordered(corrected[i]) : kTaken;
   }
@@ -140,34 +128,37 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
   }
 
   for (int k = 0; k < router.used; ++k) {
-    if (const int expert = take_largest(choice); expert >= 0) experts[k] = expert;
-  }
-  __syncwarp();
-}
-
-/// By such a warp: the weights of a token's experts [router.used].
-template <int kEach>
-__device__ void weigh_experts(const float (&logits)[kEach], int n, const Router& router,
-                              const int32_t* experts, float* weights) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float scores[kEach];
-  score_experts(logits, n, router, scores);
-  for (int k = 0; k < router.used; ++k) {
-    const int expert = experts[k];
-    float score = scores[0];
+    const int expert = take_largest(choice);
+    if (expert < 0) continue;
+    float its_score = score[0];
 #pragma unroll
     for (int i = 1; i < kEach; ++i) {
-      if (lane + i * kWarp == expert) score = scores[i];
+      if (expert_at(i) == expert) its_score = score[i];
     }
-    if (expert % kWarp == lane) weights[k] = score;
+    experts[k] = expert;
+    scores[k] = its_score;
   }
+}
+
+/// By a warp: makes the scores of a token's experts their weights.
+inline __device__ void weigh_experts(const Router& router, float* weights) {
   __syncwarp();
   float sum = 0;
   for (int k = 0; k < router.used; ++k) sum += weights[k];
   __syncwarp();
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
-  for (int k = lane; k < router.used; k += kWarp) weights[k] *= factor;
+  for (int k = static_cast<int>(threadIdx.x) % kWarp; k < router.used; k += kWarp) {
+    weights[k] *= factor;
+  }
+}
+
+/// Both.
+template <int kEach>
+__device__ void choose_experts(const float (&logits)[kEach], int n, const Router& router,
+                               int32_t* experts, float* weights, std::byte* shared) {
+  take_experts(logits, n, router, experts, weights, shared);
+  weigh_experts(router, weights);
 }
 
 }  // namespace faststream

@@ -75,10 +75,9 @@ __device__ void choose_experts_of(const Matrix& scores, int64_t token, const Rou
   for (int i = 0; i < kEach; ++i) {
     logits[i] = lane + i * kWarp < scores.cols ? row[lane + i * kWarp] : 0;
   }
-  const auto n = static_cast<int>(scores.cols);
-  int32_t* experts = routing.experts + token * router.used;
-  take_experts(logits, n, router, experts, shared);
-  weigh_experts(logits, n, router, experts, routing.weights + token * router.used);
+  choose_experts(logits, static_cast<int>(scores.cols), router,
+                 routing.experts + token * router.used, routing.weights + token * router.used,
+                 shared);
 }
 
 // A warp for each token.

@@ -43,7 +43,8 @@ class Producer {
         } else {
           copy<kTileRows>(p);
         }
-        if (in_turn(p) && leads()) weigh(p);
+        // For who sums the results.
+        if (in_turn(p) && leads()) weigh_experts(p.router, shared_.choices[0].weights);
       }
       if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
@@ -72,39 +73,22 @@ class Producer {
     }
   }
 
-  // use(logits) with this lane's of a product's experts, once they are there.
-  template <typename Use>
-  __device__ void with_logits(const ProductInstruction& p, const Use& use) {
-    const auto bring_and_use = [&]<int kEach>() {
-      const auto* row = static_cast<const uint32_t*>(rows_.at(p.logits)) + lane_;
-      uint32_t words[kEach];
-      bring(
-          words, p.logits.awaited, [&](int i) { return lane_ + i * kWarp < p.n_experts; },
-          [&](int i) { return row + i * kWarp; });
-      float logits[kEach];
-      memcpy(logits, words, sizeof logits);
-      use(logits);
-    };
-    if (p.n_experts <= 4 * kWarp) {
-      bring_and_use.template operator()<4>();
-    } else {
-      bring_and_use.template operator()<kMaxExpertsChosenFrom / kWarp>();
-    }
-    __syncwarp();
-  }
-  // Experts: each warp for itself.
+  // Experts: each warp for itself. Their scores become weights later.
   __device__ void choose(const ProductInstruction& p) {
-    Choice& choice = shared_.choices[warp_];
-    with_logits(p, [&](const auto& logits) {
-      take_experts(logits, p.n_experts, p.router, choice.experts, choice.memory);
-    });
+    p.n_experts <= 4 * kWarp ? choose_from<4>(p) : choose_from<kMaxExpertsChosenFrom / kWarp>(p);
   }
-  // Their weights, for who sums the results: nothing waits for them.
-  __device__ void weigh(const ProductInstruction& p) {
+  template <int kEach>
+  __device__ void choose_from(const ProductInstruction& p) {
+    const auto* row = static_cast<const uint32_t*>(rows_.at(p.logits)) + lane_;
+    uint32_t words[kEach];
+    bring(
+        words, p.logits.awaited, [&](int i) { return lane_ + i * kWarp < p.n_experts; },
+        [&](int i) { return row + i * kWarp; });
+    float logits[kEach];
+    memcpy(logits, words, sizeof logits);
     Choice& choice = shared_.choices[warp_];
-    with_logits(p, [&](const auto& logits) {
-      weigh_experts(logits, p.n_experts, p.router, choice.experts, choice.weights);
-    });
+    take_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
+    __syncwarp();
   }
 
   // Until the next stage may be filled.
