@@ -99,7 +99,7 @@ class BackendAttention : public BackendTest {
   /// each source has `beams` of them in a row.
   void check_cross_attention(DType weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
                              const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources,
-                             int32_t beams = 1) {
+                             int32_t beams = 1, float soft_cap = 0) {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int64_t q_dim = int64_t{n_heads} * dim;
@@ -136,7 +136,9 @@ class BackendAttention : public BackendTest {
       backend.append(backend.upload(read), device_rows.matrix(), kv);
       backend.attention(view_of_sources(backend.upload(batch)), device_q.matrix(),
                         {nullptr, DType::f32, batch.n_tokens(), 0}, {}, kv,
-                        {.scale = 1.0F / std::sqrt(static_cast<float>(dim)), .bidirectional = true},
+                        {.scale = 1.0F / std::sqrt(static_cast<float>(dim)),
+                         .bidirectional = true,
+                         .soft_cap = soft_cap},
                         out.matrix());
       return out.fetch();
     };
@@ -352,6 +354,7 @@ TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
       check_cross_attention(weights, 4, 4, dim, {{1, 1}, {1, 40}, {1, 65}, {1, 300}});
       check_cross_attention(weights, 6, 2, dim, {{1, 33}, {70, 5}, {3, 300}, {33, 64}, {1, 2}});
       check_cross_attention(weights, 4, 4, dim, {{1, 40}, {2, 40}, {1, 300}, {1, 300}}, 5);
+      check_cross_attention(weights, 4, 2, dim, {{1, 33}, {70, 5}, {3, 2}, {1, 300}}, 1, 2.5F);
     }
   }
 }

@@ -39,7 +39,7 @@ class VariedRule {
 
   __device__ VariedRule(const AttentionArguments& a, int head, int n_tokens)
       : n_tokens_(n_tokens),
-        behind_(a.rule.window == 0 ? INT_MAX : a.rule.window),
+        behind_(a.rule.window == 0 ? kAnyDistance : a.rule.window),
         ahead_(a.rule.bidirectional ? behind_ : 1),
         cap_(a.rule.soft_cap * kLog2E),
         slope_(a.rule.slopes != nullptr ? a.rule.slopes[head] * kLog2E : 0.0F),
@@ -63,6 +63,9 @@ class VariedRule {
   }
 
  private:
+  // Also from positions below zero, which queries of a shorter source have.
+  static constexpr int kAnyDistance = INT_MAX / 2;
+
   int n_tokens_;
   int behind_;   // distances below this are seen
   int ahead_;    // likewise of tokens after the query
