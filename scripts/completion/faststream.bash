@@ -32,8 +32,8 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep-output --tokenizer --pooling --normalize --force -q
-        --quiet -t --threads --check --show --verify"
+      echo "-h --help --version -o --output --dtype --keep-output --activation-bits --tokenizer --pooling --normalize
+        --force -q --quiet -t --threads --check --show --verify"
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt

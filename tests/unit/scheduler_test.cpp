@@ -231,7 +231,8 @@ class FailingScheduler : public testing::Test {
                                  .max_step_tokens = 64,
                                  .first_tokens = 64,
                                  .chunk = 64,
-                                 .even_rows = even_rows});
+                                 .even_rows = even_rows,
+                                 .prefix_sharing = false});
     GenerationRules rules;
     rules.prompt = {1, 3};
     rules.max_tokens = 9;
