@@ -181,29 +181,28 @@ void Scheduler::finish(Step& step, size_t first, size_t count, std::string error
 void Scheduler::advance_groups(Step& step, std::span<Part> parts) {
   constexpr size_t kWorthAThread = 64;  // sequences
   if (step.sampled.size() < step.rules.size()) step.sampled.resize(step.rules.size());
-  std::vector<size_t> first_row(parts.size());
   size_t n_rows = 0;
-  for (size_t p = 0; p < parts.size(); ++p) {
-    Part& part = parts[p];
+  for (Part& part : parts) {
     try {
       note_prompt(step, part);
     } catch (const std::exception& failure) {
       part.error = failure.what();
     }
-    first_row[p] = n_rows;
+    part.first_row = n_rows;
     part.has_tokens = wants_tokens(step, part);
     if (part.has_tokens) n_rows += part.n_inputs;
   }
   const size_t n_inputs = std::max<size_t>(inputs_of(step, parts).size(), 1);
   const auto grain = static_cast<int64_t>((kWorthAThread * parts.size() - 1) / n_inputs + 1);
   const auto advance = [&](int64_t first, int64_t last) {
-    for (auto p = static_cast<size_t>(first); p < static_cast<size_t>(last); ++p) {
-      Part& part = parts[p];
+    for (Part& part :
+         parts.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first))) {
       if (!part.has_tokens || !part.error.empty()) continue;
       try {
-        const auto sampled = std::span(step.sampled).subspan(first_row[p], part.n_inputs);
-        for (size_t i = 0; i < sampled.size(); ++i)
-          step.choices->read(first_row[p] + i, sampled[i]);
+        const auto sampled = std::span(step.sampled).subspan(part.first_row, part.n_inputs);
+        for (size_t i = 0; i < sampled.size(); ++i) {
+          step.choices->read(part.first_row + i, sampled[i]);
+        }
         part.parents = part.entry->group->accept(sampled);
       } catch (const std::exception& failure) {
         part.error = failure.what();

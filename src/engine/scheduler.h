@@ -145,6 +145,7 @@ class Scheduler {
     size_t n_copies = 0;
     // Once tokens are chosen:
     bool has_tokens = false;
+    size_t first_row = 0;                   // of the step's choices, if it has tokens
     std::span<const int32_t> parents = {};  // what the group's accept() returned
     std::string error = {};                 // or threw
   };
