@@ -105,6 +105,9 @@ class CudaBackend final : public Backend {
   /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.
   bool multiply_fused(Input& input, const Weight& weight, const Destination& to, bool gated,
                       const Queue& queue);  // linear.cu
+  /// The same of more than a few rows of the weight's type, for any number of outputs.
+  bool multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
+                          const Queue& queue);  // linear.cu
 
   int device_;
   std::string name_;

@@ -59,18 +59,6 @@ __global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix 
   store_element(out.data, out.dtype, row * out.stride + c, gate_value(activation, gate, up));
 }
 
-// Of other numbers of outputs cuBLASLt sums some products of 16 bits in another order (3,219 of 512
-// inputs).
-constexpr int64_t kEvenOutputs = 8;
-
-Weight rows_of(const Weight& weight, int64_t first, int64_t count) {
-  Weight some = weight;
-  some.data = static_cast<const std::byte*>(weight.data) +
-              static_cast<size_t>(first * weight.cols) * dtype_size(weight.dtype);
-  some.rows = count;
-  return some;
-}
-
 // A thread for each element: of row blockIdx.x, column blockIdx.y * kThreads + threadIdx.x.
 Grid elements_grid(int64_t rows, int64_t cols) {
   return {dim3(static_cast<unsigned>(rows), ceil_div(cols, kThreads)), kThreads};
@@ -80,18 +68,6 @@ Grid elements_grid(int64_t rows, int64_t cols) {
 
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
                    const Destination& to, const Queue& queue) {
-  const int64_t even = weight.rows / kEvenOutputs * kEvenOutputs;
-  if (even < weight.rows && few_rows_fit(x, weight)) {
-    if (even > 0 && !float_product(matmul, scratch, x, rows_of(weight, 0, even), to, queue)) {
-      return false;
-    }
-    const Weight rest = rows_of(weight, even, weight.rows - even);
-    for (int64_t first = 0; first < x.rows; first += kMaxFewRows) {
-      in_order_product(product_of(x, first, kMaxFewRows, rest, to.from_column(even), false),
-                       x.dtype, false, queue);
-    }
-    return true;
-  }
   MatmulShape shape;
   shape.m = weight.rows;
   shape.n = x.rows;

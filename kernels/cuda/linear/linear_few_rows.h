@@ -94,7 +94,8 @@ void few_rows_product(const Input& input, const Weight& weight, const Destinatio
 /// Before the first few_rows_product() on the current device.
 void prepare_in_order_products();
 
-/// The part of few_rows_product for 16-bit weights, of type `type`.
+/// The part of few_rows_product for 16-bit weights, of type `type`. Of more rows than
+/// few_rows_product() takes, kMaxFewRows of them in a pass over the weights.
 void in_order_product(const Product& product, DType type, bool gated, const Queue& queue);
 
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one

@@ -79,8 +79,8 @@ __device__ float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-/// kRows: of x, 1, 8 or 16. Outputs past the end repeat the last one and rows of x past the end are
-/// what the ring holds; neither is stored. Chunks past the end are zeros.
+/// kRows: of x, 1, 8 or 16, those of blockIdx.y. Outputs past the end repeat the last one and rows
+/// of x past the end are what the ring holds; neither is stored. Chunks past the end are zeros.
 template <typename T, int kRows, bool kGated>
 __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   using Ring = Ring<kRows, kGated>;
@@ -99,6 +99,8 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kOutputs;
   if (first_output >= p.outputs) return;
+  const int first_row = static_cast<int>(blockIdx.y) * kRows;
+  const int rows = min(kRows, p.rows - first_row);
 
   // What a lane copies: a piece of rows copied_row, copied_row + kCopied, ...
   const int copied_row = lane / kPieces;
@@ -116,7 +118,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
   const T* x_row[kXCopies];
 #pragma unroll
   for (int i = 0; i < kXCopies; ++i) {
-    const int row = min(copied_row + kCopied * i, p.rows - 1);
+    const int64_t row = first_row + min(copied_row + kCopied * i, rows - 1);
     x_row[i] = static_cast<const T*>(p.x) + row * p.x_stride + piece * 8;
   }
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(rings)) + warp * Ring::kBytes;
@@ -145,7 +147,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
 #pragma unroll
     for (int i = 0; i < kXCopies; ++i) {
       const int row = copied_row + kCopied * i;
-      if (row >= min(p.rows, kRows)) continue;
+      if (row >= rows) continue;
       copy_activations(stage + Ring::kWeightBytes + Ring::place(row, piece),
                        x_row[i] + chunk * kChunk, wanted);
     }
@@ -229,9 +231,10 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
 
 #pragma unroll
   for (int i = 0; i < 2 * kHalves; ++i) {
-    const int row = group + 8 * (i / 2);
+    const int in_block = group + 8 * (i / 2);
     const int64_t output = first_output + 2 * in_group + i % 2;
-    if (row >= p.rows || output >= p.outputs) continue;
+    if (in_block >= rows || output >= p.outputs) continue;
+    const int64_t row = first_row + in_block;
     if constexpr (kGated) {
       // Beside many rows, gate and up are products in memory.
       finish_gate(p.to, row, output, rounded<T>(add_bias(p.to, output, sums[0][i])),
@@ -260,8 +263,9 @@ void allow_memory() {
 template <typename T, int kRows, bool kGated>
 void launch(const Product& p, const Queue& queue) {
   constexpr int kBytes = Ring<kRows, kGated>::kBlockBytes;
-  queue.launch("multiplying matrices", in_order_kernel<T, kRows, kGated>,
-               {ceil_div(p.outputs, kWarps * kOutputs), kThreads, kBytes}, p);
+  queue.launch(
+      "multiplying matrices", in_order_kernel<T, kRows, kGated>,
+      {dim3(ceil_div(p.outputs, kWarps * kOutputs), ceil_div(p.rows, kRows)), kThreads, kBytes}, p);
 }
 
 template <typename T, int kRows>
