@@ -6,7 +6,7 @@
 //
 // Operations are asynchronous in order: an operation sees the results of all earlier ones; only
 // Choices::wait(), copy_to_host() and synchronize() wait for them. One thread at a time may use a
-// backend. Shapes are the caller's duty (the engine builds them, the reference asserts them).
+// backend, and another its choices. Shapes are the caller's duty (the reference asserts them).
 // Operations throw Error when the device fails.
 #pragma once
 

@@ -124,13 +124,31 @@ void Runner::read_sources(std::span<Source* const> sources) {
 }
 
 void Runner::step(std::span<const NewTokens> inputs) {
+  advance(inputs);
+  try {
+    compute(inputs);
+  } catch (...) {
+    take_back(inputs);
+    throw;
+  }
+}
+
+void Runner::advance(std::span<const NewTokens> inputs) {
   take_pages(inputs);
-  pack(inputs);
-  const BatchView view = backend_.upload(batch_);
-  model_->forward(view, kv_, logits_matrix());
   for (const NewTokens& input : inputs) {
     input.sequence->n_cached += static_cast<int32_t>(input.tokens.size());
   }
+}
+
+void Runner::take_back(std::span<const NewTokens> inputs) {
+  for (const NewTokens& input : inputs) {
+    input.sequence->n_cached -= static_cast<int32_t>(input.tokens.size());
+  }
+}
+
+void Runner::compute(std::span<const NewTokens> inputs) {
+  pack(inputs);
+  model_->forward(backend_.upload(batch_), kv_, logits_matrix());
 }
 
 // The last step's logits [n_logits, vocab].
@@ -162,24 +180,27 @@ bool Runner::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {
   });
 }
 
-void Runner::copy_pages(std::span<const PageCopy> copies) {
-  backend_.copy_pages(kv_groups_[0], copies);
-  std::vector<PageCopy> frames(copies.size());
-  for (size_t g = 0; g < pages_.windows().size(); ++g) {
-    WindowPages& window = pages_.windows()[g];
+std::vector<std::vector<PageCopy>> Runner::copies_of_groups(std::span<const PageCopy> copies) {
+  std::vector<std::vector<PageCopy>> of_groups = {{copies.begin(), copies.end()}};
+  for (WindowPages& window : pages_.windows()) {
     for (const PageCopy& copy : copies) {
       window.hold(copy.from);
       window.hold(copy.to);
     }
+    std::vector<PageCopy>& frames = of_groups.emplace_back(copies.size());
     std::ranges::transform(copies, frames.begin(), [&](const PageCopy& copy) {
       return PageCopy{.from = window.frame(copy.from), .to = window.frame(copy.to)};
     });
-    backend_.copy_pages(kv_groups_[g + 1], frames);
     for (const PageCopy& copy : copies) {
       window.release(copy.from);
       window.release(copy.to);
     }
   }
+  return of_groups;
+}
+
+void Runner::copy(std::span<const std::vector<PageCopy>> copies) {
+  for (size_t g = 0; g < copies.size(); ++g) backend_.copy_pages(kv_groups_[g], copies[g]);
 }
 
 Sequence Runner::fork(const Sequence& sequence) {
@@ -248,9 +269,6 @@ void Runner::take_pages(std::span<const NewTokens> inputs) {
     const auto n = static_cast<int64_t>(input.tokens.size());
     if (n == 0) throw Error("a sequence in a batch has no tokens");
     check_tokens(input.tokens, config_.vocab);
-    if (config_.encoder && (!input.sequence->source || !input.sequence->source->is_read)) {
-      throw Error("a sequence in a batch has no source that the encoder has read");
-    }
     tokens += n;
     logits += input.logits == NewTokens::Logits::all    ? n
               : input.logits == NewTokens::Logits::last ? 1
@@ -284,7 +302,9 @@ void Runner::pack(std::span<const NewTokens> inputs) {
   }
   for (const NewTokens& input : inputs) {
     const int32_t first_row = batch_.n_tokens();
-    batch_.add_sequence(input.tokens, input.sequence->n_cached, input.sequence->rope_length);
+    const auto n_new = static_cast<int32_t>(input.tokens.size());
+    batch_.add_sequence(input.tokens, input.sequence->n_cached - n_new,
+                        input.sequence->rope_length);
     if (input.logits == NewTokens::Logits::none) continue;
     const int32_t first =
         input.logits == NewTokens::Logits::all ? first_row : batch_.n_tokens() - 1;
@@ -314,6 +334,9 @@ void Runner::pack_pages(std::span<const NewTokens> inputs) {
 
 void Runner::pack_sources(std::span<const NewTokens> inputs) {
   for (const NewTokens& input : inputs) {
+    if (!input.sequence->source || !input.sequence->source->is_read) {
+      throw Error("a sequence in a batch has no source that the encoder has read");
+    }
     const Source& source = *input.sequence->source;
     batch_.source_len.push_back(source.n_tokens());
     batch_.max_source_pages =

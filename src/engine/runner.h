@@ -61,7 +61,9 @@ struct RunnerLimits {
 };
 
 /// Owns a model on a backend with its KV cache. One step is one forward pass over the new tokens of
-/// any number of sequences. Not thread-safe.
+/// any number of sequences. One thread at a time may use it, but for this: while one uses the
+/// device (read_sources(), compute(), choose(), copy()) for some sequences, another may do for
+/// others what needs no device.
 class Runner {
  public:
   /// Loads the weights. `file` and `backend` must outlive the runner. `progress` may be empty.
@@ -91,6 +93,13 @@ class Runner {
   /// throws Error and changes nothing. When the device fails, Error is thrown and no sequence has
   /// advanced. Afterwards logits() and choose() speak of the wanted rows, in the order of `inputs`.
   void step(std::span<const NewTokens> inputs);
+  /// The part of step() that needs no device: takes the pages, and the sequences advance. The
+  /// sources may be read later.
+  void advance(std::span<const NewTokens> inputs);
+  /// The other part. When it throws, advance() is to be taken back.
+  void compute(std::span<const NewTokens> inputs);
+  /// Has sequences that have advanced stand where they stood; they keep the pages.
+  static void take_back(std::span<const NewTokens> inputs);
 
   /// Rows of logits that the last step left.
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
@@ -115,7 +124,12 @@ class Runner {
   void hold_windows(Sequence& sequence) { move_windows(sequence, 0); }
   /// Copies pages of the KV cache, after all earlier steps and before all later ones. The targets
   /// differ from each other and from all sources.
-  void copy_pages(std::span<const PageCopy> copies);
+  void copy_pages(std::span<const PageCopy> copies) { copy(copies_of_groups(copies)); }
+  /// The part of copy_pages() that needs no device: the copies of each group of layers.
+  [[nodiscard]] std::vector<std::vector<PageCopy>> copies_of_groups(
+      std::span<const PageCopy> copies);
+  /// The other part.
+  void copy(std::span<const std::vector<PageCopy>> copies);
   /// A sequence of the same tokens, which shares the pages.
   [[nodiscard]] Sequence fork(const Sequence& sequence);
   /// Gives a sequence `page`, which it holds from now on, in place of one that others hold too.

@@ -28,6 +28,7 @@ Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
 }
 
 Scheduler::~Scheduler() {
+  wait_for_launches();
   for (Entry* entry : running_) {
     for (Sequence& sequence : entry->sequences) runner_.release(sequence);
   }
@@ -61,7 +62,7 @@ void Scheduler::begin_step() {
     admit();
     plan();
     if (step_->parts.empty()) return let_go(*step_);
-    step_->error = launch(*step_, 0, step_->parts.size());
+    begin(*step_, 0, step_->parts.size());
     in_flight_.push_back(step_);
     has_begun_ = true;
   } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
@@ -85,7 +86,7 @@ void Scheduler::finish_oldest() {
   Step& step = *in_flight_.front();
   in_flight_.erase(in_flight_.begin());
   try {
-    finish(step, 0, step.parts.size(), std::move(step.error));
+    finish(step, 0, step.parts.size());
     let_go(step);
   } catch (const std::exception& error) {
     fail_all(error.what());
@@ -103,26 +104,41 @@ bool Scheduler::wants_tokens(const Step& step, const Part& part) {
   return part.n_inputs > 0 && step.inputs[part.first_input].logits != NewTokens::Logits::none;
 }
 
-// Starts parts [first, first + count) of a step as one batch. Returns why the device failed, or
-// nothing.
-std::string Scheduler::launch(Step& step, size_t first, size_t count) {
+// Begins parts [first, first + count) of a step as one batch: their sequences advance, and the
+// device is told, where steps take turns by a thread that does nothing else.
+void Scheduler::begin(Step& step, size_t first, size_t count) {
   const std::span<const Part> parts = std::span(step.parts).subspan(first, count);
   const Part& back = parts.back();
   const auto copies = std::span(step.copies)
                           .subspan(parts.front().first_copy,
                                    back.first_copy + back.n_copies - parts.front().first_copy);
+  step.has_advanced = false;
+  step.error.clear();
+  try {
+    step.copies_of_groups = runner_.copies_of_groups(copies);
+    runner_.advance(inputs_of(step, parts));
+    step.has_advanced = true;
+  } catch (const std::exception& error) {
+    step.error = error.what();
+    return;
+  }
+  if (n_turns() == 1 && in_flight_.empty()) return launch(step, parts);
+  if (!launcher_) launcher_.emplace();
+  step.launch = launcher_->run([this, &step, parts] { launch(step, parts); });
+}
+
+// Has the device begin with parts that were begun. May run beside all that is done for other parts.
+void Scheduler::launch(Step& step, std::span<const Part> parts) {
   const std::span<const NewTokens> inputs = inputs_of(step, parts);
   step.launched = Clock::now();
-  step.n_tokens = 0;
+  step.n_tokens = step.n_source_tokens = 0;
   step.choices.reset();
   step.rules.clear();
-  bool has_advanced = false;
   try {
-    if (!copies.empty()) runner_.copy_pages(copies);
-    if (inputs.empty()) return {};
-    step.n_tokens = read_sources(parts);
-    runner_.step(inputs);
-    has_advanced = true;
+    if (!step.copies_of_groups.front().empty()) runner_.copy(step.copies_of_groups);
+    if (inputs.empty()) return;
+    step.n_tokens = step.n_source_tokens = read_sources(parts);
+    runner_.compute(inputs);
     for (const NewTokens& input : inputs)
       step.n_tokens += static_cast<int32_t>(input.tokens.size());
     for (const Part& part : parts) {
@@ -133,39 +149,42 @@ std::string Scheduler::launch(Step& step, size_t first, size_t count) {
     }
     step.choices = runner_.choose(step.rules);
   } catch (const std::exception& error) {
-    if (has_advanced) take_back(inputs);
-    return error.what();
-  }
-  return {};
-}
-
-// Of a step that failed no sequence has advanced.
-void Scheduler::take_back(std::span<const NewTokens> inputs) {
-  for (const NewTokens& input : inputs) {
-    input.sequence->n_cached -= static_cast<int32_t>(input.tokens.size());
+    step.error = error.what();
   }
 }
 
-// Waits for parts [first, first + count), which were launched as one batch; has each alone
-// processed if the device failed, then or now.
-void Scheduler::finish(Step& step, size_t first, size_t count, std::string error) {
+// Afterwards the device is this thread's alone, until the next begin().
+void Scheduler::wait_for_launches() {
+  for (const Step& step : steps_) {
+    if (step.launch.valid()) step.launch.wait();
+  }
+}
+
+// Waits for parts [first, first + count), which were begun as one batch; has each alone processed
+// if the device failed, then or now.
+void Scheduler::finish(Step& step, size_t first, size_t count) {
   const std::span<Part> parts = std::span(step.parts).subspan(first, count);
-  if (error.empty() && step.choices) {
+  if (step.launch.valid()) step.launch.get();
+  if (step.error.empty() && step.choices) {
     try {
       step.choices->wait();
       note_time(step, parts);
     } catch (const std::exception& failure) {
-      take_back(inputs_of(step, parts));
-      error = failure.what();
+      step.error = failure.what();
     }
   }
-  if (!error.empty()) {
-    if (count == 1) return fail(*parts.front().entry, error);
-    for (size_t i = first; i < first + count; ++i) finish(step, i, 1, launch(step, i, 1));
+  if (!step.error.empty()) {
+    // Of a step that failed no sequence has advanced.
+    if (step.has_advanced) Runner::take_back(inputs_of(step, parts));
+    if (count == 1) return fail(*parts.front().entry, step.error);
+    for (size_t i = first; i < first + count; ++i) {
+      begin(step, i, 1);
+      finish(step, i, 1);
+    }
     return;
   }
+  counts_.prompt_tokens += step.n_source_tokens;
   advance_groups(step, parts);
-  step.choices.reset();
   for (const Part& part : parts) {
     try {
       if (!part.error.empty()) throw Error(part.error);
@@ -225,7 +244,6 @@ int32_t Scheduler::read_sources(std::span<const Part> parts) {
     n_tokens += source->n_tokens();
   }
   if (!unread.empty()) runner_.read_sources(unread);
-  counts_.prompt_tokens += n_tokens;
   return n_tokens;
 }
 
@@ -325,6 +343,7 @@ void Scheduler::fail(Entry& entry, std::string_view error) {
 }
 
 void Scheduler::fail_all(std::string_view error) {
+  wait_for_launches();
   for (Step& step : steps_) step.choices.reset();
   in_flight_.clear();
   while (!running_.empty()) fail(*running_.back(), error);

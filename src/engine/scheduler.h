@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,6 +20,7 @@
 #include "engine/sequence_group.h"
 #include "engine/step_budget.h"
 #include "support/thread_pool.h"
+#include "support/worker.h"
 
 namespace faststream {
 
@@ -65,8 +68,8 @@ struct SchedulerCounts {
 ///
 /// Where limits.turn_slots says so, running groups take turns in two steps of about half of the
 /// sequences each: while the device computes one, the host takes what came of the other, plans its
-/// next one and launches it, so that neither waits. That is for so many sequences that a step takes
-/// as long as it has rows: weights are read for each half.
+/// next one and has another thread launch it, so that neither waits. That is for so many sequences
+/// that a step takes as long as it has rows: weights are read for each half.
 ///
 /// When the device fails in a step of several groups, each is tried alone, so that those that are
 /// not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
@@ -156,12 +159,16 @@ class Scheduler {
     std::vector<NewTokens> inputs;
     std::vector<PageCopy> copies;
     std::vector<Part> parts;
-    // Of the parts that were launched last, all or one:
+    std::vector<SampledToken> sampled;
+    // Of the parts that were begun last, all or one:
+    std::vector<std::vector<PageCopy>> copies_of_groups;
+    bool has_advanced = false;       // its sequences
+    std::future<void> launch;        // until it is ready, what follows is the launching thread's
     std::vector<SamplingRow> rules;  // of those that want tokens
     std::unique_ptr<Choices> choices;
-    std::vector<SampledToken> sampled;
     std::string error;  // why the device did not begin
     Clock::time_point launched;
+    int32_t n_source_tokens = 0;
     int32_t n_tokens = 0;  // of sources too
   };
 
@@ -192,12 +199,13 @@ class Scheduler {
   int32_t make_room(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
   [[nodiscard]] static bool wants_tokens(const Step& step, const Part& part);
-  [[nodiscard]] std::string launch(Step& step, size_t first, size_t count);
-  void finish(Step& step, size_t first, size_t count, std::string error);
+  void begin(Step& step, size_t first, size_t count);
+  void launch(Step& step, std::span<const Part> parts);
+  void wait_for_launches();
+  void finish(Step& step, size_t first, size_t count);
   int32_t read_sources(std::span<const Part> parts);
   [[nodiscard]] static std::span<const NewTokens> inputs_of(const Step& step,
                                                             std::span<const Part> parts);
-  static void take_back(std::span<const NewTokens> inputs);
   void note_time(const Step& step, std::span<const Part> parts);
   void advance_groups(Step& step, std::span<Part> parts);
   void note_prompt(const Step& step, const Part& part);
@@ -226,6 +234,7 @@ class Scheduler {
   std::vector<Outcome> outcomes_;
   Clock::time_point last_end_;  // of a step
   SchedulerCounts counts_;
+  std::optional<Worker> launcher_;  // once steps take turns
 };
 
 }  // namespace faststream

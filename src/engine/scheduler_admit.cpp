@@ -185,6 +185,7 @@ void Scheduler::take_partial_page(Sequence& sequence, const PrefixCache::Match& 
   if (!cache_.make_room(1)) return;
   sequence.pages.push_back(pool.take());
   const PageCopy copy{.from = match.partial_page, .to = sequence.pages.back()};
+  wait_for_launches();
   runner_.copy_pages({&copy, 1});
   sequence.n_cached += match.partial_tokens;
 }

@@ -1,6 +1,7 @@
 // What a sequence of an encoder-decoder looks at.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,8 +32,9 @@ class Source {
   [[nodiscard]] const std::vector<int32_t>& pages() const { return pages_; }
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
 
-  /// Whether its keys and values are in the pages; Runner::read_sources() makes it so.
-  bool is_read = false;
+  /// Whether its keys and values are in the pages; Runner::read_sources() makes it so, which may
+  /// run beside whoever asks.
+  std::atomic<bool> is_read = false;
 
  private:
   PagePool* pool_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "engine/beam_search.h"
 #include "engine_model.h"
@@ -73,6 +74,7 @@ struct Trial {
   std::vector<std::vector<int32_t>> texts;  // of each request; empty if it failed
   std::map<size_t, std::string> errors;
   int64_t n_calls = 0;
+  std::set<std::thread::id> threads;  // that called the device
 };
 
 class FailingScheduler : public testing::Test {
@@ -90,6 +92,7 @@ class FailingScheduler : public testing::Test {
     Trial result;
     bool armed = false;
     FailingBackend backend(make_cpu_backend(1), [&](const std::string& operation) {
+      if (armed) result.threads.insert(std::this_thread::get_id());
       return armed && fails(++result.n_calls, operation);
     });
     Runner runner(file_, backend, kLimits, nullptr);
@@ -298,6 +301,8 @@ TEST_F(FailingScheduler, TakesTurnsWithTheSameTexts) {
   const Trial in_turns = run(never, turns);
   EXPECT_EQ(in_turns.texts, sound.texts);
   EXPECT_GT(in_turns.n_calls, sound.n_calls) << "in more and smaller steps";
+  EXPECT_EQ(sound.threads, std::set({std::this_thread::get_id()}));
+  EXPECT_GT(in_turns.threads.size(), 1U) << "another one launches";
   for (int64_t k = 1; k <= in_turns.n_calls; k += 1 + k / 20) {
     SCOPED_TRACE("every " + std::to_string(k) + "th call fails");
     expect_texts(run([k](int64_t call, const std::string&) { return call % k == 0; }, turns),
