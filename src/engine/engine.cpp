@@ -192,7 +192,7 @@ struct Engine::Impl {
   void step();
   void deliver();
   static void on_prompt(const Part& part, int64_t n_done);
-  static void on_token(const Part& part);
+  static void on_token(const Part& part, Clock::time_point now);
   void end_part(const Part& part);
   void end(Job& job, FinishReason reason, const std::string& error);
   void publish();
@@ -403,9 +403,10 @@ void Engine::Impl::step() {
 // Tells requests what came of a step. Those that fail are ended later, with all their parts, some
 // of which may be in the step that runs.
 void Engine::Impl::deliver() {
+  const Clock::time_point now = Clock::now();
   for (const Scheduler::Outcome& outcome : std::exchange(outcomes, {})) {
     auto& part = static_cast<Part&>(*outcome.entry);
-    if (!part.job->started) part.job->started = Clock::now();
+    if (!part.job->started) part.job->started = now;
     if (!outcome.error.empty()) {
       part.group->finish(FinishReason::cancelled);
       failed.emplace(part.job->id, outcome.error);
@@ -413,7 +414,7 @@ void Engine::Impl::deliver() {
     if (failed.contains(part.job->id)) continue;
     try {
       if (outcome.has_token) {
-        on_token(part);
+        on_token(part, now);
       } else {
         on_prompt(part, outcome.n_cached);
       }
@@ -431,10 +432,10 @@ void Engine::Impl::on_prompt(const Part& part, int64_t n_done) {
   job.callbacks.on_prompt({.done = n_done, .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
-void Engine::Impl::on_token(const Part& part) {
+void Engine::Impl::on_token(const Part& part, Clock::time_point now) {
   Job& job = *part.job;
-  job.last_token = Clock::now();
-  if (!job.first_token) job.first_token = job.last_token;
+  job.last_token = now;
+  if (!job.first_token) job.first_token = now;
   if (!job.callbacks.on_delta) return;
   job.callbacks.on_delta(
       {.sample = part.sample, .token = part.group->newest_token(), .text = part.group->write()});

@@ -330,7 +330,9 @@ void Scheduler::leave(Entry& entry, bool keep_pages) {
   for (size_t i = 0; i < entry.sequences.size() && keep_pages && is_whole; ++i) {
     remember(entry, i);
   }
+  const auto source = sources_.find(entry.group->source());
   for (Sequence& sequence : entry.sequences) runner_.release(sequence);
+  if (source != sources_.end() && source->use_count() == 1) sources_.erase(source);
   entry.sequences.clear();
   entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));

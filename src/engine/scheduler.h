@@ -155,6 +155,8 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
   /// A step from its plan to its end.
   struct Step {
+    std::vector<Entry*> entries;    // in it, planned or not
+    std::vector<Entry*> in_prompt;  // of these
     std::vector<Source*> sources;
     std::vector<NewTokens> inputs;
     std::vector<PageCopy> copies;
@@ -180,7 +182,6 @@ class Scheduler {
   [[nodiscard]] std::vector<Entry*> candidates() const;
   [[nodiscard]] PrefixCache::Match find_prefix(const Entry& entry) const;
   [[nodiscard]] bool prefix_is_coming(const Entry& entry) const;
-  [[nodiscard]] std::shared_ptr<Source> find_source(const Entry& entry) const;
   bool try_start(Entry& entry, int32_t& promised);
   void take_partial_page(Sequence& sequence, const PrefixCache::Match& match);
   void plan();
@@ -222,6 +223,7 @@ class Scheduler {
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
   PrefixCache cache_;
+  Sources sources_;  // that running entries look at
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order
   int32_t n_waiting_ = 0;

@@ -118,22 +118,14 @@ bool Scheduler::prefix_is_coming(const Entry& entry) const {
   });
 }
 
-// The source of a running entry that looks at the same as this one; null if there is none.
-std::shared_ptr<Source> Scheduler::find_source(const Entry& entry) const {
-  const std::span<const int32_t> tokens = entry.group->source();
-  const auto same = std::ranges::find_if(running_, [&](const Entry* other) {
-    return std::ranges::equal(other->group->source(), tokens);
-  });
-  return same == running_.end() ? nullptr : (*same)->sequences.front().source;
-}
-
 // Gives a waiting sequence what the cache has of it, if there are pages for the rest beside those
 // that are promised to running ones, among which it then is.
 bool Scheduler::try_start(Entry& entry, int32_t& promised) {
   const PrefixCache::Match match = find_prefix(entry);
   PagePool& pool = runner_.pages();
   const std::span<const int32_t> source_tokens = entry.group->source();
-  std::shared_ptr<Source> source = source_tokens.empty() ? nullptr : find_source(entry);
+  const auto known = sources_.find(source_tokens);
+  std::shared_ptr<Source> source = known == sources_.end() ? nullptr : *known;
   const bool is_new_source = !source_tokens.empty() && !source;
   const int32_t source_pages =
       is_new_source ? pages_for(static_cast<int64_t>(source_tokens.size())) : 0;
@@ -147,7 +139,7 @@ bool Scheduler::try_start(Entry& entry, int32_t& promised) {
 
   if (is_new_source) {
     (void)cache_.make_room(source_pages);
-    source = runner_.make_source(source_tokens);
+    source = *sources_.insert(runner_.make_source(source_tokens)).first;
   }
   entry.sequences.resize(1);
   Sequence& sequence = entry.sequences.front();

@@ -26,8 +26,8 @@ void Scheduler::plan() {
   step_->parts.clear();
   is_short_of_pages_ = false;
   choose_entries();
-  for (Entry* entry : running_) {
-    if (entry->step == step_ && is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
+  for (Entry* entry : step_->entries) {
+    if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
   plan_decode();
@@ -37,10 +37,12 @@ void Scheduler::plan() {
 // Takes the groups that are in no step, of half of the slots where there are to be two steps.
 void Scheduler::choose_entries() {
   const int32_t share = n_running_ / static_cast<int32_t>(n_turns());
+  step_->entries.clear();
   int32_t n = 0;
   for (Entry* entry : running_) {
     if (entry->step != nullptr || n >= share) continue;
     entry->step = step_;
+    step_->entries.push_back(entry);
     n += entry->group->width();
   }
 }
@@ -50,8 +52,7 @@ void Scheduler::plan_sources() {
   std::vector<Source*>& sources = step_->sources;
   sources.clear();
   int32_t n_tokens = 0;
-  for (const Entry* entry : running_) {
-    if (entry->step != step_) continue;
+  for (const Entry* entry : step_->entries) {
     Source* source = entry->sequences.front().source.get();
     if (source == nullptr || source->is_read) continue;
     if (std::ranges::find(sources, source) != sources.end()) continue;
@@ -70,11 +71,16 @@ void Scheduler::split(Entry& entry) {
   }
 }
 
+// Plans what is in decode; step_->in_prompt are the others then. Preempted entries are in no step.
 void Scheduler::plan_decode() {
-  // By index: preempting takes entries off the end.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Entry& entry = *running_[i];
-    if (entry.step != step_ || !in_decode(entry)) continue;
+  step_->in_prompt.clear();
+  for (Entry* next : step_->entries) {
+    Entry& entry = *next;
+    if (entry.step != step_) continue;
+    if (!in_decode(entry)) {
+      step_->in_prompt.push_back(&entry);
+      continue;
+    }
     while (!cache_.make_room(pages_for_step(entry))) {
       is_short_of_pages_ = !in_flight_.empty();
       if (is_short_of_pages_) return;
@@ -94,13 +100,13 @@ void Scheduler::plan_decode() {
 
 void Scheduler::plan_prefill() {
   int32_t budget = prefill_budget();
-  for (size_t i = 0; i < running_.size() && budget > 0 && !is_short_of_pages_; ++i) {
-    Entry& entry = *running_[i];
-    if (entry.step != step_) continue;
-    const Source* source = entry.sequences.front().source.get();
+  for (Entry* entry : step_->in_prompt) {
+    if (budget <= 0 || is_short_of_pages_) return;
+    if (entry->step != step_) continue;
+    const Source* source = entry->sequences.front().source.get();
     const bool waits = source != nullptr && !source->is_read &&
                        std::ranges::find(step_->sources, source) == step_->sources.end();
-    if (!in_decode(entry) && !waits) budget -= plan_prefill(entry, budget);
+    if (!waits) budget -= plan_prefill(*entry, budget);
   }
 }
 
@@ -111,8 +117,8 @@ int32_t Scheduler::prefill_budget() const {
   const int32_t most = limits_.max_step_tokens - n_decode;
   if (n_decode == 0) return std::min(most, alone_.tokens());
   int32_t wanted = 0;
-  for (const Entry* entry : running_) {
-    if (entry->step != step_ || in_decode(*entry)) continue;
+  for (const Entry* entry : step_->in_prompt) {
+    if (entry->step != step_) continue;
     for (size_t i = 0; i < entry->sequences.size(); ++i) wanted += pending(*entry, i);
   }
   const int32_t budget = std::min({most, beside_.tokens(), wanted});

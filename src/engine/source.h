@@ -1,13 +1,19 @@
 // What a sequence of an encoder-decoder looks at.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "backend/batch.h"
 #include "engine/page_pool.h"
+#include "support/hash.h"
 
 namespace faststream {
 
@@ -41,5 +47,26 @@ class Source {
   std::vector<int32_t> tokens_;
   std::vector<int32_t> pages_;
 };
+
+/// What sources are looked up by: their tokens.
+struct SourceTokens {
+  using is_transparent = void;
+
+  static std::span<const int32_t> of(const std::shared_ptr<Source>& source) {
+    return source->tokens();
+  }
+  static std::span<const int32_t> of(std::span<const int32_t> tokens) { return tokens; }
+
+  /// Their hash.
+  size_t operator()(const auto& source) const {
+    const auto bytes = std::as_bytes(of(source));
+    return stable_hash({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  /// Whether they are the same.
+  bool operator()(const auto& a, const auto& b) const { return std::ranges::equal(of(a), of(b)); }
+};
+
+/// Sources, all different.
+using Sources = std::unordered_set<std::shared_ptr<Source>, SourceTokens, SourceTokens>;
 
 }  // namespace faststream
