@@ -93,7 +93,8 @@ class EncoderDecoder : public testing::Test {
   };
 
   // Tokens of all texts, empty for those that failed, with all pages given back.
-  std::vector<std::vector<int32_t>> run(Backend& backend, int32_t n_pages, int32_t slots) {
+  std::vector<std::vector<int32_t>> run(Backend& backend, int32_t n_pages, int32_t slots,
+                                        int32_t turn_slots = 1000) {
     RunnerLimits limits = kSourceLimits;
     limits.n_pages = n_pages;
     Runner runner(file_, backend, limits, nullptr);
@@ -104,7 +105,8 @@ class EncoderDecoder : public testing::Test {
                                    .max_step_tokens = 128,
                                    .first_tokens = 128,
                                    .chunk = 32,
-                                   .prefix_sharing = false});
+                                   .prefix_sharing = false,
+                                   .turn_slots = turn_slots});
       for (Scheduler::Entry& entry : texts.entries) scheduler.add(entry);
       for (int steps = 0; !scheduler.idle(); ++steps) {
         if (steps > 2000) throw std::logic_error("the scheduler does not get on");
@@ -164,6 +166,9 @@ TEST_F(EncoderDecoder, TextsDoNotDependOnTheirCompany) {
   EXPECT_EQ(run(*reference, 64, 3), alone);
   EXPECT_EQ(run(*backend, 64, 8), alone);
   EXPECT_LT(read_tokens_, read_alone) << "those with the same source read it once";
+  EXPECT_EQ(run(*backend, 64, 8, 1), alone) << "in turns";
+  EXPECT_LT(read_tokens_, read_alone);
+  EXPECT_EQ(run(*backend, 14, 8, 1), alone);
   EXPECT_EQ(run(*backend, 14, 8), alone);
   EXPECT_GT(preemptions_, 0);
 }
@@ -179,6 +184,8 @@ TEST_F(EncoderDecoder, ADeviceThatFailsTakesOnlyTheTextsConcerned) {
     });
     // One failure of a batch is mended by trying each alone.
     EXPECT_EQ(run(backend, 64, 8), expected) << fails_at;
+    n_calls = 0;
+    EXPECT_EQ(run(backend, 64, 8, 1), expected) << fails_at << ", in turns";
   }
 }
 
