@@ -35,11 +35,40 @@ inline __m512i add_products(__m512i sums, __m512i weights, __m512i x) {
 // --- Many rows
 // ------------------------------------------------------------------------------------------
 
+/// Gathers the next task's weights in even steps, between a task's tiles, so that the processor
+/// multiplies while it waits for their lines.
+template <Gathered kGathered>
+class Gathering {
+ public:
+  Gathering(const TileTask& task, int64_t steps)
+      : task_(task), lines_(16 * task.next.tiles_k), share_((lines_ + steps - 1) / steps) {}
+
+  void step() {
+    for (const int64_t end = at_ + share_; at_ < end && at_ < lines_; ++at_) {
+      gather_ahead<kGathered>(task_.next, k_, channel_, channel_ + 1, task_.ahead,
+                              static_cast<char*>(task_.next_weights));
+      if (++k_ == task_.next.tiles_k) {
+        k_ = 0;
+        ++channel_;
+      }
+    }
+  }
+
+ private:
+  const TileTask& task_;
+  int64_t lines_;  // of each half
+  int64_t share_;  // lines of a step
+  int64_t at_ = 0;
+  int64_t channel_ = 0;
+  int64_t k_ = 0;
+};
+
 /// Eight channels from `weights` on, in all tiles of the task, with G groups of 16 rows. The sums
 /// of a channel are 16 elements, those of the second group 256 further.
-template <bool kInt8, int G>
+template <bool kInt8, int G, Gathered kGathered>
 inline void multiply_channels(const char* weights, int64_t tiles_k, const char* packed,
-                              int64_t group_bytes, int32_t* tiles) {
+                              int64_t group_bytes, int32_t* tiles,
+                              Gathering<kGathered>& gathering) {
   constexpr int kChannels = 8;
   __m512i sums[kChannels][G];
   for (int c = 0; c < kChannels; ++c) {
@@ -62,6 +91,7 @@ inline void multiply_channels(const char* weights, int64_t tiles_k, const char* 
         }
       }
     }
+    gathering.step();
   }
   for (int c = 0; c < kChannels; ++c) {
     for (int g = 0; g < G; ++g) {
@@ -85,9 +115,8 @@ template <bool kInt8, Gathered kGathered>
 void multiply_vectors(const TileTask& task) {
   const auto* weights = static_cast<const char*>(task.weights);
   const auto* packed = static_cast<const char*>(task.packed);
-  const TileSource next = task.next;
   const int64_t pairs = (task.groups + 1) / 2;
-  const int64_t share = (16 + pairs - 1) / pairs;  // of the next task's channels, for each pair
+  Gathering<kGathered> gathering(task, pairs * 4 * task.tiles_k);
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const char* rows = packed + 2 * pair * task.group_bytes;
     const bool is_whole = 2 * pair + 1 < task.groups;
@@ -102,19 +131,14 @@ void multiply_vectors(const TileTask& task) {
       const char* channels = weights + c / 16 * kTileBytes + c % 16 * 64;
       int32_t* sums = tiles + c / 16 * 512 + c % 16 * 16;
       if (is_whole) {
-        multiply_channels<kInt8, 2>(channels, task.tiles_k, rows, task.group_bytes, sums);
+        multiply_channels<kInt8, 2>(channels, task.tiles_k, rows, task.group_bytes, sums,
+                                    gathering);
       } else {
-        multiply_channels<kInt8, 1>(channels, task.tiles_k, rows, task.group_bytes, sums);
+        multiply_channels<kInt8, 1>(channels, task.tiles_k, rows, task.group_bytes, sums,
+                                    gathering);
       }
     }
     if (task.is_last) store_results<kInt8>(task, pair);
-
-    const int64_t begin = pair * share < 16 ? pair * share : 16;
-    const int64_t end = begin + share < 16 ? begin + share : 16;
-    for (int64_t k = 0; k < next.tiles_k; ++k) {
-      gather_ahead<kGathered>(next, k, begin, end, task.ahead,
-                              static_cast<char*>(task.next_weights));
-    }
   }
 }
 
