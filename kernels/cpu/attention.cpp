@@ -10,6 +10,9 @@ namespace {
 
 static_assert(kPageTokens <= kMaxPageTokens);
 
+// That a thread takes at once.
+constexpr int64_t kMostBlocks = 16;
+
 struct Block {
   int32_t sequence = 0;
   int32_t kv_head = 0;
@@ -70,41 +73,53 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
       split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads, is_cross);
   const auto head_bytes = kPageTokens * dim * static_cast<int64_t>(dtype_size(kv.dtype));
 
-  pool_.parallel_for(
-      static_cast<int64_t>(blocks.size()), 1, 1, [&](int thread, int64_t first, int64_t) {
-        const Block& block = blocks[static_cast<size_t>(first)];
-        AttentionTask task;
-        task.q = static_cast<const float*>(q.data) + block.first_token * q.stride +
-                 block.first_head * dim;
-        task.q_stride = q.stride;
-        task.out =
-            static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
-        task.out_stride = out.stride;
-        task.tokens = block.tokens;
-        task.group = block.heads;
-        task.head_dim = kv.head_dim;
-        task.position = batch.positions[block.first_token];
-        task.cached = batch.kv_len[block.sequence];
-        task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
-        task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
-        task.type = float_type(kv.dtype);
-        task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
-        task.page_stride = kv.n_kv_heads * kPageTokens * dim;
-        task.page_tokens = kPageTokens;
-        task.scale = rule.scale;
-        task.window = rule.window;
-        task.bidirectional = rule.bidirectional;
-        task.soft_cap = rule.soft_cap;
-        if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
-        if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;
-        task.bias_reach = rule.bias_reach;
-        if (rule.bias != nullptr) {
-          task.bias = rule.bias + block.first_head * (2 * int64_t{rule.bias_reach} + 1);
-        }
-        task.scratch =
-            thread_scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch(dim));
-        kernels_.attention(task);
-      });
+  const auto task_of = [&](const Block& block) {
+    AttentionTask task;
+    task.q =
+        static_cast<const float*>(q.data) + block.first_token * q.stride + block.first_head * dim;
+    task.q_stride = q.stride;
+    task.out =
+        static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
+    task.out_stride = out.stride;
+    task.tokens = block.tokens;
+    task.group = block.heads;
+    task.head_dim = kv.head_dim;
+    task.position = batch.positions[block.first_token];
+    task.cached = batch.kv_len[block.sequence];
+    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
+    task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
+    task.type = float_type(kv.dtype);
+    task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
+    task.page_stride = kv.n_kv_heads * kPageTokens * dim;
+    task.page_tokens = kPageTokens;
+    task.scale = rule.scale;
+    task.window = rule.window;
+    task.bidirectional = rule.bidirectional;
+    task.soft_cap = rule.soft_cap;
+    if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
+    if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;
+    task.bias_reach = rule.bias_reach;
+    if (rule.bias != nullptr) {
+      task.bias = rule.bias + block.first_head * (2 * int64_t{rule.bias_reach} + 1);
+    }
+    return task;
+  };
+
+  pool_.parallel_for(static_cast<int64_t>(blocks.size()), 1, kMostBlocks,
+                     [&](int thread, int64_t first, int64_t last) {
+                       auto* scratch = thread_scratch_[static_cast<size_t>(thread)].get<float>(
+                           attention_scratch(dim));
+                       AttentionTask next = task_of(blocks[static_cast<size_t>(first)]);
+                       for (int64_t i = first; i < last; ++i) {
+                         AttentionTask task = next;
+                         task.scratch = scratch;
+                         if (i + 1 < last) {
+                           next = task_of(blocks[static_cast<size_t>(i + 1)]);
+                           task.next = &next;
+                         }
+                         kernels_.attention(task);
+                       }
+                     });
 }
 
 }  // namespace faststream

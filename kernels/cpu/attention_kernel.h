@@ -2,7 +2,9 @@
 // vectors of the including file's instruction set.
 //
 // A page of keys is transposed once for all rows (tokens x query heads of the group), so that
-// scores need no horizontal sums: lanes are keys in the scores and dimensions in the values.
+// scores need no horizontal sums: lanes are keys in the scores and dimensions in the values. The
+// next page, of this task or the next one, is prefetched meanwhile: decode reads each page once,
+// from memory, for which it would wait most of the time.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int kRowBlock = kLanes == 16 ? 4 : 2;  // rows whose sums stay in registers
 constexpr int kKeyVectors = kMaxPageTokens / kLanes;
+constexpr int kScoreSums = kLanes == 16 ? 2 : 1;  // of each score
 static_assert(kMaxPageTokens % kLanes == 0 && kMaxAttentionRows % kRowBlock == 0);
 
 /// AttentionTask::scratch, carved up. `padded` is head_dim rounded up to whole vectors.
@@ -20,17 +23,15 @@ struct AttentionScratch {
   AttentionScratch(float* memory, int64_t padded)
       : queries(memory),
         sums(queries + kMaxAttentionRows * padded),
-        keys(sums + kMaxAttentionRows * padded),
-        keys_transposed(keys + kMaxPageTokens * padded),
-        values(keys_transposed + kMaxPageTokens * padded),
+        keys_transposed(sums + kMaxAttentionRows * padded),
+        values(keys_transposed + kMaxPageTokens * (padded + 16)),
         weights(values + kMaxPageTokens * padded),
         largest(weights + kMaxAttentionRows * kMaxPageTokens),
         total(largest + kMaxAttentionRows) {}
 
   float* queries;          // [rows, padded], scaled
   float* sums;             // [rows, padded] of weighted values
-  float* keys;             // [kMaxPageTokens, padded]
-  float* keys_transposed;  // [padded, kMaxPageTokens]
+  float* keys_transposed;  // [padded + 16, kMaxPageTokens]
   float* values;           // [kMaxPageTokens, padded]
   float* weights;          // [rows, kMaxPageTokens]
   float* largest;          // [rows] score so far
@@ -38,7 +39,7 @@ struct AttentionScratch {
 };
 
 template <class T>
-inline void load_page_rows(const T* from, int64_t keys, int64_t dim, int64_t padded, float* to) {
+inline void widen_values(const T* from, int64_t keys, int64_t dim, int64_t padded, float* to) {
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t i = 0; i < padded; i += kLanes) {
       store(to + j * padded + i, i + kLanes <= dim ? widen(from + j * dim + i)
@@ -47,52 +48,69 @@ inline void load_page_rows(const T* from, int64_t keys, int64_t dim, int64_t pad
   }
 }
 
-inline void load_page(const void* base, FloatType type, int64_t offset, int64_t keys, int64_t dim,
-                      int64_t padded, float* to) {
-  switch (type) {
-    case FloatType::f32:
-      load_page_rows(static_cast<const float*>(base) + offset, keys, dim, padded, to);
-      break;
-    case FloatType::f16:
-      load_page_rows(static_cast<const StoredF16*>(base) + offset, keys, dim, padded, to);
-      break;
-    case FloatType::bf16:
-      load_page_rows(static_cast<const StoredBf16*>(base) + offset, keys, dim, padded, to);
-      break;
-  }
+#if defined(__AVX512F__)
+// Rows of `transposed` from words of each key: of one dimension, or of two.
+
+inline void store_dimensions(const float*, __m512i words, float* transposed) {
+  store(transposed, reinterpret_cast<Vec>(words));
 }
 
-/// keys [count, padded] to [padded, kMaxPageTokens]. Columns past `count` are whatever was there;
-/// their scores are overwritten.
-inline void transpose_keys(const float* keys, int64_t padded, int64_t count, float* transposed) {
+inline void store_dimensions(const StoredBf16*, __m512i words, float* transposed) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+  store(transposed, reinterpret_cast<Vec>(_mm512_slli_epi32(words, 16)));
+  store(transposed + kMaxPageTokens, reinterpret_cast<Vec>(_mm512_and_si512(words, upper)));
+}
+
+inline void store_dimensions(const StoredF16*, __m512i words, float* transposed) {
+  const auto widen_lower = [](__m512i v) {
+    return reinterpret_cast<Vec>(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)));
+  };
+  store(transposed, widen_lower(words));
+  store(transposed + kMaxPageTokens, widen_lower(_mm512_srli_epi32(words, 16)));
+}
+#endif
+
+/// keys [count, dim] to [dim, kMaxPageTokens]. Columns past `count` are anything: their scores are
+/// overwritten.
+template <class T>
+inline void transpose_keys(const T* keys, int64_t count, int64_t dim, float* transposed) {
 #if defined(__AVX512F__)
-  for (int64_t i = 0; i < padded; i += 16) {
+  constexpr int64_t kInWord = 4 / sizeof(T);
+  for (int64_t i = 0; i < dim; i += 16 * kInWord) {
+    const int64_t bytes = (dim - i) * static_cast<int64_t>(sizeof(T));
+    const __mmask64 mask = ~__mmask64{0} >> (bytes < 64 ? 64 - bytes : 0);
     for (int64_t j = 0; j < count; j += 16) {
       __m512i rows[16];
       for (int64_t r = 0; r < 16; ++r) {
-        rows[r] = _mm512_loadu_si512(keys + (j + r) * padded + i);
+        const int64_t key = j + r < count ? j + r : count - 1;
+        rows[r] = _mm512_maskz_loadu_epi8(mask, keys + key * dim + i);
       }
       transpose16(rows);
       for (int64_t r = 0; r < 16; ++r) {
-        _mm512_storeu_si512(transposed + (i + r) * kMaxPageTokens + j, rows[r]);
+        store_dimensions(keys, rows[r], transposed + (i + r * kInWord) * kMaxPageTokens + j);
       }
     }
   }
 #else
   for (int64_t j = 0; j < count; ++j) {
-    for (int64_t i = 0; i < padded; ++i) {
-      transposed[i * kMaxPageTokens + j] = keys[j * padded + i];
-    }
+    for_vectors(dim, [&](int64_t i, int64_t n) {
+      const T* from = keys + j * dim + i;
+      const Vec v = n == kLanes ? widen(from) : widen_some(from, n);
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        transposed[(i + lane) * kMaxPageTokens + j] = v[lane];
+      }
+    });
   }
 #endif
 }
 
-/// weights [R, kMaxPageTokens] = queries [R, padded] · keys.
+/// weights [R, kMaxPageTokens] = queries [R, padded] · keys. Dimensions go to the sums of a score
+/// in turn: additions to one wait for each other.
 template <int R>
 inline void score_block(const float* queries, const float* keys_transposed, int64_t padded,
                         int64_t dim, float* weights) {
-  Vec sum[R][kKeyVectors] = {};
-  for (int64_t i = 0; i < dim; ++i) {
+  Vec sums[kScoreSums][R][kKeyVectors] = {};
+  const auto add_dimension = [&](int64_t i, Vec(&sum)[R][kKeyVectors]) {
     Vec keys[kKeyVectors];
     for (int v = 0; v < kKeyVectors; ++v) {
       keys[v] = load(keys_transposed + i * kMaxPageTokens + v * kLanes);
@@ -103,10 +121,17 @@ inline void score_block(const float* queries, const float* keys_transposed, int6
         sum[r][v] += query * keys[v];
       }
     }
+  };
+  int64_t i = 0;
+  for (; i + kScoreSums <= dim; i += kScoreSums) {
+    for (int n = 0; n < kScoreSums; ++n) add_dimension(i + n, sums[n]);
   }
+  if (i < dim) add_dimension(i, sums[0]);
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < kKeyVectors; ++v) {
-      store(weights + r * kMaxPageTokens + v * kLanes, sum[r][v]);
+      Vec score = sums[0][r][v];
+      if constexpr (kScoreSums == 2) score += sums[1][r][v];
+      store(weights + r * kMaxPageTokens + v * kLanes, score);
     }
   }
 }
@@ -200,10 +225,10 @@ inline float soften(float* weights, VisibleKeys keys, float& largest, float& tot
   return shrink;
 }
 
-/// sums [R, V vectors] = sums * shrink + weights [R, keys] · values.
-template <int R, int V>
-inline void add_values(const float* weights, const float* values, int64_t keys, int64_t padded,
-                       const float* shrink, float* sums) {
+/// sums [R, V vectors] = sums * shrink + weights [R, keys] · values, whose rows are `stride` apart.
+template <int R, int V, class T>
+inline void add_values(const float* weights, const T* values, int64_t keys, int64_t stride,
+                       const float* shrink, float* sums, int64_t padded) {
   Vec sum[R][V];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
@@ -213,7 +238,7 @@ inline void add_values(const float* weights, const float* values, int64_t keys, 
   for (int64_t j = 0; j < keys; ++j) {
     Vec value[V];
     for (int v = 0; v < V; ++v) {
-      value[v] = load(values + j * padded + v * kLanes);
+      value[v] = widen(values + j * stride + v * kLanes);
     }
     for (int r = 0; r < R; ++r) {
       const Vec weight = splat(weights[r * kMaxPageTokens + j]);
@@ -229,11 +254,11 @@ inline void add_values(const float* weights, const float* values, int64_t keys, 
   }
 }
 
-/// Row i of a task is token i / group, head i % group; rows up to the next kRowBlock are zero.
-inline void prepare_rows(const AttentionTask& task, int64_t padded, const AttentionScratch& s) {
+/// Row i of a task is token i / group, head i % group; those from there to `rounded` are zeros.
+inline void prepare_rows(const AttentionTask& task, int64_t rounded, int64_t padded,
+                         const AttentionScratch& s) {
   const int64_t dim = task.head_dim;
   const int64_t rows = int64_t{task.tokens} * task.group;
-  const int64_t rounded = (rows + kRowBlock - 1) / kRowBlock * kRowBlock;
   // A sink is a score that has been seen already.
   for (int64_t row = 0; row < rounded; ++row) {
     s.largest[row] = task.sinks != nullptr ? task.sinks[row % task.group] : -__builtin_inff();
@@ -251,10 +276,42 @@ inline void prepare_rows(const AttentionTask& task, int64_t padded, const Attent
   }
 }
 
-/// R rows of a task, from `row` on, and a page of keys, which begin at position `first`.
-template <int R>
+/// Keys and values of a page that a task sees.
+template <class T>
+struct Page {
+  const T* k;
+  const T* v;
+  int64_t keys;   ///< 0: there is no page
+  int64_t first;  ///< position
+};
+
+/// The page of a position, and the keys before `end`.
+template <class T>
+inline Page<T> page_of(const AttentionTask& task, int64_t first, int64_t end) {
+  const int64_t left = end - first;
+  if (left <= 0) return {};
+  const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
+  return {static_cast<const T*>(task.k) + offset, static_cast<const T*>(task.v) + offset,
+          left < task.page_tokens ? left : task.page_tokens, first};
+}
+
+/// Of a task.
+template <class T>
+inline Page<T> first_page(const AttentionTask& task) {
+  const int64_t begin = visible_positions(task, 0).begin / task.page_tokens * task.page_tokens;
+  return page_of<T>(task, begin, visible_positions(task, task.tokens - 1).end);
+}
+
+template <class T>
+inline void prefetch_elements(const T* from, int64_t count) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
+}
+
+/// R rows of a task, from `row` on, and a page, whose values are at `values`, `stride` apart.
+template <int R, class T, class Value>
 inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, int64_t padded,
-                        int64_t row, int64_t first, int64_t keys) {
+                        int64_t row, const Page<T>& page, const Value* values, int64_t stride) {
   const int64_t rows = int64_t{task.tokens} * task.group;
   const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
   float* weights = s.weights + row * kMaxPageTokens;
@@ -263,51 +320,54 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
   for (int r = 0; r < R; ++r) {
     const int64_t real = row + r < rows ? row + r : rows - 1;
     const int64_t token = real / task.group;
+    const int64_t distance = task.position + token - page.first;
     float* scores = weights + r * kMaxPageTokens;
     if (changes_scores) {
       const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
-      change_scores(task.soft_cap, slope, task.position + token - first, scores);
+      change_scores(task.soft_cap, slope, distance, scores);
     }
     if (task.bias != nullptr) {
       const float* bias = task.bias + real % task.group * (2 * task.bias_reach + 1);
-      add_bias(bias, task.bias_reach, task.position + token - first, scores);
+      add_bias(bias, task.bias_reach, distance, scores);
     }
     shrink[r] =
-        soften(scores, visible_keys(task, token, first), s.largest[row + r], s.total[row + r]);
+        soften(scores, visible_keys(task, token, page.first), s.largest[row + r], s.total[row + r]);
   }
   float* sums = s.sums + row * padded;
   int64_t i = 0;
   for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
-    add_values<R, 4>(weights, s.values + i, keys, padded, shrink, sums + i);
+    add_values<R, 4>(weights, values + i, page.keys, stride, shrink, sums + i, padded);
   }
   for (; i < padded; i += kLanes) {
-    add_values<R, 1>(weights, s.values + i, keys, padded, shrink, sums + i);
+    add_values<R, 1>(weights, values + i, page.keys, stride, shrink, sums + i, padded);
   }
 }
 
-void attend(const AttentionTask& task) {
+/// All rows of a task, R at a time, and pages of elements of type T.
+template <int R, class T>
+inline void attend_pages(const AttentionTask& task) {
   const int64_t dim = task.head_dim;
   const int64_t padded = (dim + kLanes - 1) / kLanes * kLanes;
   const int64_t rows = int64_t{task.tokens} * task.group;
   const AttentionScratch s(task.scratch, padded);
-  prepare_rows(task, padded, s);
+  prepare_rows(task, (rows + R - 1) / R * R, padded, s);
 
-  const int64_t begin = visible_positions(task, 0).begin / task.page_tokens * task.page_tokens;
   const int64_t end = visible_positions(task, task.tokens - 1).end;
-  for (int64_t first = begin; first < end; first += task.page_tokens) {
-    const int64_t left = end - first;
-    const int64_t keys = left < task.page_tokens ? left : task.page_tokens;
-    const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
-    load_page(task.k, task.type, offset, keys, dim, padded, s.keys);
-    transpose_keys(s.keys, padded, keys, s.keys_transposed);
-    load_page(task.v, task.type, offset, keys, dim, padded, s.values);
-    if (rows == 1) {  // in decode, where no heads share keys
-      attend_rows<1>(task, s, padded, 0, first, keys);
-      continue;
+  for (Page<T> page = first_page<T>(task); page.keys > 0;) {
+    const Page<T> next = page_of<T>(task, page.first + task.page_tokens, end);
+    const Page<T> ahead = next.keys == 0 && task.next != nullptr ? first_page<T>(*task.next) : next;
+    prefetch_elements(ahead.k, ahead.keys * dim);
+    transpose_keys(page.k, page.keys, dim, s.keys_transposed);
+    prefetch_elements(ahead.v, ahead.keys * dim);
+    if (rows <= R && dim == padded) {  // values are read once
+      attend_rows<R>(task, s, padded, 0, page, page.v, dim);
+    } else {
+      widen_values(page.v, page.keys, dim, padded, s.values);
+      for (int64_t row = 0; row < rows; row += R) {
+        attend_rows<R>(task, s, padded, row, page, s.values, padded);
+      }
     }
-    for (int64_t row = 0; row < rows; row += kRowBlock) {
-      attend_rows<kRowBlock>(task, s, padded, row, first, keys);
-    }
+    page = next;
   }
   for (int64_t row = 0; row < rows; ++row) {
     float* out = task.out + (row / task.group) * task.out_stride + (row % task.group) * dim;
@@ -315,6 +375,26 @@ void attend(const AttentionTask& task) {
     for (int64_t i = 0; i < dim; ++i) {
       out[i] = s.sums[row * padded + i] * inverse;
     }
+  }
+}
+
+template <class T>
+inline void attend_typed(const AttentionTask& task) {
+  if (task.tokens * task.group == 1) {  // in decode, where no heads share keys
+    attend_pages<1, T>(task);
+  } else {
+    attend_pages<kRowBlock, T>(task);
+  }
+}
+
+void attend(const AttentionTask& task) {
+  switch (task.type) {
+    case FloatType::f32:
+      return attend_typed<float>(task);
+    case FloatType::f16:
+      return attend_typed<StoredF16>(task);
+    case FloatType::bf16:
+      return attend_typed<StoredBf16>(task);
   }
 }
 

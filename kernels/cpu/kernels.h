@@ -86,7 +86,8 @@ struct AttentionTask {
   const float* slopes = nullptr;  ///< [group] or null
   const float* bias = nullptr;    ///< [group, 2 bias_reach + 1] or null
   int64_t bias_reach = 0;
-  float* scratch = nullptr;  ///< attention_scratch() floats, 64-byte aligned
+  float* scratch = nullptr;             ///< attention_scratch() floats, 64-byte aligned
+  const AttentionTask* next = nullptr;  ///< that the thread runs after this one, if it is known
 };
 
 /// tokens · group may be at most this.
@@ -96,7 +97,7 @@ inline constexpr int kMaxPageTokens = 32;
 /// Floats of AttentionTask::scratch.
 constexpr int64_t attention_scratch(int64_t head_dim) {
   const int64_t padded = (head_dim + 15) / 16 * 16;
-  return 2 * kMaxAttentionRows * padded + 3 * kMaxPageTokens * padded +
+  return 2 * kMaxAttentionRows * padded + kMaxPageTokens * (2 * padded + 16) +
          kMaxAttentionRows * (kMaxPageTokens + 2);
 }
 

@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -126,6 +129,57 @@ TEST_P(CpuOps, AttentionReadsNoPageBeforeTheWindow) {
                         {cache.data(), cache.data(), DType::f32, kPages, 1, kDim}, {.window = 37},
                         {out.data(), DType::f32, queries, kDim});
     for (const float value : out) EXPECT_NEAR(value, 1, 1e-6);
+  }
+}
+
+/// Numbers with a magnitude in [0.5, 2), as bytes.
+std::vector<std::byte> random_numbers(DType dtype, size_t count) {
+  std::mt19937 random(1);
+  std::vector<std::byte> bytes(count * dtype_size(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    const auto draw = static_cast<uint32_t>(random());
+    const uint32_t bits = dtype == DType::f32    ? 0x3f000000U | (draw & 0x80ffffffU)
+                          : dtype == DType::bf16 ? 0x3f00U | (draw & 0x80ffU)
+                                                 : 0x3800U | (draw & 0x87ffU);
+    std::memcpy(bytes.data() + i * dtype_size(dtype), &bits, dtype_size(dtype));
+  }
+  return bytes;
+}
+
+// Bit for bit: where a prompt is cut, and which beams look at a source together, is chance.
+TEST_P(CpuOps, ARowOfAttentionIsTheSameAloneAndWithOthers) {
+  constexpr int32_t kPages = 3;
+  constexpr int32_t kLength = 70;
+  constexpr int32_t kQueries = 7;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const int32_t dim : {64, 20}) {
+      std::vector<float> q(static_cast<size_t>(kQueries * dim));
+      std::memcpy(q.data(), random_numbers(DType::f32, q.size()).data(), q.size() * sizeof(float));
+      std::vector<std::byte> cache =
+          random_numbers(dtype, static_cast<size_t>(kPages * kPageTokens * dim));
+      const auto attend = [&](int32_t first, int32_t count, float* out) {
+        Batch batch;
+        for (int32_t i = first; i < first + count; ++i) {
+          batch.tokens.push_back(0);
+          batch.positions.push_back(kLength - kQueries + i);
+          batch.sequence_of.push_back(0);
+        }
+        batch.query_start = {0, count};
+        batch.kv_len = {kLength - kQueries + first + count};
+        batch.page_table = {2, 0, 1};
+        batch.max_pages = kPages;
+        backend_->attention(backend_->upload(batch),
+                            {q.data() + first * dim, DType::f32, count, dim},
+                            {nullptr, DType::f32, count, 0}, {},
+                            {cache.data(), cache.data(), dtype, kPages, 1, dim}, {.scale = 0.1F},
+                            {out, DType::f32, count, dim});
+      };
+      std::vector<float> together(q.size());
+      attend(0, kQueries, together.data());
+      std::vector<float> alone(q.size());
+      for (int32_t i = 0; i < kQueries; ++i) attend(i, 1, alone.data() + i * dim);
+      EXPECT_EQ(together, alone) << dtype_name(dtype) << ", heads of " << dim;
+    }
   }
 }
 
