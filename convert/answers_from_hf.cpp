@@ -4,7 +4,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "support/error.h"
 #include "support/json.h"
@@ -92,6 +94,16 @@ class AnswerReader {
   int32_t last_token_;
 };
 
+std::string language_name(std::string_view spelling) {
+  for (const auto& [before, after] : {std::pair("__", "__"), std::pair(">>", "<<")}) {
+    constexpr size_t kMarks = 4;  // characters of both
+    if (spelling.size() > kMarks && spelling.starts_with(before) && spelling.ends_with(after)) {
+      return std::string(spelling.substr(kMarks / 2, spelling.size() - kMarks));
+    }
+  }
+  return std::string(spelling);
+}
+
 }  // namespace
 
 AnswerRules answers_from_hf(const json& config, const json& generation_config,
@@ -112,7 +124,25 @@ AnswerRules answers_from_hf(const json& config, const json& generation_config,
     }
   }
   // What a model file cannot say is refused here, where the files are named.
-  return answer_rules_from_json(answer_rules_to_json(rules), vocab, where);
+  return answer_rules_from_json(answer_rules_to_json(rules), vocab, vocab, where);
+}
+
+std::map<std::string, int32_t, std::less<>> languages_from_hf(const Tokenizer& tokenizer,
+                                                              const json& special_tokens) {
+  std::set<std::string> others = {"<s>", "</s>", "<unk>", "<pad>", "<mask>"};
+  for (const auto& [role, spelling] : special_tokens.items()) {
+    if (spelling.is_string()) others.insert(spelling.get<std::string>());
+  }
+  std::map<std::string, int32_t, std::less<>> languages;
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    if (!tokenizer.token_bytes(token).empty()) continue;  // a word of a text
+    Detokenizer shown(tokenizer, false, {.all = true});
+    std::string spelling = shown.push(token);
+    spelling += shown.finish();
+    if (others.contains(spelling) || tokenizer.find_token(spelling) != token) continue;
+    languages.emplace(language_name(spelling), token);
+  }
+  return languages;
 }
 
 }  // namespace faststream

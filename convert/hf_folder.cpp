@@ -27,6 +27,13 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxTemplateBytes = uint64_t{16} << 20;
 
+// The member, or null.
+const json& member_of(const json& object, std::string_view name) {
+  static const json none;
+  const auto found = object.find(name);
+  return found == object.end() ? none : *found;
+}
+
 // Token ids: a number, a list of numbers, or nothing.
 std::vector<int32_t> token_ids(const JsonView& members, std::string_view key) {
   const auto ids = members.find(key);
@@ -63,8 +70,12 @@ json chat_template(const fs::path& folder, const json& tokenizer_config, SourceF
   return templates;
 }
 
-// The spellings of special tokens: a string, or an object with "content", or a list of these.
-json special_tokens(const json& tokenizer_config) {
+// The spellings of special tokens: a string, or an object with "content", or a list of these. What
+// special_tokens_map.json says counts where tokenizer_config.json does not.
+json special_tokens(json tokenizer_config, const json& special_tokens_map) {
+  for (const auto& [name, token] : special_tokens_map.items()) {
+    if (member_of(tokenizer_config, name).is_null()) tokenizer_config[name] = token;
+  }
   const auto spelling = [](const json& token) -> json {
     if (token.is_string()) return token;
     if (token.is_object() && token.contains("content") && token["content"].is_string()) {
@@ -119,13 +130,6 @@ std::string module_group(const std::string& name) {
   constexpr std::string_view kModel = "model.";
   const size_t begin = name.starts_with(kModel) ? kModel.size() : 0;
   return name.substr(begin, name.find('.', begin) - begin);
-}
-
-// The member, or null.
-const json& member_of(const json& object, const char* name) {
-  static const json none;
-  const auto found = object.find(name);
-  return found == object.end() ? none : *found;
 }
 
 bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
@@ -326,7 +330,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
       .tokenizer = {.config = tokenizer_config_from_hf(config, generation_config, tokenizer_config,
                                                        folder.string())},
       .chat_template = chat_template(folder, tokenizer_config, files),
-      .special_tokens = special_tokens(tokenizer_config),
+      .special_tokens =
+          special_tokens(tokenizer_config, files.read_json(folder / "special_tokens_map.json")),
       .answers = {},
       .sampling = sampling_from_hf(generation_config, (folder / "generation_config.json").string()),
       .weights = std::move(weights),

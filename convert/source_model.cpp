@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 
+#include "convert/answers_from_hf.h"
 #include "convert/gguf/gguf_file.h"
 #include "convert/gguf/gguf_model.h"
 #include "convert/hf_folder.h"
@@ -134,6 +135,9 @@ void finish_tokenizers(SourceModel& model) {
   if (!model.config.encoder) return;
   if (model.encoder_tokenizer) tokenizer = finish_tokenizer(*model.encoder_tokenizer, model);
   check_size(model, *tokenizer, model.config.encoder->vocab);
+  if (model.answers.contains("languages")) {
+    model.answers["languages"]["tokens"] = languages_from_hf(*tokenizer, model.special_tokens);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "cli/beam_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <string>
 
@@ -47,19 +49,18 @@ void add_beam_options(CLI::App& app, Request& request) {
       ->capture_default_str();
 }
 
-void check_beam_options(const CLI::App& app, const BeamParams& search) {
-  const auto given = [&app](const char* option) { return app.count(option) > 0; };
-  if (search.beams > 1) {
-    for (const char* option : {"--temp", "--top-k", "--top-p", "--min-p", "--seed"}) {
-      if (!given(option)) continue;
-      throw UsageError(std::string(option) +
-                       " has no effect with --beams, which draw nothing; leave one of them out");
+void check_beam_options(std::span<const std::string> given, int32_t beams) {
+  const auto refuse = [&](std::initializer_list<const char*> options, const std::string& why) {
+    for (const char* option : options) {
+      if (std::ranges::find(given, option) != given.end()) throw UsageError(option + why);
     }
-    return;
-  }
-  for (const char* option :
-       {"--length-penalty", "--early-stopping", "--beam-groups", "--diversity-penalty"}) {
-    if (given(option)) throw UsageError(std::string(option) + " needs --beams, 2 or more");
+  };
+  if (beams > 1) {
+    refuse({"--temp", "--top-k", "--top-p", "--min-p", "--seed"},
+           " has no effect with --beams, which draw nothing; leave one of them out");
+  } else {
+    refuse({"--length-penalty", "--early-stopping", "--beam-groups", "--diversity-penalty"},
+           " needs --beams, 2 or more");
   }
 }
 

@@ -1,6 +1,10 @@
 // Options of beam searches.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 #include "engine/request.h"
 
 namespace CLI {
@@ -12,8 +16,8 @@ namespace faststream {
 /// Adds the options to `app`, bound to `request`.
 void add_beam_options(CLI::App& app, Request& request);
 
-/// Throws UsageError when an option is given that has no effect with beams, or none without. Not
-/// for batches, whose lines may say something else.
-void check_beam_options(const CLI::App& app, const BeamParams& search);
+/// Throws UsageError when one of the options that are given ("--seed") has no effect with so many
+/// beams. Not for batches, whose lines may say something else.
+void check_beam_options(std::span<const std::string> given, int32_t beams);
 
 }  // namespace faststream

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/batch/batch_command.h"
+#include "cli/beam_options.h"
 #include "cli/chat/chat_command.h"
 #include "cli/chat/chat_settings.h"
 #include "cli/embed/embed_command.h"
@@ -70,7 +71,16 @@ Request prototype_for(const RunOptions& options, const EngineInfo& model) {
   if (!given("--beams") && !asks_for_draws(options)) search.beams = model.search.beams;
   if (!given("--length-penalty")) search.length_penalty = model.search.length_penalty;
   if (!given("--early-stopping")) search.early_stopping = model.search.early_stopping;
+  if (options.batch.input.empty() && search.beams == 1) check_beam_options(options.given, 1);
   return prototype;
+}
+
+// What can be known without the model, which may recommend a number of beams.
+void validate_before_loading(const RunOptions& options) {
+  constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
+  Request request = options.request;
+  if (request.search.beams == 1) request.search = {};
+  validate(request, kAny, kAny);
 }
 
 // What --chat asks once: of -p or -f, and what comes in a pipe.
@@ -176,8 +186,7 @@ void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
 
 void run_command(const RunOptions& options) {
   catch_interrupts();
-  constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
-  validate(options.request, kAny, kAny);  // before anything is loaded
+  validate_before_loading(options);
   if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,

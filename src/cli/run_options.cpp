@@ -204,10 +204,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   }
   app.parse_complete_callback([&app, &options] {
     check_modes(app);
-    if (options.batch.input.empty()) check_beam_options(app, options.request.search);
     options.chat.given = given_settings(app);
     for (const CLI::Option* option : app.get_options()) {
       if (option->count() > 0) options.given.push_back("--" + option->get_lnames().at(0));
+    }
+    if (options.batch.input.empty() && app.count("--beams") > 0) {
+      check_beam_options(options.given, options.request.search.beams);
     }
   });
 

@@ -19,6 +19,8 @@ using nlohmann::json;
 
 constexpr size_t kMaxNever = 1024;       // rules
 constexpr size_t kMaxNeverTokens = 256;  // of one
+constexpr int kNamesShown = 5;           // of languages, in an error
+constexpr int kNamesBefore = 2;          // of which come before the unknown one
 constexpr std::array kTargets = {"none", "first", "start", "source"};
 constexpr std::array kStopping = {"false", "true", "never"};  // by EarlyStopping
 
@@ -46,19 +48,29 @@ BeamParams read_search(const JsonView& view) {
   return search;
 }
 
-LanguageRules read_languages(const JsonView& view) {
-  view.allow_only({"source", "target"});
+LanguageRules read_languages(const JsonView& view, int64_t vocab, int64_t prompt_vocab) {
+  view.allow_only({"source", "target", "tokens"});
   LanguageRules rules;
   if (const auto source = view.find("source")) rules.source = source->as<int32_t>(0, kMaxTokenId);
   if (const auto target = view.find("target")) {
     rules.target = static_cast<TargetLanguage>(index_in(kTargets, *target));
+  }
+  if (const auto tokens = view.find("tokens")) {
+    if (!tokens->value().is_object()) tokens->fail("is not an object of names and token ids");
+    const bool in_source = rules.target == TargetLanguage::source;
+    const int64_t n_tokens = in_source ? prompt_vocab : std::min(vocab, prompt_vocab);
+    for (const auto& [name, ignored] : tokens->value().items()) {
+      const auto last_token = static_cast<int32_t>(n_tokens - 1);
+      rules.tokens.emplace(name, tokens->member(name).as<int32_t>(0, last_token));
+    }
   }
   return rules;
 }
 
 }  // namespace
 
-AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::string_view where) {
+AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, int64_t prompt_vocab,
+                                   std::string_view where) {
   const JsonView view(rules_json, where, "convert the checkpoint again");
   view.allow_only({"start", "first", "last", "never", "beams", "length_penalty", "early_stopping",
                    "max_tokens", "min_tokens", "no_repeat_ngram", "languages", "renormalizes"});
@@ -87,7 +99,7 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, std::s
     rules.no_repeat_ngram = n->as<int32_t>(0, kMost);
   }
   if (const auto languages = view.find("languages")) {
-    rules.languages = read_languages(*languages);
+    rules.languages = read_languages(*languages, vocab, prompt_vocab);
   }
   return rules;
 }
@@ -114,56 +126,62 @@ json answer_rules_to_json(const AnswerRules& rules) {
   if (languages.target != TargetLanguage::none) {
     view["languages"]["target"] = kTargets[static_cast<size_t>(languages.target)];
   }
+  if (!languages.tokens.empty()) view["languages"]["tokens"] = languages.tokens;
   return view;
 }
 
-int32_t language_token(std::string_view name, const Tokenizer& tokenizer) {
-  constexpr std::array<std::array<std::string_view, 2>, 3> kAround = {
-      {{"", ""}, {"__", "__"}, {">>", "<<"}}};
-  for (const auto& [before, after] : kAround) {
-    std::string spelled(before);
-    spelled.append(name).append(after);
-    const auto token = tokenizer.find_token(spelled);
-    if (token && tokenizer.token_bytes(*token).empty()) return *token;  // not a word of a text
+int32_t language_token(const LanguageRules& rules, std::string_view name) {
+  const auto& tokens = rules.tokens;
+  if (tokens.empty()) {
+    throw UsageError("the model file names no languages; leave " + in_quotes(name) +
+                     " out, or convert the checkpoint again");
   }
-  throw UsageError("the model has no token for the language " + in_quotes(name) +
-                   "; give one of the names that its makers list");
+  auto near = tokens.lower_bound(name);
+  if (near != tokens.end() && near->first == name) return near->second;
+  // Who gives "fr" sees "fra_Latn".
+  for (int i = 0; i < kNamesBefore && near != tokens.begin(); ++i) --near;
+  std::string names;
+  for (int i = 0; i < kNamesShown && near != tokens.end(); ++i, ++near) {
+    names += (names.empty() ? "" : ", ") + in_quotes(near->first);
+  }
+  throw UsageError("the model has no language " + in_quotes(name) + "; it has " + names +
+                   " (faststream-convert --show lists all " + std::to_string(tokens.size()) + ")");
 }
 
-std::string take_target_language(const LanguageRules& rules, std::string& text) {
+std::optional<std::string> take_target_language(const LanguageRules& rules, std::string& text) {
   constexpr std::string_view kBefore = ">>";
   constexpr std::string_view kAfter = "<<";
-  if (rules.target != TargetLanguage::source || !text.starts_with(kBefore)) return {};
+  if (rules.target != TargetLanguage::source || !text.starts_with(kBefore)) return std::nullopt;
   const size_t end = text.find(kAfter);
-  if (end == std::string::npos) return {};
+  if (end == std::string::npos) return std::nullopt;
   std::string name = text.substr(kBefore.size(), end - kBefore.size());
   text.erase(0, end + kAfter.size());
   return name;
 }
 
-void read_as_source(const AnswerRules& answers, const Tokenizer& of_sources,
-                    const Tokenizer& of_answers, const Request& request, GenerationRules& rules) {
+void read_as_source(const AnswerRules& answers, const Request& request, GenerationRules& rules) {
   const LanguageRules& languages = answers.languages;
   rules.source = std::exchange(rules.prompt, {answers.start});
   rules.first = answers.first;
   if (!request.ignore_eos) rules.last = answers.last;
   rules.never = answers.never;
   rules.renormalizes = answers.renormalizes;
-  if (!request.source_language.empty()) {
+  if (request.source_language) {
     if (!languages.source) {
       throw UsageError("the model does not ask for the language of its source; leave it out");
     }
     // Where the tokenizer has put it: near the start or the end.
-    const int32_t token = language_token(request.source_language, of_sources);
+    const int32_t token = language_token(languages, *request.source_language);
     std::ranges::replace(rules.source, *languages.source, token);
   }
-  if (request.target_language.empty()) return;
-  const bool in_source = languages.target == TargetLanguage::source;
-  const int32_t token =
-      language_token(request.target_language, in_source ? of_sources : of_answers);
+  if (!request.target_language) return;
+  if (languages.target == TargetLanguage::none) {
+    throw UsageError("the model is not told the language of its answer by a token; leave it out");
+  }
+  const int32_t token = language_token(languages, *request.target_language);
   switch (languages.target) {
     case TargetLanguage::none:
-      throw UsageError("the model is not told the language of its answer by a token; leave it out");
+      return;
     case TargetLanguage::first:
       rules.first = token;
       return;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -10,7 +12,6 @@
 
 #include "engine/beam_params.h"
 #include "model_file/model_file.h"
-#include "text/tokenizer.h"
 
 namespace faststream {
 
@@ -31,6 +32,9 @@ struct LanguageRules {
   /// another is asked for; none: the model is not told.
   std::optional<int32_t> source;
   TargetLanguage target = TargetLanguage::none;
+  /// Of each language, by the name that users give it, its token: of the vocabulary of sources, and
+  /// where answers have it, too, of both.
+  std::map<std::string, int32_t, std::less<>> tokens = {};
 };
 
 /// A model file's header under "answers".
@@ -49,23 +53,20 @@ struct AnswerRules {
 };
 
 /// Throws Error, starting with `where`, when a member is missing, unknown, of the wrong type or out
-/// of range. vocab: the decoder's.
-AnswerRules answer_rules_from_json(const nlohmann::json& json, int64_t vocab,
+/// of range. vocab: the decoder's; prompt_vocab: that of sources.
+AnswerRules answer_rules_from_json(const nlohmann::json& json, int64_t vocab, int64_t prompt_vocab,
                                    std::string_view where);
 nlohmann::json answer_rules_to_json(const AnswerRules& rules);
 
-/// The token of a language: a special one that is spelled as its name, or around that "__%__" or
-/// ">>%<<". Throws UsageError when the vocabulary has none.
-int32_t language_token(std::string_view name, const Tokenizer& tokenizer);
+/// The token of a language. Throws UsageError, naming some that there are, when there is none.
+int32_t language_token(const LanguageRules& rules, std::string_view name);
 
 /// Takes a language off the start of a text for a model whose sources begin with it, as Marian's
-/// users write it: ">>fra<< Good morning." Returns its name; empty where there is none.
-std::string take_target_language(const LanguageRules& rules, std::string& text);
+/// users write it: ">>fra<< Good morning." Returns its name; nothing where there is none.
+std::optional<std::string> take_target_language(const LanguageRules& rules, std::string& text);
 
 /// Makes the prompt of `rules` the source, and the prompt what the model's answers begin with, in
-/// the languages that the request asks for. Sources and answers may have one tokenizer. Throws
-/// UsageError when the model does not have the languages.
-void read_as_source(const AnswerRules& answers, const Tokenizer& of_sources,
-                    const Tokenizer& of_answers, const Request& request, GenerationRules& rules);
+/// the languages that the request asks for. Throws UsageError when the model does not have them.
+void read_as_source(const AnswerRules& answers, const Request& request, GenerationRules& rules);
 
 }  // namespace faststream

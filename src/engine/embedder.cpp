@@ -214,8 +214,12 @@ struct Embedder::Impl {
         }
       });
       for (size_t first = 0; first < tokens.size();) {
+        if (tokens[first].ids.empty()) {
+          ++first;
+          continue;
+        }
         if (before_step) before_step();
-        const size_t count = texts_of_step(std::span(tokens).subspan(first), done + first);
+        const size_t count = texts_of_step(std::span(tokens).subspan(first));
         step(std::span(tokens).subspan(first, count),
              std::span(vectors).subspan(done + first, count));
         first += count;
@@ -224,17 +228,14 @@ struct Embedder::Impl {
     return vectors;
   }
 
-  // How many of these the next step takes; `number` is that of the first.
-  [[nodiscard]] size_t texts_of_step(std::span<const Tokens> tokens, size_t number) const {
+  // How many of these the next step takes: up to one that has no tokens.
+  [[nodiscard]] size_t texts_of_step(std::span<const Tokens> tokens) const {
     size_t count = 0;
     int64_t sum = 0;
     while (count < tokens.size() && count < static_cast<size_t>(limits.max_logits)) {
       const std::vector<int32_t>& ids = tokens[count].ids;
-      if (ids.empty()) {
-        throw Error("text " + std::to_string(number + count + 1) + " has no tokens; leave it out");
-      }
       sum += static_cast<int64_t>(ids.size());
-      if (sum > limits.max_tokens) break;
+      if (ids.empty() || sum > limits.max_tokens) break;
       ++count;
     }
     return count;

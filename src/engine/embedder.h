@@ -43,7 +43,7 @@ struct EmbedderInfo {
 
 /// What a text has become.
 struct TextVector {
-  std::vector<float> values;  ///< [vector_size]
+  std::vector<float> values;  ///< [vector_size]; none where the text has no tokens
   int64_t tokens = 0;         ///< that were processed
   bool cut = false;           ///< the text has more
 };
@@ -63,7 +63,7 @@ class Embedder {
   [[nodiscard]] const EmbedderInfo& info() const;
 
   /// The vector of each text, in their order; or its scores, if the model gives such. Throws Error
-  /// when a text has no tokens, or the device fails.
+  /// when the device fails.
   std::vector<TextVector> embed(std::span<const std::string> texts);
 
   /// The scores of each pair (first, text). Where both are too long, the longer one is cut first.

@@ -274,7 +274,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
   } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
-    if (model.answers && request.target_language.empty()) {
+    if (model.answers && !request.target_language) {
       request.target_language = take_target_language(model.answers->languages, *text);
     }
     if (!request.parse_special) {
@@ -293,8 +293,8 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
         "give some text");
   }
   if (model.answers) {
-    read_as_source(*model.answers, *model.prompt_tokenizer, *model.tokenizer, request, rules);
-  } else if (!request.source_language.empty() || !request.target_language.empty()) {
+    read_as_source(*model.answers, request, rules);
+  } else if (request.source_language || request.target_language) {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
   check_fits(static_cast<int64_t>(rules.asked().size()), true);

@@ -50,7 +50,15 @@ std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
 
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config) {
   if (!config.encoder) return std::nullopt;
-  return answer_rules_from_json(file.section("answers"), config.vocab, file.name() + ": answers");
+  return answer_rules_from_json(file.section("answers"), config.vocab, config.prompt_vocab(),
+                                file.name() + ": answers");
+}
+
+void require_text(const ModelFile& file, const ModelConfig& config) {
+  if (!config.output.none) return;
+  const bool scores = config.pooling && config.pooling->scores;
+  throw Error(file.name() + ": is an encoder, which writes no text; run it with " +
+              (scores ? "--rank" : "--embed"));
 }
 
 RunnerLimits runner_limits(const MemoryPlan& plan) {
@@ -66,11 +74,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
       config(read_config(file)),
       tokenizer(make_tokenizer(file, config)),
       prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer)) {
-  if (config.output.none) {
-    throw Error(
-        file.name() + ": is an encoder, which writes no text; " +
-        (config.pooling && config.pooling->scores ? "run it with --rank" : "run it with --embed"));
-  }
+  require_text(file, config);
   answers = find_answer_rules(file, config);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();

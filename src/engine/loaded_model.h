@@ -40,6 +40,9 @@ RunnerLimits runner_limits(const MemoryPlan& plan);
 /// when the file does not say.
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config);
 
+/// Throws Error when the model is an encoder, which writes no text.
+void require_text(const ModelFile& file, const ModelConfig& config);
+
 /// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
 /// more tokens than the model's vocabulary.
 std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config);

@@ -72,6 +72,7 @@ void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_
                          int32_t kind) {
   if (tokens.empty()) return;
   Node* node = &roots_[kind];
+  node->kind = kind;
   for (size_t i = 0; i * kPageTokens < tokens.size(); ++i) {
     const auto part = page_of(tokens, i);
     std::vector<int32_t> key(part.begin(), part.end());
@@ -97,7 +98,6 @@ void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_
     auto child = std::make_unique<Node>();
     pool_->retain_cached(pages[i]);
     child->parent = node;
-    child->kind = kind;
     child->page = pages[i];
     child->last_used = ++clock_;
     if (node->parent != nullptr && node->children.empty()) drop_leaf(*node);
@@ -140,7 +140,6 @@ void PrefixCache::touch(Node& node) {
 
 void PrefixCache::remove(Node& leaf) {
   Node* parent = leaf.parent;
-  const int32_t kind = leaf.kind;
   drop_leaf(leaf);
   by_page_.erase(leaf.page);
   pool_->release_cached(leaf.page);
@@ -149,7 +148,7 @@ void PrefixCache::remove(Node& leaf) {
   if (parent->parent != nullptr) {
     add_leaf(*parent);
   } else {
-    roots_.erase(kind);
+    roots_.erase(parent->kind);
   }
 }
 

@@ -64,7 +64,7 @@ class PrefixCache {
   struct Node {
     Node* parent = nullptr;  // of a tree's first pages its root, which has none and no page
     int32_t page = -1;
-    int32_t kind = 0;
+    int32_t kind = 0;  // of a root
     uint64_t last_used = 0;
     Children children = {};
     Children::iterator place = {};  // in the parent's children

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,9 +32,9 @@ struct Request {
   /// no_repeat_ngram matter then, which act on log-probabilities.
   BeamParams search = {};
   /// Of a model that translates (docs/translation.md): the prompt's language and the answer's, by
-  /// the names that the model has for them; empty: its own defaults.
-  std::string source_language = {};
-  std::string target_language = {};
+  /// the names that the model has for them; none: its own defaults.
+  std::optional<std::string> source_language = {};
+  std::optional<std::string> target_language = {};
   bool ignore_eos = false;  ///< go on after an end-of-sequence token
   /// The text has special tokens' spellings, the last one's included. Else those of
   /// tool_call_marks() (text/tool_calls.h) alone, in conversations with tools.

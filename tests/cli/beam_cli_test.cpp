@@ -84,9 +84,11 @@ TEST(Beams, SayWhatIsWrongWithALine) {
                                          R"({"prompt":"x","early_stopping":"now"})"
                                          "\n"
                                          R"({"prompt":"x","beams":0})"
+                                         "\n"
+                                         R"({"prompt":"x","beams":1,"length_penalty":2})"
                                          "\n");
   const std::vector<json> all = records(result.out);
-  ASSERT_EQ(all.size(), 5U);
+  ASSERT_EQ(all.size(), 6U);
   const auto error = [&](size_t i) { return all[i].value("error", std::string()); };
   EXPECT_EQ(error(0),
             "\"temperature\" has no effect with beams; leave it out, or give \"beams\": 1");
@@ -94,6 +96,9 @@ TEST(Beams, SayWhatIsWrongWithALine) {
   EXPECT_NE(error(2).find("cannot return 4 texts"), std::string::npos);
   EXPECT_NE(error(3).find("early_stopping"), std::string::npos);
   EXPECT_NE(error(4).find("beams"), std::string::npos);
+  EXPECT_EQ(error(5),
+            "\"length_penalty\" has no effect without beams; leave it out, or give \"beams\": 2 or "
+            "more");
 }
 
 TEST(Beams, RefuseOptionsThatHaveNoEffect) {
@@ -101,6 +106,7 @@ TEST(Beams, RefuseOptionsThatHaveNoEffect) {
       {{"--beams", "4", "--temp", "0.5"}, "--temp has no effect with --beams"},
       {{"--beams", "4", "--seed", "1"}, "--seed has no effect with --beams"},
       {{"--length-penalty", "2"}, "--length-penalty needs --beams"},
+      {{"--beam-groups", "2"}, "--beam-groups needs --beams"},
       {{"--beams", "1", "--early-stopping", "true"}, "--early-stopping needs --beams"},
       {{"--beams", "4", "--early-stopping", "now"}, "--early-stopping"},
       {{"--beams", "4", "--beam-groups", "3"}, "4 beams do not make 3 groups of equal size"},

@@ -91,12 +91,39 @@ TEST(Embed, RefusesAnIdThatIsNeitherATextNorAWholeNumber) {
   for (const char* id : {"1.5", "18446744073709551616", "[1]", "true"}) {
     const std::string lines =
         write_text("lines.txt", std::string("{\"id\": ") + id + ", \"text\": \"a\"}\n");
-    const ProgramResult result = embed(model, {"--embed", "--batch", lines});
-    EXPECT_EQ(result.exit_code, 1) << id;
-    EXPECT_EQ(result.out, "");
-    EXPECT_NE(result.err.find("\"id\" is not a text or a whole number"), std::string::npos)
-        << result.err;
+    const auto all = lines_of(embed(model, {"--embed", "--batch", lines}));
+    ASSERT_EQ(all.size(), 1U);
+    EXPECT_NE(all[0].at("error").get<std::string>().find("\"id\" is not a text or a whole number"),
+              std::string::npos)
+        << all[0];
   }
+}
+
+TEST(Embed, GivesALineThatIsNoTextAnErrorInPlaceOfAVector) {
+  const std::string model = encoder("bert");
+  const std::string lines =
+      write_text("lines.txt", "A cat\n{\"id\": 7, \"text\": 1}\n{\"text\"\n\xFF\nA dog\n");
+  const ProgramResult result = embed(model, {"--embed", "--batch", lines});
+  const auto all = lines_of(result);
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[1]["id"], 7);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i]["index"], i);
+    EXPECT_EQ(all[i].contains("error"), i > 0 && i < 4) << all[i];
+    EXPECT_EQ(all[i].contains("embedding"), i == 0 || i == 4) << all[i];
+  }
+  EXPECT_EQ(all[4]["embedding"],
+            lines_of(embed(model, {"--embed", "-p", "A dog"}))[0]["embedding"]);
+  EXPECT_EQ(result.err, "3 of 5 lines have an \"error\" in place of a result\n");
+  const std::string path = (scratch_folder() / "broken.npy").string();
+  expect_refused(embed(model, {"--embed", "--batch", lines, "--format", "npy", "-o", path}), 1,
+                 "line 2");
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Embed, ScoresTextsWithAClassifier) {
+  const auto lines = lines_of(embed(encoder("xlm_roberta_rank"), {"--embed", "-p", "a dog"}));
+  EXPECT_EQ(lines[0]["scores"].size(), 3U);
 }
 
 TEST(Embed, WritesANumPyFileOfTheSameNumbers) {
@@ -180,16 +207,32 @@ TEST(Embed, EndsOnCtrlCWithWholeLines) {
   EXPECT_LT(n, 200'000U);
 }
 
+TEST(Embed, LeavesNoFileWhenANumPyFileIsInterrupted) {
+  const auto folder = scratch_folder() / "interrupted-npy";
+  std::filesystem::create_directories(folder);
+  std::array<int, 2> lines{};
+  ASSERT_EQ(pipe2(lines.data(), O_CLOEXEC), 0);
+  const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const pid_t program =
+      start_program({"faststream-run", "-m", encoder("bert"), "--device", "cpu", "--embed",
+                     "--format", "npy", "-o", (folder / "vectors.npy").string()},
+                    lines[0], null, null);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for lines
+  kill(program, SIGINT);
+  EXPECT_EQ(wait_for_program(program), 130);
+  for (const int fd : {lines[0], lines[1], null}) close(fd);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
 TEST(Embed, RefusesWhatAModelIsNotFor) {
   const std::string model = encoder("bert");
   expect_refused(embed(model, {"-p", "Once"}), 1, "--embed");
+  expect_refused(embed(model, {"--chat", "-p", "Once"}), 1, "--embed");
   expect_refused(embed(encoder("bert_rank"), {"-p", "Once"}), 1, "--rank");
   expect_refused(embed(model, {"--rank", "a", "-p", "b"}), 1, "cross-encoder");
   expect_refused(embed(model, {"--embed", "-p", "a", "--temp", "0"}), 2, "--temp");
   expect_refused(embed(model, {"--embed", "--chat"}), 2, "--chat");
   expect_refused(embed(model, {"-p", "a", "--format", "npy"}), 2, "--embed or --rank");
-  expect_refused(embed(model, {"--embed", "--batch", write_text("bad.jsonl", "{\"id\": 1}\n")}), 1,
-                 "text");
   if (!stories_folder().empty()) {
     expect_refused(embed(stories_model(), {"--embed", "-p", "a"}), 1, "gives no vectors");
   }

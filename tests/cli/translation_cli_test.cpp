@@ -61,12 +61,18 @@ TEST(Translation, TakesLanguagesFromOptionsAndLines) {
                 R"({"prompt":"the cat","target_lang":"de","beams":3,"n":2})"
                 "\n"
                 R"({"prompt":"the cat","target_lang":"nowhere"})"
+                "\n"
+                R"({"prompt":"the cat","source_lang":""})"
                 "\n");
   const std::vector<json> all = records(batch.out);
-  ASSERT_EQ(all.size(), 3U) << batch.err;
+  ASSERT_EQ(all.size(), 4U) << batch.err;
   EXPECT_EQ(all[0].at("text").get<std::string>() + "\n", result.out);
   EXPECT_TRUE(all[1].at("choices")[1].at("text").get<std::string>().starts_with("__de__"));
-  EXPECT_NE(all[2].at("error").dump().find("nowhere"), std::string::npos);
+  EXPECT_NE(all[2].at("error").get<std::string>().find(
+                R"(no language "nowhere"; it has "nl", "no", "ns", "oc", "or" ()"),
+            std::string::npos)
+      << all[2];
+  EXPECT_NE(all[3].at("error").get<std::string>().find("no language \"\""), std::string::npos);
 }
 
 TEST(Translation, OfMarianMayNameTheTargetInTheText) {
@@ -86,7 +92,11 @@ TEST(Translation, RefusesWhatTheModelCannot) {
     EXPECT_EQ(std::ranges::count(result.err, '\n'), result.err.starts_with("device:") ? 2 : 1)
         << result.err;
   };
-  refused({"-p", "the cat", "--target-lang", "cat"}, "no token for the language \"cat\"");
+  // A word, an end, and nothing are no languages.
+  for (const char* name : {"cat", "</s>", ""}) {
+    refused({"-p", "the cat", "--target-lang", name},
+            R"(the model has no language ")" + std::string(name) + R"("; it has "deu", "nld" ()");
+  }
   refused({"-p", "the cat", "--source-lang", "deu"}, "does not ask for the language");
   const fs::path text = file_with("some.txt", "the cat sat on the mat");
   refused({"--perplexity", text.string()}, "--perplexity");

@@ -32,8 +32,8 @@ void check(const faststream::ModelConfig& config) {
 
 void check(const faststream::AnswerRules& rules) {
   const nlohmann::json header = faststream::answer_rules_to_json(rules);
-  if (faststream::answer_rules_to_json(faststream::answer_rules_from_json(header, 1000, "fuzz")) !=
-      header) {
+  if (faststream::answer_rules_to_json(
+          faststream::answer_rules_from_json(header, 1000, 1000, "fuzz")) != header) {
     std::abort();
   }
 }

@@ -138,12 +138,15 @@ TEST(BatchLine, HasEveryKeyOfARequest) {
   EXPECT_EQ(with(R"("min_tokens":5)").min_tokens, 5);
   EXPECT_EQ(with(R"("no_repeat_ngram":3)").sampling.no_repeat_ngram, 3);
   EXPECT_EQ(with(R"("beams":4)").search.beams, 4);
-  EXPECT_EQ(with(R"("length_penalty":-0.5)").search.length_penalty, -0.5F);
-  EXPECT_EQ(with(R"("early_stopping":true)").search.early_stopping, EarlyStopping::yes);
-  EXPECT_EQ(with(R"("early_stopping":false)").search.early_stopping, EarlyStopping::no);
-  EXPECT_EQ(with(R"("early_stopping":"never")").search.early_stopping, EarlyStopping::never);
-  EXPECT_EQ(with(R"("beam_groups":2)").search.groups, 2);
-  EXPECT_EQ(with(R"("diversity_penalty":0.5)").search.diversity_penalty, 0.5F);
+  const auto search = [](const std::string& members) {
+    return with(R"("beams":4,)" + members).search;
+  };
+  EXPECT_EQ(search(R"("length_penalty":-0.5)").length_penalty, -0.5F);
+  EXPECT_EQ(search(R"("early_stopping":true)").early_stopping, EarlyStopping::yes);
+  EXPECT_EQ(search(R"("early_stopping":false)").early_stopping, EarlyStopping::no);
+  EXPECT_EQ(search(R"("early_stopping":"never")").early_stopping, EarlyStopping::never);
+  EXPECT_EQ(search(R"("beam_groups":2)").groups, 2);
+  EXPECT_EQ(search(R"("diversity_penalty":0.5)").diversity_penalty, 0.5F);
   EXPECT_EQ(with(R"("n":4)").n, 4);
   EXPECT_EQ(with(R"("n":2,"best_of":4)").best_of, 4);
   EXPECT_EQ(with(R"("logprobs":0)").logprobs, 0);
@@ -231,6 +234,10 @@ TEST(BatchLine, RefusesValuesOfTheWrongKind) {
   EXPECT_TRUE(says(error_with(R"("early_stopping":"now")"), "\"early_stopping\"", "never"));
   EXPECT_TRUE(says(error_with(R"("early_stopping":1)"), "\"early_stopping\"", "never"));
   EXPECT_TRUE(says(error_with(R"("beams":4,"top_k":5)"), "\"top_k\"", "beams"));
+  for (const char* member : {R"("length_penalty":2)", R"("early_stopping":true)",
+                             R"("beam_groups":2)", R"("diversity_penalty":1)"}) {
+    EXPECT_TRUE(says(error_with(member), "without beams")) << member;
+  }
   EXPECT_TRUE(says(error_with(R"("ignore_eos":1)"), "\"ignore_eos\"", "true or false"));
   EXPECT_TRUE(says(error_with(R"("stop":["a",1])"), "\"stop[1]\"", "string"));
   EXPECT_TRUE(says(error_with(R"("stop_tokens":5)"), "\"stop_tokens\"", "list"));

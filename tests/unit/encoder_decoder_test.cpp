@@ -199,10 +199,11 @@ TEST(AnswerRules, SurviveJson) {
   rules.max_tokens = 200;
   rules.min_tokens = 3;
   rules.no_repeat_ngram = 3;
-  rules.languages = {.source = 11, .target = TargetLanguage::start};
+  rules.languages = {
+      .source = 11, .target = TargetLanguage::start, .tokens = {{"en_XX", 11}, {"ro_RO", 10}}};
   const json written = answer_rules_to_json(rules);
-  EXPECT_EQ(answer_rules_to_json(answer_rules_from_json(written, 12, "t")), written);
-  EXPECT_EQ(answer_rules_to_json(answer_rules_from_json({{"start", 0}}, 12, "t")),
+  EXPECT_EQ(answer_rules_to_json(answer_rules_from_json(written, 12, 12, "t")), written);
+  EXPECT_EQ(answer_rules_to_json(answer_rules_from_json({{"start", 0}}, 12, 12, "t")),
             (json{{"start", 0}}));
 }
 
@@ -212,9 +213,11 @@ TEST(AnswerRules, RefuseWhatNoModelCanSay) {
         json{{"start", 0}, {"never", {json::array()}}}, json{{"start", 0}, {"beams", 1000}},
         json{{"start", 0}, {"early_stopping", true}}, json{{"start", 0}, {"max_tokens", 0}},
         json{{"start", 0}, {"languages", {{"target", "everywhere"}}}},
+        json{{"start", 0}, {"languages", {{"tokens", {"en"}}}}},
+        json{{"start", 0}, {"languages", {{"tokens", {{"en", 12}}}}}},
         json{{"start", 0}, {"what", 1}}}) {
-    EXPECT_TRUE(
-        says(error_of([&] { (void)answer_rules_from_json(wrong, 12, "model.bin"); }), "model.bin"))
+    EXPECT_TRUE(says(error_of([&] { (void)answer_rules_from_json(wrong, 12, 12, "model.bin"); }),
+                     "model.bin"))
         << wrong;
   }
 }
@@ -224,9 +227,40 @@ TEST(AnswerRules, TakeAMarianLanguageOffATextThatBeginsWithIt) {
   std::string text = ">>fra<< Good morning.";
   EXPECT_EQ(take_target_language(marian, text), "fra");
   EXPECT_EQ(text, " Good morning.");
-  EXPECT_EQ(take_target_language(marian, text), "");
+  EXPECT_EQ(take_target_language(marian, text), std::nullopt);
   text = ">>fra<< Good morning.";
-  EXPECT_EQ(take_target_language({}, text), "") << "for others it is text";
+  EXPECT_EQ(take_target_language({}, text), std::nullopt) << "for others it is text";
+}
+
+TEST(LanguageToken, IsThatOfALanguageByItsName) {
+  LanguageRules rules{.source = {}, .target = TargetLanguage::first};
+  EXPECT_TRUE(says(error_of([&] { (void)language_token(rules, "fr"); }), "names no languages"));
+  rules.tokens = {{"deu_Latn", 1}, {"eng_Latn", 2}, {"fon_Latn", 3}, {"fra_Latn", 4},
+                  {"fur_Latn", 5}, {"zul_Latn", 6}, {"zzz_Latn", 7}};
+  EXPECT_EQ(language_token(rules, "fra_Latn"), 4);
+  const auto refusal = [&](const char* name) {
+    return error_of([&] { (void)language_token(rules, name); });
+  };
+  EXPECT_TRUE(says(refusal("fr"), R"(no language "fr")",
+                   R"(it has "eng_Latn", "fon_Latn", "fra_Latn", "fur_Latn", "zul_Latn" ()"));
+  EXPECT_TRUE(says(refusal("~"), R"(it has "zul_Latn", "zzz_Latn" ()", "all 7"));
+  EXPECT_TRUE(says(refusal(""), R"(no language "")", R"(it has "deu_Latn",)"));
+}
+
+TEST(LanguagesFromHf, AreTheSpecialTokensWithoutAnotherRole) {
+  using Type = SentencePieceModel::PieceType;
+  SentencePieceModel model = small_model(true);
+  for (const char* spelling : {"en_XX", "ro_RO", "<mask>", "[extra]", "__fr__", ">>nld<<"}) {
+    model.pieces.push_back({spelling, 0, Type::control});
+  }
+  const std::string bytes = serialize_sentencepiece_model(model);
+  const auto tokenizer = make_tokenizer(as_bytes(bytes), TokenizerConfig{}, "t");
+  std::vector<std::string> names;
+  for (const auto& [name, token] : languages_from_hf(*tokenizer, {{"cls_token", "[extra]"}})) {
+    names.push_back(name);
+    EXPECT_TRUE(tokenizer->token_bytes(token).empty());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"en_XX", "fr", "nld", "ro_RO"}));
 }
 
 TEST(AnswersFromHf, TakeWhatGenerationConfigSaysAndElseConfig) {

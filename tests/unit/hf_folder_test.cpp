@@ -165,6 +165,12 @@ TEST_F(HfFolder, ReadsTheSpellingsOfSpecialTokens) {
   EXPECT_EQ(open().special_tokens, (json{{"bos_token", "<s>"},
                                          {"eos_token", "</s>"},
                                          {"additional_special_tokens", {"<a>", "<b>"}}}));
+  write_bytes(folder_ / "special_tokens_map.json", R"({"bos_token": "<x>", "pad_token": "<pad>"})");
+  EXPECT_EQ(open().special_tokens, (json{{"bos_token", "<s>"},
+                                         {"eos_token", "</s>"},
+                                         {"pad_token", "<pad>"},
+                                         {"additional_special_tokens", {"<a>", "<b>"}}}))
+      << "the older file counts where the newer one says nothing";
 }
 
 TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <new>
@@ -238,12 +239,19 @@ void check_prompt(const json& options, const ordered_json& object) {
   }
 }
 
-// Beams draw nothing.
+// Beams draw nothing, and samples are not searched for.
 void check_search(const JsonView& options, const Request& request) {
-  if (request.search.beams == 1) return;
-  for (const char* name : {"temperature", "top_k", "top_p", "min_p"}) {
-    if (!options.find(name)) continue;
-    throw Error(in_quotes(name) + " has no effect with beams; leave it out, or give \"beams\": 1");
+  const auto refuse = [&](std::initializer_list<const char*> names, const std::string& why) {
+    for (const char* name : names) {
+      if (options.find(name)) throw Error(in_quotes(name) + why);
+    }
+  };
+  if (request.search.beams > 1) {
+    refuse({"temperature", "top_k", "top_p", "min_p"},
+           " has no effect with beams; leave it out, or give \"beams\": 1");
+  } else {
+    refuse({"length_penalty", "early_stopping", "beam_groups", "diversity_penalty"},
+           " has no effect without beams; leave it out, or give \"beams\": 2 or more");
   }
 }
 

@@ -13,6 +13,8 @@
 #include "cli/input.h"
 #include "cli/terminal_text.h"
 #include "engine/find_chat_template.h"
+#include "engine/load_weights.h"
+#include "engine/loaded_model.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -163,6 +165,7 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
   std::optional<ChatModel> model;
   {
     const ModelFile file = ModelFile::open(run.model);
+    require_text(file, read_config(file));
     const std::optional<ChatTemplate> chat_template = find_chat_template(run.chat_template, file);
     if (!chat_template) throw UsageError(unknown_chat_template(file));
     warn_of_unused(*chat_template, prompt);

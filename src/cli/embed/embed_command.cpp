@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -22,25 +24,28 @@
 #include "program/open_file.h"
 #include "support/error.h"
 #include "support/json.h"
+#include "support/partial_file.h"
 #include "support/progress.h"
 #include "support/utf8.h"
 
 namespace faststream {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kMaxTextBytes = size_t{64} << 20;
 // Lines that are read before their vectors are computed: this many, or of so many bytes.
 constexpr size_t kTextsAtOnce = 4096;
 constexpr size_t kBytesAtOnce = size_t{16} << 20;
 
-struct Texts {
-  std::vector<std::string> texts;
-  std::vector<nlohmann::json> ids;  // null where a line has none
+struct Line {
+  nlohmann::json id;       // null where there is none
+  std::string error = {};  // why it has no text
+};
 
-  void add(std::string text, nlohmann::json id) {
-    texts.push_back(std::move(text));
-    ids.push_back(std::move(id));
-  }
+struct Texts {
+  std::vector<Line> lines;
+  std::vector<std::string> texts;  // of lines without an error, in their order
 };
 
 // Texts of lines, some at a time.
@@ -63,34 +68,40 @@ class TextLines {
   Texts next() {
     Texts texts;
     size_t bytes = 0;
-    while (texts.texts.size() < kTextsAtOnce && bytes < kBytesAtOnce) {
+    while (texts.lines.size() < kTextsAtOnce && bytes < kBytesAtOnce) {
       const auto line = reader_.next();
       if (!line) break;
       bytes += line->text.size();
-      add(*line, texts);
+      std::string text(line->text);
+      if (line->number == 1) text = without_byte_order_mark(std::move(text), name_);
+      Line& read = texts.lines.emplace_back();
+      try {
+        if (line->too_long) throw Error("the line is longer than 64 MB; split it");
+        texts.texts.push_back(text_of(std::move(text), read.id));
+      } catch (const Error& error) {
+        read.error = error.what();
+      }
     }
     return texts;
   }
 
  private:
-  void add(const LineReader::Line& line, Texts& texts) const {
-    const std::string where = name_ + ": line " + std::to_string(line.number);
-    if (line.too_long) throw Error(where + " is longer than 64 MB; is this a file of lines?");
-    std::string text(line.text);
-    if (line.number == 1) text = without_byte_order_mark(std::move(text), name_);
-    if (text.ends_with('\r')) text.pop_back();
-    if (!text.starts_with('{')) {
-      if (!is_valid_utf8(text)) throw Error(where + " is not UTF-8 text");
-      texts.add(std::move(text), nullptr);
-      return;
+  static std::string text_of(std::string line, nlohmann::json& id) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.starts_with('{')) {
+      if (!is_valid_utf8(line)) throw Error("the line is not UTF-8 text");
+      return line;
     }
-    const nlohmann::json object = parse_json_object(text, where, "a line is a text or such JSON");
-    const JsonView members(object, where);
-    const auto id = members.find("id");
-    if (id && !id->value().is_string() && !id->value().is_number_integer()) {
-      id->fail("is not a text or a whole number");
+    const nlohmann::json object =
+        parse_json_object(line, "the line", "a line is a text or such JSON");
+    const JsonView members(object, "");
+    if (const auto given = members.find("id")) {
+      if (!given->value().is_string() && !given->value().is_number_integer()) {
+        given->fail("is not a text or a whole number");
+      }
+      id = given->value();
     }
-    texts.add(members.get<std::string>("text"), id ? id->value() : nlohmann::json());
+    return members.get<std::string>("text");
   }
 
   std::string name_;
@@ -105,12 +116,15 @@ void append_number(std::string& text, float value) {
   text.append(digits, result.ptr);
 }
 
-std::string json_line(size_t index, const nlohmann::json& id, const EmbedderInfo& info,
+std::string json_text(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_line(size_t index, const Line& of, const EmbedderInfo& info,
                       std::span<const float> values) {
   std::string line = "{\"index\":" + std::to_string(index);
-  if (!id.is_null()) {
-    line += ",\"id\":" + id.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  }
+  if (!of.id.is_null()) line += ",\"id\":" + json_text(of.id);
+  if (!of.error.empty()) return line + ",\"error\":" + json_text(of.error) + "}";
   if (info.scores && values.size() == 1) {
     line += ",\"score\":";
     append_number(line, values[0]);
@@ -144,36 +158,42 @@ std::string npy_file(std::span<const float> values, size_t columns) {
   return file;
 }
 
-// Where vectors go.
+// Where vectors go: lines as they come, or a NumPy file, which is there when it is whole.
 class VectorOutput {
  public:
   VectorOutput(const EmbedTask& task, const EmbedderInfo& info)
-      : info_(info),
-        npy_(task.options.format == "npy"),
-        output_(task.output, false, "give another file") {}
-
-  void check_is_not(const TextLines& input) const {
-    output_.check_is_not(input.fd(), input.name());
+      : info_(info), npy_(task.options.format == "npy"), path_(task.output) {
+    if (npy_ && !path_.empty() && !fs::exists(path_)) {
+      const PartialFile probe(path_, 0, false);  // says now what is wrong with the path
+    } else {
+      output_.emplace(path_, false, "give another file");
+    }
   }
 
-  void add(size_t first, const Texts& texts, std::span<const TextVector> vectors) {
-    for (size_t i = 0; i < vectors.size(); ++i) {
-      const std::vector<float>& values = vectors[i].values;
-      if (npy_) {
-        all_.insert(all_.end(), values.begin(), values.end());
-      } else {
-        output_.write_line(json_line(first + i, texts.ids[i], info_, values));
-      }
+  void check_is_not(const TextLines& input) const {
+    if (output_) output_->check_is_not(input.fd(), input.name());
+  }
+
+  void add(size_t index, const Line& line, std::span<const float> values) {
+    if (!npy_) {
+      output_->write_line(json_line(index, line, info_, values));
+    } else if (line.error.empty()) {
+      all_.insert(all_.end(), values.begin(), values.end());
+    } else {
+      throw Error("line " + std::to_string(index + 1) + ": " + line.error +
+                  " (--format json writes the other lines' vectors)");
     }
   }
 
   void finish() {
     if (!npy_) return;
+    const std::string file = npy_file(all_, static_cast<size_t>(info_.vector_size));
+    if (!output_) return write_file(path_, file, false);
     try {
-      output_.write(npy_file(all_, static_cast<size_t>(info_.vector_size)));
+      output_->write(file);
     } catch (const Error&) {  // a part of it is no NumPy file
-      if (output_.fd() != STDOUT_FILENO) {
-        [[maybe_unused]] const int ignored = ftruncate(output_.fd(), 0);
+      if (output_->fd() != STDOUT_FILENO) {
+        [[maybe_unused]] const int ignored = ftruncate(output_->fd(), 0);
       }
       throw;
     }
@@ -182,7 +202,8 @@ class VectorOutput {
  private:
   const EmbedderInfo& info_;
   bool npy_;
-  BatchOutput output_;
+  std::string path_;
+  std::optional<BatchOutput> output_;  // none: a file that is yet to be made
   std::vector<float> all_;
 };
 
@@ -220,25 +241,37 @@ void embed_command(const EmbedTask& task) {
   size_t n_texts = 0;
   int64_t n_tokens = 0;
   size_t n_cut = 0;
-  const auto process = [&](const Texts& texts) {
-    const std::vector<TextVector> vectors =
+  size_t n_failed = 0;
+  const auto process = [&](Texts texts) {
+    std::vector<TextVector> vectors =
         query ? embedder.score(*query, texts.texts) : embedder.embed(texts.texts);
-    output.add(n_texts, texts, vectors);
-    n_texts += vectors.size();
-    for (const TextVector& vector : vectors) {
+    auto next = vectors.begin();
+    for (Line& line : texts.lines) {
+      TextVector vector;
+      if (line.error.empty()) {
+        vector = std::move(*next++);
+        if (vector.values.empty()) line.error = "the text has no tokens; leave it out";
+        if (task.text && !line.error.empty()) throw Error(line.error);
+      }
+      output.add(n_texts++, line, vector.values);
       n_tokens += vector.tokens;
       n_cut += vector.cut ? 1 : 0;
+      n_failed += line.error.empty() ? 0 : 1;
     }
   };
   if (task.text) {
-    Texts texts;
-    texts.add(*task.text, nullptr);
-    process(texts);
+    process({.lines = {{}}, .texts = {*task.text}});
   } else {
-    for (Texts texts = lines->next(); !texts.texts.empty(); texts = lines->next()) process(texts);
+    for (Texts texts = lines->next(); !texts.lines.empty(); texts = lines->next()) {
+      process(std::move(texts));
+    }
   }
   output.finish();
 
+  if (n_failed > 0) {
+    std::fprintf(stderr, "%zu of %zu lines have an \"error\" in place of a result\n", n_failed,
+                 n_texts);
+  }
   if (n_cut > 0) {
     std::fprintf(stderr, "%zu of %zu texts are longer than %lld tokens and were cut there\n", n_cut,
                  n_texts, static_cast<long long>(info.context));

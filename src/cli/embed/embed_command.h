@@ -21,8 +21,9 @@ struct EmbedTask {
 
 /// Prints a JSON line for each text: {"index", "embedding"}, or with a query {"index", "score"} (or
 /// "scores", of several labels), and the "id" that a JSON line had; or a NumPy file of all. Says on
-/// standard error how many texts were cut. Throws as Embedder does, Error for a line that is no
-/// text, Interrupted.
+/// standard error how many texts were cut. A line that is no text has an "error" in place of a
+/// vector; a NumPy file, which has no room for that, is then not written. Throws as Embedder does,
+/// Error for what cannot be read or written, Interrupted.
 void embed_command(const EmbedTask& task);
 
 }  // namespace faststream
