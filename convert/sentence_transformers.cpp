@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "convert/safetensors.h"
 #include "support/error.h"
@@ -90,10 +91,7 @@ void add_dense(const JsonView& module, const fs::path& folder, SourceFiles& file
 }
 
 // What sentence-transformers puts before every text that names no other prompt.
-std::string default_prompt(const fs::path& folder, SourceFiles& files) {
-  const fs::path path = folder / "config_sentence_transformers.json";
-  const json text = files.read_json(path);
-  const JsonView config(text, path.string());
+std::string default_prompt(const JsonView& config) {
   const auto name = config.find("default_prompt_name");
   return name ? config.member("prompts").get<std::string>(name->as<std::string>()) : "";
 }
@@ -113,6 +111,17 @@ int64_t max_tokens(const fs::path& folder, SourceFiles& files, const ModelConfig
   return own > 0 ? own : within(folder / "tokenizer_config.json", "model_max_length");
 }
 
+// Of a cross-encoder, which is a classifier as a module of its own.
+PoolingConfig scores_of(PoolingConfig scores, const std::string& prompt, const JsonView& config) {
+  if (!prompt.empty()) {
+    config.member("default_prompt_name").fail("is not supported where pairs of texts are scored");
+  }
+  if (const auto activation = config.find("activation_fn")) {
+    scores.sigmoid = is_sigmoid(config, activation->as<std::string>());
+  }
+  return scores;
+}
+
 }  // namespace
 
 std::optional<Pooling> pooling_named(std::string_view name) {
@@ -130,9 +139,14 @@ Pooling pooling_from_json(const json& config, std::string_view where) {
   }
   std::vector<Pooling> asked;
   const auto mode = view.find("pooling_mode");
+  std::vector<JsonView> modes;  // newer files name one or list several
+  if (mode) modes = mode->value().is_array() ? mode->elements() : std::vector{*mode};
   for (const NamedPooling& known : kPoolings) {
+    const auto is_named = [&](const JsonView& each) {
+      return each.as<std::string>() == known.name;
+    };
     const bool is_asked =
-        mode ? mode->as<std::string>() == known.name : view.get(std::string(known.member), false);
+        mode ? std::ranges::any_of(modes, is_named) : view.get(std::string(known.member), false);
     if (is_asked) asked.push_back(known.pooling);
   }
   if (asked.size() == 1) return asked.front();
@@ -142,12 +156,15 @@ Pooling pooling_from_json(const json& config, std::string_view where) {
 
 void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyModel& model,
                            Checkpoint& weights) {
+  if (model.config.pooling) {  // a classifier's
+    model.config.pooling->max_tokens = max_tokens(folder, files, model.config);
+  }
   const fs::path path = folder / "modules.json";
   if (!fs::exists(path)) return;
   constexpr uint64_t kMaxBytes = uint64_t{1} << 20;
   const json list = parse_json(files.read(path, kMaxBytes), path.string());
   if (!model.config.output.none) remove_output(model);
-  model.config.pooling.reset();
+  const std::optional<PoolingConfig> scores = std::exchange(model.config.pooling, std::nullopt);
   bool has_model = false;
   for (const JsonView& module : JsonView(list, path.string()).elements()) {
     const std::string type = class_of(module.get<std::string>("type"));
@@ -159,6 +176,7 @@ void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyMod
       }
     } else if (type == "Pooling" && has_model && !pooling) {
       const fs::path file = folder_of(module, folder) / "config.json";
+      model.modules.dense.clear();
       pooling = {.mode = pooling_from_json(read_required(file, files), file.string()),
                  .max_tokens = max_tokens(folder, files, model.config)};
     } else if (type == "Dense" && pooling && !pooling->normalize) {
@@ -170,8 +188,16 @@ void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyMod
                                  ", a module that is not supported at this place");
     }
   }
-  if (!model.config.pooling) throw Error(path.string() + ": names no pooling");
-  model.config.pooling->prompt = default_prompt(folder, files);
+  const fs::path config_path = folder / "config_sentence_transformers.json";
+  const json config = files.read_json(config_path);
+  std::string prompt = default_prompt(JsonView(config, config_path.string()));
+  if (model.config.pooling) {
+    model.config.pooling->prompt = std::move(prompt);
+  } else if (scores && has_model) {
+    model.config.pooling = scores_of(*scores, prompt, JsonView(config, config_path.string()));
+  } else {
+    throw Error(path.string() + ": names no pooling");
+  }
 }
 
 }  // namespace faststream

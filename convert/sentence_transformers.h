@@ -21,8 +21,10 @@ std::optional<Pooling> pooling_named(std::string_view name);
 Pooling pooling_from_json(const nlohmann::json& config, std::string_view where);
 
 /// Where `folder` has a modules.json, gives the model the pooling, dense layers and normalization
-/// that it lists, with the dense layers' tensors, and takes its output matrix away. Else nothing
-/// changes. Throws Error, naming the file, when one is missing, unsound or asks for something else.
+/// that it lists, with the dense layers' tensors, and takes its output matrix away; a classifier
+/// that it lists alone keeps its own. Scores of a classifier are of texts up to the length that the
+/// tokenizer has. Else nothing changes. Throws Error, naming the file, when one is missing, unsound
+/// or asks for something else.
 void read_sentence_modules(const std::filesystem::path& folder, SourceFiles& files,
                            FamilyModel& model, Checkpoint& weights);
 

@@ -268,6 +268,12 @@ bool is_classifier(const JsonView& config) {
          architectures->elements().front().as<std::string>().ends_with("ForSequenceClassification");
 }
 
+bool is_sigmoid(const JsonView& config, std::string_view name) {
+  if (name.ends_with(".Sigmoid")) return true;
+  if (name.ends_with(".Identity")) return false;
+  config.fail("the activation of scores " + in_quotes(name) + " is not supported");
+}
+
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
                   std::vector<DenseModules> heads, const std::string& scores) {
   const auto labels = config.find("id2label");
@@ -282,7 +288,7 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   if (const auto own = config.find("sentence_transformers")) {
     activation = own->get<std::string>("activation_fn", activation);
   }
-  pooling.sigmoid = activation.empty() ? count == 1 : activation.ends_with("Sigmoid");
+  pooling.sigmoid = activation.empty() ? count == 1 : is_sigmoid(config, activation);
   heads.push_back({.product = scores});
   model.config.pooling = std::move(pooling);
   model.modules.dense = std::move(heads);

@@ -128,6 +128,10 @@ void remove_output(FamilyModel& model);
 /// Whether config.json's architecture is one that scores labels.
 bool is_classifier(const JsonView& config);
 
+/// Whether the activation of scores with this name, "torch.nn.modules.activation.Sigmoid" or that
+/// of Identity, is a sigmoid. Throws Error, about `config`, for any other.
+bool is_sigmoid(const JsonView& config, std::string_view name);
+
 /// Has the model score the labels of "id2label": the vectors that `pooling` makes go through the
 /// `heads` that it lists and a product of the module `scores`, with a bias.
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,

@@ -179,6 +179,7 @@ struct Engine::Impl {
   /// not at least so many.
   void check_fits(int64_t n_tokens, bool counted) const;
   void check_slots(int32_t beams) const;
+  void check_beams_fit(const GenerationRules& rules) const;
   /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
   [[nodiscard]] int64_t context_for(const GenerationRules& rules) const;
   RequestId submit(std::unique_ptr<Job> job);
@@ -239,6 +240,14 @@ void Engine::Impl::check_slots(int32_t beams) const {
   if (beams <= model.info.slots) return;
   throw UsageError(std::to_string(beams) + " beams need as many slots, but there are only " +
                    std::to_string(model.info.slots) + "; give fewer beams or more --slots");
+}
+
+void Engine::Impl::check_beams_fit(const GenerationRules& rules) const {
+  const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
+  if (n_prompt < rules.context || n_prompt >= model.info.context) return;
+  throw Error("the KV cache of " + std::to_string(model.info.kv_tokens) +
+              " tokens has no room for " + std::to_string(rules.search.beams) +
+              " beams after the prompt; give fewer beams or more --kv-tokens");
 }
 
 int64_t Engine::Impl::context_for(const GenerationRules& rules) const {
@@ -305,6 +314,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   rules.max_tokens = request.max_tokens;
   rules.min_tokens = request.min_tokens;
   rules.context = context_for(rules);
+  check_beams_fit(rules);
   rules.ignore_eos = request.ignore_eos;
   rules.shown.all = request.show_special;
   rules.stop = request.stop;

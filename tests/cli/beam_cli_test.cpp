@@ -122,6 +122,14 @@ TEST(Beams, RefuseOptionsThatHaveNoEffect) {
   }
 }
 
+TEST(Beams, NeedRoomForATokenEach) {
+  expect_refusal(run_program(beam_args({"--beams", "4", "--kv-tokens", "96"})), 1,
+                 "no room for 4 beams");
+  const ProgramResult result = run_program(beam_args({"--beams", "4", "--kv-tokens", "128"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, run_program(beam_args({"--beams", "4"})).out);
+}
+
 TEST(Beams, AnswerInAChat) {
   const auto answer = [&](const std::vector<std::string>& more) {
     std::vector<std::string> args = beam_args({"--chat", "--chat-template", "plain"});

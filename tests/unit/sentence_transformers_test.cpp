@@ -17,11 +17,13 @@ using nlohmann::json;
 
 TEST(SentenceTransformers, NameTheirPoolingInTwoWays) {
   EXPECT_EQ(pooling_from_json({{"pooling_mode", "lasttoken"}}, "test"), Pooling::last);
+  EXPECT_EQ(pooling_from_json({{"pooling_mode", {"max"}}}, "test"), Pooling::largest);
   EXPECT_EQ(pooling_from_json(
                 {{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", false}}, "test"),
             Pooling::first);
   for (const json& wrong :
        {json::object(), json{{"pooling_mode", "best"}}, json{{"pooling_mode", 1}},
+        json{{"pooling_mode", {"cls", "mean"}}}, json{{"pooling_mode", json::array()}},
         json{{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", true}},
         json{{"pooling_mode_cls_token", "yes"}}}) {
     EXPECT_THROW((void)pooling_from_json(wrong, "test"), Error) << wrong;
@@ -38,6 +40,7 @@ class ModulesJson : public testing::Test {
     FamilyModel model;
     model.config.hidden = 8;
     model.config.max_context = 512;
+    model.config.pooling = classifier_;
     try {
       read_sentence_modules(folder_.path(), files, model, weights);
     } catch (const Error& error) {
@@ -55,6 +58,7 @@ class ModulesJson : public testing::Test {
   }
 
   TemporaryFolder folder_;
+  std::optional<PoolingConfig> classifier_;  // of the model's family
   std::optional<PoolingConfig> pooling_;
 };
 
@@ -85,6 +89,24 @@ TEST_F(ModulesJson, BringTheDefaultPrompt) {
   EXPECT_EQ(pooling_->prompt, "query: ");
   EXPECT_NE(with(R"({"default_prompt_name": "q"})"), "");
   EXPECT_NE(with(R"({"prompts": {}, "default_prompt_name": "q"})"), "");
+}
+
+TEST_F(ModulesJson, LeaveAClassifierItsHead) {
+  classifier_ = {.mode = Pooling::first, .dense = {{.size = 1}}, .scores = true, .sigmoid = true};
+  write_bytes(folder_ / "tokenizer_config.json", R"({"model_max_length": 60})");
+  EXPECT_EQ(error_of(modules("")), "");
+  EXPECT_TRUE(pooling_->scores);
+  EXPECT_TRUE(pooling_->sigmoid);
+  EXPECT_EQ(pooling_->max_tokens, 60);
+  const auto with = [&](const std::string& config) {
+    write_bytes(folder_ / "config_sentence_transformers.json", config);
+    return error_of(modules(""));
+  };
+  EXPECT_EQ(with(R"({"activation_fn": "torch.nn.modules.linear.Identity"})"), "");
+  EXPECT_FALSE(pooling_->sigmoid);
+  EXPECT_NE(with(R"({"activation_fn": "torch.nn.modules.activation.Softmax"})").find("Softmax"),
+            std::string::npos);
+  EXPECT_NE(with(R"({"prompts": {"q": "query: "}, "default_prompt_name": "q"})"), "");
 }
 
 TEST(OldNames, OfNormsBecomeThoseOfToday) {
