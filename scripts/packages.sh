@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034
 # What FastStream needs from Debian 12 or 13, for the other scripts to source.
 
-# ocl-icd-opencl-dev and libprotobuf-dev: the CMake package of 12's libdnnl-dev and the pkg-config
-# file of 13's libsentencepiece-dev ask for them, but the packages do not depend on them.
+# libprotobuf-dev: the pkg-config file of 13's libsentencepiece-dev asks for it, but the package does
+# not depend on it.
 build_packages=(
   build-essential cmake ninja-build pkg-config
-  libcli11-dev libdnnl-dev libedit-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev
+  libcli11-dev libedit-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev
   nlohmann-json3-dev
-  ocl-icd-opencl-dev libprotobuf-dev
+  libprotobuf-dev
 )
 # sentencepiece: the programs that the tokenizer is compared with.
 test_packages=(ccache clang clang-format clang-tidy libgtest-dev python3 sentencepiece)

@@ -75,10 +75,9 @@ DType CpuBackend::kv_dtype(DType weight_dtype) const {
 
 size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // All threads share x, rounded to eight bits and packed. Each has the sums of a block of
-  // channels, and the block's weights: widened, or the padded copy and the gathered ranges of
-  // tiles.
+  // channels, and the block's weights: the padded copy and the gathered ranges of tiles.
+  constexpr int64_t kTileChannels = 128;
   constexpr int64_t kTileRanges = int64_t{64} << 10;
-  constexpr int64_t kOneDnn = int64_t{4} << 20;  // its own packing buffers
   // Experts have rows of inputs, activations and results of their own.
   int64_t shared = 0;
   int64_t expert_rows = 0;
@@ -89,19 +88,19 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
         product.experts > 0 ? std::min(product.rows, bounds.tokens) : product.rows;
     const int64_t rows = (product.rows + 15) / 16 * 16;
     const int64_t in = (product.in + 63) / 64 * 64;
-    const int64_t channels = std::max<int64_t>(gemm_channels(in), 128);
-    const int64_t sums = (rows_of_one + 15) / 16 * 16 * channels * (product.gated ? 2 : 1);
+    const int64_t sums = (rows_of_one + 15) / 16 * 16 * kTileChannels * (product.gated ? 2 : 1);
     shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
     if (product.experts > 0) {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
-    of_thread = std::max(of_thread, (sums + channels * in) * int64_t{sizeof(float)} + kTileRanges);
+    of_thread =
+        std::max({of_thread, (sums + kTileChannels * in) * int64_t{sizeof(float)} + kTileRanges,
+                  panel_scratch() * int64_t{sizeof(float)}});
   }
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
-  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2 +
-                             threads * kOneDnn);
+  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2);
 }
 
 FloatType float_type(DType type) {
@@ -128,9 +127,7 @@ std::unique_ptr<Backend> make_cpu_backend(int threads, CpuIsa isa) {
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  const CpuIsa isa = best_cpu_isa();
-  limit_gemm(isa);
-  return make_cpu_backend(threads, isa);
+  return make_cpu_backend(threads, best_cpu_isa());
 }
 
 }  // namespace faststream

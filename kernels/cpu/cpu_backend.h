@@ -123,8 +123,11 @@ class CpuBackend final : public HostBackend {
   void pack_few_rows(std::span<const Product> products, const TileKernels& tiles,
                      std::span<DotTask> tasks);               // product.cpp
   void multiply_few_rows(std::span<const Product> products);  // product.cpp
-  void multiply_gemm(const Product& product);                 // product_gemm.cpp
-  void multiply_tiles(const Product& product);                // product_tiles.cpp
+  void multiply_panels(const Product& product);               // product_panels.cpp
+  /// `count` weights as floats: themselves, or in `room`.
+  const float* widen_weights(const std::byte* from, DType type, int64_t count,
+                             float* room) const;  // product_panels.cpp
+  void multiply_tiles(const Product& product);    // product_tiles.cpp
 
   CpuIsa isa_;
   Kernels kernels_;
@@ -137,11 +140,8 @@ class CpuBackend final : public HostBackend {
   Scratch expert_scratch_;
 };
 
-/// Limits the instruction sets that multiply_gemm() uses.
-void limit_gemm(CpuIsa isa);
-
-/// Channels of `in` inputs that multiply_gemm() takes at once.
-int64_t gemm_channels(int64_t in);
+/// Floats of a thread's scratch that multiply_panels() takes.
+int64_t panel_scratch();
 
 /// The kernels' name of a dtype. Throws std::logic_error for integers.
 FloatType float_type(DType type);

@@ -198,6 +198,23 @@ struct TileKernels {
   [[nodiscard]] explicit operator bool() const { return dot != nullptr || multiply != nullptr; }
 };
 
+/// Panels of rows of x, for products of floats with many rows, have a multiple of so many.
+inline constexpr int64_t kPanelRows = 16;
+/// Channels of whose sums such a product has a block.
+inline constexpr int64_t kPanelBlock = 48;
+
+/// A panel of rows, a block of channels and a range of the inner dimension.
+struct PanelTask {
+  const float* packed = nullptr;          ///< x at the range's start, [in][rows]
+  int64_t rows = 0;                       ///< a multiple of kPanelRows
+  int64_t in = 0;                         ///< of the range
+  const float* const* weights = nullptr;  ///< [kPanelBlock] channels at the range's start
+  int64_t channels = 0;                   ///< of those; the rest may be read, too
+  float* partial = nullptr;  ///< sums [channel][row], which live from the first range to the last
+  int64_t partial_stride = 0;
+  bool is_first = true;  ///< range: starts from zero, else from `partial`
+};
+
 /// The kernels of one instruction set. Null members are what it does not have.
 struct Kernels {
   using Dot = void (*)(const DotTask&);
@@ -210,6 +227,15 @@ struct Kernels {
   TileKernels tiles_i8_wide;  ///< of i8 weights whose x keeps 16 bits
   TileKernels tiles_bf16;
   TileKernels tiles_f32;
+  // Products of floats with many rows: a row has the same bits whatever their number.
+  int64_t panel_groups;  ///< of kPanelRows rows, in a panel
+  /// Packs up to kPanelRows rows of x as columns of a panel, those that lack as zeros.
+  void (*pack_panel)(const float* x, int64_t stride, int64_t rows, int64_t in, float* to,
+                     int64_t to_stride);
+  void (*multiply_panel)(const PanelTask&);
+  /// Sums [columns, rows], both multiples of 16, to [rows, columns].
+  void (*transpose_sums)(const float* from, int64_t from_stride, int64_t columns, int64_t rows,
+                         float* to, int64_t to_stride);
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
   /// Converts `count` elements to float.

@@ -8,8 +8,8 @@
 // machine multiplies eight-bit or bf16 numbers and the weights are such (many: product_tiles.cpp).
 // AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). i8
 // weights whose inputs keep 16 bits are widened to bf16 as tiles gather them. Else few rows run on
-// vectors of floats, and many in oneDNN (product_gemm.cpp) or, with AMX and f32 weights, on tiles
-// of their parts (amx_floats.h).
+// vectors of floats, and many on panels of them (product_panels.cpp) or, with AMX and f32 weights,
+// on tiles of their parts (amx_floats.h).
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -24,8 +24,8 @@
 namespace faststream {
 namespace {
 
-// From this many rows on, oneDNN wins.
-constexpr int64_t kGemmRows = 33;
+// From this many rows on, panels win.
+constexpr int64_t kLeastPanelRows = 25;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void CpuBackend::multiply(std::vector<Product> products) {
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
                            : tiles != nullptr                     ? tiles->most_dot_rows
-                                                                  : kGemmRows - 1;
+                                                                  : kLeastPanelRows - 1;
   const auto many =
       std::partition(products.begin(), products.end(),
                      [most_few](const Product& product) { return product.x.rows <= most_few; });
@@ -46,7 +46,7 @@ void CpuBackend::multiply(std::vector<Product> products) {
     if (tiles != nullptr) {
       multiply_tiles(*product);
     } else {
-      multiply_gemm(*product);
+      multiply_panels(*product);
     }
   }
   if (many != products.begin()) multiply_few_rows({products.begin(), many});

@@ -278,5 +278,43 @@ inline void transpose16(__m512i (&rows)[16]) {
 }
 #endif
 
+#if defined(__AVX512F__)
+inline void transpose(Vec (&rows)[kLanes]) {
+  __m512i bits[kLanes];
+  for (int i = 0; i < kLanes; ++i) bits[i] = reinterpret_cast<__m512i>(rows[i]);
+  transpose16(bits);
+  for (int i = 0; i < kLanes; ++i) rows[i] = reinterpret_cast<Vec>(bits[i]);
+}
+#elif defined(__AVX2__)
+inline void transpose(Vec (&rows)[kLanes]) {
+  Vec t[kLanes];
+  for (int i = 0; i < 4; ++i) {  // rows i and 4 + i: halves of columns 0 to 3, and of 4 to 7
+    t[i] = __builtin_shufflevector(rows[i], rows[4 + i], 0, 1, 2, 3, 8, 9, 10, 11);
+    t[4 + i] = __builtin_shufflevector(rows[i], rows[4 + i], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int i = 0; i < kLanes; i += 4) {
+    const Vec low01 = __builtin_shufflevector(t[i], t[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    const Vec high01 = __builtin_shufflevector(t[i], t[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    const Vec low23 = __builtin_shufflevector(t[i + 2], t[i + 3], 0, 8, 1, 9, 4, 12, 5, 13);
+    const Vec high23 = __builtin_shufflevector(t[i + 2], t[i + 3], 2, 10, 3, 11, 6, 14, 7, 15);
+    rows[i] = __builtin_shufflevector(low01, low23, 0, 1, 8, 9, 4, 5, 12, 13);
+    rows[i + 1] = __builtin_shufflevector(low01, low23, 2, 3, 10, 11, 6, 7, 14, 15);
+    rows[i + 2] = __builtin_shufflevector(high01, high23, 0, 1, 8, 9, 4, 5, 12, 13);
+    rows[i + 3] = __builtin_shufflevector(high01, high23, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+}
+#else
+inline void transpose(Vec (&rows)[kLanes]) {
+  const Vec low01 = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
+  const Vec high01 = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
+  const Vec low23 = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+  const Vec high23 = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+  rows[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  rows[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  rows[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  rows[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+#endif
+
 }  // namespace
 }  // namespace faststream

@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/norm_kernels.h"
+#include "kernels/cpu/panel_kernel.h"
 #include "kernels/cpu/product_results.h"
 #include "kernels/cpu/quantize_kernel.h"
 #include "kernels/cpu/sample_kernel.h"
@@ -210,6 +211,10 @@ inline Kernels vector_kernels() {
   kernels.dot_f16 = dot<StoredF16>;
   kernels.dot_bf16 = dot<StoredBf16>;
   kernels.dot_i8 = dot<int8_t>;
+  kernels.panel_groups = kPanelGroups;
+  kernels.pack_panel = pack_panel;
+  kernels.multiply_panel = multiply_panel;
+  kernels.transpose_sums = transpose_sums;
   kernels.quantize_i8 = quantize_i8;
   kernels.widen = widen_elements;
   kernels.widen_i8 = widen_i8;

@@ -2,11 +2,9 @@
 
 #include <sys/eventfd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -27,21 +25,6 @@ void handle(int signal) {
   errno = saved;
 }
 
-// Gives the calling thread a stack for handlers, unless it has one. Some of oneDNN's products have
-// the stack pointer in a buffer on the heap, where a handler's frame would overwrite what lies
-// below.
-void use_signal_stack() {
-  constexpr size_t kBytes = size_t{64} << 10;  // registers are 11 KB of it where there is AMX
-  alignas(64) static std::array<std::byte, kBytes> memory;
-  stack_t before = {};
-  sigaltstack(nullptr, &before);
-  if ((before.ss_flags & SS_DISABLE) == 0) return;
-  stack_t stack = {};
-  stack.ss_sp = memory.data();
-  stack.ss_size = memory.size();
-  sigaltstack(&stack, nullptr);
-}
-
 // Leaves a signal ignored that is, as nohup has SIGHUP and a shell SIGINT of a job in the
 // background.
 void set_handler(int signal, int flags) {
@@ -50,14 +33,13 @@ void set_handler(int signal, int flags) {
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action = {};
   action.sa_handler = &handle;
-  action.sa_flags = flags | SA_ONSTACK;  // no SA_RESTART: a read from the terminal returns
+  action.sa_flags = flags;  // no SA_RESTART: a read from the terminal returns
   sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
 void catch_interrupts() {
-  use_signal_stack();
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     // A second signal is deadly, but for SIGHUP: a shell whose terminal goes passes it on, and when
     // the shell ends the kernel sends it once more.

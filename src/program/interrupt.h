@@ -13,8 +13,7 @@ class Interrupted : public std::exception {
 
 /// From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP (the terminal is gone) only set a flag; a second
 /// one ends the process at once, but for SIGHUP, which comes twice. A signal that is ignored stays
-/// so: nohup has SIGHUP ignored, and a shell SIGINT of a job in the background. Call it on the main
-/// thread, to which the system gives such signals: it gets a stack for their handlers.
+/// so: nohup has SIGHUP ignored, and a shell SIGINT of a job in the background.
 void catch_interrupts();
 /// For a program that goes on after Ctrl-C, after catch_interrupts(): Ctrl-C sets the flag however
 /// often it comes, and clear_interrupt() takes it back. SIGTERM, SIGHUP and Ctrl-\ (SIGQUIT) still

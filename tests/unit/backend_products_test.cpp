@@ -1,6 +1,7 @@
 // Products with weights, compared with the plain float reference.
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,16 +119,17 @@ class BackendProducts : public BackendTest {
     }
   }
 
-  /// Bit for bit: a row of a product alone, with others, and with many.
-  void check_rows_alone(Backend& backend, DType type, int32_t input_bits = 8) {
-    constexpr int64_t kRows = 200;
+  /// Bit for bit: a row of a product of so many rows, and of twice the most of these.
+  void check_rows_alone(Backend& backend, DType type, std::initializer_list<int64_t> row_counts,
+                        int32_t input_bits = 8) {
+    const int64_t most_rows = 2 * std::max(row_counts);
     const DType act = backend.activation_dtype(type);
     for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
       const int64_t inputs = shape.first;
       const int64_t outputs = shape.second;
       if (kSanitized && inputs > 1000) continue;
-      const HostTensor x = random_tensor(random_, act, kRows, inputs);
-      const HostTensor before = random_tensor(random_, DType::f32, kRows, outputs);
+      const HostTensor x = random_tensor(random_, act, most_rows, inputs);
+      const HostTensor before = random_tensor(random_, DType::f32, most_rows, outputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
       HostWeight weight = random_weight(random_, type, outputs, inputs);
       weight.input_bits = input_bits;
@@ -142,8 +144,8 @@ class BackendProducts : public BackendTest {
             product(backend, some, weight, &bias, OutputMode::add, before.row_range(0, rows)),
             gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
       };
-      const auto all = results(kRows);
-      for (const int64_t rows : {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100}) {
+      const auto all = results(most_rows);
+      for (const int64_t rows : row_counts) {
         const auto some = results(rows);
         for (size_t i = 0; i < all.size(); ++i) {
           expect_equal(some[i], all[i].row_range(0, rows),
@@ -182,10 +184,21 @@ TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
 
 // Bit for bit: a text does not depend on its company.
 TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
+  const std::initializer_list<int64_t> row_counts = {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100};
   for (const auto& backend : backends_) {
     for (const DType type : types_summed_in_order(*backend)) {
-      check_rows_alone(*backend, type);
-      if (type == DType::bf16) check_rows_alone(*backend, DType::i8, 16);
+      check_rows_alone(*backend, type, row_counts);
+      if (type == DType::bf16) check_rows_alone(*backend, DType::i8, row_counts, 16);
+    }
+  }
+}
+
+// Bit for bit: as many as panels of floats have, one more, in two panels, and in two blocks.
+TEST_P(BackendProducts, ARowOfAProductOfFloatsDoesNotDependOnHowManyRowsThereAreBesideMany) {
+  for (const auto& backend : backends_) {
+    if (backend->description().starts_with("CUDA")) continue;  // by a library
+    for (const DType type : {DType::f32, DType::f16}) {
+      check_rows_alone(*backend, type, {25, 64, 65, 100, 256, 270});
     }
   }
 }
