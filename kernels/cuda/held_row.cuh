@@ -11,6 +11,7 @@ namespace faststream {
 inline constexpr int kHeldEach = 8;  ///< elements that a thread has in a row
 inline constexpr int kHeldTurn = kRowLanes * kHeldEach;
 inline constexpr int kMaxHeldTurns = 4;
+inline constexpr int kWarpHeldTurn = kWarp * kHeldEach;
 
 /// Eight elements in a row, at a multiple of 16 bytes.
 template <typename T>
@@ -35,14 +36,14 @@ __device__ inline void store_eight(T* to, const float (&values)[kHeldEach]) {
     reinterpret_cast<uint4*>(to)[i] = words[i];
 }
 
-/// What one of kRowLanes threads has of a row of at most kTurns · kHeldTurn elements, a multiple of
-/// eight. Lanes have what those of measure_row<8>() have.
-template <typename T, int kTurns>
+/// What one of kThreads threads, kRowLanes or a warp's, has of a row of at most kTurns · kThreads ·
+/// kHeldEach elements, a multiple of eight. Lanes have what those of measure_row<8>() have.
+template <typename T, int kTurns, int kThreads = kRowLanes>
 struct HeldRow {
   uint4 words[kTurns][sizeof(T) / 2];
 
   static __device__ int column(int turn) {
-    return (turn * kRowLanes + static_cast<int>(threadIdx.x)) * kHeldEach;
+    return (turn * kThreads + static_cast<int>(threadIdx.x) % kThreads) * kHeldEach;
   }
 
   __device__ void load(const T* row, int n) {
@@ -71,11 +72,13 @@ struct HeldRow {
     }
   }
 
-  __device__ MeasuredNorm measured(int n, const Norm& norm, RowTeam<kRowLanes>& team) const {
+  /// team: of these threads.
+  template <typename Team>
+  __device__ MeasuredNorm measured(int n, const Norm& norm, Team& team) const {
     return measure(n, norm, team, [&](const auto& add) {
-      for_each(n, [&](int /*turn*/, int /*c*/, const float(&values)[kHeldEach]) {
+      for_each(n, [&](int turn, int /*c*/, const float(&values)[kHeldEach]) {
 #pragma unroll
-        for (const float value : values) add(0, value);
+        for (const float value : values) add(turn % Team::kTurns, value);
       });
     });
   }
@@ -84,6 +87,7 @@ struct HeldRow {
 /// Elements from c on, normalized.
 __device__ inline void normalize_eight(const MeasuredNorm& norm, int c,
                                        float (&values)[kHeldEach]) {
+  if (norm.norm.kind == NormKind::none) return;
   float weights[kHeldEach];
   load_floats(norm.norm.weight + c, weights);
   float biases[kHeldEach] = {};

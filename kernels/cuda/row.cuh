@@ -85,6 +85,21 @@ class RowTeam {
   int half_ = 0;
 };
 
+/// One warp as such a team, whose threads have the first kWarpTurns · kWarp lanes: the others have
+/// nothing of the row, and zeros change no sum.
+template <int kWarpTurns>
+class RowWarp {
+ public:
+  static constexpr int kTurns = kWarpTurns;
+
+  __device__ float sum(const float (&values)[kTurns]) const {
+    float total = 0;
+#pragma unroll
+    for (const float value : values) total = __fadd_rn(total, warp_sum(value));
+    return total;
+  }
+};
+
 /// A norm with a row's own mean and deviation.
 struct MeasuredNorm {
   Norm norm;
@@ -105,18 +120,17 @@ struct MeasuredNorm {
 
 /// for_each(add) calls add(turn, x) for each element of the thread's lanes, in the order of the
 /// sum.
-template <int kThreads, typename ForEach>
-__device__ MeasuredNorm measure(int64_t n, const Norm& norm, RowTeam<kThreads>& team,
-                                const ForEach& for_each) {
+template <typename Team, typename ForEach>
+__device__ MeasuredNorm measure(int64_t n, const Norm& norm, Team& team, const ForEach& for_each) {
   MeasuredNorm measured;
   measured.norm = norm;
   if (norm.kind == NormKind::none) return measured;
   if (norm.kind == NormKind::layer) {
-    float sums[RowTeam<kThreads>::kTurns] = {};
+    float sums[Team::kTurns] = {};
     for_each([&](int turn, float x) { sums[turn] = __fadd_rn(sums[turn], x); });
     measured.mean = team.sum(sums) / static_cast<float>(n);
   }
-  float squares[RowTeam<kThreads>::kTurns] = {};
+  float squares[Team::kTurns] = {};
   for_each([&](int turn, float x) {
     squares[turn] = __fmaf_rn(x - measured.mean, x - measured.mean, squares[turn]);
   });

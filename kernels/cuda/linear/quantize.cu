@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const 
   const MeasuredNorm measured = row.measured(n, norm, team);
   HeldRow<__nv_bfloat16, kTurns> normed;  // as norm() would write it
   row.for_each(n, [&](int turn, int c, float(&values)[kHeldEach]) {
-    if (norm.kind != NormKind::none) normalize_eight(measured, c, values);
+    normalize_eight(measured, c, values);
     pack_eight<__nv_bfloat16>(values, normed.words[turn]);
   });
   quantize_held(normed, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
