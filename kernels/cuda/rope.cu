@@ -149,10 +149,41 @@ __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArgu
   }
 }
 
+// The same where nothing is transformed, and pages are of the keys' type: queries stay, and a block
+// copies the keys and values of a token, 16 bytes a thread at a time.
+__global__ __launch_bounds__(kWideThreads) void append_kernel(RopeArguments a, const std::byte* kv,
+                                                              int element_bytes) {
+  begin_kernel();
+  constexpr int kPiece = sizeof(uint4);
+  const int64_t token = blockIdx.x;
+  const int head_bytes = a.kv.head_dim * element_bytes;
+  const int32_t position = a.positions[token];
+  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                    position / kPageTokens];
+  const std::byte* from = kv + token * a.qkv_stride * element_bytes;
+  for (int at = static_cast<int>(threadIdx.x) * kPiece; at < 2 * a.kv.n_kv_heads * head_bytes;
+       at += kWideThreads * kPiece) {
+    const int head = at / head_bytes;
+    const bool is_key = head < a.kv.n_kv_heads;
+    const int kv_head = is_key ? head : head - a.kv.n_kv_heads;
+    const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+    auto* pages = static_cast<std::byte*>(is_key ? a.kv.k : a.kv.v);
+    *reinterpret_cast<uint4*>(pages + slot * head_bytes + at % head_bytes) =
+        *reinterpret_cast<const uint4*>(from + at);
+  }
+}
+
+bool begins_at_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+// kv_rows: the keys and values alone.
+bool is_copied(const RopeArguments& a, const Matrix& kv_rows) {
+  return kv_rows.dtype == a.kv.dtype && a.rotated_dims == 0 && a.transform.norm == NormKind::none &&
+         a.transform.query_scaling == 0 && a.kv.head_dim * dtype_size(kv_rows.dtype) % 16 == 0 &&
+         rows_begin_at_16(kv_rows.data, kv_rows.stride, kv_rows.dtype) && begins_at_16(a.kv.k) &&
+         begins_at_16(a.kv.v);
+}
+
 bool is_wide(const RopeArguments& a, const Matrix& qkv) {
-  const auto begins_at_16 = [](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-  };
   const int lanes = a.kv.head_dim / 2 / kWide;
   return dtype_size(qkv.dtype) == 2 && qkv.dtype == a.kv.dtype && a.rotated_dims == a.kv.head_dim &&
          a.transform.norm == NormKind::none && lanes > 0 && lanes <= kWideThreads &&
@@ -185,8 +216,16 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
                                 .n_heads = n_all_heads - 2 * kv.n_kv_heads,
                                 .transform = transform,
                                 .kv = kv};
-  const dim3 grid(batch.n_tokens, ceil_div(n_all_heads, kHeadsPerBlock));
   const Queue queue = this->queue();
+  const int64_t q_dim = int64_t{arguments.n_heads} * kv.head_dim;
+  const Matrix kv_rows = qkv.columns(q_dim, qkv.cols - q_dim);
+  if (is_copied(arguments, kv_rows)) {
+    queue.launch("storing keys and values", append_kernel, {batch.n_tokens, kWideThreads},
+                 arguments, static_cast<const std::byte*>(kv_rows.data),
+                 static_cast<int>(dtype_size(qkv.dtype)));
+    return;
+  }
+  const dim3 grid(batch.n_tokens, ceil_div(n_all_heads, kHeadsPerBlock));
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 2) {
