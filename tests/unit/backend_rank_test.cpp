@@ -121,6 +121,7 @@ TEST_P(BackendRank, GivesWhatTheReferenceGives) {
     const std::vector<float> row = random_row(vocab, 8);
     const std::vector<LogitEdit> edits = {{3, 1.2F, 0}, {100, 1, 2.5F}, {7, 1, -kEndless}};
     const std::vector<SamplingRow> rules = {{.n_candidates = 8},
+                                            {.edits = edits, .n_candidates = 8},
                                             {.edits = edits, .n_candidates = 300}};
     const std::vector<SampledToken> expected = rank(*reference_, row, rules);
     for (const auto& backend : backends_) {
@@ -145,6 +146,41 @@ TEST_P(BackendRank, OrdersEqualTokensByTheirIds) {
   EXPECT_EQ(ids(rank_one(row, {.n_candidates = 2}).candidates), (std::vector<int32_t>{78, 77}));
   EXPECT_EQ(ids(rank_one(row, {.edits = edit, .n_candidates = 2}).candidates),
             (std::vector<int32_t>{77, 78}));
+}
+
+// Next to each other, in one part of those that a GPU's threads have, everywhere.
+TEST_P(BackendRank, FindsTheLikeliestTokensWhereverTheyAre) {
+  constexpr size_t kVocab = 9001;
+  std::vector<float> ascending(kVocab);
+  std::vector<float> in_one_part(kVocab);
+  for (size_t i = 0; i < kVocab; ++i) {
+    ascending[i] = 0.01F * static_cast<float>(i);
+    in_one_part[i] = i / 4 % 256 == 77 ? 5 + 0.01F * static_cast<float>(i) : -1;
+  }
+  for (const auto& row : {std::vector<float>(kVocab, -2.5F), ascending, in_one_part}) {
+    const std::vector<LogitEdit> edits = {{kVocab - 1, 1, -kEndless}, {3, 1, 100}, {9, 1.5F, 0}};
+    for (const int32_t n : {1, 8, 61, 64, 65}) {
+      for (const SamplingRow& rule :
+           {SamplingRow{.n_candidates = n}, SamplingRow{.edits = edits, .n_candidates = n}}) {
+        const std::vector<LogProbability> ranked = rank_one(row, rule).candidates;
+        EXPECT_EQ(ids(ranked), ids(exact(row, rule)));
+        expect_near(ranked, exact(row, rule));
+      }
+    }
+  }
+}
+
+TEST_P(BackendRank, GivesARowTheSameBitsWhereverItLies) {
+  const std::vector<float> row = random_row(4000);  // rows begin at any multiple of four bytes
+  for (const int32_t n : {8, 100}) {
+    const std::vector<SampledToken> ranked =
+        rank(*backend_, row, std::vector<SamplingRow>(5, {.n_logprobs = 2, .n_candidates = n}));
+    for (const SampledToken& other : ranked) {
+      EXPECT_EQ(ids(other.candidates), ids(ranked[0].candidates));
+      EXPECT_EQ(other.candidates[0].value, ranked[0].candidates[0].value);
+      EXPECT_EQ(other.top[1].value, ranked[0].candidates[1].value);
+    }
+  }
 }
 
 TEST_P(BackendRank, LeavesOutWhatIsForbidden) {

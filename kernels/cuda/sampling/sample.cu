@@ -1,5 +1,5 @@
-// Drawing tokens from logits, one launch for all such rows and rules, and ranking them for beam
-// searches, another; one block a row.
+// Drawing tokens from logits, one launch for all such rows and rules, a block each; rankings for
+// beam searches are in rank.cu.
 //
 // The vocabulary is not sorted. Up to 1024 candidates are collected and sorted: as many threads as
 // candidates have each seen a logit that is at least the threshold, so two readings of the row
@@ -10,11 +10,13 @@
 #include <curand_kernel.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/sampling/rows.cuh"
 #include "kernels/cuda/sampling/sample_block.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -22,54 +24,6 @@ namespace faststream {
 
 namespace sampling {
 namespace {
-
-/// A rule as it is uploaded.
-struct RowRule {
-  int64_t row = 0;
-  DrawRule draw;
-  int32_t n_logprobs = -1;   ///< at most kMaxLogprobs
-  int32_t n_candidates = 0;  ///< at most kMaxKeys; above 0: the row is ranked
-  int32_t n_edits = 0;
-  int64_t first_edit = 0;  ///< in the array of all rows' edits
-  uint64_t seed = 0;
-  uint64_t sequence = 0;
-  uint64_t position = 0;
-};
-
-/// A result as it is read back; keys of the logits of the likeliest tokens (at most the vocabulary)
-/// follow it, and from Arguments::candidates_at on keys of edited log-probabilities.
-struct RowResult {
-  DrawFault fault = DrawFault::none;
-  int32_t token = 0;
-  int32_t n_candidates = 0;  ///< keys of edited log-probabilities
-  // For log-probabilities, before edits and at temperature 1:
-  float logit = 0;  ///< the token's
-  float largest = 0;
-  uint64_t total = 0;  ///< mass
-  // Likewise after the edits, of a ranking:
-  float edited_largest = 0;
-  uint64_t edited_total = 0;
-};
-
-/// Arguments of the kernel. Row r of `results` begins at byte r * result_bytes.
-struct Arguments {
-  float* logits;
-  int64_t stride;
-  int vocab;
-  const RowRule* rules;
-  const LogitEdit* edits;
-  float* unedited;  ///< logits before each edit, of rows with log-probabilities
-  std::byte* results;
-  int64_t result_bytes;
-  int64_t candidates_at;  ///< byte of a row's result
-
-  __device__ RowResult* result(int64_t row) const {
-    return reinterpret_cast<RowResult*>(results + row * result_bytes);
-  }
-  __device__ uint64_t* candidates(int64_t row) const {
-    return reinterpret_cast<uint64_t*>(results + row * result_bytes + candidates_at);
-  }
-};
 
 /// What draw_among() looks for.
 struct Found {
@@ -254,34 +208,6 @@ __device__ int draw(const Row& row, const RowRule& rule, const Survey& survey, S
   return draw_among(candidates, draw, uniform);
 }
 
-/// Describes the model's own distribution, for log-probabilities.
-__device__ void describe(const Row& row, const Survey& survey, int n_largest, RowResult& result,
-                         uint64_t* largest, Storage& storage) {
-  const Softmax softmax{key_logit(survey.best), static_cast<float>(kOctavesPerUnit)};
-  result.largest = softmax.largest;
-  n_largest = min(n_largest, row.vocab);
-  if (n_largest == 0) {
-    result.total = weigh(row, softmax, storage);
-    return;
-  }
-  const WeighedKeys found = weigh_and_collect_largest(row, softmax, survey, n_largest, storage);
-  result.total = found.mass;
-  if (thread_index() < n_largest) largest[thread_index()] = found.keys.own;
-}
-
-/// Applies edits, all to different logits, and keeps the old ones in `unedited` unless it is null.
-__device__ void apply(const Row& row, const LogitEdit* edits, int n_edits, float* unedited) {
-  for (int i = thread_index(); i < n_edits; i += kThreads) {
-    const LogitEdit edit = edits[i];
-    const float logit = row.logits[edit.token];
-    if (unedited != nullptr) unedited[i] = logit;
-    const float scaled =
-        logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
-    row.logits[edit.token] = __fadd_rn(scaled, edit.bias);  // not fused, as on the CPU
-  }
-  __syncthreads();
-}
-
 /// The logit of a token before the edits. Known to at least one thread, which writes it.
 __device__ void write_unedited(const Row& row, int token, const LogitEdit* edits, int n_edits,
                                const float* unedited, float& logit) {
@@ -324,55 +250,6 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
   if (wants_logprobs && seen.fault == DrawFault::none) {
     write_unedited(row, result.token, edits, rule.n_edits, unedited, out->logit);
   }
-}
-
-/// How many of a row's likeliest tokens are wanted before the edits.
-__device__ int n_described(const RowRule& rule) {
-  const int n_top = max(rule.n_logprobs, 0);
-  return rule.n_edits > 0 ? n_top : max(n_top, rule.n_candidates);
-}
-
-/// Makes the logits of a row log-probabilities. total: their mass.
-__device__ void take_log_softmax(const Row& row, float largest, uint64_t total) {
-  const double log_total = largest + log(static_cast<double>(total) * 0x1p-40);
-  row.for_each<4>(
-      [&](int id, float logit) { row.logits[id] = static_cast<float>(logit - log_total); });
-  __syncthreads();
-}
-
-static_assert(kMaxCandidates <= kMaxKeys);
-
-/// Rows with n_candidates. The row is read twice, with edits five times, all but the first from the
-/// L2 cache. Without edits the order of the logits is that of the log-probabilities.
-__global__ __launch_bounds__(kThreads) void rank_kernel(const Arguments arguments) {
-  alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
-  Storage& storage = *reinterpret_cast<Storage*>(memory);
-  begin_kernel();
-  const RowRule& rule = arguments.rules[blockIdx.x];
-  const Row row{arguments.logits + rule.row * arguments.stride, arguments.vocab};
-  RowResult* out = arguments.result(rule.row);
-
-  RowResult result;
-  Survey seen = survey(row, storage);
-  result.fault = seen.fault;
-  if (seen.fault == DrawFault::none) {
-    describe(row, seen, n_described(rule), result, reinterpret_cast<uint64_t*>(out + 1), storage);
-  }
-  if (seen.fault == DrawFault::none && rule.n_edits > 0) {
-    take_log_softmax(row, result.largest, result.total);
-    apply(row, arguments.edits + rule.first_edit, rule.n_edits, nullptr);
-    seen = survey(row, storage);
-    if (seen.fault == DrawFault::none) {  // else nothing is left
-      const int n = min(rule.n_candidates, row.vocab);
-      const Softmax softmax{key_logit(seen.best), static_cast<float>(kOctavesPerUnit)};
-      const WeighedKeys found = weigh_and_collect_largest(row, softmax, seen, n, storage);
-      if (thread_index() < n) arguments.candidates(rule.row)[thread_index()] = found.keys.own;
-      result.edited_largest = softmax.largest;
-      result.edited_total = found.mass;
-      result.n_candidates = n;
-    }
-  }
-  if (thread_index() == 0) *out = result;
 }
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -492,25 +369,26 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
   std::byte* results = host + upload_bytes;
   std::byte* device = scratch_.at_least(upload_bytes + n_edits * sizeof(float));
 
-  // Rules of draws come first, then those of rankings.
-  const auto n_ranked = static_cast<size_t>(
-      std::ranges::count_if(rules, [](const SamplingRow& rule) { return rule.n_candidates > 0; }));
-  const size_t n_drawn = rows - n_ranked;
-  auto* next_draw = reinterpret_cast<RowRule*>(host);
-  RowRule* next_ranking = next_draw + n_drawn;
+  // Rules of draws come first, then those of rankings by several readings, then by one.
+  const auto way_of = [](const SamplingRow& rule) -> size_t {
+    return rule.n_candidates == 0 ? 0 : ranks_at_once(rule) ? 2 : 1;
+  };
+  std::array<size_t, 3> counts{};
+  for (const SamplingRow& rule : rules) ++counts[way_of(rule)];
+  auto* first = reinterpret_cast<RowRule*>(host);
+  std::array<RowRule*, 3> next = {first, first + counts[0], first + counts[0] + counts[1]};
   size_t first_edit = 0;
   for (size_t r = 0; r < rows; ++r) {
     const SamplingRow& rule = rules[r];
-    RowRule*& next = rule.n_candidates > 0 ? next_ranking : next_draw;
-    *next++ = {.row = static_cast<int64_t>(r),
-               .draw = draw_rule(rule, logits.cols),
-               .n_logprobs = rule.n_logprobs,
-               .n_candidates = rule.n_candidates,
-               .n_edits = static_cast<int32_t>(rule.edits.size()),
-               .first_edit = static_cast<int64_t>(first_edit),
-               .seed = rule.seed,
-               .sequence = rule.sequence,
-               .position = rule.position};
+    *next[way_of(rule)]++ = {.row = static_cast<int64_t>(r),
+                             .draw = draw_rule(rule, logits.cols),
+                             .n_logprobs = rule.n_logprobs,
+                             .n_candidates = rule.n_candidates,
+                             .n_edits = static_cast<int32_t>(rule.edits.size()),
+                             .first_edit = static_cast<int64_t>(first_edit),
+                             .seed = rule.seed,
+                             .sequence = rule.sequence,
+                             .position = rule.position};
     if (rule.edits.empty()) continue;
     std::memcpy(host + edits_at + first_edit * sizeof(LogitEdit), rule.edits.data(),
                 rule.edits.size_bytes());
@@ -527,15 +405,14 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
                       .results = results,
                       .result_bytes = static_cast<int64_t>(result_bytes),
                       .candidates_at = static_cast<int64_t>(candidates_at)};
-  if (n_drawn > 0) {
-    const Grid grid{static_cast<unsigned>(n_drawn), kThreads};
+  if (counts[0] > 0) {
+    const Grid grid{static_cast<unsigned>(counts[0]), kThreads};
     queue.launch("sampling", sample_kernel, grid, arguments);
   }
-  if (n_ranked > 0) {
-    arguments.rules += n_drawn;
-    const Grid grid{static_cast<unsigned>(n_ranked), kThreads};
-    queue.launch("ranking tokens", rank_kernel, grid, arguments);
-  }
+  arguments.rules += counts[0];
+  if (counts[1] > 0) rank(arguments, counts[1], queue);
+  arguments.rules += counts[1];
+  if (counts[2] > 0) rank_at_once(arguments, counts[2], queue);
   choices->are_launched(arguments, queue.stream);
   return choices;
 }
