@@ -58,17 +58,18 @@ class BackendAttention : public BackendTest {
     const HostTensor bias =
         random_tensor(random_, DType::f32, shape.n_heads, 2 * int64_t{shape.bias_reach} + 1, 0, 2);
 
-    const auto attend = [&](Backend& backend, DType out_type) {
+    const auto attend_in = [&](Backend& backend, const Batch& step, const HostTensor& rows,
+                               DType out_type) {
       const DeviceTensor device_k(backend, k);
       const DeviceTensor device_v(backend, v);
-      const DeviceTensor device_qkv(backend, qkv);
-      const DeviceTensor cos_sin(backend, HostTensor(DType::f32, batch.n_tokens(), 0));
+      const DeviceTensor device_qkv(backend, rows);
+      const DeviceTensor cos_sin(backend, HostTensor(DType::f32, step.n_tokens(), 0));
       const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
       const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
       const DeviceNumbers device_bias(backend, shape.bias_reach > 0 ? &bias : nullptr);
-      const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
+      const DeviceTensor out(backend, HostTensor(out_type, step.n_tokens(), q_dim, 8));
       backend.attention(
-          backend.upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
+          backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {},
           {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
           {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
            .window = shape.window,
@@ -81,18 +82,35 @@ class BackendAttention : public BackendTest {
           out.matrix());
       return out.fetch();
     };
+    const auto attend = [&](Backend& backend, DType out_type) {
+      return attend_in(backend, batch, qkv, out_type);
+    };
     // Values are below kLargest: a probability rounded to act is off by a unit roundoff of itself,
     // all together by one of the largest value; then the result is rounded. Scores are float32
     // sums.
     constexpr double kLargest = 5;
     const HostTensor want = attend(*reference_, DType::f32);
     for (const auto& backend : backends_) {
+      const std::string what = backend->description() + ": attention, " +
+                               std::string(dtype_name(act)) + ", " + describe(shape);
+      const HostTensor got = attend(*backend, act);
       expect_near(
-          attend(*backend, act), want,
-          [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
-          backend->description() + ": attention, " + std::string(dtype_name(act)) + ", " +
-              describe(shape));
+          got, want, [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
+          what);
+      if (shape.sequences.back().queries > 1) continue;
+      const int64_t last = batch.n_tokens() - 1;
+      expect_equal(attend_in(*backend, last_alone(batch), qkv.row_range(last, 1), act),
+                   got.row_range(last, 1), what + ", the last one alone");
     }
+  }
+
+  /// A batch of the last sequence of another.
+  static Batch last_alone(const Batch& batch) {
+    Batch alone;
+    alone.add_sequence({&batch.tokens.back(), 1}, batch.positions.back());
+    alone.max_pages = batch.max_pages;
+    alone.page_table.assign(batch.page_table.end() - batch.max_pages, batch.page_table.end());
+    return alone;
   }
 
   /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended;
@@ -233,13 +251,17 @@ TEST_P(BackendAttention, AgreesForManySequencesBesideALongOne) {
   }
 }
 
-// So many that blocks of a GPU take several heads of a sequence.
+// So many that warps of a GPU take several heads of a sequence.
 TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
   std::vector<TestSequence> sequences;
   for (int32_t i = 0; i < (kSanitized ? 100 : 1030); ++i) sequences.push_back({1, 1 + i % 49});
   sequences[500 % sequences.size()] = {3, 40};
   check_attention(DType::f16, {4, 4, 16, sequences});
+  check_attention(DType::f16, {8, 4, 24, sequences});
   check_attention(DType::f16, {8, 4, 24, sequences, 20});
+  std::vector<std::pair<int32_t, int32_t>> sources;
+  for (int32_t i = 0; i < (kSanitized ? 20 : 200); ++i) sources.push_back({1, 64 - i % 64});
+  check_cross_attention(DType::f16, 8, 8, 64, sources, 4);
 }
 
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {

@@ -50,7 +50,7 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
     if (!tensor_cores_fit(a)) {
       attention_decode_float(a, n, splits, queue);
     } else if (dealt == nullptr || !attention_decode_sm90a(a, n, seen, splits, dealt, queue)) {
-      attention_decode_mma(a, n, splits, queue);
+      attention_decode_mma(a, n, seen, splits, queue);
     }
     if (splits.count > 1) merge_splits(a, n, splits, queue);
     a.query_start += n;

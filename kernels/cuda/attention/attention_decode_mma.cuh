@@ -30,8 +30,8 @@ inline constexpr int kDecodeHeads = 8;    // columns of a tensor core instructio
 inline constexpr int kDecodeTokens = 16;  // rows
 static_assert(kPageTokens % kDecodeTokens == 0, "the tokens of a turn are in one page");
 
-template <int kDim, int kWarps = kDecodeWarps>
-using DecodeResults = WarpResults<kWarps, kDecodeHeads, kDim + 4>;
+template <int kDim>
+using DecodeResults = WarpResults<kDecodeWarps, kDecodeHeads, kDim + 4>;
 
 /// A lane's part of the queries of up to kDecodeHeads heads. kDim here and below: head_dim rounded
 /// up; the columns past head_dim are zeros.
@@ -167,9 +167,11 @@ class DecodeSums {
   }
 
   /// As those of this warp.
-  template <int kWarps>
-  __device__ void put(DecodeResults<kDim, kWarps>& results) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp % kWarps;
+  __device__ void put(DecodeResults<kDim>& results) {
+    put(results, static_cast<int>(threadIdx.x) / kWarp % kDecodeWarps);
+  }
+  /// As those of warp `warp`.
+  __device__ void put(DecodeResults<kDim>& results, int warp) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       for (int step = 4; step < kWarp; step *= 2) {
@@ -216,25 +218,24 @@ inline __device__ int64_t element_of_token(const KvLayer& kv, int64_t page, int 
   return ((page * kv.n_kv_heads + kv_head) * kPageTokens + token % kPageTokens) * kv.head_dim;
 }
 
-/// Fills `results` for a split that is not empty: by kWarps warps that follow one another in the
-/// block from a multiple of their number on. queries: as DecodeQueries has them. Fewer warps, of
-/// which each has one turn, give the same bits: those that have none add nothing.
-template <typename T, int kDim, typename Rule, int kWarps>
+/// Fills `results` for a split that is not empty. queries: as DecodeQueries has them. By
+/// kDecodeWarps warps.
+template <typename T, int kDim, typename Rule>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
-                             DecodeResults<kDim, kWarps>& results) {
+                             DecodeResults<kDim>& results) {
   DecodeQueries<kDim> q;
   q.load(queries, split.n_heads, a.kv.head_dim);
   DecodeSums<T, kDim, Rule> sums(a, split);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % kWarps;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int32_t* pages = a.page_table + static_cast<int64_t>(split.sequence) * a.max_pages;
+  constexpr int kTurnTokens = kDecodeWarps * kDecodeTokens;
   int64_t next_page = 0;
   if (const int base = split.first + warp * kDecodeTokens; base < split.last) {
     next_page = pages[base / kPageTokens];
   }
-  for (int base = split.first + warp * kDecodeTokens; base < split.last;
-       base += kWarps * kDecodeTokens) {
+  for (int base = split.first + warp * kDecodeTokens; base < split.last; base += kTurnTokens) {
     const int64_t page = next_page;
-    const int next = base + kWarps * kDecodeTokens;
+    const int next = base + kTurnTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
     const int64_t first = element_of_token(a.kv, page, split.kv_head, base);
     DecodeTokens<kDim> tokens;

@@ -78,8 +78,9 @@ inline __device__ Split split_of(const AttentionArguments& a, const Splits& spli
 }
 
 inline __device__ OneQuery one_query(const AttentionArguments& a, int sequence) {
-  OneQuery one{.sequence = sequence, .query = a.query_start[sequence]};
-  if (a.query_start[sequence + 1] - one.query == 1) one.kv_len = a.kv_len[sequence];
+  OneQuery one{
+      .sequence = sequence, .query = a.query_start[sequence], .kv_len = a.kv_len[sequence]};
+  if (a.query_start[sequence + 1] - one.query != 1) one.kv_len = 0;
   return one;
 }
 
@@ -116,6 +117,29 @@ struct StoreOutput {
   }
 };
 
+/// Two elements of what a block's warps have found together.
+struct MergedPair {
+  float maximum = kLowest;
+  float weight = 0;
+  float sums[2] = {};
+};
+
+/// Of elements d and d + 1 of a split's head h. Only the first n_warps have anything; without the
+/// others the bits are the same.
+template <typename Results>
+__device__ MergedPair merge_warps(const Results& results, int n_warps, int h, int d) {
+  MergedPair merged;
+  for (int w = 0; w < n_warps; ++w) merged.maximum = fmaxf(merged.maximum, results.maxima[w][h]);
+  for (int w = 0; w < n_warps; ++w) {
+    const float factor = exp2f(results.maxima[w][h] - merged.maximum);
+    for (int j = 0; j < 2; ++j) {
+      merged.sums[j] = __fmaf_rn(results.sums[w][h][d + j], factor, merged.sums[j]);
+    }
+    merged.weight = __fmaf_rn(results.weights[w][h], factor, merged.weight);
+  }
+  return merged;
+}
+
 /// Merges the warps' results and stores the block's: as output if its split is the only one that
 /// any sequence may have, by store(head, d, elements d and d + 1); else, to be merged, by
 /// keep(head, i, two floats), which are the maximum and the weight where i is 0 and elements 2 i -
@@ -130,17 +154,7 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
        i += kWarps * kWarp) {
     const int h = i / pairs;
     const int d = i % pairs * 2;
-    float maximum = kLowest;
-    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, results.maxima[w][h]);
-    float sums[2] = {};
-    float weight = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      const float factor = exp2f(results.maxima[w][h] - maximum);
-      for (int j = 0; j < 2; ++j) {
-        sums[j] = __fmaf_rn(results.sums[w][h][d + j], factor, sums[j]);
-      }
-      weight = __fmaf_rn(results.weights[w][h], factor, weight);
-    }
+    const auto [maximum, weight, sums] = merge_warps(results, kWarps, h, d);
     const int head = split.first_head + h;
     if (splits.count == 1) {
       const float total = with_sink(a, head, maximum, weight);
@@ -211,12 +225,12 @@ __device__ void merge_head(const AttentionArguments& a, const Splits& splits, co
 /// With more than one split, merge_splits() makes the output. Any types and any even head_dim:
 void attention_decode_float(const AttentionArguments& arguments, int32_t n_sequences,
                             const Splits& splits, const Queue& queue);
-/// The same on the tensor cores, where they fit (attention.cu).
-void attention_decode_mma(const AttentionArguments& arguments, int32_t n_sequences, Splits splits,
-                          const Queue& queue);
+/// The same on the tensor cores, where they fit (attention.cu). `seen`: the most tokens that a
+/// query sees.
+void attention_decode_mma(const AttentionArguments& arguments, int32_t n_sequences, int64_t seen,
+                          Splits splits, const Queue& queue);
 /// The same, bit for bit, on Hopper. False, with nothing done, where there is too little to do for
-/// blocks that stay: `seen` is the most tokens that a query sees. dealt [2]: zeros, and again
-/// after.
+/// blocks that stay. dealt [2]: zeros, and again after.
 bool attention_decode_sm90a(const AttentionArguments& arguments, int32_t n_sequences, int64_t seen,
                             Splits splits, unsigned* dealt, const Queue& queue);
 void merge_splits(const AttentionArguments& arguments, int32_t n_sequences, const Splits& splits,
