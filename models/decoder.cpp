@@ -31,9 +31,21 @@ bool has_own_input(const LayerConfig& layer) {
   return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
 }
 
+bool normalizes_stream(const LayerConfig& layer) {
+  return layer.attention_norms.stream || layer.ffn_norms.stream ||
+         (layer.cross_attention && layer.cross_attention->norms.stream);
+}
+
+// The residual stream.
+struct Stream {
+  Matrix rows;       // f32
+  Matrix copy = {};  // the same as branches read it, where a norm wrote that; else without data
+};
+
 // The matrices between operations, one buffer each, allocated once for the largest batch.
 struct Activations {
   Matrix residual;              // [tokens, hidden] f32: the residual stream
+  Matrix stream_copy;           // [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                // [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        // [tokens, hidden]: of parallel branches with two norms
   Matrix branch;                // [tokens, hidden] f32: what a branch gives, if it is normalized
@@ -60,6 +72,7 @@ struct Activations {
       return largest(config, [&](const auto& layer) { return condition(layer) ? hidden : 0; });
     };
     shape(residual, DType::f32, tokens, hidden);
+    shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
@@ -134,20 +147,19 @@ class Decoder : public Model {
   }
 
   void forward(const BatchView& batch, std::span<const KvLayer> kv, const Matrix& logits) override {
-    const Matrix last =
+    const Stream last =
         run_layers(batch, kv, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     if (batch.n_logits == 0) return;
 
-    Input input{
-        .x = last, .norm = weights_.output_norm, .normed = rows_of(activations_.last_normed, last)};
+    Input input = before(weights_.output_norm, activations_.last_normed, last);
     backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
     if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
   }
 
   Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Matrix residual = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
-    renormalize(weights_.output_norm, residual);
-    return residual;
+    const Stream stream = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
+    renormalize(weights_.output_norm, stream.rows);
+    return stream.rows;
   }
 
   void read_sources(const BatchView& batch, std::span<const KvLayer> kv) override {
@@ -192,11 +204,15 @@ class Decoder : public Model {
   // They are all that the last feed-forward works on: other tokens see no more of a token than its
   // keys and values.
   template <typename Wanted>
-  Matrix run_layers(const BatchView& batch, std::span<const KvLayer> kv, Wanted wanted) {
-    Matrix residual = activations_.residual.first_rows(batch.n_tokens);
+  Stream run_layers(const BatchView& batch, std::span<const KvLayer> kv, Wanted wanted) {
+    Stream stream{.rows = activations_.residual.first_rows(batch.n_tokens)};
+    const auto keep_wanted = [&] {
+      const Matrix rows = wanted(stream.rows);
+      if (rows.data != stream.rows.data) stream = {.rows = rows};
+    };
 
-    backend_.embed(batch, weights_.embedding, residual);
-    renormalize(weights_.embedding_norm, residual);
+    backend_.embed(batch, weights_.embedding, stream.rows);
+    renormalize(weights_.embedding_norm, stream.rows);
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
     }
@@ -204,28 +220,29 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      Input input = before(weights.attention_norms, activations_.normed, residual, layer.parallel);
+      Input input =
+          before(weights.attention_norms.before, activations_.normed, stream, layer.parallel);
       // Parallel branches both read what the layer begins with.
       if (layer.parallel) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
         ffn_input =
-            before(weights.ffn_norms, activations_.normed_for_ffn, residual, layer.parallel);
+            before(weights.ffn_norms.before, activations_.normed_for_ffn, stream, layer.parallel);
         normalize(backend_, ffn_input);
       }
-      attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input,
-                residual);
+      attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input, stream);
       if (weights.cross) {
-        cross_attention(view_of_sources(batch), layer.attention, weights, kv[n], residual);
+        cross_attention(view_of_sources(batch), layer.attention, weights, kv[n], stream);
       }
       if (!layer.parallel) {
-        if (n + 1 == weights_.layers.size()) residual = wanted(residual);
-        if (residual.rows == 0) break;
-        ffn_input = before(weights.ffn_norms, activations_.normed, residual);
+        if (n + 1 == weights_.layers.size()) keep_wanted();
+        if (stream.rows.rows == 0) break;
+        ffn_input = before(weights.ffn_norms.before, activations_.normed, stream);
       }
-      feed_forward(layer, weights, ffn_input, residual);
+      feed_forward(layer, weights, ffn_input, stream);
     }
-    return wanted(residual);
+    keep_wanted();
+    return stream;
   }
 
   // `rows` itself where it has no others.
@@ -237,40 +254,40 @@ class Decoder : public Model {
   }
 
   void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,
-                 const KvLayer& kv, Input& input, const Matrix& residual) {
-    const Matrix qkv = rows_of(activations_.qkv, residual).columns(0, config.qkv_dim());
-    Input attended{.x = rows_of(activations_.attended, residual).columns(0, config.q_dim())};
+                 const KvLayer& kv, Input& input, Stream& stream) {
+    const Matrix qkv = rows_of(activations_.qkv, stream.rows).columns(0, config.qkv_dim());
+    Input attended{.x = rows_of(activations_.attended, stream.rows).columns(0, config.q_dim())};
 
     backend_.linear(input, weights.qkv.weight, {.bias = weights.qkv.bias}, qkv);
     renormalize(weights.q_norm, qkv.columns(0, config.q_dim()));
     renormalize(weights.k_norm, qkv.columns(config.q_dim(), config.kv_dim()));
-    backend_.attention(batch, qkv, rotations(config, residual), weights.heads, kv, weights.rule,
+    backend_.attention(batch, qkv, rotations(config, stream.rows), weights.heads, kv, weights.rule,
                        attended.x);
-    add_branch(weights.attention_norms, residual, [&](OutputMode output, const Matrix& out) {
+    add_branch(weights.attention_norms, stream, [&](OutputMode output, const Matrix& out) {
       backend_.linear(attended, weights.attention_out.weight,
                       {.bias = weights.attention_out.bias, .output = output}, out);
     });
   }
 
   void cross_attention(const BatchView& batch, const AttentionConfig& config,
-                       const LayerWeights& weights, const KvLayer& kv, const Matrix& residual) {
+                       const LayerWeights& weights, const KvLayer& kv, Stream& stream) {
     const CrossAttentionWeights& cross = weights.cross;
-    const Matrix queries = rows_of(activations_.qkv, residual).columns(0, config.q_dim());
-    Input attended{.x = rows_of(activations_.attended, residual).columns(0, config.q_dim())};
+    const Matrix queries = rows_of(activations_.qkv, stream.rows).columns(0, config.q_dim());
+    Input attended{.x = rows_of(activations_.attended, stream.rows).columns(0, config.q_dim())};
 
-    Input input = before(cross.norms, activations_.normed, residual);
+    Input input = before(cross.norms.before, activations_.normed, stream);
     backend_.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
-    backend_.attention(batch, queries, {nullptr, DType::f32, residual.rows, 0}, {}, kv,
+    backend_.attention(batch, queries, {nullptr, DType::f32, queries.rows, 0}, {}, kv,
                        {.scale = config.scale, .bidirectional = true, .soft_cap = config.soft_cap},
                        attended.x);
-    add_branch(cross.norms, residual, [&](OutputMode output, const Matrix& out) {
+    add_branch(cross.norms, stream, [&](OutputMode output, const Matrix& out) {
       backend_.linear(attended, cross.out.weight, {.bias = cross.out.bias, .output = output}, out);
     });
   }
 
   void feed_forward(const LayerConfig& layer, const LayerWeights& weights, Input& input,
-                    const Matrix& residual) {
-    add_branch(weights.ffn_norms, residual, [&](OutputMode output, const Matrix& out) {
+                    Stream& stream) {
+    add_branch(weights.ffn_norms, stream, [&](OutputMode output, const Matrix& out) {
       if (!layer.experts) {
         const Matrix middle = widened(layer.ffn, weights.ffn, input);
         narrow(weights.ffn, middle, output, out);
@@ -283,11 +300,12 @@ class Decoder : public Model {
         middle = widened(layer.experts->shared, weights.shared, input);
       }
       if (weights.shared_gate) {
-        const Matrix gate = rows_of(activations_.gate, residual);
+        const Matrix gate = rows_of(activations_.gate, stream.rows);
         backend_.linear(input, weights.shared_gate.weight, {}, gate);
         backend_.scale_rows(gate, middle);
       }
-      const Matrix scores = rows_of(activations_.scores, residual).columns(0, layer.experts->count);
+      const Matrix scores =
+          rows_of(activations_.scores, stream.rows).columns(0, layer.experts->count);
       backend_.linear(input, weights.router.weight, {.bias = weights.router.bias, .in_order = true},
                       scores);
       backend_.experts(input, scores, weights.routing, weights.experts, output, out);
@@ -313,28 +331,37 @@ class Decoder : public Model {
     backend_.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output}, out);
   }
 
-  // What a branch reads: the stream itself where that is of the right type already, unless it may
-  // change first.
-  static Input before(const BranchNormWeights& norms, const Matrix& memory, const Matrix& residual,
+  // What a branch reads: the stream itself, or its copy, where one is of the right type already,
+  // unless it may change first.
+  static Input before(const Norm& norm, const Matrix& memory, const Stream& stream,
                       bool may_change = false) {
-    if (norms.before.kind == NormKind::none && memory.dtype == residual.dtype && !may_change) {
-      return {.x = residual};
-    }
-    return {.x = residual, .norm = norms.before, .normed = rows_of(memory, residual)};
+    const auto serves = [&](const Matrix& rows) {
+      return rows.data != nullptr && rows.dtype == memory.dtype && norm.kind == NormKind::none &&
+             !may_change;
+    };
+    if (serves(stream.rows)) return {.x = stream.rows};
+    if (serves(stream.copy)) return {.x = stream.copy};
+    return {.x = stream.rows, .norm = norm, .normed = rows_of(memory, stream.rows)};
   }
 
   // Adds to the residual stream what last_product(output, out) of a branch gives.
   template <typename LastProduct>
-  void add_branch(const BranchNormWeights& norms, const Matrix& residual,
-                  LastProduct last_product) {
+  void add_branch(const BranchNormWeights& norms, Stream& stream, LastProduct last_product) {
     if (norms.after.kind == NormKind::none) {
-      last_product(OutputMode::add, residual);
+      last_product(OutputMode::add, stream.rows);
     } else {
-      const Matrix branch = rows_of(activations_.branch, residual);
+      const Matrix branch = rows_of(activations_.branch, stream.rows);
       last_product(OutputMode::store, branch);
-      backend_.norm(branch, norms.after, OutputMode::add, residual);
+      backend_.norm(branch, norms.after, OutputMode::add, stream.rows);
     }
-    renormalize(norms.stream, residual);
+    const Matrix copy = activations_.stream_copy;
+    if (norms.stream.kind == NormKind::none || copy.data == nullptr) {
+      stream.copy = {};
+      renormalize(norms.stream, stream.rows);
+    } else {
+      stream.copy = rows_of(copy, stream.rows);
+      backend_.norm_stream(stream.rows, norms.stream, stream.copy);
+    }
   }
 
   void renormalize(const Norm& norm, const Matrix& x) {

@@ -59,6 +59,7 @@ class CudaBackend final : public Backend {
 
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override;
+  void norm_stream(const Matrix& x, const Norm& norm, const Matrix& copy) override;
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
   void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,

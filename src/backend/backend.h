@@ -332,6 +332,11 @@ class Backend {
 
   /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.
   virtual void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) = 0;
+  /// x [rows, n] f32 = norm of each row of x, and copy [rows, n] act the same.
+  virtual void norm_stream(const Matrix& x, const Norm& norm, const Matrix& copy) {
+    this->norm(x, norm, OutputMode::store, x);
+    this->norm(x, {}, OutputMode::store, copy);
+  }
 
   /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] · weightᵀ +
   /// bias), where x is what `input` says. With i8 weights of 8 input_bits the fast backends

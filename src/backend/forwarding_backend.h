@@ -71,6 +71,11 @@ class ForwardingBackend : public Backend {
     backend_->norm(x, norm, output, out);
     after("norm");
   }
+  void norm_stream(const Matrix& x, const Norm& norm, const Matrix& copy) override {
+    before("norm");
+    backend_->norm_stream(x, norm, copy);
+    after("norm");
+  }
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
     before("linear");

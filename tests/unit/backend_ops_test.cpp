@@ -108,7 +108,7 @@ TEST_P(BackendOps, EmbedMultipliesRowsAndAddsPositions) {
 TEST_P(BackendOps, NormFulfilsItsFormulas) {
   constexpr float kEps = 1e-5F;
   for (const DType type : activation_types()) {
-    for (const int64_t cols : {1, 20, 288, 1023, 5120}) {
+    for (const int64_t cols : {1, 20, 256, 288, 512, 1023, 1024, 1032, 5120}) {
       for (const int64_t rows : {1, 5}) {
         // Rows far from zero, whose deviations are less than their means.
         const HostTensor x =
@@ -202,6 +202,30 @@ TEST_P(BackendOps, NormAddsItsResultsAndWorksInPlace) {
               [&](int64_t r, int64_t c) { return 4e-6 * (1 + std::abs(result.at(r, c))); },
               what + ", added");
         }
+      }
+    }
+  }
+}
+
+TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
+  for (const DType type : activation_types()) {
+    for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+      for (const int64_t cols : {20, 256, 512, 1000, 1024, 4096}) {
+        constexpr int64_t kRows = 7;
+        const HostTensor x = random_tensor(random_, DType::f32, kRows, cols, 4);
+        const DeviceTensor weight(*backend_, random_tensor(random_, DType::f32, 1, cols));
+        const Norm norm{kind, static_cast<const float*>(weight.data()), nullptr, 1e-6F};
+        const DeviceTensor stream(*backend_, x);
+        const DeviceTensor copy(*backend_, HostTensor(type, kRows, cols, 8));
+        backend_->norm_stream(stream.matrix(), norm, copy.matrix());
+
+        const DeviceTensor apart(*backend_, x);
+        const DeviceTensor converted(*backend_, HostTensor(type, kRows, cols, 8));
+        backend_->norm(apart.matrix(), norm, OutputMode::store, apart.matrix());
+        backend_->norm(apart.matrix(), {}, OutputMode::store, converted.matrix());
+        const std::string what = "rows of " + std::to_string(cols);
+        expect_equal(stream.fetch(), apart.fetch(), what);
+        expect_equal(copy.fetch(), converted.fetch(), what + ", copied");
       }
     }
   }
