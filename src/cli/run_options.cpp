@@ -182,7 +182,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option(
          "--chunk", options.engine.chunk,
          "With --batch: prompt tokens that a step takes beside running sequences at most, 4 to "
-         "2048 [as many as take about 0.2 s]")
+         "2048 [as many as take about 1 s]")
       ->group("Device")
       ->type_name("N")
       ->check(whole_number(4));

@@ -36,7 +36,8 @@ struct EngineOptions {
   int32_t chunk = 0;
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
   /// For work of which nobody waits for a part: once no more requests wait than fill the slots
-  /// twice, of equal ones those go first that may generate most, so that all end soonest.
+  /// twice, of equal ones those go first that may generate most, so that all end soonest; and
+  /// steps with prompts may take a second.
   bool ends_together = false;
   /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
   std::string chat_template = {};

@@ -12,6 +12,13 @@
 #include "support/error.h"
 
 namespace faststream {
+namespace {
+
+double step_seconds(const SchedulerLimits& limits) {
+  return limits.ends_together ? StepBudget::kBatchSeconds : StepBudget::kSeconds;
+}
+
+}  // namespace
 
 bool Scheduler::Order::operator()(const Entry* a, const Entry* b) const {
   return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
@@ -21,8 +28,8 @@ Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
     : runner_(runner),
       limits_(limits),
       threads_(limits.threads),
-      alone_(limits.first_tokens, limits.max_step_tokens),
-      beside_(limits.first_tokens, limits.chunk),
+      alone_(limits.first_tokens, limits.max_step_tokens, step_seconds(limits)),
+      beside_(limits.first_tokens, limits.chunk, step_seconds(limits)),
       cache_(runner.pages()) {
   running_.reserve(static_cast<size_t>(limits.slots));
 }

@@ -56,6 +56,15 @@ TEST(StepBudget, KeepsStepsShort) {
   }
 }
 
+TEST(StepBudget, TakesLongerStepsWhereNobodyWaits) {
+  const auto device = line(0.06, 0.0008);  // NLLB-600M on two cores
+  StepBudget budget(4, 2048);
+  StepBudget of_batch(4, 2048, StepBudget::kBatchSeconds);
+  const Prefill prefill = process(of_batch, 4000, device);
+  EXPECT_LE(prefill.longest, 1.05 * StepBudget::kBatchSeconds);
+  EXPECT_LE(2 * prefill.steps, process(budget, 4000, device).steps);
+}
+
 TEST(StepBudget, LetsPromptsAtMostTripleAStepThatIsLongInAnyCase) {
   const auto slow = line(0.45, 0.05);  // a 7B on two cores
   StepBudget budget(4, 2048);
