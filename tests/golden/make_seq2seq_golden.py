@@ -91,12 +91,12 @@ def searches(name):
     yield {"beams": 1}
     yield {"beams": 4}
     yield {"beams": 4, "early_stopping": True, "length_penalty": 0.6}
+    yield {"beams": 4, "early_stopping": "never", "length_penalty": 2.0}
+    yield {"beams": 4, "no_repeat_ngram": 3}
     if name == "marian":
         yield {"beams": 4, "no_repeat_ngram": 2}
         yield {"beams": 3, "min_tokens": 6, "no_repeat_ngram": 3}
     if name in ("bart", "t5", "t5gemma"):
-        yield {"beams": 4, "early_stopping": "never", "length_penalty": 2.0}
-        yield {"beams": 4, "no_repeat_ngram": 3}
         yield {"beams": 1, "no_repeat_ngram": 2, "repetition_penalty": 1.2}
         yield {"beams": 3, "min_tokens": 6}
         yield {"beams": 1, "min_tokens": 38, "max_tokens": 42}  # more than a page
