@@ -98,9 +98,8 @@ std::vector<BeamSearch::Continuation> BeamSearch::choose(const Group& group,
   all.reserve(sampled.size() * static_cast<size_t>(n_candidates_));
   for (size_t b = 0; b < sampled.size(); ++b) {
     const Beam& beam = group.beams[b];
-    if (const auto forced = beam.text.forced_token()) {
-      const LogProbability only{.token = *forced, .value = 0};
-      add_continuations(beam, b, {&only, 1}, taken, all);
+    if (const auto forced = beam.text.forced_token()) {  // though other groups have taken it
+      all.push_back({.score = beam.score, .beam = b, .token = {.token = *forced, .value = 0}});
     } else {
       add_continuations(beam, b, sampled[b].candidates, taken, all);
     }

@@ -2,13 +2,14 @@
 """Makes golden checkpoints of encoder-decoders, and the texts that Transformers' generate() finds with them.
 
     python3 tests/golden/make_seq2seq_golden.py [NAME...]     (writes beside itself, in seq2seq/)
+    python3 tests/golden/make_seq2seq_golden.py               (then with Transformers 4.52: groups, which 5 has not)
 
 Each model is a folder with config.json, generation_config.json and model.safetensors: a small random checkpoint in
 bfloat16, without a tokenizer (gqa/tokenizer.model beside it serves all) but for marian_separate, which has one for sources
 and another for answers, and translations.json: a list of [source, answer], texts of a search with 4 beams.
 seq2seq/texts.json has
 
-    versions        of Transformers and torch
+    versions        of Transformers, for groups too, and torch
     max_tokens      of an answer, if a search does not say otherwise
     ends            token ids that end one
     sources         token ids
@@ -35,6 +36,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianTokenizer
 
 HERE = Path(__file__).resolve().parent / "seq2seq"
 PATH = HERE / "texts.json"
+IS_V4 = transformers.__version__.startswith("4.")
+GROUPED = ("bart", "marian", "t5")  # families, of which groups are searched for as well
 VOCAB = 136
 VOCAB_OF_ANSWERS = 124  # of marian_separate
 PAD, EOS = 0, 2
@@ -88,6 +91,11 @@ def sources():
 
 
 def searches(name):
+    if IS_V4:
+        unpadded = {"logit_bias": {str(PAD): -100.0}}  # see make_beam_golden.py
+        yield unpadded | {"beams": 4, "beam_groups": 2, "diversity_penalty": 0.5, "early_stopping": True}
+        yield unpadded | {"beams": 4, "beam_groups": 4, "diversity_penalty": 1.0, "length_penalty": 0.6}
+        return
     yield {"beams": 1}
     yield {"beams": 4}
     yield {"beams": 4, "early_stopping": True, "length_penalty": 0.6}
@@ -156,7 +164,8 @@ def save(name, seed):
 
 
 def load(name):
-    return AutoModelForSeq2SeqLM.from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager").eval()
+    load_as = {"torch_dtype" if IS_V4 else "dtype": torch.float32}
+    return AutoModelForSeq2SeqLM.from_pretrained(HERE / name, attn_implementation="eager", **load_as).eval()
 
 
 def round_logits(_module, _inputs, output):
@@ -165,8 +174,11 @@ def round_logits(_module, _inputs, output):
 
 
 def texts(model, source, settings):
-    names = {"beams": "num_beams", "no_repeat_ngram": "no_repeat_ngram_size", "min_tokens": "min_new_tokens"}
-    arguments = {names.get(key, key): value for key, value in settings.items() if key != "max_tokens"}
+    names = {"beams": "num_beams", "beam_groups": "num_beam_groups", "no_repeat_ngram": "no_repeat_ngram_size",
+             "min_tokens": "min_new_tokens"}
+    arguments = {names.get(key, key): value for key, value in settings.items() if key not in ("max_tokens", "logit_bias")}
+    if "logit_bias" in settings:
+        arguments["sequence_bias"] = {(int(token),): bias for token, bias in settings["logit_bias"].items()}
     max_length = settings.get("max_tokens", MAX_TOKENS) + 1
     ids = torch.tensor([source])
     with torch.no_grad():
@@ -193,10 +205,14 @@ def clear_texts(model, exact, source, settings):
 def make(name, index):
     for attempt in range(40):  # until texts end in different places
         save(name, 100 * attempt + index)
-        model, exact = load(name), load(name).double()
+        model = load(name)
         found = [texts(model, source, {"beams": 4}) for source in sources()[:8]]
         if len({len(text) for each in found for text in each}) > 3:
             break
+
+
+def search(name):
+    model, exact = load(name), load(name).double()
     exact.register_forward_hook(round_logits)
     made = []
     for settings in searches(name):
@@ -231,15 +247,22 @@ def main():
     HERE.mkdir(exist_ok=True)
     golden = json.loads(PATH.read_text()) if PATH.exists() else {"models": {}}
     models = golden["models"]
-    for index, name in enumerate(MODELS):
-        if not sys.argv[1:] or name in sys.argv[1:]:
-            models[name] = make(name, index)
-            if name == "marian_separate":
-                translate(name)
-    head = {"versions": {"transformers": transformers.__version__, "torch": torch.__version__},
-            "max_tokens": MAX_TOKENS, "ends": ENDS, "sources": sources()}
+    if IS_V4:
+        golden["versions"]["groups"] = transformers.__version__
+        for name in GROUPED:
+            models[name] = [each for each in models[name] if "beam_groups" not in each["settings"]] + search(name)
+    else:
+        golden["versions"] = {"transformers": transformers.__version__, "torch": torch.__version__}
+        for index, name in enumerate(MODELS):
+            if not sys.argv[1:] or name in sys.argv[1:]:
+                make(name, index)
+                models[name] = search(name)
+                if name == "marian_separate":
+                    translate(name)
+        golden["encoded"] = {name: encoded(name) for name in MODELS if name in models}
+    head = {"versions": golden["versions"], "max_tokens": MAX_TOKENS, "ends": ENDS, "sources": sources()}
     lines = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in head.items()]
-    states = [f'"{name}":{json.dumps(encoded(name), separators=(",", ":"))}' for name in MODELS if name in models]
+    states = [f'"{name}":{json.dumps(each, separators=(",", ":"))}' for name, each in golden["encoded"].items()]
     lines.append('"encoded":{' + ",\n".join(states) + "}")
     rows = [f'"{name}":[\n' + ",\n".join(json.dumps(each, separators=(",", ":")) for each in models[name]) + "]"
             for name in MODELS if name in models]

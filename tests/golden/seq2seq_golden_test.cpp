@@ -82,9 +82,10 @@ class Seq2SeqGolden : public testing::TestWithParam<std::tuple<std::string, std:
       for (size_t i = 0; i < search.at("texts").size(); ++i) {
         const json& texts = search.at("texts")[i];
         if (texts.is_null()) continue;  // rounding decides
-        searches.submit(search.at("settings").dump() + ", source " + std::to_string(i),
-                        seq2seq_line(search, seq2seq_golden().at("sources")[i]),
-                        [&texts](const Result& result) { expect_texts(result, texts); });
+        const Request request = seq2seq_line(search, seq2seq_golden().at("sources")[i]);
+        searches.submit(
+            search.at("settings").dump() + ", source " + std::to_string(i), request,
+            [&texts, request](Result result) { expect_texts(std::move(result), request, texts); });
         if (HasFailure()) return;
       }
     }
