@@ -168,9 +168,12 @@ DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(
 // a row with 1,024 and 2,048 rows, 13 to 15 with those between.
 int32_t CudaBackend::even_rows() const { return is_hopper_ ? 1024 : 1; }
 
-// Those of integers are ours on Hopper.
-void CudaBackend::expect_products(DType weight_dtype) {
-  if (weight_dtype != DType::i8 || !is_hopper_) matmul_.prepare(weight_dtype, device_);
+// Those of integers are ours on Hopper. Of fewer weights all are loaded before a product that may
+// never come is prepared, and would have to wait for it.
+void CudaBackend::expect_products(DType weight_dtype, size_t weight_bytes) {
+  constexpr size_t kSlow = size_t{4} << 30;
+  const bool is_ours = weight_dtype == DType::i8 && is_hopper_;
+  if (!is_ours && weight_bytes >= kSlow) matmul_.prepare(weight_dtype, device_);
 }
 
 Buffer CudaBackend::allocate(size_t bytes) {

@@ -48,7 +48,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] int32_t even_rows() const override;
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
-  void expect_products(DType weight_dtype) override;
+  void expect_products(DType weight_dtype, size_t weight_bytes) override;
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override;

@@ -308,9 +308,9 @@ class Backend {
   /// At least `bytes` bytes, 256-byte aligned, contents undefined. Throws Error when there is no
   /// room.
   virtual Buffer allocate(size_t bytes) = 0;
-  /// Products with matrices of this type will come: what takes long before the first may begin now,
-  /// beside the caller.
-  virtual void expect_products(DType /*weight_dtype*/) {}
+  /// Products with matrices of this type will come, when so many bytes of weights are loaded: what
+  /// takes long before the first may begin now, beside the caller.
+  virtual void expect_products(DType /*weight_dtype*/, size_t /*weight_bytes*/) {}
   /// Makes a model's weights readable by operations and returns where the first byte is: a copy on
   /// the device that lives as long as the backend, or source.bytes itself, which must then outlive
   /// it. `progress`, if set, is called with the bytes done so far.

@@ -37,7 +37,9 @@ class ForwardingBackend : public Backend {
     return backend_->scratch_bytes(bounds);
   }
 
-  void expect_products(DType weight_dtype) override { backend_->expect_products(weight_dtype); }
+  void expect_products(DType weight_dtype, size_t weight_bytes) override {
+    backend_->expect_products(weight_dtype, weight_bytes);
+  }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override {

@@ -13,9 +13,7 @@ WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Back
   for (const TensorPlan& plan : tensor_plan(config)) {
     (void)file.require(plan.name, plan.dtype, plan.shape);
   }
-  // Else all is loaded before a product that may never come is prepared, and has to wait for it.
-  constexpr size_t kSlow = size_t{4} << 30;
-  if (file.weights().bytes.size() >= kSlow) backend.expect_products(config.weight_dtype);
+  backend.expect_products(config.weight_dtype, file.weights().bytes.size());
   // Where the range file.weights() is.
   const std::byte* base = backend.load_weights(file.weights(), progress);
   return [&file, base](std::string_view name) {
