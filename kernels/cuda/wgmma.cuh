@@ -163,34 +163,56 @@ __device__ void pin(int32_t (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
 }
 
-// Operands of the instructions below.
-#define FASTSTREAM_FLOATS_8(c, i)                                                                 \
-  "+f"((c)[(i)]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]), \
-      "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
-#define FASTSTREAM_FLOATS_32(c, i)                                                              \
-  FASTSTREAM_FLOATS_8(c, i), FASTSTREAM_FLOATS_8(c, (i) + 8), FASTSTREAM_FLOATS_8(c, (i) + 16), \
-      FASTSTREAM_FLOATS_8(c, (i) + 24)
-#define FASTSTREAM_NAMES_32                                                          \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FASTSTREAM_NAMES_64                                                            \
-  FASTSTREAM_NAMES_32                                                                  \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-
-#define FASTSTREAM_NAMES_128                                                       \
-  FASTSTREAM_NAMES_64                                                              \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "  \
-  "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "    \
-  "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
-  "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, " \
-  "%121, %122, %123, %124, %125, %126, %127"
-#define FASTSTREAM_INTEGERS_8(c, i)                                                               \
-  "+r"((c)[(i)]), "+r"((c)[(i) + 1]), "+r"((c)[(i) + 2]), "+r"((c)[(i) + 3]), "+r"((c)[(i) + 4]), \
-      "+r"((c)[(i) + 5]), "+r"((c)[(i) + 6]), "+r"((c)[(i) + 7])
-#define FASTSTREAM_INTEGERS_32(c, i)                              \
-  FASTSTREAM_INTEGERS_8(c, i), FASTSTREAM_INTEGERS_8(c, (i) + 8), \
-      FASTSTREAM_INTEGERS_8(c, (i) + 16), FASTSTREAM_INTEGERS_8(c, (i) + 24)
+// Operands of the instructions below: registers by 16, and their names.
+#define FASTSTREAM_REGISTERS_8(kind, c, i)                                                        \
+  kind((c)[(i)]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3]), kind((c)[(i) + 4]), \
+      kind((c)[(i) + 5]), kind((c)[(i) + 6]), kind((c)[(i) + 7])
+#define FASTSTREAM_REGISTERS_16(kind, c) \
+  FASTSTREAM_REGISTERS_8(kind, c, 0), FASTSTREAM_REGISTERS_8(kind, c, 8)
+#define FASTSTREAM_REGISTERS_32(kind, c)                                 \
+  FASTSTREAM_REGISTERS_16(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 16), \
+      FASTSTREAM_REGISTERS_8(kind, c, 24)
+#define FASTSTREAM_REGISTERS_48(kind, c)                                 \
+  FASTSTREAM_REGISTERS_32(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 32), \
+      FASTSTREAM_REGISTERS_8(kind, c, 40)
+#define FASTSTREAM_REGISTERS_64(kind, c)                                 \
+  FASTSTREAM_REGISTERS_48(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 48), \
+      FASTSTREAM_REGISTERS_8(kind, c, 56)
+#define FASTSTREAM_REGISTERS_80(kind, c)                                 \
+  FASTSTREAM_REGISTERS_64(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 64), \
+      FASTSTREAM_REGISTERS_8(kind, c, 72)
+#define FASTSTREAM_REGISTERS_96(kind, c)                                 \
+  FASTSTREAM_REGISTERS_80(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 80), \
+      FASTSTREAM_REGISTERS_8(kind, c, 88)
+#define FASTSTREAM_REGISTERS_112(kind, c)                                \
+  FASTSTREAM_REGISTERS_96(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 96), \
+      FASTSTREAM_REGISTERS_8(kind, c, 104)
+#define FASTSTREAM_REGISTERS_128(kind, c)                                  \
+  FASTSTREAM_REGISTERS_112(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 112), \
+      FASTSTREAM_REGISTERS_8(kind, c, 120)
+#define FASTSTREAM_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define FASTSTREAM_NAMES_32 \
+  FASTSTREAM_NAMES_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FASTSTREAM_NAMES_48 \
+  FASTSTREAM_NAMES_32       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define FASTSTREAM_NAMES_64 \
+  FASTSTREAM_NAMES_48       \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define FASTSTREAM_NAMES_80 \
+  FASTSTREAM_NAMES_64       \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define FASTSTREAM_NAMES_96 \
+  FASTSTREAM_NAMES_80       \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define FASTSTREAM_NAMES_112 \
+  FASTSTREAM_NAMES_96        \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define FASTSTREAM_NAMES_128                                                                     \
+  FASTSTREAM_NAMES_112                                                                           \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
+  "%127"
 
 /// c [64, N] f32 += a [64, 16] · b [16, N], N = 128 or 64: a in registers as mma_16x8x16() has it,
 /// rows 16w to 16w + 15 in warp w; b from shared memory.
@@ -199,7 +221,7 @@ __device__ void multiply_add_rows(float (&c)[64], const uint32_t (&a)[4], uint64
 #define FASTSTREAM_MULTIPLY(type)                                                   \
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type         \
                " {" FASTSTREAM_NAMES_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;" \
-               : FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32)            \
+               : FASTSTREAM_REGISTERS_64("+f", c)                                   \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
   if constexpr (std::is_same_v<T, __half>) {
     FASTSTREAM_MULTIPLY("f16");
@@ -213,7 +235,7 @@ __device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64
 #define FASTSTREAM_MULTIPLY(type)                                                   \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type          \
                " {" FASTSTREAM_NAMES_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;" \
-               : FASTSTREAM_FLOATS_32(c, 0)                                         \
+               : FASTSTREAM_REGISTERS_32("+f", c)                                   \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
   if constexpr (std::is_same_v<T, __half>) {
     FASTSTREAM_MULTIPLY("f16");
@@ -223,64 +245,64 @@ __device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64
 #undef FASTSTREAM_MULTIPLY
 }
 
-/// c [64, N] = or += a [64, k] · b [N, k]ᵀ, N = 64, 128 or 256, a and b from shared memory, 32
-/// bytes of each row: 16 of T's elements to f32, or 32 int8 to int32. Thread 32w + 4g + t of the
-/// warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i).
-#define FASTSTREAM_MULTIPLY(instruction, names, a_at, b_at, accumulate_at, signs, ...)             \
-  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at                \
-               ", 0;\nwgmma.mma_async.sync.aligned." instruction " {" names "}, %" a_at ", %" b_at \
-               ", accumulate" signs ";\n}"                                                         \
-               : __VA_ARGS__                                                                       \
+/// c [64, kColumns] = or += a [64, k] · b [kColumns, k]ᵀ, kColumns a multiple of 32 up to 256, a
+/// and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, or 32 int8 to int32.
+/// Thread 32w + 4g + t of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t +
+/// i); c may have more columns.
+#define FASTSTREAM_MULTIPLY(kind, type, n, signs, count, a_at, b_at, accumulate_at)           \
+  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at           \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" n type " {" FASTSTREAM_NAMES_##count \
+               "}, %" a_at ", %" b_at ", accumulate" signs ";\n}"                             \
+               : FASTSTREAM_REGISTERS_##count(kind, c)                                        \
                : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-#define FASTSTREAM_MULTIPLY_FLOATS(n, names, a_at, b_at, accumulate_at, ...)            \
-  if constexpr (std::is_same_v<T, __half>) {                                            \
-    FASTSTREAM_MULTIPLY("m64n" n "k16.f32.f16.f16", names, a_at, b_at, accumulate_at,   \
-                        ", 1, 1, 0, 0", __VA_ARGS__);                                   \
-  } else {                                                                              \
-    FASTSTREAM_MULTIPLY("m64n" n "k16.f32.bf16.bf16", names, a_at, b_at, accumulate_at, \
-                        ", 1, 1, 0, 0", __VA_ARGS__);                                   \
+#define FASTSTREAM_MULTIPLY_ANY(kind, type, signs)                           \
+  if constexpr (kColumns == 32)                                              \
+    FASTSTREAM_MULTIPLY(kind, type, "32", signs, 16, "16", "17", "18");      \
+  if constexpr (kColumns == 64)                                              \
+    FASTSTREAM_MULTIPLY(kind, type, "64", signs, 32, "32", "33", "34");      \
+  if constexpr (kColumns == 96)                                              \
+    FASTSTREAM_MULTIPLY(kind, type, "96", signs, 48, "48", "49", "50");      \
+  if constexpr (kColumns == 128)                                             \
+    FASTSTREAM_MULTIPLY(kind, type, "128", signs, 64, "64", "65", "66");     \
+  if constexpr (kColumns == 160)                                             \
+    FASTSTREAM_MULTIPLY(kind, type, "160", signs, 80, "80", "81", "82");     \
+  if constexpr (kColumns == 192)                                             \
+    FASTSTREAM_MULTIPLY(kind, type, "192", signs, 96, "96", "97", "98");     \
+  if constexpr (kColumns == 224)                                             \
+    FASTSTREAM_MULTIPLY(kind, type, "224", signs, 112, "112", "113", "114"); \
+  if constexpr (kColumns == 256)                                             \
+    FASTSTREAM_MULTIPLY(kind, type, "256", signs, 128, "128", "129", "130");
+template <typename T, int kColumns, int kCount>
+__device__ void multiply_rows(float (&c)[kCount], uint64_t a, uint64_t b, bool accumulate) {
+  if constexpr (std::is_same_v<T, __half>) {
+    FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.f16.f16", ", 1, 1, 0, 0")
+  } else {
+    FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0")
   }
-template <typename T>
-__device__ void multiply_rows(float (&c)[128], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY_FLOATS("256", FASTSTREAM_NAMES_128, "128", "129", "130",
-                             FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32),
-                             FASTSTREAM_FLOATS_32(c, 64), FASTSTREAM_FLOATS_32(c, 96))
 }
-template <typename T>
-__device__ void multiply_rows(float (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY_FLOATS("128", FASTSTREAM_NAMES_64, "64", "65", "66",
-                             FASTSTREAM_FLOATS_32(c, 0), FASTSTREAM_FLOATS_32(c, 32))
+template <typename T, int kColumns, int kCount>
+__device__ void multiply_rows(int32_t (&c)[kCount], uint64_t a, uint64_t b, bool accumulate) {
+  FASTSTREAM_MULTIPLY_ANY("+r", "k32.s32.s8.s8", "")
 }
-template <typename T>
-__device__ void multiply_rows(float (&c)[32], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY_FLOATS("64", FASTSTREAM_NAMES_32, "32", "33", "34",
-                             FASTSTREAM_FLOATS_32(c, 0))
-}
-template <typename T>
-__device__ void multiply_rows(int32_t (&c)[128], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY("m64n256k32.s32.s8.s8", FASTSTREAM_NAMES_128, "128", "129", "130", "",
-                      FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32),
-                      FASTSTREAM_INTEGERS_32(c, 64), FASTSTREAM_INTEGERS_32(c, 96));
-}
-template <typename T>
-__device__ void multiply_rows(int32_t (&c)[64], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY("m64n128k32.s32.s8.s8", FASTSTREAM_NAMES_64, "64", "65", "66", "",
-                      FASTSTREAM_INTEGERS_32(c, 0), FASTSTREAM_INTEGERS_32(c, 32));
-}
-template <typename T>
-__device__ void multiply_rows(int32_t (&c)[32], uint64_t a, uint64_t b, bool accumulate) {
-  FASTSTREAM_MULTIPLY("m64n64k32.s32.s8.s8", FASTSTREAM_NAMES_32, "32", "33", "34", "",
-                      FASTSTREAM_INTEGERS_32(c, 0));
-}
-#undef FASTSTREAM_MULTIPLY_FLOATS
+#undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
-#undef FASTSTREAM_FLOATS_8
-#undef FASTSTREAM_FLOATS_32
-#undef FASTSTREAM_INTEGERS_8
-#undef FASTSTREAM_INTEGERS_32
-#undef FASTSTREAM_NAMES_128
+#undef FASTSTREAM_NAMES_16
 #undef FASTSTREAM_NAMES_32
+#undef FASTSTREAM_NAMES_48
 #undef FASTSTREAM_NAMES_64
+#undef FASTSTREAM_NAMES_80
+#undef FASTSTREAM_NAMES_96
+#undef FASTSTREAM_NAMES_112
+#undef FASTSTREAM_NAMES_128
+#undef FASTSTREAM_REGISTERS_8
+#undef FASTSTREAM_REGISTERS_16
+#undef FASTSTREAM_REGISTERS_32
+#undef FASTSTREAM_REGISTERS_48
+#undef FASTSTREAM_REGISTERS_64
+#undef FASTSTREAM_REGISTERS_80
+#undef FASTSTREAM_REGISTERS_96
+#undef FASTSTREAM_REGISTERS_112
+#undef FASTSTREAM_REGISTERS_128
 
 }  // namespace faststream

@@ -84,23 +84,25 @@ class CudaProducts : public BackendTest {
   }
 };
 
-// Of 64, 128 and 256 rows, the first two in INT8 also with inputs that two blocks divide
-// (product_sm90a.cuh chooses).
+// Of 64, 96 and so on up to 256 rows, with and without cut ones, those of 64 and 128 in INT8 also
+// with inputs that two blocks divide (tiling.h chooses).
 TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
   for (const Shape& shape :
        {Shape{40, 272, 8192}, Shape{40, 6160, 1040}, Shape{100, 3216, 272}, Shape{100, 2064, 4096},
-        Shape{330, 3216, 272}, Shape{640, 1040, 14336}, Shape{1100, 2064, 4096}}) {
+        Shape{330, 3216, 272}, Shape{640, 1040, 14336}, Shape{1100, 2064, 4096},
+        Shape{190, 16400, 272}, Shape{220, 16400, 272}, Shape{250, 16400, 272}}) {
     check(DType::i8, shape, false);
   }
   for (const DType type : {DType::bf16, DType::f16}) {
-    for (const Shape& shape :
-         {Shape{200, 3216, 272}, Shape{1100, 272, 1040}, Shape{1100, 2064, 1040}}) {
+    for (const Shape& shape : {Shape{200, 3216, 272}, Shape{1100, 272, 1040},
+                               Shape{1100, 2064, 1040}, Shape{1100, 3216, 272}}) {
       check(type, shape, false);
     }
   }
   for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
     for (const Shape& shape :
-         {Shape{120, 3224, 272}, Shape{200, 3224, 272}, Shape{1100, 1032, 4096}}) {
+         {Shape{120, 3224, 272}, Shape{200, 3224, 272}, Shape{80, 8200, 272}, Shape{190, 8200, 272},
+          Shape{300, 14344, 272}, Shape{407, 14344, 272}, Shape{1100, 1032, 4096}}) {
       check(type, shape, true);
     }
   }

@@ -195,7 +195,7 @@ class Consumer {
     for (int column = 0; column < kDim; column += 16) {
       const int block = column / kBlockColumns;
       const int offset = column % kBlockColumns * 2;
-      multiply_rows<T>(
+      multiply_rows<T, kTokens>(
           scores_,
           matrix_descriptor(&shared_.queries[queries_.stage][block]
                                             [group_ * kGroupRows * kBlockRowBytes + offset],

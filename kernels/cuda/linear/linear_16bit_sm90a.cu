@@ -11,27 +11,14 @@ bool are_16_bit(const Matrix& x, const Weight& weight) {
   return (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype;
 }
 
-template <typename Element, typename Out, Finish kLast>
-void launch_rows(const Product& product, DType type, int tile_rows, const Queue& queue) {
-  switch (tile_rows) {
-    case 64:
-      return launch<Kind<Element, Out, kLast, 64>>(product, type, 1, queue);
-    case 128:
-      return launch<Kind<Element, Out, kLast, 128>>(product, type, 1, queue);
-    default:
-      return launch<Kind<Element, Out, kLast, 256>>(product, type, 1, queue);
-  }
-}
-
 template <typename Element>
 void launch_finished(const Product& product, DType type, const Queue& queue) {
-  const int rows = choose_tiling(product, sizeof(Element), false).rows;
   if (product.to.dtype == DType::f32) {
-    launch_rows<Element, float, Finish::none>(product, type, rows, queue);
+    launch<Kind<Element, float, Finish::none>>(product, type, queue);
   } else if (product.to.activation == Activation::none) {
-    launch_rows<Element, Element, Finish::none>(product, type, rows, queue);
+    launch<Kind<Element, Element, Finish::none>>(product, type, queue);
   } else {
-    launch_rows<Element, Element, Finish::activation>(product, type, rows, queue);
+    launch<Kind<Element, Element, Finish::activation>>(product, type, queue);
   }
 }
 
@@ -61,11 +48,10 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
     return false;
   }
   const Product product = product_of(x, 0, x.rows, weight, to, true);
-  const int rows = product.rows <= 64 ? 64 : product.rows <= 128 ? 128 : 256;
   if (x.dtype == DType::f16) {
-    launch_rows<__half, __half, Finish::gate>(product, x.dtype, rows, queue);
+    launch<Kind<__half, __half, Finish::gate>>(product, x.dtype, queue);
   } else {
-    launch_rows<__nv_bfloat16, __nv_bfloat16, Finish::gate>(product, x.dtype, rows, queue);
+    launch<Kind<__nv_bfloat16, __nv_bfloat16, Finish::gate>>(product, x.dtype, queue);
   }
   return true;
 }

@@ -11,14 +11,13 @@ using Half = __nv_bfloat16;
 
 constexpr int64_t kGrain = 256;  // rows of a piece: the largest tile's
 
-template <int kRows>
-void launch_rows(const Product& product, bool gated, int split, const Queue& queue) {
+void launch_finished(const Product& product, bool gated, const Queue& queue) {
   if (gated) {
-    launch<Kind<int8_t, Half, Finish::gate, kRows>>(product, DType::i8, split, queue);
+    launch<Kind<int8_t, Half, Finish::gate>>(product, DType::i8, queue);
   } else if (product.to.dtype == DType::f32) {
-    launch<Kind<int8_t, float, Finish::none, kRows>>(product, DType::i8, split, queue);
+    launch<Kind<int8_t, float, Finish::none>>(product, DType::i8, queue);
   } else {
-    launch<Kind<int8_t, Half, Finish::none, kRows>>(product, DType::i8, split, queue);
+    launch<Kind<int8_t, Half, Finish::none>>(product, DType::i8, queue);
   }
 }
 
@@ -45,17 +44,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
     quantize_rows(row_range(input, first, rows), quantized, row_scales, queue);
     Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
     product.row_scales = row_scales;
-    const Tiling tiling = choose_tiling(product, 1, gated);
-    switch (tiling.rows) {
-      case 64:
-        launch_rows<64>(product, gated, tiling.split, queue);
-        break;
-      case 128:
-        launch_rows<128>(product, gated, tiling.split, queue);
-        break;
-      default:
-        launch_rows<256>(product, gated, tiling.split, queue);
-    }
+    launch_finished(product, gated, queue);
   }
   return true;
 }

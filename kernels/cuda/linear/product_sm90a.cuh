@@ -5,11 +5,11 @@
 // finished.
 //
 // The weight is the left operand: its 128 rows of a tile are read once, beside as many rows of x as
-// there are, 64, 128 or 256, so that few rows cost little more than reading the weights. Where
-// there are fewer tiles than multiprocessors, two blocks divide the inputs of a tile, and each adds
-// and finishes half of the rows: integer sums do not depend on how they are divided. (Four blocks
-// take longer: 37 us instead of 32 for 64 rows, 4,096 outputs and 14,336 inputs, 20 instead of 15
-// for 4,096.)
+// there are, a multiple of 32 up to 256, so that few rows cost little more than reading the
+// weights. Where there are fewer tiles than multiprocessors, two blocks divide the inputs of a
+// tile, and each adds and finishes half of the rows: integer sums do not depend on how they are
+// divided. (Four blocks take longer: 37 us instead of 32 for 64 rows, 4,096 outputs and 14,336
+// inputs, 20 instead of 15 for 4,096.) tiling.h chooses.
 //
 // Sums are finished in registers, and results go through shared memory in bulk copies, which the L2
 // cache adds to the residual stream: no thread waits for memory. (Beside full copies ahead, a load
@@ -27,6 +27,7 @@
 
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/linear/tiling.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -37,12 +38,12 @@ namespace {
 
 constexpr int kGroups = 2;  // warpgroups that multiply
 constexpr int kGroupChannels = 64;
-constexpr int kTileChannels = kGroups * kGroupChannels;
 constexpr int kThreads = (1 + kGroups) * kWarpgroup;
-constexpr int kStagesBytes = 196608;  // of all stages
-constexpr int kResultBytes = 16384;   // of a warpgroup's, on their way
-constexpr int kBandRows = 2048;       // of x, which go through all weights together, in the L2
-constexpr int kPartRows = 32;         // of a box of a tile that has fewer rows than others
+constexpr int kStagesBytes = 196608;                           // of all stages
+constexpr int kWeightsBytes = kTileChannels * kBlockRowBytes;  // of a stage
+constexpr int kMaxStages = kStagesBytes / (kWeightsBytes + kPartRows * kBlockRowBytes);
+constexpr int kResultBytes = 16384;  // of a warpgroup's, on their way
+static_assert(kTileChannels == kGroups * kGroupChannels);
 
 /// What becomes of sums, besides scales and biases.
 enum class Finish {
@@ -51,18 +52,15 @@ enum class Finish {
   activation  ///< any function of one element, of 16-bit products
 };
 
-/// What a kernel is made for: elements of x and the weight, of the result, and tiles of how many
-/// rows of x.
-template <typename ElementType, typename OutType, Finish kLast, int kTileRows>
+/// What a kernel is made for: elements of x and the weight, and of the result.
+template <typename ElementType, typename OutType, Finish kLast>
 struct Kind {
   using Element = ElementType;
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
-  static constexpr bool kSplits = kIntegers && kTileRows < 256;  // blocks may divide the inputs
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
   static constexpr bool kGated = kLast == Finish::gate;
   static constexpr bool kActivated = kLast == Finish::activation;
-  static constexpr int kRows = kTileRows;
   static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
   static constexpr int kGroupOutputs = kOutputs / kGroups;
   static constexpr int kStepColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
@@ -71,42 +69,50 @@ struct Kind {
   static constexpr int kBoxBytes = std::min<int>(kGroupOutputs * sizeof(Out), kBlockRowBytes);
   static constexpr int kBoxColumns = kBoxBytes / static_cast<int>(sizeof(Out));
   static constexpr int kBoxes = kGroupOutputs / kBoxColumns;
-  static constexpr int kPieceRows = std::min(kRows, kResultBytes / kBoxes / kBoxBytes);
-  static constexpr int kPieces = kRows / kPieceRows;
+  static constexpr int kPieceRows = kResultBytes / kBoxes / kBoxBytes;
+  static constexpr int kPieces = kMaxTileRows / kPieceRows;
+};
 
-  struct Stage {
-    std::byte weights[kTileChannels * kBlockRowBytes];
-    std::byte x[kRows * kBlockRowBytes];
-  };
-  static constexpr int kStages = kStagesBytes / static_cast<int>(sizeof(Stage));
-
-  struct Shared {
-    Stage stages[kStages];
-    std::byte results[kGroups][kResultBytes];
-    uint64_t there[kStages];
-    uint64_t done[kStages];
-  };
-  using Place = PipelinePlace<kStages>;
+/// A stage has a step's weights, and below them its rows of x.
+struct Shared {
+  std::byte stages[kStagesBytes];
+  std::byte results[kGroups][kResultBytes];
+  uint64_t there[kMaxStages];
+  uint64_t done[kMaxStages];
 };
 
 struct Maps {
   CUtensorMap x;
   CUtensorMap x_part;  // boxes of kPartRows
   CUtensorMap weight;
-  CUtensorMap out;
+  CUtensorMap out;       // boxes of a piece
+  CUtensorMap out_part;  // of kPartRows
 };
 
 struct Arguments {
   Product product;
-  int32_t tiles_down = 0;    // of x's rows
-  int32_t tiles_across = 0;  // of channels
-  int32_t steps = 0;         // of kBlockRowBytes of the inputs
-  int32_t split = 1;         // blocks of a cluster, 1 or 2, which divide the steps
+  Tiling tiling;
+  int32_t steps = 0;  // of kBlockRowBytes of the inputs
+  int32_t stage_bytes = 0;
+  int32_t n_stages = 0;
 };
 
 struct Tile {
   int first_row = 0;     // of x
+  int rows = 0;          // that there are
   int first_output = 0;  // of the result
+};
+
+/// Where the pipeline of stages is.
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;  // of the phase in which the stage becomes full
+
+  __device__ void advance(const Arguments& a) {
+    if (++stage < a.n_stages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
 };
 
 /// The steps of this block, the same in all its tiles.
@@ -116,76 +122,77 @@ struct Steps {
 };
 
 __device__ int rank_in_cluster(const Arguments& a) {
-  return static_cast<int>(blockIdx.x) % a.split;
+  return static_cast<int>(blockIdx.x) % a.tiling.split;
 }
 
 __device__ Steps steps_of_block(const Arguments& a) {
   const int rank = rank_in_cluster(a);
-  const int first = a.steps * rank / a.split;
-  return {first, a.steps * (rank + 1) / a.split - first};
+  const int first = a.steps * rank / a.tiling.split;
+  return {first, a.steps * (rank + 1) / a.tiling.split - first};
 }
 
-/// Calls f(tile) for each tile of this block's cluster.
+/// Calls f(tile) for each tile, or piece of one, of this block's cluster.
 template <typename K, typename F>
 __device__ void for_tiles(const Arguments& a, const F& f) {
-  constexpr int kBand = kBandRows / K::kRows;
-  const auto clusters = static_cast<int>(gridDim.x) / a.split;
-  for (int n = static_cast<int>(blockIdx.x) / a.split; n < a.tiles_down * a.tiles_across;
-       n += clusters) {
-    const int band = n / (kBand * a.tiles_across);
-    const int in_band = n % (kBand * a.tiles_across);
-    const int height = min(kBand, a.tiles_down - band * kBand);
-    f(Tile{(band * kBand + in_band % height) * K::kRows, in_band / height * K::kOutputs});
+  const Tiling& tiling = a.tiling;
+  const auto clusters = static_cast<int>(gridDim.x) / tiling.split;
+  for (int n = static_cast<int>(blockIdx.x) / tiling.split; n < tiling.pieces; n += clusters) {
+    const TilePiece piece = piece_of_tile(tiling, a.product.rows, n);
+    if (piece.rows > 0) f(Tile{piece.first_row, piece.rows, piece.across * K::kOutputs});
   }
 }
 
-/// Of x's last rows, fewer than a tile's, no more is copied than there is: a row that does not
-/// exist takes a copy 5 ns, and a step would wait for it (404 rows, 28,672 outputs and 4,096
-/// inputs: 161 us, 512 rows 113).
+/// Of rows fewer than a whole tile's no more is copied than there is: a row that does not exist
+/// takes a copy 5 ns, and a step would wait for it (404 rows, 28,672 outputs and 4,096 inputs:
+/// 161 us, 512 rows 113).
 template <typename K>
-__device__ void copy_tiles(const Arguments& a, const Maps& maps, typename K::Shared& shared) {
-  using Place = typename K::Place;
+__device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared) {
   const Steps steps = steps_of_block(a);
-  uint32_t n = 0;
+  Place weights_at;
+  Place x_at;
+  bool first = true;
   for_tiles<K>(a, [&](const Tile& tile) {
-    const int rows = min(K::kRows, a.product.rows - tile.first_row);
-    const int n_parts = rows == K::kRows ? 0 : ceil_div(rows, kPartRows);
-    const uint32_t missing =
-        rows == K::kRows ? 0 : (K::kRows - n_parts * kPartRows) * kBlockRowBytes;
-    const auto copy_weights = [&](uint32_t nth, int step) {
-      const Place at(nth);
-      uint64_t& there = shared.there[at.stage];
-      wait_for_phase(shared.done[at.stage], at.parity ^ 1U);
-      arrive_and_expect(there, sizeof(typename K::Stage) - missing);
-      std::byte* to = shared.stages[at.stage].weights;
-      const int column = (steps.first + step) * K::kStepColumns;
+    const bool is_whole = tile.rows == a.tiling.rows;
+    const int n_parts = ceil_div(tile.rows, kPartRows);
+    const int bytes = kWeightsBytes + n_parts * kPartRows * kBlockRowBytes;
+    const auto column = [&](int step) { return (steps.first + step) * K::kStepColumns; };
+    const auto copy_weights = [&](int step) {
+      uint64_t& there = shared.there[weights_at.stage];
+      wait_for_phase(shared.done[weights_at.stage], weights_at.parity ^ 1U);
+      arrive_and_expect(there, bytes);
+      std::byte* to = shared.stages + weights_at.stage * a.stage_bytes;
       if constexpr (K::kGated) {
-        copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, there);
+        copy_box_by_eights(to, maps.weight, column(step), tile.first_output / 8, there);
       } else {
-        copy_box(to, maps.weight, column, tile.first_output, there);
+        copy_box(to, maps.weight, column(step), tile.first_output, there);
       }
+      weights_at.advance(a);
     };
-    const auto copy_x = [&](uint32_t nth, int step) {
-      const uint32_t stage = Place(nth).stage;
-      std::byte* to = shared.stages[stage].x;
-      const int column = (steps.first + step) * K::kStepColumns;
-      if (n_parts == 0) copy_box(to, maps.x, column, tile.first_row, shared.there[stage]);
-      for (int part = 0; part < n_parts; ++part) {
-        const int row = part * kPartRows;
-        copy_box(to + row * kBlockRowBytes, maps.x_part, column, tile.first_row + row,
-                 shared.there[stage]);
+    const auto copy_x = [&](int step) {
+      uint64_t& there = shared.there[x_at.stage];
+      std::byte* to = shared.stages + x_at.stage * a.stage_bytes + kWeightsBytes;
+      if (is_whole) {
+        copy_box(to, maps.x, column(step), tile.first_row, there);
+      } else {
+        for (int part = 0; part < n_parts; ++part) {
+          const int row = part * kPartRows;
+          copy_box(to + row * kBlockRowBytes, maps.x_part, column(step), tile.first_row + row,
+                   there);
+        }
       }
+      x_at.advance(a);
     };
     int step = 0;
-    if (n == 0) {  // weights are there before the inputs
-      const int ahead = min(steps.count, K::kStages);
-      for (int i = 0; i < ahead; ++i) copy_weights(i, i);
+    if (first) {  // weights are there before the inputs
+      const int ahead = min(steps.count, a.n_stages);
+      for (int i = 0; i < ahead; ++i) copy_weights(i);
       wait_for_inputs();
-      for (; step < ahead; ++step, ++n) copy_x(n, step);
+      for (; step < ahead; ++step) copy_x(step);
+      first = false;
     }
-    for (; step < steps.count; ++step, ++n) {
-      copy_weights(n, step);
-      copy_x(n, step);
+    for (; step < steps.count; ++step) {
+      copy_weights(step);
+      copy_x(step);
     }
   });
 }
@@ -194,7 +201,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, typename K::Sha
 template <typename K>
 class Consumer {
  public:
-  __device__ Consumer(const Arguments& a, const Maps& maps, typename K::Shared& shared)
+  __device__ Consumer(const Arguments& a, const Maps& maps, Shared& shared)
       : a_(a),
         maps_(maps),
         shared_(shared),
@@ -204,30 +211,36 @@ class Consumer {
 
   __device__ void run() {
     const Steps steps = steps_of_block(a_);
-    uint32_t n = 0;
-    // Of a tile's rows, those that this block finishes.
-    const int rows = K::kSplits ? K::kRows / a_.split : K::kRows;
-    const int first_row = K::kSplits ? rank_in_cluster(a_) * rows : 0;
-    for_tiles<K>(a_, [&](const Tile& tile) {
-      load_scales(tile, tile.first_row + first_row);
-      multiply(steps, n);
-      n += steps.count;
-      if constexpr (K::kSplits) {
-        if (a_.split > 1) add_parts();
+    const int split = a_.tiling.split;
+    for_tiles<K>(a_, [&](Tile tile) {
+      const int parts = ceil_div(tile.rows, kPartRows);
+      if (split > 1) {  // of the tile's rows, those that this block finishes
+        const int half = a_.tiling.rows / 2;
+        const int before = rank_in_cluster(a_) * half;
+        tile.first_row += before;
+        tile.rows = min(half, tile.rows - before);
       }
-      if constexpr (K::kActivated) activate_sums();
-      finish(tile, tile.first_row + first_row, rows);
+      load_scales(tile);
+      // Zeros to add to: of what the tile before left in these registers the compiler would not
+      // know that no product is on its way, and have each wait for the one before.
+      Sums sums = {};
+      multiply(steps, parts, sums);
+      if constexpr (K::kIntegers) {
+        if (split > 1) add_parts(sums);
+      }
+      if constexpr (K::kActivated) activate_sums(sums);
+      finish(tile, sums);
     });
     if (thread_ == 0) wait_for_bulk_reads();
   }
 
  private:
   using Out = typename K::Out;
-  using Place = typename K::Place;
+  using Sums = typename K::Sum[kMaxTileRows / 2];
 
-  // Of this thread's two channels, and of the rows from first_row on: lane l has row 32 i + l in
-  // [i]. The products' time hides the loads'.
-  __device__ void load_scales(const Tile& tile, int first_row) {
+  // Of this thread's two channels, and of the tile's rows: lane l has row 32 i + l in [i]. The
+  // products' time hides the loads'.
+  __device__ void load_scales(const Tile& tile) {
     const Destination& to = a_.product.to;
     const int warp = thread_ / kWarp;
 #pragma unroll
@@ -241,76 +254,104 @@ class Consumer {
     }
     if constexpr (K::kIntegers) {
 #pragma unroll
-      for (int i = 0; i < K::kRows / kWarp; ++i) {
-        const int row = first_row + i * kWarp + lane_;
-        row_scales_[i] = row < a_.product.rows ? a_.product.row_scales[row] : 0;
+      for (int i = 0; i < kMaxTileRows / kWarp; ++i) {
+        const int row = i * kWarp + lane_;
+        row_scales_[i] = row < tile.rows ? a_.product.row_scales[tile.first_row + row] : 0;
       }
     }
   }
 
-  // sums_ of a tile whose first step is the block's nth.
-  __device__ void multiply(const Steps& steps, uint32_t nth) {
-    const auto release = [&](uint32_t n) {
-      if (lane_ == 0) arrive(shared_.done[Place(n).stage]);
+  // sums of a tile of so many times kPartRows rows.
+  __device__ void multiply(const Steps& steps, int parts, Sums& sums) {
+    switch (parts) {
+      case 1:
+        return multiply_by<1 * kPartRows>(steps, sums);
+      case 2:
+        return multiply_by<2 * kPartRows>(steps, sums);
+      case 3:
+        return multiply_by<3 * kPartRows>(steps, sums);
+      case 4:
+        return multiply_by<4 * kPartRows>(steps, sums);
+      case 5:
+        return multiply_by<5 * kPartRows>(steps, sums);
+      case 6:
+        return multiply_by<6 * kPartRows>(steps, sums);
+      case 7:
+        return multiply_by<7 * kPartRows>(steps, sums);
+      default:
+        return multiply_by<8 * kPartRows>(steps, sums);
+    }
+  }
+
+  template <int kRows>
+  __device__ void multiply_by(const Steps& steps, Sums& sums) {
+    const auto release = [&](int stage) {
+      if (lane_ == 0) arrive(shared_.done[stage]);
     };
+    int before = 0;  // the stage of the step before
     for (int step = 0; step < steps.count; ++step) {
-      const Place at(nth + step);
-      const typename K::Stage& stage = shared_.stages[at.stage];
-      wait_for_phase(shared_.there[at.stage], at.parity);
-      pin(sums_);
+      const std::byte* weights = shared_.stages + at_.stage * a_.stage_bytes;
+      const std::byte* x = weights + kWeightsBytes;
+      wait_for_phase(shared_.there[at_.stage], at_.parity);
+      pin(sums);
       begin_products();
 #pragma unroll
       for (int offset = 0; offset < kBlockRowBytes; offset += 32) {
-        multiply_rows<typename K::Element>(
-            sums_,
-            matrix_descriptor(&stage.weights[group_ * kGroupChannels * kBlockRowBytes + offset],
-                              16),
-            matrix_descriptor(&stage.x[offset], 16), step > 0 || offset > 0);
+        multiply_rows<typename K::Element, kRows>(
+            sums,
+            matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
+            matrix_descriptor(x + offset, 16), true);
       }
       end_group();
       if (step > 0) {
         wait_for_groups<1>();
-        release(nth + step - 1);
+        release(before);
       }
+      before = at_.stage;
+      at_.advance(a_);
     }
     wait_for_groups<0>();
-    pin(sums_);
-    release(nth + steps.count - 1);
+    pin(sums);
+    release(before);
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
   // the rows. Parts go through the stages, which this block has no other use for: it has one tile.
-  __device__ void add_parts() {
+  __device__ void add_parts(Sums& sums) {
     synchronize_threads(kStagesFree, kGroups * kWarpgroup);
     auto* parts = reinterpret_cast<int4*>(shared_.stages);
-    constexpr int kEights = K::kRows / 8;
+    constexpr int kEights = kMaxTileRows / 8;
+    static_assert(kGroups * kEights * kWarpgroup * sizeof(int4) <= kStagesBytes);
+    const int half = a_.tiling.rows / 8 / 2;
     const auto place = [&](int eight) {
       return parts + (group_ * kEights + eight) * kWarpgroup + thread_;
     };
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
-      *place(j) = make_int4(sums_[4 * j], sums_[4 * j + 1], sums_[4 * j + 2], sums_[4 * j + 3]);
+      if (j >= 2 * half) break;
+      *place(j) = make_int4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
     }
     synchronize_cluster();
-    const int first = rank_in_cluster(a_) * kEights / 2;
+    const int first = rank_in_cluster(a_) * half;
 #pragma unroll
     for (int j = 0; j < kEights / 2; ++j) {
+      if (j >= half) break;
       const int4 own = *place(first + j);
       const int4 other = load_of_block(place(first + j), 1 - rank_in_cluster(a_));
-      sums_[4 * j] = own.x + other.x;
-      sums_[4 * j + 1] = own.y + other.y;
-      sums_[4 * j + 2] = own.z + other.z;
-      sums_[4 * j + 3] = own.w + other.w;
+      sums[4 * j] = own.x + other.x;
+      sums[4 * j + 1] = own.y + other.y;
+      sums[4 * j + 2] = own.z + other.z;
+      sums[4 * j + 3] = own.w + other.w;
     }
   }
 
   // Makes sums results, in one loop for each activation: they are in registers, so that loops are
   // unrolled.
-  __device__ void activate_sums() {
+  __device__ void activate_sums(Sums& sums) {
     const auto apply = [&](const auto& function) {
 #pragma unroll
-      for (int i = 0; i < K::kRows / 2; ++i) {
-        sums_[i] = function(__fadd_rn(sums_[i], biases_[i / 2 % 2]));
+      for (int i = 0; i < kMaxTileRows / 2; ++i) {
+        sums[i] = function(__fadd_rn(sums[i], biases_[i / 2 % 2]));
       }
     };
     switch (a_.product.to.activation) {
@@ -325,44 +366,56 @@ class Consumer {
     }
   }
 
-  // Writes `rows` rows from first_row on, whose sums are the first of sums_.
-  __device__ void finish(const Tile& tile, int first_row, int rows) {
+  // Writes the tile's rows, whose sums are the first of sums.
+  __device__ void finish(const Tile& tile, const Sums& sums) {
     std::byte* results = shared_.results[group_];
 #pragma unroll
     for (int piece = 0; piece < K::kPieces; ++piece) {
-      const int row = first_row + piece * K::kPieceRows;
-      if ((K::kSplits && piece * K::kPieceRows >= rows) || row >= a_.product.rows) break;
+      const int row = piece * K::kPieceRows;  // of the tile
+      if (row >= tile.rows) break;
       if (thread_ == 0) wait_for_bulk_reads();
       synchronize_threads(kResultsFree + group_, kWarpgroup);
-      // Of a part's rows all are put, and the first leave.
 #pragma unroll
       for (int j = 0; j < K::kPieceRows / 8; j += kTogether) {
-        put(results, j, piece * K::kPieceRows / 8 + j);
+        if (row + 8 * j < tile.rows) put(results, j, sums, row / 8 + j);
       }
       publish_shared_writes();
       synchronize_threads(kResultsFree + group_, kWarpgroup);
       if (thread_ != 0) continue;
-#pragma unroll
-      for (int box = 0; box < K::kBoxes; ++box) {
-        const std::byte* from = results + box * K::kPieceRows * K::kBoxBytes;
-        const int column = tile.first_output + group_ * K::kGroupOutputs + box * K::kBoxColumns;
-        if (column >= a_.product.outputs) continue;
-        if (a_.product.to.add) {
-          add_box(maps_.out, column, row, from);
-        } else {
-          store_box(maps_.out, column, row, from);
+      const int rows = tile.rows - row;
+      if (rows >= K::kPieceRows) {
+        store(maps_.out, tile, results, row);
+      } else {
+        for (int first = 0; first < rows; first += kPartRows) {
+          store(maps_.out_part, tile, results + first * K::kBoxBytes, row + first);
         }
       }
       end_bulk_group();
     }
   }
 
+  // Has the map's box of results from row `row` of the tile on leave.
+  __device__ void store(const CUtensorMap& out, const Tile& tile, const std::byte* results,
+                        int row) {
+#pragma unroll
+    for (int box = 0; box < K::kBoxes; ++box) {
+      const std::byte* from = results + box * K::kPieceRows * K::kBoxBytes;
+      const int column = tile.first_output + group_ * K::kGroupOutputs + box * K::kBoxColumns;
+      if (column >= a_.product.outputs) continue;
+      if (a_.product.to.add) {
+        add_box(out, column, tile.first_row + row, from);
+      } else {
+        store_box(out, column, tile.first_row + row, from);
+      }
+    }
+  }
+
   // Eights of rows that put() takes.
   static constexpr int kTogether = K::kGated ? 4 : std::is_same_v<Out, float> ? 1 : 2;
 
-  // The results of sums_ `from` to from + kTogether - 1, each of eight rows, as the eights `to` and
+  // The results of sums `from` to from + kTogether - 1, each of eight rows, as the eights `to` and
   // following of a piece, as boxes of the output's map lie.
-  __device__ void put(std::byte* results, int to, int from) {
+  __device__ void put(std::byte* results, int to, const Sums& sums, int from) {
     const int warp = thread_ / kWarp;
     const int matrix = lane_ / 8;
     const int row = lane_ % 8;
@@ -374,7 +427,8 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float row_scale = row_scale_of(from + j, i);
-          values[i] = silu(value(from + j, 0, i, row_scale)) * value(from + j, 1, i, row_scale);
+          values[i] =
+              silu(value(sums, from + j, 0, i, row_scale)) * value(sums, from + j, 1, i, row_scale);
         }
         pairs[j] = pack_pair<Out>(values[0], values[1]);
       }
@@ -391,7 +445,7 @@ class Consumer {
           std::byte* place = results + warp / 2 * K::kPieceRows * K::kBoxBytes +
                              (8 * to + in_eight) * K::kBoxBytes + (column / 4 ^ in_eight) * 16 +
                              column % 4 * 4;
-          *reinterpret_cast<float*>(place) = value(from, half, i, row_scale);
+          *reinterpret_cast<float*>(place) = value(sums, from, half, i, row_scale);
         }
       }
     } else {
@@ -402,8 +456,8 @@ class Consumer {
         const float second_scale = row_scale_of(from + j, 1);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          pairs[2 * j + half] = pack_pair<Out>(value(from + j, half, 0, first_scale),
-                                               value(from + j, half, 1, second_scale));
+          pairs[2 * j + half] = pack_pair<Out>(value(sums, from + j, half, 0, first_scale),
+                                               value(sums, from + j, half, 1, second_scale));
         }
       }
       store_matrices<true>(results + (8 * (to + matrix / 2) + row) * K::kBoxBytes +
@@ -419,8 +473,8 @@ class Consumer {
   }
 
   // A scaled sum with its bias.
-  __device__ float value(int eight, int half, int i, float row_scale) const {
-    const auto sum = sums_[4 * eight + 2 * half + i];
+  __device__ float value(const Sums& sums, int eight, int half, int i, float row_scale) const {
+    const auto sum = sums[4 * eight + 2 * half + i];
     if constexpr (K::kIntegers) {
       return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
     } else if constexpr (K::kActivated) {
@@ -437,24 +491,24 @@ class Consumer {
 
   const Arguments& a_;
   const Maps& maps_;
-  typename K::Shared& shared_;
+  Shared& shared_;
   int group_;
   int thread_;
   int lane_;
-  typename K::Sum sums_[K::kRows / 2];
+  Place at_;
   float channel_scales_[2];
   float biases_[2];
-  float row_scales_[K::kRows / kWarp];
+  float row_scales_[kMaxTileRows / kWarp];
 };
 
 template <typename K>
 __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_constant__ Maps maps,
                                                               const __grid_constant__ Arguments a) {
   extern __shared__ std::byte memory[];
-  auto& shared = aligned<typename K::Shared>(memory);
+  auto& shared = aligned<Shared>(memory);
   allow_next_kernel();
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < K::kStages; ++stage) {
+    for (int stage = 0; stage < kMaxStages; ++stage) {
       init_barrier(shared.there[stage], 1);
       init_barrier(shared.done[stage], kGroups * kWarpgroup / kWarp);
     }
@@ -464,13 +518,13 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
     if (threadIdx.x == 0) copy_tiles<K>(a, maps, shared);
-    if (a.split > 1) synchronize_cluster();  // as add_parts() does
+    if (a.tiling.split > 1) synchronize_cluster();  // as add_parts() does
   } else {
     take_registers<232>();
     wait_for_inputs();
     Consumer<K>(a, maps, shared).run();
   }
-  if (a.split > 1) synchronize_cluster();  // no block ends while others read its parts
+  if (a.tiling.split > 1) synchronize_cluster();  // no block ends while others read its parts
 }
 
 /// Whether x [rows, inputs], the weight and the result begin rows at multiples of 16 bytes, as
@@ -481,73 +535,42 @@ inline bool boxes_fit(const Matrix& x, const Weight& weight, const Destination& 
          rows_begin_at_16(to.out, to.stride, to.dtype);
 }
 
-/// How the tiles of a product lie.
-struct Tiling {
-  int rows = 0;   // of x, of a tile: 64, 128 or 256
-  int split = 1;  // blocks that divide the inputs of a tile: 1 or 2
-};
-
-/// By the time of the tiles that a multiprocessor takes, one after the other, in units of 10 ns, as
-/// measured on an H100: of a step of kBlockRowBytes of inputs, of a tile's end, and of adding
-/// parts. Inputs of one byte may be divided.
-inline Tiling choose_tiling(const Product& product, int element_bytes, bool gated) {
-  struct Cost {
-    int rows;
-    int step;
-    int end;
-    int adding;
-  };
-  constexpr Cost kCosts[] = {{64, 30, 100, 500}, {128, 47, 100, 600}, {256, 72, 300, 0}};
-  const int blocks = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  const int across = ceil_div(product.outputs, gated ? kTileChannels / 2 : kTileChannels);
-  const int steps = ceil_div(product.inputs * element_bytes, kBlockRowBytes);
-  Tiling best;
-  int64_t least = 0;
-  for (const Cost& cost : kCosts) {
-    const int64_t tiles = int64_t{ceil_div(product.rows, cost.rows)} * across;
-    const auto take = [&](int split, int64_t time) {
-      if (best.rows > 0 && time >= least) return;
-      best = {cost.rows, split};
-      least = time;
-    };
-    take(1, ceil_div(tiles, blocks) * (int64_t{steps} * cost.step + cost.end));
-    if (cost.adding > 0 && element_bytes == 1 && 2 * tiles <= blocks && steps > 1) {
-      take(2, int64_t{ceil_div(steps, 2)} * cost.step + cost.end + cost.adding);
-    }
-  }
-  return best;
-}
-
-/// `split`: 1 or 2 blocks divide the inputs of a tile.
 template <typename K>
-void launch(const Product& product, DType type, int split, const Queue& queue) {
-  constexpr size_t kSharedBytes = sizeof(typename K::Shared) + kBlockAlignment;
+void launch(const Product& product, DType type, const Queue& queue) {
+  constexpr size_t kSharedBytes = sizeof(Shared) + kBlockAlignment;
   static_assert(kSharedBytes <= 232448, "a block may have 227 KB");
   const auto kernel = product_kernel<K>;
   allow_shared_memory(kernel, kSharedBytes);
-  const Arguments arguments{product, ceil_div(product.rows, K::kRows),
-                            ceil_div(product.outputs, K::kOutputs),
-                            ceil_div(product.inputs, K::kStepColumns), split};
-  const int64_t tiles = int64_t{arguments.tiles_down} * arguments.tiles_across;
-  const auto blocks = static_cast<unsigned>(
-      split > 1 ? tiles * split
-                : std::min<int64_t>(tiles, gpu_attribute(cudaDevAttrMultiProcessorCount)));
+  const int blocks = gpu_attribute(cudaDevAttrMultiProcessorCount);
+  const int steps = ceil_div(product.inputs, K::kStepColumns);
+  const Tiling tiling = choose_tiling(
+      {product.rows, ceil_div(product.outputs, K::kOutputs), steps, K::kIntegers}, blocks);
+  const int stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
+  const Arguments arguments{product, tiling, steps, stage_bytes,
+                            std::min(kMaxStages, kStagesBytes / stage_bytes)};
   const Destination& to = product.to;
   const auto boxes_of = [&](int rows) {
     return describe({product.x, type, product.rows, product.inputs, product.x_stride, rows});
   };
+  const auto results_of = [&](int rows) {
+    return describe(
+        {to.out, to.dtype, product.rows, product.outputs, to.stride, rows, K::kBoxBytes});
+  };
   const Maps maps{
-      .x = boxes_of(K::kRows),
+      .x = boxes_of(tiling.rows),
       .x_part = boxes_of(kPartRows),
       .weight = K::kGated ? describe_by_eights({product.weight, type, 2 * product.outputs,
                                                 product.inputs, product.inputs, kTileChannels},
                                                product.outputs, 8)
                           : describe({product.weight, type, product.outputs, product.inputs,
                                       product.inputs, kTileChannels}),
-      .out = describe({to.out, to.dtype, product.rows, product.outputs, to.stride,
-                       std::min(K::kPieceRows, K::kRows / split), K::kBoxBytes})};
-  queue.launch("multiplying matrices", kernel,
-               {blocks, kThreads, kSharedBytes, static_cast<unsigned>(split)}, maps, arguments);
+      .out = results_of(K::kPieceRows),
+      .out_part = results_of(kPartRows)};
+  const int grid = std::min(tiling.pieces * tiling.split, blocks);
+  queue.launch(
+      "multiplying matrices", kernel,
+      {static_cast<unsigned>(grid), kThreads, kSharedBytes, static_cast<unsigned>(tiling.split)},
+      maps, arguments);
 }
 
 }  // namespace
