@@ -1,5 +1,5 @@
-// Times the CUDA backend's operations on the shapes of Llama-2-7B, and experts on those of models
-// that have some, and prints what they reach beside the GPU's ceiling. A plain program:
+// Times the CUDA backend's operations, products on the shapes of Llama-3-8B and experts on those of
+// models that have some, and prints what they reach beside the GPU's ceiling. A plain program:
 // cuda-kernels-bench [filter], where filter is a part of a name.
 //
 // Calls are captured in a CUDA graph, so launches by the host do not count; every call of a graph
@@ -67,25 +67,28 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
+  /// What becomes of sums: results of x's type, or f32, added to what is there or stored.
+  enum class Finish { store, widen, add, gate };
+
   void linears() {
     struct Shape {
       const char* name;
       int64_t outputs;
       int64_t inputs;
-      bool gated;
+      Finish finish;
     };
-    constexpr Shape kShapes[] = {{"attention_qkv", 12288, 4096, false},
-                                 {"attention_out", 4096, 4096, false},
-                                 {"ffn_gate_up", 22016, 4096, true},
-                                 {"ffn_down", 4096, 11008, false},
-                                 {"output", 32000, 4096, false}};
+    constexpr Shape kShapes[] = {{"attention_qkv", 6144, 4096, Finish::store},
+                                 {"attention_out", 4096, 4096, Finish::add},
+                                 {"ffn_gate_up", 28672, 4096, Finish::gate},
+                                 {"ffn_down", 4096, 14336, Finish::add},
+                                 {"output", 128256, 4096, Finish::widen}};
     for (const DType type : {DType::i8, DType::bf16}) {
       for (const Shape& shape : kShapes) {
-        for (const int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512, 2048}) {
+        for (const int64_t rows : {2, 4, 8, 16, 32, 64, 128, 256, 407, 512, 1024, 1536, 2048}) {
           const std::string name = std::string(shape.name) + " " + std::string(dtype_name(type)) +
                                    " rows " + std::to_string(rows);
           if (!wanted(name)) continue;
-          linear(name, type, shape.outputs, shape.inputs, rows, shape.gated);
+          linear(name, type, shape.outputs, shape.inputs, rows, shape.finish);
         }
       }
     }
@@ -285,7 +288,9 @@ class Bench {
   }
 
   void linear(const std::string& name, DType type, int64_t outputs, int64_t inputs, int64_t rows,
-              bool gated) {
+              Finish finish) {
+    const bool gated = finish == Finish::gate;
+    const DType out_type = gated || finish == Finish::store ? DType::bf16 : DType::f32;
     const int64_t bytes = outputs * inputs * static_cast<int64_t>(dtype_size(type));
     const int64_t copies = kRotation / bytes;
     const int64_t columns = gated ? outputs / 2 : outputs;
@@ -301,9 +306,10 @@ class Bench {
           type == DType::i8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
       if (gated) {
         backend_.gated_linear(input, weight, nullptr, Activation::silu,
-                              {out.get(), DType::bf16, rows, columns});
+                              {out.get(), out_type, rows, columns});
       } else {
-        backend_.linear(input, weight, {}, {out.get(), DType::f32, rows, columns});
+        const OutputMode output = finish == Finish::add ? OutputMode::add : OutputMode::store;
+        backend_.linear(input, weight, {.output = output}, {out.get(), out_type, rows, columns});
       }
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
