@@ -1,0 +1,320 @@
+// The warpgroups of product_sm90a.cuh's kernel that multiply.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/linear/product_parts_sm90a.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace faststream {
+
+namespace {
+
+/// One warpgroup's part of the tiles.
+template <typename K>
+class Consumer {
+ public:
+  __device__ Consumer(const Arguments& a, const Maps& maps, Shared& shared)
+      : a_(a),
+        maps_(maps),
+        shared_(shared),
+        group_(static_cast<int>(threadIdx.x) / kWarpgroup - 1),
+        thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
+        lane_(thread_ % kWarp) {}
+
+  __device__ void run() {
+    const Steps steps = steps_of_block(a_);
+    const int split = a_.tiling.split;
+    for_tiles<K>(a_, [&](Tile tile) {
+      const int parts = ceil_div(tile.rows, kPartRows);
+      if (split > 1) {  // of the tile's rows, those that this block finishes
+        const int half = a_.tiling.rows / 2;
+        const int before = rank_in_cluster(a_) * half;
+        tile.first_row += before;
+        tile.rows = min(half, tile.rows - before);
+      }
+      load_scales(tile);
+      // Zeros to add to: of what the tile before left in these registers the compiler would not
+      // know that no product is on its way, and have each wait for the one before.
+      Sums sums = {};
+      multiply(steps, parts, sums);
+      if constexpr (K::kIntegers) {
+        if (split > 1) add_parts(sums);
+      }
+      if constexpr (K::kActivated) activate_sums(sums);
+      finish(tile, sums);
+    });
+    if (thread_ == 0) wait_for_bulk_reads();
+  }
+
+ private:
+  using Out = typename K::Out;
+  using Sums = typename K::Sum[kMaxTileRows / 2];
+
+  // Of this thread's two channels, and of the tile's rows: lane l has row 32 i + l in [i]. The
+  // products' time hides the loads'.
+  __device__ void load_scales(const Tile& tile) {
+    const Destination& to = a_.product.to;
+    const int warp = thread_ / kWarp;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t column = tile.first_output + group_ * K::kGroupOutputs +
+                             (K::kGated ? 8 * warp + lane_ / 4 : 16 * warp + 8 * half + lane_ / 4);
+      const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
+      const bool exists = column < a_.product.outputs;
+      channel_scales_[half] = K::kIntegers && exists ? to.scales[channel] : 1;
+      biases_[half] = to.bias != nullptr && exists ? to.bias[channel] : 0;
+    }
+    if constexpr (K::kIntegers) {
+#pragma unroll
+      for (int i = 0; i < kMaxTileRows / kWarp; ++i) {
+        const int row = i * kWarp + lane_;
+        row_scales_[i] = row < tile.rows ? a_.product.row_scales[tile.first_row + row] : 0;
+      }
+    }
+  }
+
+  // sums of a tile of so many times kPartRows rows.
+  __device__ void multiply(const Steps& steps, int parts, Sums& sums) {
+    switch (parts) {
+      case 1:
+        return multiply_by<1 * kPartRows>(steps, sums);
+      case 2:
+        return multiply_by<2 * kPartRows>(steps, sums);
+      case 3:
+        return multiply_by<3 * kPartRows>(steps, sums);
+      case 4:
+        return multiply_by<4 * kPartRows>(steps, sums);
+      case 5:
+        return multiply_by<5 * kPartRows>(steps, sums);
+      case 6:
+        return multiply_by<6 * kPartRows>(steps, sums);
+      case 7:
+        return multiply_by<7 * kPartRows>(steps, sums);
+      default:
+        return multiply_by<8 * kPartRows>(steps, sums);
+    }
+  }
+
+  template <int kRows>
+  __device__ void multiply_by(const Steps& steps, Sums& sums) {
+    const auto release = [&](int stage) {
+      if (lane_ == 0) arrive(shared_.done[stage]);
+    };
+    int before = 0;  // the stage of the step before
+    for (int step = 0; step < steps.count; ++step) {
+      const std::byte* weights = shared_.stages + at_.stage * a_.stage_bytes;
+      const std::byte* x = weights + kWeightsBytes;
+      wait_for_phase(shared_.there[at_.stage], at_.parity);
+      pin(sums);
+      begin_products();
+#pragma unroll
+      for (int offset = 0; offset < kBlockRowBytes; offset += 32) {
+        multiply_rows<typename K::Element, kRows>(
+            sums,
+            matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
+            matrix_descriptor(x + offset, 16), true);
+      }
+      end_group();
+      if (step > 0) {
+        wait_for_groups<1>();
+        release(before);
+      }
+      before = at_.stage;
+      at_.advance(a_);
+    }
+    wait_for_groups<0>();
+    pin(sums);
+    release(before);
+  }
+
+  // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
+  // the rows. Parts go through the stages, which this block has no other use for: it has one tile.
+  __device__ void add_parts(Sums& sums) {
+    synchronize_threads(kStagesFree, kGroups * kWarpgroup);
+    auto* parts = reinterpret_cast<int4*>(shared_.stages);
+    constexpr int kEights = kMaxTileRows / 8;
+    static_assert(kGroups * kEights * kWarpgroup * sizeof(int4) <= kStagesBytes);
+    const int half = a_.tiling.rows / 8 / 2;
+    const auto place = [&](int eight) {
+      return parts + (group_ * kEights + eight) * kWarpgroup + thread_;
+    };
+#pragma unroll
+    for (int j = 0; j < kEights; ++j) {
+      if (j >= 2 * half) break;
+      *place(j) = make_int4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
+    }
+    synchronize_cluster();
+    const int first = rank_in_cluster(a_) * half;
+#pragma unroll
+    for (int j = 0; j < kEights / 2; ++j) {
+      if (j >= half) break;
+      const int4 own = *place(first + j);
+      const int4 other = load_of_block(place(first + j), 1 - rank_in_cluster(a_));
+      sums[4 * j] = own.x + other.x;
+      sums[4 * j + 1] = own.y + other.y;
+      sums[4 * j + 2] = own.z + other.z;
+      sums[4 * j + 3] = own.w + other.w;
+    }
+  }
+
+  // Makes sums results, in one loop for each activation: they are in registers, so that loops are
+  // unrolled.
+  __device__ void activate_sums(Sums& sums) {
+    const auto apply = [&](const auto& function) {
+#pragma unroll
+      for (int i = 0; i < kMaxTileRows / 2; ++i) {
+        sums[i] = function(__fadd_rn(sums[i], biases_[i / 2 % 2]));
+      }
+    };
+    switch (a_.product.to.activation) {
+      case Activation::silu:
+        return apply([](float x) { return activate(Activation::silu, x); });
+      case Activation::gelu:
+        return apply([](float x) { return activate(Activation::gelu, x); });
+      case Activation::gelu_tanh:
+        return apply([](float x) { return activate(Activation::gelu_tanh, x); });
+      default:
+        return apply([](float x) { return activate(Activation::relu, x); });
+    }
+  }
+
+  // Writes the tile's rows, whose sums are the first of sums.
+  __device__ void finish(const Tile& tile, const Sums& sums) {
+    std::byte* results = shared_.results[group_];
+#pragma unroll
+    for (int piece = 0; piece < K::kPieces; ++piece) {
+      const int row = piece * K::kPieceRows;  // of the tile
+      if (row >= tile.rows) break;
+      if (thread_ == 0) wait_for_bulk_reads();
+      synchronize_threads(kResultsFree + group_, kWarpgroup);
+#pragma unroll
+      for (int j = 0; j < K::kPieceRows / 8; j += kTogether) {
+        if (row + 8 * j < tile.rows) put(results, j, sums, row / 8 + j);
+      }
+      publish_shared_writes();
+      synchronize_threads(kResultsFree + group_, kWarpgroup);
+      if (thread_ != 0) continue;
+      const int rows = tile.rows - row;
+      if (rows >= K::kPieceRows) {
+        store(maps_.out, tile, results, row);
+      } else {
+        for (int first = 0; first < rows; first += kPartRows) {
+          store(maps_.out_part, tile, results + first * K::kBoxBytes, row + first);
+        }
+      }
+      end_bulk_group();
+    }
+  }
+
+  // Has the map's box of results from row `row` of the tile on leave.
+  __device__ void store(const CUtensorMap& out, const Tile& tile, const std::byte* results,
+                        int row) {
+#pragma unroll
+    for (int box = 0; box < K::kBoxes; ++box) {
+      const std::byte* from = results + box * K::kPieceRows * K::kBoxBytes;
+      const int column = tile.first_output + group_ * K::kGroupOutputs + box * K::kBoxColumns;
+      if (column >= a_.product.outputs) continue;
+      if (a_.product.to.add) {
+        add_box(out, column, tile.first_row + row, from);
+      } else {
+        store_box(out, column, tile.first_row + row, from);
+      }
+    }
+  }
+
+  // Eights of rows that put() takes.
+  static constexpr int kTogether = K::kGated ? 4 : std::is_same_v<Out, float> ? 1 : 2;
+
+  // The results of sums `from` to from + kTogether - 1, each of eight rows, as the eights `to` and
+  // following of a piece, as boxes of the output's map lie.
+  __device__ void put(std::byte* results, int to, const Sums& sums, int from) {
+    const int warp = thread_ / kWarp;
+    const int matrix = lane_ / 8;
+    const int row = lane_ % 8;
+    if constexpr (K::kGated) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float values[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float row_scale = row_scale_of(from + j, i);
+          values[i] =
+              silu(value(sums, from + j, 0, i, row_scale)) * value(sums, from + j, 1, i, row_scale);
+        }
+        pairs[j] = pack_pair<Out>(values[0], values[1]);
+      }
+      store_matrices<true>(
+          results + (8 * (to + matrix) + row) * K::kBoxBytes + (warp ^ row / 2) * 16, pairs);
+    } else if constexpr (std::is_same_v<Out, float>) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float row_scale = row_scale_of(from, i);
+        const int in_eight = lane_ % 4 * 2 + i;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int column = 16 * (warp % 2) + 8 * half + lane_ / 4;
+          std::byte* place = results + warp / 2 * K::kPieceRows * K::kBoxBytes +
+                             (8 * to + in_eight) * K::kBoxBytes + (column / 4 ^ in_eight) * 16 +
+                             column % 4 * 4;
+          *reinterpret_cast<float*>(place) = value(sums, from, half, i, row_scale);
+        }
+      }
+    } else {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float first_scale = row_scale_of(from + j, 0);
+        const float second_scale = row_scale_of(from + j, 1);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          pairs[2 * j + half] = pack_pair<Out>(value(sums, from + j, half, 0, first_scale),
+                                               value(sums, from + j, half, 1, second_scale));
+        }
+      }
+      store_matrices<true>(results + (8 * (to + matrix / 2) + row) * K::kBoxBytes +
+                               ((2 * warp + matrix % 2) ^ row) * 16,
+                           pairs);
+    }
+  }
+
+  // Of row 8 eight + 2t + i. `eight` is known to the compiler.
+  __device__ float row_scale_of(int eight, int i) const {
+    if constexpr (!K::kIntegers) return 1;
+    return __shfl_sync(kAllLanes, row_scales_[eight / 4], eight % 4 * 8 + lane_ % 4 * 2 + i);
+  }
+
+  // A scaled sum with its bias.
+  __device__ float value(const Sums& sums, int eight, int half, int i, float row_scale) const {
+    const auto sum = sums[4 * eight + 2 * half + i];
+    if constexpr (K::kIntegers) {
+      return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
+    } else if constexpr (K::kActivated) {
+      return sum;
+    } else {
+      const float value = sum + biases_[half];
+      return K::kGated ? to_float(from_float<Out>(value)) : value;  // as beside few rows
+    }
+  }
+
+  // Named barriers.
+  static constexpr int kStagesFree = 1;
+  static constexpr int kResultsFree = 2;  // and one more for the second warpgroup
+
+  const Arguments& a_;
+  const Maps& maps_;
+  Shared& shared_;
+  int group_;
+  int thread_;
+  int lane_;
+  Place at_;
+  float channel_scales_[2];
+  float biases_[2];
+  float row_scales_[kMaxTileRows / kWarp];
+};
+
+}  // namespace
+
+}  // namespace faststream

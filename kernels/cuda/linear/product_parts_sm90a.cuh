@@ -1,0 +1,124 @@
+// What the warps of product_sm90a.cuh's kernel share: what it is made for, and the tiles and stages
+// that they go through.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/linear/tiling.h"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kGroups = 2;  // warpgroups that multiply
+constexpr int kGroupChannels = 64;
+constexpr int kThreads = (1 + kGroups) * kWarpgroup;
+constexpr int kStagesBytes = 196608;                           // of all stages
+constexpr int kWeightsBytes = kTileChannels * kBlockRowBytes;  // of a stage
+constexpr int kMaxStages = kStagesBytes / (kWeightsBytes + kPartRows * kBlockRowBytes);
+constexpr int kResultBytes = 16384;  // of a warpgroup's, on their way
+static_assert(kTileChannels == kGroups * kGroupChannels);
+
+/// What becomes of sums, besides scales and biases.
+enum class Finish {
+  none,
+  gate,       ///< of SiLU: pairs of sums become one result
+  activation  ///< any function of one element, of 16-bit products
+};
+
+/// What a kernel is made for: elements of x and the weight, and of the result.
+template <typename ElementType, typename OutType, Finish kLast>
+struct Kind {
+  using Element = ElementType;
+  using Out = OutType;
+  static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
+  using Sum = std::conditional_t<kIntegers, int32_t, float>;
+  static constexpr bool kGated = kLast == Finish::gate;
+  static constexpr bool kActivated = kLast == Finish::activation;
+  static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
+  static constexpr int kGroupOutputs = kOutputs / kGroups;
+  static constexpr int kStepColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
+
+  /// Results leave in boxes of so many columns, a warpgroup's side by side.
+  static constexpr int kBoxBytes = std::min<int>(kGroupOutputs * sizeof(Out), kBlockRowBytes);
+  static constexpr int kBoxColumns = kBoxBytes / static_cast<int>(sizeof(Out));
+  static constexpr int kBoxes = kGroupOutputs / kBoxColumns;
+  static constexpr int kPieceRows = kResultBytes / kBoxes / kBoxBytes;
+  static constexpr int kPieces = kMaxTileRows / kPieceRows;
+};
+
+/// A stage has a step's weights, and below them its rows of x.
+struct Shared {
+  std::byte stages[kStagesBytes];
+  std::byte results[kGroups][kResultBytes];
+  uint64_t there[kMaxStages];
+  uint64_t done[kMaxStages];
+};
+
+struct Maps {
+  CUtensorMap x;
+  CUtensorMap x_part;  // boxes of kPartRows
+  CUtensorMap weight;
+  CUtensorMap out;       // boxes of a piece
+  CUtensorMap out_part;  // of kPartRows
+};
+
+struct Arguments {
+  Product product;
+  Tiling tiling;
+  int32_t steps = 0;  // of kBlockRowBytes of the inputs
+  int32_t stage_bytes = 0;
+  int32_t n_stages = 0;
+};
+
+struct Tile {
+  int first_row = 0;     // of x
+  int rows = 0;          // that there are
+  int first_output = 0;  // of the result
+};
+
+/// Where the pipeline of stages is.
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;  // of the phase in which the stage becomes full
+
+  __device__ void advance(const Arguments& a) {
+    if (++stage < a.n_stages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
+};
+
+/// The steps of this block, the same in all its tiles.
+struct Steps {
+  int first = 0;
+  int count = 0;
+};
+
+__device__ int rank_in_cluster(const Arguments& a) {
+  return static_cast<int>(blockIdx.x) % a.tiling.split;
+}
+
+__device__ Steps steps_of_block(const Arguments& a) {
+  const int rank = rank_in_cluster(a);
+  const int first = a.steps * rank / a.tiling.split;
+  return {first, a.steps * (rank + 1) / a.tiling.split - first};
+}
+
+/// Calls f(tile) for each tile, or piece of one, of this block's cluster.
+template <typename K, typename F>
+__device__ void for_tiles(const Arguments& a, const F& f) {
+  const Tiling& tiling = a.tiling;
+  const auto clusters = static_cast<int>(gridDim.x) / tiling.split;
+  for (int n = static_cast<int>(blockIdx.x) / tiling.split; n < tiling.pieces; n += clusters) {
+    const TilePiece piece = piece_of_tile(tiling, a.product.rows, n);
+    if (piece.rows > 0) f(Tile{piece.first_row, piece.rows, piece.across * K::kOutputs});
+  }
+}
+
+}  // namespace
+
+}  // namespace faststream
