@@ -164,8 +164,8 @@ DType CudaBackend::activation_dtype(DType weight_dtype) const {
 DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(weight_dtype); }
 
 // Rows whose tiles fill the multiprocessors of an H100 a whole number of times, nearly, in products
-// of 4,096 outputs and multiples (product_sm90a.cuh): a layer of Llama 3 8B in INT8 takes 12.0 us
-// a row with 1,024 and 2,048 rows, 13 to 15 with those between.
+// of 4,096 outputs and multiples: by the costs of tiling.h a layer of Llama 3 8B takes up to 12%
+// longer a row with numbers between.
 int32_t CudaBackend::even_rows() const { return is_hopper_ ? 1024 : 1; }
 
 // Those of integers are ours on Hopper. Of fewer weights all are loaded before a product that may

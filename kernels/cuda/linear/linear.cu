@@ -32,8 +32,8 @@ namespace {
 constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
-// the kernel before ends. Of 512 rows and Llama 2 7B's shapes cuBLASLt's take 72 us where ours take
-// 81, 25 beside 28, 61 beside 73.
+// the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
+// ours take 46, of 14,336 inputs and 4,096 outputs 79 where ours take 88.
 constexpr int64_t kManyRows = 1024;
 
 bool is_ours(const Matrix& x, const Destination& to) {
