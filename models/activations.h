@@ -1,0 +1,107 @@
+// What a decoder has in memory between operations.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/tensor.h"
+#include "models/config.h"
+#include "models/model.h"
+
+namespace faststream {
+
+/// What the output matrix is multiplied by: rows of its own type where both have 16 bits, which is
+/// what the tensor cores take.
+inline DType last_type(DType act, DType output) {
+  const bool both_16_bit = dtype_size(act) == 2 && dtype_size(output) == 2;
+  return both_16_bit ? output : act;
+}
+
+/// The largest value of a figure of the layers' kinds.
+template <typename Figure>
+int64_t largest_of_layers(const ModelConfig& config, Figure figure) {
+  int64_t value = 0;
+  for (const LayerConfig& layer : config.layer_kinds) value = std::max(value, figure(layer));
+  return value;
+}
+
+inline bool has_own_input(const LayerConfig& layer) {
+  return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
+}
+
+inline bool normalizes_stream(const LayerConfig& layer) {
+  return layer.attention_norms.stream || layer.ffn_norms.stream ||
+         (layer.cross_attention && layer.cross_attention->norms.stream);
+}
+
+/// The matrices between operations, one buffer each, allocated once for the largest batch.
+struct Activations {
+  Matrix residual;              ///< [tokens, hidden] f32: the residual stream
+  Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
+  Matrix normed;                ///< [tokens, hidden]: what a branch reads
+  Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
+  Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
+  std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
+  Matrix qkv;                   ///< [tokens, qkv_dim]
+  Matrix attended;              ///< [tokens, q_dim]
+  Matrix middle;                ///< [tokens, size of the feed-forward]
+  Matrix scores;                ///< [tokens, experts] f32
+  Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
+  Matrix last;                  ///< [logits, hidden] f32: rows of the stream, of wanted logits
+  Matrix last_normed;           ///< [logits, hidden]
+  std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
+
+  /// Calls visit(matrix) for each member once its shape is set.
+  template <typename Visit>
+  void layout(const ModelConfig& config, DType act, const BatchLimits& limits, Visit visit) {
+    const auto shape = [&](Matrix& matrix, DType dtype, int64_t rows, int64_t cols) {
+      matrix = Matrix(nullptr, dtype, rows, cols);
+      if (cols > 0) visit(matrix);
+    };
+    const int64_t tokens = limits.max_tokens;
+    const int64_t hidden = config.hidden;
+    const auto hidden_if = [&](auto condition) {
+      return largest_of_layers(config,
+                               [&](const auto& layer) { return condition(layer) ? hidden : 0; });
+    };
+    shape(residual, DType::f32, tokens, hidden);
+    shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
+    shape(normed, act, tokens, hidden);
+    shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
+    shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
+            return layer.attention_norms.after || layer.ffn_norms.after ||
+                   (layer.cross_attention && layer.cross_attention->norms.after);
+          }));
+    cos_sin.resize(config.ropes.size());
+    for (size_t n = 0; n < cos_sin.size(); ++n) {
+      shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
+    }
+    shape(qkv, act, tokens,
+          largest_of_layers(config, [](const auto& l) { return l.attention.qkv_dim(); }));
+    shape(attended, act, tokens,
+          largest_of_layers(config, [](const auto& l) { return l.attention.q_dim(); }));
+    shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
+            return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
+          }));
+    shape(scores, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
+            return l.experts ? l.experts->count : 0;
+          }));
+    shape(gate, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
+            return static_cast<int64_t>(l.experts && l.experts->shared_gate);
+          }));
+    vectors.resize(config.pooling ? 1 + config.pooling->dense.size() : 0);
+    for (size_t n = 0; n < vectors.size(); ++n) {
+      shape(vectors[n], DType::f32, limits.max_logits,
+            n == 0 ? hidden : config.pooling->dense[n - 1].size);
+    }
+    const int64_t last_cols = config.output.none ? 0 : hidden;
+    shape(last, DType::f32, limits.max_logits, last_cols);
+    shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, last_cols);
+  }
+};
+
+inline size_t matrix_bytes(const Matrix& matrix) {
+  return static_cast<size_t>(matrix.rows * matrix.cols) * dtype_size(matrix.dtype);
+}
+
+}  // namespace faststream
