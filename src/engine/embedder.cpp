@@ -110,6 +110,10 @@ struct Embedder::Impl {
     const int64_t most = config.pooling->max_tokens > 0 ? config.pooling->max_tokens  //
                                                         : config.max_context;
     const auto least = static_cast<int64_t>(special_tokens(true) + 2);
+    if (most < least) {
+      throw Error(file.name() + ": cuts texts at " + std::to_string(most) +
+                  " tokens, which leaves no room for words; correct the checkpoint's length");
+    }
     if (options.context == 0) return most;
     if (options.context < least || options.context > config.max_context) {
       throw UsageError("--context " + std::to_string(options.context) + ": the model takes " +

@@ -166,6 +166,15 @@ TEST(Embed, SaysHowManyTextsWereCut) {
   expect_refused(embed(model, {"--embed", "-p", "a", "--context", "2"}), 2, "--context 2");
 }
 
+TEST(Embed, RefusesALengthThatLeavesNoRoomForWords) {
+  const auto folder = scratch_folder() / "short-bert";
+  std::filesystem::copy(encoders() / "bert", folder, std::filesystem::copy_options::recursive);
+  std::ofstream(folder / "sentence_bert_config.json") << R"({"max_seq_length": 2})";
+  const std::string model = (scratch_folder() / "short-bert.bin").string();
+  ASSERT_EQ(run_program({"faststream-convert", folder.string(), "-o", model, "--quiet"}).err, "");
+  expect_refused(embed(model, {"--embed", "-p", "a cat"}), 1, "cuts texts at 2 tokens");
+}
+
 TEST(Rank, ScoresAQueryWithEachLine) {
   const std::string model = encoder("bert_rank");
   const std::string lines = write_text("lines.txt", "the cat sat on the mat\nthe dog ran fast\n");
