@@ -228,7 +228,8 @@ struct Kernels {
   TileKernels tiles_bf16;
   TileKernels tiles_f32;
   // Products of floats with many rows: a row has the same bits whatever their number.
-  int64_t panel_groups;  ///< of kPanelRows rows, in a panel
+  int64_t panel_groups;      ///< of kPanelRows rows, in a panel
+  int64_t least_panel_rows;  ///< fewer are faster as few rows
   /// Packs up to kPanelRows rows of x as columns of a panel, those that lack as zeros.
   void (*pack_panel)(const float* x, int64_t stride, int64_t rows, int64_t in, float* to,
                      int64_t to_stride);

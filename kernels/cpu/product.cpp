@@ -22,12 +22,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
 namespace faststream {
-namespace {
-
-// From this many rows on, panels win.
-constexpr int64_t kLeastPanelRows = 25;
-
-}  // namespace
 
 void CpuBackend::multiply(std::vector<Product> products) {
   std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
@@ -38,7 +32,7 @@ void CpuBackend::multiply(std::vector<Product> products) {
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
                            : tiles != nullptr                     ? tiles->most_dot_rows
-                                                                  : kLeastPanelRows - 1;
+                                                                  : kernels_.least_panel_rows - 1;
   const auto many =
       std::partition(products.begin(), products.end(),
                      [most_few](const Product& product) { return product.x.rows <= most_few; });

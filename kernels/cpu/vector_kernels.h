@@ -212,6 +212,7 @@ inline Kernels vector_kernels() {
   kernels.dot_bf16 = dot<StoredBf16>;
   kernels.dot_i8 = dot<int8_t>;
   kernels.panel_groups = kPanelGroups;
+  kernels.least_panel_rows = kLeastPanelRows;
   kernels.pack_panel = pack_panel;
   kernels.multiply_panel = multiply_panel;
   kernels.transpose_sums = transpose_sums;
