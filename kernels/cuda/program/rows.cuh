@@ -56,8 +56,9 @@ __device__ inline void make_unset(uint4& words) {
   words = make_uint4(kUnset, kUnset, kUnset, kUnset);
 }
 
-/// Brings pieces of a row, one, two or four words, once they are there: piece i from from(i), or
-/// zeros where exists(i) is false.
+/// By a warp: brings pieces of a row, one, two or four words, once they are there: piece i from
+/// from(i), or zeros where exists(i) is false. All lanes look until none misses any: where some
+/// went on alone, the warp would stay divided, and gather anew for every shuffle and vote behind.
 template <int kPieces, typename Piece, typename Exists, typename From>
 __device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exists,
                       const From& from) {
@@ -70,7 +71,7 @@ __device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exis
     bool missing = false;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) missing = missing || is_unset(pieces[i]);
-    if (!missing) return;
+    if (!__any_sync(kAllLanes, missing)) return;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (is_unset(pieces[i])) load(from(i), pieces[i]);
