@@ -7,6 +7,9 @@
 
 namespace faststream {
 
+// A head has few turns of each loop, which are not unrolled: code that runs once a layer takes
+// longer than they do.
+
 /// Element i of a head becomes (element - mean) · factor · weight[i].
 struct HeadNorm {
   float mean = 0;
@@ -28,10 +31,12 @@ __device__ HeadNorm measure_head(const HeadTransform& transform, const T* head, 
   norm.weight = weight;
   if (transform.norm == NormKind::layer) {
     float sum = 0;
+#pragma unroll 1
     for (int i = lane; i < dim; i += kWarp) sum += to_float(head[i]);
     norm.mean = warp_sum(sum) / static_cast<float>(dim);
   }
   float squares = 0;
+#pragma unroll 1
   for (int i = lane; i < dim; i += kWarp) {
     const float value = to_float(head[i]) - norm.mean;
     squares = __fmaf_rn(value, value, squares);
@@ -51,6 +56,7 @@ __device__ void transform_head(const T* head, int dim, const HeadTransform& tran
   HeadNorm norm;
   if (transform.norm != NormKind::none) norm = measure_head(transform, head, dim, weight);
   const int half = rotated / 2;
+#pragma unroll 1
   for (int i = lane; i < half; i += kWarp) {
     const float first = norm.apply(head, i);
     const float second = norm.apply(head, i + half);
@@ -59,6 +65,7 @@ __device__ void transform_head(const T* head, int dim, const HeadTransform& tran
     store(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
     store(i + half, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
   }
+#pragma unroll 1
   for (int i = 2 * half + lane; i < dim; i += kWarp) store(i, norm.apply(head, i));
 }
 

@@ -20,20 +20,25 @@ class Attender {
     for (int first = 0; first < mine.count; first += kTeams) {
       look(true);
       // All warps together transform, for each team's item, queries, the key and the value.
+      Split own;  // of this warp's team, which has the stages from own_begin on
+      uint32_t own_begin = 0;
+      uint32_t end = stages.begin();
       int task = warp();
       for (int t = 0; t < kTeams && first + t < mine.count; ++t) {
         const Split split = mine.split(first + t);
+        if (t == team) {
+          own = split;
+          own_begin = end;
+        }
+        end += ceil_div(split.last - split.first, kDecodeTokens);
         const int tasks = split.n_heads + (split.last == a.kv_len ? 2 : 0);
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
       }
       synchronize();
       look(false);
-      for (int t = 0; t < kTeams && first + t < mine.count; ++t) {
-        const Split split = mine.split(first + t);
-        if (t == team) attend(a, split, memory[t], stages);
-        stages.pass(ceil_div(split.last - split.first, kDecodeTokens));
-      }
+      if (!own.empty()) attend(a, own, memory[team], stages, own_begin);
+      stages.pass_to(end);
       synchronize();
     }
     // When the block has stored all of its own, as others wait for them.
@@ -54,10 +59,10 @@ class Attender {
       2 * sizeof(Attention) <= kMaxInputBytes ? kConsumers / kDecodeWarps : 1;
   static_assert(sizeof(Attention) <= kMaxInputBytes);
 
-  // By this warp's team: an item whose stages begin with the reader's present one. A stage has the
-  // keys and values of one turn of a warp.
+  // By this warp's team: an item, whose stages are those from `begin` on. A stage has the keys and
+  // values of one turn of a warp.
   __device__ void attend(const AttendInstruction& a, const Split& split, Attention& memory,
-                         StageReader& stages) const {
+                         StageReader& stages, uint32_t begin) const {
     const AttentionArguments& attention = a.attention;
     const int dim = attention.kv.head_dim;
     const int team = warp() / kDecodeWarps;
@@ -67,7 +72,7 @@ class Attender {
     DecodeSums<T, kDim, Rule> sums(attention, split);
     const int tokens = split.last - split.first;
     for (int n = warp() % kDecodeWarps; n * kDecodeTokens < tokens; n += kDecodeWarps) {
-      const uint32_t number = stages.begin() + n;
+      const uint32_t number = begin + n;
       const int base = split.first + n * kDecodeTokens;
       T* keys = reinterpret_cast<T*>(stages.await(number).weights);
       T* values = keys + kDecodeTokens * dim;

@@ -13,6 +13,7 @@ class StageReader {
   [[nodiscard]] __device__ uint32_t begin() const { return begin_; }
   /// The present instruction has so many stages: the next one begins behind them.
   __device__ void pass(int count) { begin_ += count; }
+  __device__ void pass_to(uint32_t end) { begin_ = end; }
 
   /// Stage number n, once it is full: none before one that the warp has had. A warp may be several
   /// rounds of the ring ahead of the others, where a barrier's parity would say nothing: its turn
