@@ -17,29 +17,32 @@ __device__ inline uint32_t ordered(float value) {
   return max((bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U, 1U);
 }
 
-/// By a warp whose lane l has the keys of indices l, l + 32, ... < n: the index of the largest, the
-/// smallest of equal ones, in the lane that has its key, which becomes kTaken; -1 in the others.
-template <int kEach>
-__device__ int take_largest(uint32_t (&keys)[kEach]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+/// By a warp whose lane l has the keys of indices l, l + 32, ... < n: the largest, of the smallest
+/// index of equal ones, becomes kTaken, and the lane that has it calls use(i) with its i-th key's
+/// i.
+template <int kEach, typename Use>
+__device__ void take_largest(uint32_t (&keys)[kEach], const Use& use) {
   uint32_t largest = keys[0];
-  int index = lane;  // of this lane's largest
 #pragma unroll
-  for (int i = 1; i < kEach; ++i) {
-    if (keys[i] > largest) index = lane + i * kWarp;
-    largest = max(largest, keys[i]);
+  for (int i = 1; i < kEach; ++i) largest = max(largest, keys[i]);
+  largest = __reduce_max_sync(kAllLanes, largest);
+  constexpr int kNone = kEach;
+  int its = kNone;
+#pragma unroll
+  for (int i = kEach - 1; i >= 0; --i) {
+    if (keys[i] == largest) its = i;
   }
-  bool has_best = largest == __reduce_max_sync(kAllLanes, largest);
-  const unsigned lanes = __ballot_sync(kAllLanes, has_best);
+  const unsigned lanes = __ballot_sync(kAllLanes, its != kNone);
   if ((lanes & (lanes - 1)) != 0) {
-    has_best = index == __reduce_min_sync(kAllLanes, has_best ? index : INT_MAX);
+    const int index = static_cast<int>(threadIdx.x) % kWarp + its * kWarp;
+    if (index != __reduce_min_sync(kAllLanes, index)) its = kNone;
   }
-  if (!has_best) return -1;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    if (index == lane + i * kWarp) keys[i] = kTaken;
+    if (i != its) continue;
+    keys[i] = kTaken;
+    use(i);
   }
-  return index;
 }
 
 /// The sum of the two best of `n` values, or the only one.
@@ -61,96 +64,101 @@ inline size_t choice_bytes(int64_t n_experts, const Router& router) {
   return static_cast<size_t>(n_experts + router.groups) * sizeof(float);
 }
 
-/// By a warp: the experts of one token, and their scores [router.used]. Lane l has the logits of
-/// experts l, l + 32, ... < n <= 32 · kEach. `shared`: choice_bytes() of shared memory.
+/// By a warp: the experts of one token, and what weigh_experts() makes weights [router.used] of.
+/// Lane l has the logits of experts l, l + 32, ... < n <= 32 · kEach. `shared`: choice_bytes() of
+/// shared memory.
 template <int kEach>
 __device__ void take_experts(const float (&logits)[kEach], int n, const Router& router,
-                             int32_t* experts, float* scores, std::byte* shared) {
+                             int32_t* experts, float* weights, std::byte* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto expert_at = [lane](int i) { return lane + i * kWarp; };
+  const bool is_softmax = router.score == Router::Score::softmax;
+  // Scores grow with logits, which are compared where nothing is added to scores.
+  const bool has_groups = router.groups_used < router.groups;
+  const bool compares_scores = has_groups || router.correction != nullptr;
 
-  float score[kEach];
-  if (router.score == Router::Score::softmax) {
+  float total = 0;  // a softmax's, as a logarithm
+  if (is_softmax && (compares_scores || !router.normalized)) {
     float largest = -INFINITY;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (expert_at(i) < n) largest = fmaxf(largest, logits[i]);
     }
     largest = warp_max(largest);
-    float total = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      score[i] = expert_at(i) < n ? expf(logits[i] - largest) : 0;
-      total += score[i];
+      if (expert_at(i) < n) total += expf(logits[i] - largest);
     }
-    total = warp_sum(total);
-#pragma unroll
-    for (float& value : score) value /= total;
-  } else {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) score[i] = 1.0F / (1.0F + expf(-logits[i]));
+    total = largest + logf(warp_sum(total));
   }
 
   uint32_t choice[kEach];
-  float corrected[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const bool exists = expert_at(i) < n;
-    corrected[i] = score[i];
-    if (exists && router.correction != nullptr) corrected[i] += router.correction[expert_at(i)];
-    choice[i] = exists ? ordered(corrected[i]) : kTaken;
-  }
-  if (router.groups_used < router.groups) {
+  for (int i = 0; i < kEach; ++i) choice[i] = expert_at(i) < n ? ordered(logits[i]) : kTaken;
+  if (compares_scores) {
     auto* values = reinterpret_cast<float*>(shared);         // [n]
     auto* is_used = reinterpret_cast<int32_t*>(values + n);  // [router.groups]
-    const int size = n / router.groups;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (expert_at(i) < n) values[expert_at(i)] = corrected[i];
+      if (expert_at(i) >= n) continue;
+      float score = is_softmax ? expf(logits[i] - total) : 1.0F / (1.0F + expf(-logits[i]));
+      if (router.correction != nullptr) score += (router.correction + lane)[i * kWarp];
+      choice[i] = ordered(score);
+      if (has_groups) values[expert_at(i)] = score;
     }
-    __syncwarp();
-    uint32_t group[kEach];
+    if (has_groups) {
+      const int size = n / router.groups;
+      __syncwarp();
+      uint32_t group[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int g = expert_at(i);
-      if (g < router.groups) is_used[g] = 0;
-      group[i] = g < router.groups ? ordered(sum_of_two_best(values + g * size, size)) : kTaken;
-    }
-    __syncwarp();
-    for (int k = 0; k < router.groups_used; ++k) {
-      if (const int g = take_largest(group); g >= 0) is_used[g] = 1;
-    }
-    __syncwarp();
+      for (int i = 0; i < kEach; ++i) {
+        const int g = expert_at(i);
+        if (g < router.groups) is_used[g] = 0;
+        group[i] = g < router.groups ? ordered(sum_of_two_best(values + g * size, size)) : kTaken;
+      }
+      __syncwarp();
+      for (int k = 0; k < router.groups_used; ++k) {
+        take_largest(group, [&](int i) { is_used[expert_at(i)] = 1; });
+      }
+      __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (expert_at(i) < n && is_used[expert_at(i) / size] == 0) choice[i] = kTaken;
+      for (int i = 0; i < kEach; ++i) {
+        if (expert_at(i) < n && is_used[expert_at(i) / size] == 0) choice[i] = kTaken;
+      }
     }
   }
 
-  for (int k = 0; k < router.used; ++k) {
-    const int expert = take_largest(choice);
-    if (expert < 0) continue;
-    float its_score = score[0];
-#pragma unroll
-    for (int i = 1; i < kEach; ++i) {
-      if (expert_at(i) == expert) its_score = score[i];
-    }
-    experts[k] = expert;
-    scores[k] = its_score;
+  const int used = router.used;
+  for (int k = 0; k < used; ++k) {
+    take_largest(choice, [&](int i) {
+      experts[k] = expert_at(i);
+      weights[k] = logits[i] - total;
+    });
   }
 }
 
-/// By a warp: makes the scores of a token's experts their weights.
+/// By a warp: makes what take_experts() gave, logits, of a softmax that is not normalized beside
+/// all experts' total, the experts' weights.
 inline __device__ void weigh_experts(const Router& router, float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool is_softmax = router.score == Router::Score::softmax;
+  __syncwarp();
+  float largest = 0;
+  if (is_softmax && router.normalized) {
+    largest = -INFINITY;
+    for (int k = 0; k < router.used; ++k) largest = fmaxf(largest, weights[k]);
+  }
+  __syncwarp();
+  for (int k = lane; k < router.used; k += kWarp) {
+    weights[k] = is_softmax ? expf(weights[k] - largest) : 1.0F / (1.0F + expf(-weights[k]));
+  }
   __syncwarp();
   float sum = 0;
   for (int k = 0; k < router.used; ++k) sum += weights[k];
   __syncwarp();
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
-  for (int k = static_cast<int>(threadIdx.x) % kWarp; k < router.used; k += kWarp) {
-    weights[k] *= factor;
-  }
+  for (int k = lane; k < router.used; k += kWarp) weights[k] *= factor;
 }
 
 /// Both.

@@ -35,12 +35,11 @@ class Multiplier {
     int row = 0;     // of the output
     int output = 0;  // column
   };
-  static __device__ Result result_of(const ProductInstruction& p, int t) {
+  static __device__ Result result_of(const ProductInstruction& p, int tile, int row) {
     constexpr int kHalf = kTileRows / 2;
     const int in_tile = lane() / 2;  // this lane has its sum
-    const int tile = in_turn(p) ? t % p.tiles : t;
     Result r;
-    r.row = in_turn(p) ? t / p.tiles : 0;
+    r.row = row;
     r.is_up = p.gated && in_tile >= kHalf;
     r.output = p.gated ? tile * kHalf + in_tile % kHalf : tile * kTileRows + in_tile;
     r.exists = r.output < p.outputs;
@@ -96,7 +95,7 @@ class Multiplier {
       const Stage& stage = stages.await(n);
       const int part = stage.part;
       const int chunk = stage.chunk;
-      const Result result = result_of(p, stage.tile);
+      const Result result = result_of(p, stage.tile, stage.row);
       const bool ends_part = chunk + 1 == chunks;
       const bool ends_tile = ends_part && part + 1 == parts;
       const uint32_t added = ends_tile ? ask_added(p, result) : 0;
@@ -220,7 +219,8 @@ class Multiplier {
     const int parts = parts_of(p);
     for (int n = warp(); n < mine.count; n += kConsumers) {
       uint32_t next = stages.begin() + n * parts * chunks;
-      const Result result = result_of(p, mine[n]);
+      const int row = in_turn(p) ? mine[n] / p.tiles : 0;
+      const Result result = result_of(p, mine[n] - row * p.tiles, row);
       const uint32_t added = ask_added(p, result);
       float value = 0;
       for (int part = 0; part < parts; ++part) {

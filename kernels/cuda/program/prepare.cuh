@@ -1,6 +1,7 @@
 // A product's input, in shared memory as its multiplication wants it.
 #pragma once
 
+#include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/program/consumer_threads.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -13,6 +14,8 @@ class Preparer {
   explicit __device__ Preparer(const RowMemory& rows) : rows_(rows) {}
 
   __device__ void prepare(const ProductInstruction& p) const {
+    // Weighed here, where all wait, and not by the producers, for whom copies would wait.
+    if (p.sums_experts && warp() == 0) weigh_experts(p.router, shared_memory().choices[0].weights);
     if (p.x_dtype == DType::f32) {
       with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
           p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });

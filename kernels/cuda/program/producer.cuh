@@ -43,8 +43,6 @@ class Producer {
         } else {
           copy<kTileRows>(p);
         }
-        // For who sums the results.
-        if (in_turn(p) && leads()) weigh_experts(p.router, shared_.choices[0].weights);
       }
       if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
@@ -73,7 +71,7 @@ class Producer {
     }
   }
 
-  // Experts: each warp for itself. Their scores become weights later.
+  // Experts: each warp for itself. Who sums their results weighs them.
   __device__ void choose(const ProductInstruction& p) {
     p.n_experts <= 4 * kWarp ? choose_from<4>(p) : choose_from<kMaxExpertsChosenFrom / kWarp>(p);
   }
@@ -158,7 +156,6 @@ class Producer {
     const int outputs = p.outputs;
     const int64_t expert_rows = p.gated ? 2 * int64_t{outputs} : outputs;
     const bool of_experts = p.n_experts > 0;
-    const bool sums = p.sums_experts;
     const int parts = parts_of(p);
     const bool has_scales = kRows > 1 && p.to.scales != nullptr;
     const bool has_biases = kRows > 1 && p.to.bias != nullptr;
@@ -167,7 +164,8 @@ class Producer {
     if (kRows > 1 && in_turn(p)) choose(p);
     for (int n = 0; n < mine.count; ++n) {
       const int t = mine[n];
-      const int tile = sums || !of_experts ? t : t % p.tiles;
+      const int nth = kRows > 1 && in_turn(p) ? t / p.tiles : 0;  // expert
+      const int tile = t - nth * p.tiles;
       // The row of the tile that this lane copies, that of the weight, and whether there is one.
       const int in_tile = warp_ * kShare + lane_;
       int output = tile * kRows + in_tile;
@@ -179,8 +177,7 @@ class Producer {
       const bool exists = lane_ < kShare && in_tile < kRows && output < outputs;
       const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, exists)));
       for (int part = 0; part < parts; ++part) {
-        const int64_t expert =
-            !of_experts ? 0 : shared_.choices[warp_].experts[sums ? part : t / p.tiles];
+        const int64_t expert = of_experts ? shared_.choices[warp_].experts[nth + part] : 0;
         const int64_t channel = expert * expert_rows + row;
         const unsigned char* from = weight + channel * row_bytes;
         int chunk = 0;
@@ -193,7 +190,8 @@ class Producer {
           uint64_t& full = shared_.full[place.stage];
           Stage& stage = shared_.ring[place.stage];
           if (lane_ == 0 && leads()) {
-            stage.tile = t;
+            stage.tile = tile;
+            stage.row = nth;
             stage.part = part;
             stage.chunk = chunk;
           }

@@ -31,7 +31,8 @@ struct Stage {
   alignas(128) unsigned char weights[kTileRows * kPitch];
   float scales[kTileRows];  ///< with a part's last chunk
   float biases[kTileRows];  ///< likewise, if there are any
-  int32_t tile;
+  int32_t tile;             ///< of the part's weight
+  int32_t row;              ///< of the result
   int32_t part;
   int32_t chunk;
 };
