@@ -20,10 +20,10 @@ inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
 inline constexpr int kPairBytes = 64;            // of a row, for two tensor core instructions
 inline constexpr int kStages = 10;
-// Stages that are on their way from memory: enough to keep it busy, and one while the block looks
+// Stages that are on their way from memory: enough to keep it busy, and fewer while the block looks
 // for an instruction's input, whose words wait in the L2 cache behind all copies asked for before.
 inline constexpr uint32_t kOnTheWay = 3;
-inline constexpr uint32_t kOnTheWayBeside = 1;
+inline constexpr uint32_t kOnTheWayBeside = 2;
 inline constexpr int kInstructions = 4;  // that the producers are ahead at most
 
 /// A chunk of a tile's weights, or a row of floats, and what it is.
