@@ -21,9 +21,7 @@
 // and quantizes it, every block for itself. That is latency, not bytes (measured: RESULTS.md).
 // Every result has a place of its own in the program's memory, so no block waits for another to
 // have read. What would not fit into registers would be in local memory, for which the L1 cache has
-// no room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. And
-// what a layer runs once is not in the instruction cache: until a row is prepared, its instructions
-// count more than its arithmetic.
+// no room beside the ring: as slow as the L2 cache. So functions are inlined and hold little.
 //
 // Bytes and time, Llama-3-8B in INT8: 8.03 GB, 2.59 ms at 3.10 TB/s, 386 tokens/s; bf16: 15.01 GB,
 // 4.84 ms, 207 tokens/s.
