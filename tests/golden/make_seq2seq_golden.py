@@ -37,7 +37,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianTokenizer
 HERE = Path(__file__).resolve().parent / "seq2seq"
 PATH = HERE / "texts.json"
 IS_V4 = transformers.__version__.startswith("4.")
-GROUPED = ("bart", "marian", "t5")  # families, of which groups are searched for as well
+GROUPED = ("bart", "mbart", "t5")  # of which groups are searched for as well (Transformers 4 renormalizes none)
 VOCAB = 136
 VOCAB_OF_ANSWERS = 124  # of marian_separate
 PAD, EOS = 0, 2
