@@ -127,7 +127,7 @@ TEST_P(EndedBatch, EndsOnCtrlCWithWholeLinesAndGoesOn) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
     BackgroundBatch batch(input_, options_);
-    batch.wait_for_bytes(output_, done + whole_.size() / 8);
+    batch.wait_for_bytes(output_, done + 1);  // early: on a busy machine signals come late
     EXPECT_EQ(batch.end(signal), 130);
     const std::string output = read_file(output_);
     EXPECT_TRUE(output.ends_with('\n'));

@@ -8,6 +8,8 @@ decoded]: ids with special tokens, and what ids decode to without them, null whe
 has a vocabulary for sources, whose cases have no decoded text, and another for answers, whose cases are in answers.json.
 """
 
+import contextlib
+import io
 import json
 import shutil
 import warnings
@@ -29,17 +31,17 @@ RULES = "FB01\t66 69\n9\t20\nA\t20\nBD\t31 2F 32\n"  # a few of nmt_nfkc's
 
 
 def train(folder, name, lines, size, **options):
-    prefix = folder / name
-    rules = folder / "rules.tsv"
-    rules.write_text(RULES)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_prefix=str(prefix), vocab_size=size, hard_vocab_limit=False,
-        normalization_rule_tsv=str(rules), minloglevel=2, **options)
-    rules.unlink()
-    prefix.with_name(name + ".vocab").unlink()
-    prefix.with_name(name + ".model").rename(prefix)
-    model = sentencepiece.SentencePieceProcessor(str(prefix))
-    return [model.id_to_piece(i) for i in range(model.get_piece_size())]
+    model = io.BytesIO()
+    with contextlib.chdir(folder):  # a model has the path of its rules
+        rules = Path("rules.tsv")
+        rules.write_text(RULES)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, vocab_size=size, hard_vocab_limit=False,
+            normalization_rule_tsv=str(rules), minloglevel=2, **options)
+        rules.unlink()
+    (folder / name).write_bytes(model.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    return [pieces.id_to_piece(i) for i in range(pieces.get_piece_size())]
 
 
 def save(folder, encode, decode, unknown, name="cases.json"):
