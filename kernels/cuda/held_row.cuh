@@ -9,9 +9,7 @@
 namespace faststream {
 
 inline constexpr int kHeldEach = 8;  ///< elements that a thread has in a row
-inline constexpr int kHeldTurn = kRowLanes * kHeldEach;
 inline constexpr int kMaxHeldTurns = 4;
-inline constexpr int kWarpHeldTurn = kWarp * kHeldEach;
 
 /// Eight elements in a row, at a multiple of 16 bytes.
 template <typename T>
@@ -96,10 +94,11 @@ __device__ inline void normalize_eight(const MeasuredNorm& norm, int c,
   for (int i = 0; i < kHeldEach; ++i) values[i] = norm.apply(values[i], weights[i], biases[i]);
 }
 
-/// Whether a matrix' rows can be held.
-inline bool can_hold(const Matrix& x) {
+/// Whether kThreads threads can hold a matrix' rows.
+template <int kThreads = kRowLanes>
+bool can_hold(const Matrix& x) {
   return rows_begin_at_16(x.data, x.stride, x.dtype) && x.cols % kHeldEach == 0 &&
-         x.cols <= kMaxHeldTurns * kHeldTurn;
+         x.cols <= kMaxHeldTurns * kThreads * kHeldEach;
 }
 
 /// Whether normalize_eight() can load what the norm has.
@@ -108,12 +107,13 @@ inline bool can_hold(const Norm& norm) {
          reinterpret_cast<uintptr_t>(norm.bias) % 16 == 0;
 }
 
-/// Calls f.operator()<kTurns>() with the turns that n elements take.
-template <typename F>
+/// Calls f.operator()<kTurns>() with the turns of kThreads threads that n elements take.
+template <int kThreads = kRowLanes, typename F>
 void with_held_turns(int64_t n, const F& f) {
-  if (n <= kHeldTurn) {
+  constexpr int64_t kTurn = kThreads * kHeldEach;
+  if (n <= kTurn) {
     f.template operator()<1>();
-  } else if (n <= 2 * kHeldTurn) {
+  } else if (n <= 2 * kTurn) {
     f.template operator()<2>();
   } else {
     f.template operator()<kMaxHeldTurns>();

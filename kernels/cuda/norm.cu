@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kThreads = kRowLanes;
 constexpr int kWarps = 4;  // of a block, with a row each
-constexpr int kMaxWarpTurns = 4;
 
 template <typename T>
 struct Rows {
@@ -25,7 +24,7 @@ struct Rows {
   __device__ T* operator[](int64_t r) const { return data + r * stride; }
 };
 
-// Any norm of rows of at most kTurns · kWarpHeldTurn elements. copy: if it has data, gets the
+// Any norm of rows of at most kTurns · kWarp · kHeldEach elements. copy: if it has data, gets the
 // results, too.
 template <typename X, typename T, typename Copy, int kTurns>
 __global__ __launch_bounds__(kWarps* kWarp) void short_norm_kernel(Rows<const X> x, Norm norm,
@@ -51,26 +50,14 @@ __global__ __launch_bounds__(kWarps* kWarp) void short_norm_kernel(Rows<const X>
   });
 }
 
-// Calls f.operator()<kTurns>() with the turns of a warp that n elements take.
-template <typename F>
-void with_warp_turns(int64_t n, const F& f) {
-  if (n <= kWarpHeldTurn) {
-    f.template operator()<1>();
-  } else if (n <= 2 * kWarpHeldTurn) {
-    f.template operator()<2>();
-  } else {
-    f.template operator()<kMaxWarpTurns>();
-  }
-}
-
 bool are_short(const Matrix& x, const Norm& norm, const Matrix& out) {
-  return can_hold(x) && can_hold(out) && can_hold(norm) && x.cols <= kMaxWarpTurns * kWarpHeldTurn;
+  return can_hold<kWarp>(x) && can_hold<kWarp>(out) && can_hold(norm);
 }
 
 template <typename X, typename T, typename Copy>
 void norm_short(const Matrix& x, const Norm& norm, bool add, const Matrix& out, const Matrix& copy,
                 const Queue& queue) {
-  with_warp_turns(x.cols, [&]<int kTurns>() {
+  with_held_turns<kWarp>(x.cols, [&]<int kTurns>() {
     queue.launch("normalizing", short_norm_kernel<X, T, Copy, kTurns>,
                  {static_cast<unsigned>(ceil_div(x.rows, kWarps)), kWarps * kWarp},
                  Rows<const X>(x), norm, add, x.rows, static_cast<int>(x.cols), Rows<T>(out),
