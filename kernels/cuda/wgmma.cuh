@@ -36,6 +36,11 @@ __device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int 
       : "memory");
 }
 
+/// Has the map itself brought to where copies look for it.
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 /// Copies a box from shared memory to `map` at (column, row); or adds it there, of f32.
 __device__ inline void store_box(const CUtensorMap& map, int column, int row, const void* from) {
   asm volatile(
@@ -63,21 +68,43 @@ __device__ inline void wait_for_bulk_reads() {
 // Clusters of blocks.
 // ---------------------------------------------------------------------------
 
-/// All threads of all blocks of the cluster wait for each other, and see what they wrote.
-__device__ inline void synchronize_cluster() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+__device__ inline int rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
 }
-/// What block `rank` of the cluster has in its shared memory where `here` is in this block's.
-__device__ inline int4 load_of_block(const int4* here, int rank) {
-  uint32_t there;
-  int4 value;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(there)
-               : "r"(shared_address(here)), "r"(rank));
-  asm volatile("ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(there));
-  return value;
+__device__ inline int cluster_of_block() {
+  uint32_t cluster;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
+  return static_cast<int>(cluster);
+}
+__device__ inline int clusters() {
+  uint32_t count;
+  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
+  return static_cast<int>(count);
+}
+/// Once in a kernel: all threads arrive, and whoever then waits, waits for all. Of what was written
+/// before, barriers that were published are known.
+__device__ inline void arrive_in_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+/// Stores a value in the shared memory of block `rank` of the cluster, where `here` is in this
+/// block's; its bytes count for that block's `barrier`.
+__device__ inline void send_to_block(int rank, void* here, int4 value, uint64_t& barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, barrier;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [there], "
+      "{%3, %4, %5, %6}, [barrier];\n"
+      "}" ::"r"(shared_address(here)),
+      "r"(shared_address(&barrier)), "r"(rank), "r"(value.x), "r"(value.y), "r"(value.z),
+      "r"(value.w)
+      : "memory");
 }
 
 // Registers of a warpgroup.

@@ -14,11 +14,11 @@ bool are_16_bit(const Matrix& x, const Weight& weight) {
 template <typename Element>
 void launch_finished(const Product& product, DType type, const Queue& queue) {
   if (product.to.dtype == DType::f32) {
-    launch<Kind<Element, float, Finish::none>>(product, type, queue);
+    launch<Element, float, Finish::none>(product, type, queue);
   } else if (product.to.activation == Activation::none) {
-    launch<Kind<Element, Element, Finish::none>>(product, type, queue);
+    launch<Element, Element, Finish::none>(product, type, queue);
   } else {
-    launch<Kind<Element, Element, Finish::activation>>(product, type, queue);
+    launch<Element, Element, Finish::activation>(product, type, queue);
   }
 }
 
@@ -49,9 +49,9 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
   }
   const Product product = product_of(x, 0, x.rows, weight, to, true);
   if (x.dtype == DType::f16) {
-    launch<Kind<__half, __half, Finish::gate>>(product, x.dtype, queue);
+    launch<__half, __half, Finish::gate>(product, x.dtype, queue);
   } else {
-    launch<Kind<__nv_bfloat16, __nv_bfloat16, Finish::gate>>(product, x.dtype, queue);
+    launch<__nv_bfloat16, __nv_bfloat16, Finish::gate>(product, x.dtype, queue);
   }
   return true;
 }

@@ -13,11 +13,11 @@ constexpr int64_t kGrain = 256;  // rows of a piece: the largest tile's
 
 void launch_finished(const Product& product, bool gated, const Queue& queue) {
   if (gated) {
-    launch<Kind<int8_t, Half, Finish::gate>>(product, DType::i8, queue);
+    launch<int8_t, Half, Finish::gate>(product, DType::i8, queue);
   } else if (product.to.dtype == DType::f32) {
-    launch<Kind<int8_t, float, Finish::none>>(product, DType::i8, queue);
+    launch<int8_t, float, Finish::none>(product, DType::i8, queue);
   } else {
-    launch<Kind<int8_t, Half, Finish::none>>(product, DType::i8, queue);
+    launch<int8_t, Half, Finish::none>(product, DType::i8, queue);
   }
 }
 

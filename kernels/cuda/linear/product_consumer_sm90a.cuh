@@ -25,22 +25,21 @@ class Consumer {
 
   __device__ void run() {
     const Steps steps = steps_of_block(a_);
-    const int split = a_.tiling.split;
+    const bool is_divided = K::kDivides && a_.tiling.split > 1;
     for_tiles<K>(a_, [&](Tile tile) {
-      const int parts = ceil_div(tile.rows, kPartRows);
-      if (split > 1) {  // of the tile's rows, those that this block finishes
-        const int half = a_.tiling.rows / 2;
-        const int before = rank_in_cluster(a_) * half;
+      const int rows = ceil_div(tile.rows, kPartRows) * kPartRows;
+      if (is_divided) {  // of the tile's rows, those that this block finishes
+        const int before = rank_in_cluster() * (K::kRows / 2);
         tile.first_row += before;
-        tile.rows = min(half, tile.rows - before);
+        tile.rows = min(K::kRows / 2, tile.rows - before);
       }
       load_scales(tile);
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      multiply(steps, parts, sums);
-      if constexpr (K::kIntegers) {
-        if (split > 1) add_parts(sums);
+      multiply<K::kRows>(steps, rows, sums);
+      if constexpr (K::kDivides) {
+        if (is_divided) add_parts(sums);
       }
       if constexpr (K::kActivated) activate_sums(sums);
       finish(tile, sums);
@@ -50,7 +49,7 @@ class Consumer {
 
  private:
   using Out = typename K::Out;
-  using Sums = typename K::Sum[kMaxTileRows / 2];
+  using Sums = typename K::Sum[K::kRows / 2];
 
   // Of this thread's two channels, and of the tile's rows: lane l has row 32 i + l in [i]. The
   // products' time hides the loads'.
@@ -68,41 +67,24 @@ class Consumer {
     }
     if constexpr (K::kIntegers) {
 #pragma unroll
-      for (int i = 0; i < kMaxTileRows / kWarp; ++i) {
+      for (int i = 0; i < K::kRows / kWarp; ++i) {
         const int row = i * kWarp + lane_;
         row_scales_[i] = row < tile.rows ? a_.product.row_scales[tile.first_row + row] : 0;
       }
     }
   }
 
-  // sums of a tile of so many times kPartRows rows.
-  __device__ void multiply(const Steps& steps, int parts, Sums& sums) {
-    switch (parts) {
-      case 1:
-        return multiply_by<1 * kPartRows>(steps, sums);
-      case 2:
-        return multiply_by<2 * kPartRows>(steps, sums);
-      case 3:
-        return multiply_by<3 * kPartRows>(steps, sums);
-      case 4:
-        return multiply_by<4 * kPartRows>(steps, sums);
-      case 5:
-        return multiply_by<5 * kPartRows>(steps, sums);
-      case 6:
-        return multiply_by<6 * kPartRows>(steps, sums);
-      case 7:
-        return multiply_by<7 * kPartRows>(steps, sums);
-      default:
-        return multiply_by<8 * kPartRows>(steps, sums);
-    }
-  }
-
+  // sums of a tile whose rows are a multiple of kPartRows, at most kRows.
   template <int kRows>
-  __device__ void multiply_by(const Steps& steps, Sums& sums) {
+  __device__ void multiply(const Steps& steps, int rows, Sums& sums) {
+    if constexpr (kRows > kPartRows) {
+      if (rows < kRows) return multiply<kRows - kPartRows>(steps, rows, sums);
+    }
     const auto release = [&](int stage) {
       if (lane_ == 0) arrive(shared_.done[stage]);
     };
     int before = 0;  // the stage of the step before
+#pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
       const std::byte* weights = shared_.stages + at_.stage * a_.stage_bytes;
       const std::byte* x = weights + kWeightsBytes;
@@ -130,32 +112,33 @@ class Consumer {
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
-  // the rows. Parts go through the stages, which this block has no other use for: it has one tile.
+  // the rows, and sends the other block its half. Parts come where results will leave from: a block
+  // has one tile.
   __device__ void add_parts(Sums& sums) {
-    synchronize_threads(kStagesFree, kGroups * kWarpgroup);
-    auto* parts = reinterpret_cast<int4*>(shared_.stages);
-    constexpr int kEights = kMaxTileRows / 8;
-    static_assert(kGroups * kEights * kWarpgroup * sizeof(int4) <= kStagesBytes);
-    const int half = a_.tiling.rows / 8 / 2;
-    const auto place = [&](int eight) {
-      return parts + (group_ * kEights + eight) * kWarpgroup + thread_;
-    };
+    constexpr int kHalf = K::kRows / 4;  // sums of half of the rows
+    static_assert(K::kPartsBytes <= sizeof(shared_.results));
+    auto* parts = reinterpret_cast<int4*>(shared_.results[group_]) + thread_;
+    const bool is_first = rank_in_cluster() == 0;
+    wait_for_cluster();  // the other block's barrier is there
 #pragma unroll
-    for (int j = 0; j < kEights; ++j) {
-      if (j >= 2 * half) break;
-      *place(j) = make_int4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
+    for (int i = 0; i < kHalf; i += 4) {
+      int32_t others[4];
+#pragma unroll
+      for (int j = i; j < i + 4; ++j) {
+        others[j - i] = is_first ? sums[kHalf + j] : sums[j];
+        sums[j] = is_first ? sums[j] : sums[kHalf + j];
+      }
+      send_to_block(is_first ? 1 : 0, parts + i / 4 * kWarpgroup,
+                    make_int4(others[0], others[1], others[2], others[3]), shared_.parts);
     }
-    synchronize_cluster();
-    const int first = rank_in_cluster(a_) * half;
+    wait_for_phase(shared_.parts, 0);
 #pragma unroll
-    for (int j = 0; j < kEights / 2; ++j) {
-      if (j >= half) break;
-      const int4 own = *place(first + j);
-      const int4 other = load_of_block(place(first + j), 1 - rank_in_cluster(a_));
-      sums[4 * j] = own.x + other.x;
-      sums[4 * j + 1] = own.y + other.y;
-      sums[4 * j + 2] = own.z + other.z;
-      sums[4 * j + 3] = own.w + other.w;
+    for (int i = 0; i < kHalf; i += 4) {
+      const int4 other = parts[i / 4 * kWarpgroup];
+      sums[i] += other.x;
+      sums[i + 1] += other.y;
+      sums[i + 2] += other.z;
+      sums[i + 3] += other.w;
     }
   }
 
@@ -164,7 +147,7 @@ class Consumer {
   __device__ void activate_sums(Sums& sums) {
     const auto apply = [&](const auto& function) {
 #pragma unroll
-      for (int i = 0; i < kMaxTileRows / 2; ++i) {
+      for (int i = 0; i < K::kRows / 2; ++i) {
         sums[i] = function(__fadd_rn(sums[i], biases_[i / 2 % 2]));
       }
     };
@@ -196,13 +179,13 @@ class Consumer {
       publish_shared_writes();
       synchronize_threads(kResultsFree + group_, kWarpgroup);
       if (thread_ != 0) continue;
-      const int rows = tile.rows - row;
-      if (rows >= K::kPieceRows) {
-        store(maps_.out, tile, results, row);
-      } else {
-        for (int first = 0; first < rows; first += kPartRows) {
-          store(maps_.out_part, tile, results + first * K::kBoxBytes, row + first);
-        }
+      const int end = min(row + K::kPieceRows, tile.rows);
+      const bool is_whole = end - row == K::kPieceRows;
+      const CUtensorMap& box = is_whole ? maps_.out : maps_.out_part;
+      const int box_rows = is_whole ? K::kPieceRows : kPartRows;
+#pragma unroll 1
+      for (int first = row; first < end; first += box_rows) {
+        store(box, tile, results + (first - row) * K::kBoxBytes, first);
       }
       end_bulk_group();
     }
@@ -211,7 +194,7 @@ class Consumer {
   // Has the map's box of results from row `row` of the tile on leave.
   __device__ void store(const CUtensorMap& out, const Tile& tile, const std::byte* results,
                         int row) {
-#pragma unroll
+#pragma unroll 1
     for (int box = 0; box < K::kBoxes; ++box) {
       const std::byte* from = results + box * K::kPieceRows * K::kBoxBytes;
       const int column = tile.first_output + group_ * K::kGroupOutputs + box * K::kBoxColumns;
@@ -300,8 +283,7 @@ class Consumer {
   }
 
   // Named barriers.
-  static constexpr int kStagesFree = 1;
-  static constexpr int kResultsFree = 2;  // and one more for the second warpgroup
+  static constexpr int kResultsFree = 1;  // and one more for the second warpgroup
 
   const Arguments& a_;
   const Maps& maps_;
@@ -312,7 +294,7 @@ class Consumer {
   Place at_;
   float channel_scales_[2];
   float biases_[2];
-  float row_scales_[kMaxTileRows / kWarp];
+  float row_scales_[K::kRows / kWarp];
 };
 
 }  // namespace

@@ -8,8 +8,7 @@
 // there are, a multiple of 32 up to 256, so that few rows cost little more than reading the
 // weights. Where there are fewer tiles than multiprocessors, two blocks divide the inputs of a
 // tile, and each adds and finishes half of the rows: integer sums do not depend on how they are
-// divided. (Four blocks take longer: 37 us instead of 32 for 64 rows, 4,096 outputs and 14,336
-// inputs, 20 instead of 15 for 4,096.) tiling.h chooses.
+// divided. tiling.h chooses.
 //
 // Sums are finished in registers, and results go through shared memory in bulk copies, which the L2
 // cache adds to the residual stream: no thread waits for memory. (Beside full copies ahead, a load
@@ -43,8 +42,10 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
   bool first = true;
   for_tiles<K>(a, [&](const Tile& tile) {
     const bool is_whole = tile.rows == a.tiling.rows;
-    const int n_parts = ceil_div(tile.rows, kPartRows);
-    const int bytes = kWeightsBytes + n_parts * kPartRows * kBlockRowBytes;
+    const CUtensorMap& x_box = is_whole ? maps.x : maps.x_part;
+    const int box_rows = is_whole ? tile.rows : kPartRows;
+    const int rows = ceil_div(tile.rows, box_rows) * box_rows;
+    const int bytes = kWeightsBytes + rows * kBlockRowBytes;
     const auto column = [&](int step) { return (steps.first + step) * K::kStepColumns; };
     const auto copy_weights = [&](int step) {
       uint64_t& there = shared.there[weights_at.stage];
@@ -61,25 +62,23 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     const auto copy_x = [&](int step) {
       uint64_t& there = shared.there[x_at.stage];
       std::byte* to = shared.stages + x_at.stage * a.stage_bytes + kWeightsBytes;
-      if (is_whole) {
-        copy_box(to, maps.x, column(step), tile.first_row, there);
-      } else {
-        for (int part = 0; part < n_parts; ++part) {
-          const int row = part * kPartRows;
-          copy_box(to + row * kBlockRowBytes, maps.x_part, column(step), tile.first_row + row,
-                   there);
-        }
+#pragma unroll 1
+      for (int row = 0; row < rows; row += box_rows) {
+        copy_box(to + row * kBlockRowBytes, x_box, column(step), tile.first_row + row, there);
       }
       x_at.advance(a);
     };
     int step = 0;
     if (first) {  // weights are there before the inputs
       const int ahead = min(steps.count, a.n_stages);
+#pragma unroll 1
       for (int i = 0; i < ahead; ++i) copy_weights(i);
       wait_for_inputs();
+#pragma unroll 1
       for (; step < ahead; ++step) copy_x(step);
       first = false;
     }
+#pragma unroll 1
     for (; step < steps.count; ++step) {
       copy_weights(step);
       copy_x(step);
@@ -94,23 +93,31 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
   auto& shared = aligned<Shared>(memory);
   allow_next_kernel();
   if (threadIdx.x == 0) {
+    prefetch_map(maps.weight);
+    prefetch_map(maps.x);
+    prefetch_map(maps.x_part);
+    prefetch_map(maps.out);
+    prefetch_map(maps.out_part);
     for (int stage = 0; stage < kMaxStages; ++stage) {
       init_barrier(shared.there[stage], 1);
       init_barrier(shared.done[stage], kGroups * kWarpgroup / kWarp);
     }
+    if constexpr (K::kDivides) {
+      init_barrier(shared.parts, 1);
+      arrive_and_expect(shared.parts, K::kPartsBytes);
+    }
     publish_barriers();
   }
   __syncthreads();
+  if (K::kDivides && a.tiling.split > 1) arrive_in_cluster();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
     if (threadIdx.x == 0) copy_tiles<K>(a, maps, shared);
-    if (a.tiling.split > 1) synchronize_cluster();  // as add_parts() does
   } else {
     take_registers<232>();
     wait_for_inputs();
     Consumer<K>(a, maps, shared).run();
   }
-  if (a.tiling.split > 1) synchronize_cluster();  // no block ends while others read its parts
 }
 
 /// Whether x [rows, inputs], the weight and the result begin rows at multiples of 16 bytes, as
@@ -122,17 +129,18 @@ inline bool boxes_fit(const Matrix& x, const Weight& weight, const Destination& 
 }
 
 template <typename K>
-void launch(const Product& product, DType type, const Queue& queue) {
+int steps_of(const Product& product) {
+  return ceil_div(product.inputs, K::kStepColumns);
+}
+
+template <typename K>
+void launch(const Product& product, DType type, const Tiling& tiling, const Queue& queue) {
   constexpr size_t kSharedBytes = sizeof(Shared) + kBlockAlignment;
   static_assert(kSharedBytes <= 232448, "a block may have 227 KB");
   const auto kernel = product_kernel<K>;
   allow_shared_memory(kernel, kSharedBytes);
-  const int blocks = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  const int steps = ceil_div(product.inputs, K::kStepColumns);
-  const Tiling tiling = choose_tiling(
-      {product.rows, ceil_div(product.outputs, K::kOutputs), steps, K::kIntegers}, blocks);
   const int stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
-  const Arguments arguments{product, tiling, steps, stage_bytes,
+  const Arguments arguments{product, tiling, steps_of<K>(product), stage_bytes,
                             std::min(kMaxStages, kStagesBytes / stage_bytes)};
   const Destination& to = product.to;
   const auto boxes_of = [&](int rows) {
@@ -152,11 +160,28 @@ void launch(const Product& product, DType type, const Queue& queue) {
                                       product.inputs, kTileChannels}),
       .out = results_of(K::kPieceRows),
       .out_part = results_of(kPartRows)};
-  const int grid = std::min(tiling.pieces * tiling.split, blocks);
+  const int grid =
+      std::min(tiling.pieces * tiling.split, gpu_attribute(cudaDevAttrMultiProcessorCount));
   queue.launch(
       "multiplying matrices", kernel,
       {static_cast<unsigned>(grid), kThreads, kSharedBytes, static_cast<unsigned>(tiling.split)},
       maps, arguments);
+}
+
+/// By the kernel of the tiles' rows.
+template <typename Element, typename Out, Finish kLast>
+void launch(const Product& product, DType type, const Queue& queue) {
+  using Most = Kind<Element, Out, kLast, kMaxTileRows>;
+  const TiledProduct tiled{product.rows, ceil_div(product.outputs, Most::kOutputs),
+                           steps_of<Most>(product), Most::kIntegers};
+  const Tiling tiling = choose_tiling(tiled, gpu_attribute(cudaDevAttrMultiProcessorCount));
+  if (tiling.rows <= 64) {
+    launch<Kind<Element, Out, kLast, 64>>(product, type, tiling, queue);
+  } else if (tiling.rows <= 128) {
+    launch<Kind<Element, Out, kLast, 128>>(product, type, tiling, queue);
+  } else {
+    launch<Most>(product, type, tiling, queue);
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct TiledProduct {
 struct Tiling {
   int32_t rows = 0;      ///< of x, of a tile
   int32_t down = 0;      ///< tiles, of x's rows
+  int32_t band = 0;      ///< of these, how many go through all channels together
   int32_t across = 0;    ///< tiles, of channels
   int32_t split = 1;     ///< blocks that divide the inputs of a tile: 1 or 2
   int32_t whole = 0;     ///< tiles that are not cut
@@ -32,6 +33,10 @@ struct Tiling {
   int32_t cut_rows = 0;  ///< of a piece
   int32_t pieces = 0;    ///< of all, whole tiles among them
 };
+
+/// Whether two blocks may divide the inputs of a tile of so many rows, each of which finishes half
+/// of the rows. Their kernels are made for that (product_sm90a.cuh).
+constexpr bool can_divide(int32_t rows) { return rows == 64 || rows == 128; }
 
 /// What a block takes at a time: some rows of x beside the channels of one tile.
 struct TilePiece {
@@ -43,17 +48,23 @@ struct TilePiece {
 /// The n-th piece of x's `rows` rows. Tiles beside each other are those of one band, whose rows and
 /// channels' weights are in the L2 cache.
 constexpr TilePiece piece_of_tile(const Tiling& t, int32_t rows, int32_t n) {
-  const int32_t band_tiles = kBandRows / t.rows;
-  const int32_t past = std::max(n - t.whole, 0);
-  const int32_t tile = std::min(n, t.whole) + past / t.cuts;
-  const int32_t band = tile / (band_tiles * t.across);
-  const int32_t in_band = tile % (band_tiles * t.across);
-  const int32_t band_height = std::min(band_tiles, t.down - band * band_tiles);
-  const int32_t tile_row = (band * band_tiles + in_band % band_height) * t.rows;
+  int32_t tile = n;
+  int32_t cut = 0;
+  if (n >= t.whole) {
+    const auto past = static_cast<uint32_t>(n - t.whole);
+    const auto cuts = static_cast<uint32_t>(t.cuts);
+    tile = t.whole + static_cast<int32_t>(past / cuts);
+    cut = static_cast<int32_t>(past % cuts);
+  }
+  int32_t before = 0;  // tiles down, of bands before
+  for (; tile >= t.band * t.across; tile -= t.band * t.across) before += t.band;
+  const auto height = static_cast<uint32_t>(std::min(t.band, t.down - before));
+  const auto in_band = static_cast<uint32_t>(tile);
+  const int32_t tile_row = (before + static_cast<int32_t>(in_band % height)) * t.rows;
   const int32_t tile_end = std::min(tile_row + t.rows, rows);
-  const int32_t first = tile_row + past % t.cuts * t.cut_rows;
+  const int32_t first = tile_row + cut * t.cut_rows;
   const int32_t most = n < t.whole ? t.rows : t.cut_rows;
-  return {first, std::clamp(tile_end - first, 0, most), in_band / band_height};
+  return {first, std::clamp(tile_end - first, 0, most), static_cast<int32_t>(in_band / height)};
 }
 
 /// Chooses a tiling by the time of what a multiprocessor's block takes, one after the other.
@@ -71,7 +82,7 @@ class TilingChooser {
   // and of adding the parts of two blocks.
   static constexpr int64_t step_time(int32_t rows) { return 135 + 11 * rows / 5; }
   static constexpr int64_t end_time(int32_t rows) { return 600 + 9 * rows; }
-  static constexpr int64_t adding_time(int32_t rows) { return 4000 + 15 * rows; }
+  static constexpr int64_t adding_time(int32_t rows) { return 2000 + 10 * rows; }
 
   static constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
   static constexpr int64_t tile_time(int32_t rows, int32_t steps) {
@@ -81,8 +92,12 @@ class TilingChooser {
   void consider(int32_t rows) {
     const int32_t down = ceil_div(product_.rows, rows);
     const int32_t tiles = down * product_.across;
-    const Tiling tiling{
-        .rows = rows, .down = down, .across = product_.across, .whole = tiles, .pieces = tiles};
+    const Tiling tiling{.rows = rows,
+                        .down = down,
+                        .band = kBandRows / rows,
+                        .across = product_.across,
+                        .whole = tiles,
+                        .pieces = tiles};
     const int64_t time = tile_time(rows, product_.steps);
     take(tiling, ceil_div(tiles, blocks_) * time);
 
@@ -95,9 +110,7 @@ class TilingChooser {
       cut.pieces = cut.whole + rest * cut.cuts;
       take(cut, tiles / blocks_ * time + tile_time(cut.cut_rows, product_.steps));
     }
-    // Each of two blocks finishes a half of the rows.
-    if (product_.integers && 2 * tiles <= blocks_ && product_.steps > 1 &&
-        rows % (2 * kPartRows) == 0) {
+    if (product_.integers && 2 * tiles <= blocks_ && product_.steps > 1 && can_divide(rows)) {
       Tiling divided = tiling;
       divided.split = 2;
       take(divided, tile_time(rows, ceil_div(product_.steps, 2)) + adding_time(rows));
