@@ -163,11 +163,6 @@ DType CudaBackend::activation_dtype(DType weight_dtype) const {
 
 DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(weight_dtype); }
 
-// Rows whose tiles fill the multiprocessors of an H100 a whole number of times, nearly, in products
-// of 4,096 outputs and multiples: by the costs of tiling.h a layer of Llama 3 8B takes up to 12%
-// longer a row with numbers between.
-int32_t CudaBackend::even_rows() const { return is_hopper_ ? 1024 : 1; }
-
 // Those of integers are ours on Hopper. Of fewer weights all are loaded before a product that may
 // never come is prepared, and would have to wait for it.
 void CudaBackend::expect_products(DType weight_dtype, size_t weight_bytes) {

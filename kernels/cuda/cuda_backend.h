@@ -45,7 +45,6 @@ class CudaBackend final : public Backend {
   [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
   [[nodiscard]] int32_t most_slots() const override { return 512; }
   [[nodiscard]] int32_t first_tokens() const override { return 2048; }
-  [[nodiscard]] int32_t even_rows() const override;
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
   void expect_products(DType weight_dtype, size_t weight_bytes) override;

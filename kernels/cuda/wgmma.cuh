@@ -243,34 +243,24 @@ __device__ void pin(int32_t (&values)[kCount]) {
 
 /// c [64, N] f32 += a [64, 16] · b [16, N], N = 128 or 64: a in registers as mma_16x8x16() has it,
 /// rows 16w to 16w + 15 in warp w; b from shared memory.
-template <typename T>
-__device__ void multiply_add_rows(float (&c)[64], const uint32_t (&a)[4], uint64_t b) {
-#define FASTSTREAM_MULTIPLY(type)                                                   \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type         \
-               " {" FASTSTREAM_NAMES_64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;" \
-               : FASTSTREAM_REGISTERS_64("+f", c)                                   \
+#define FASTSTREAM_MULTIPLY(n, count, type, a_at, b_at)                             \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type       \
+               " {" FASTSTREAM_NAMES_##count "}, {" a_at "}, " b_at ", 1, 1, 1, 1;" \
+               : FASTSTREAM_REGISTERS_##count("+f", c)                              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define FASTSTREAM_MULTIPLY_ANY(type)                                                           \
+  if constexpr (kCount == 32) FASTSTREAM_MULTIPLY("64", 32, type, "%32, %33, %34, %35", "%36"); \
+  if constexpr (kCount == 64) FASTSTREAM_MULTIPLY("128", 64, type, "%64, %65, %66, %67", "%68");
+template <typename T, int kCount>
+__device__ void multiply_add_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
   if constexpr (std::is_same_v<T, __half>) {
-    FASTSTREAM_MULTIPLY("f16");
+    FASTSTREAM_MULTIPLY_ANY("f16")
   } else {
-    FASTSTREAM_MULTIPLY("bf16");
+    FASTSTREAM_MULTIPLY_ANY("bf16")
   }
-#undef FASTSTREAM_MULTIPLY
 }
-template <typename T>
-__device__ void multiply_add_rows(float (&c)[32], const uint32_t (&a)[4], uint64_t b) {
-#define FASTSTREAM_MULTIPLY(type)                                                   \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type          \
-               " {" FASTSTREAM_NAMES_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;" \
-               : FASTSTREAM_REGISTERS_32("+f", c)                                   \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-  if constexpr (std::is_same_v<T, __half>) {
-    FASTSTREAM_MULTIPLY("f16");
-  } else {
-    FASTSTREAM_MULTIPLY("bf16");
-  }
+#undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
-}
 
 /// c [64, kColumns] = or += a [64, k] · b [kColumns, k]ᵀ, kColumns a multiple of 32 up to 256, a
 /// and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, or 32 int8 to int32.

@@ -296,8 +296,6 @@ class Backend {
   [[nodiscard]] virtual int32_t most_slots() const = 0;
   /// Tokens of a prompt that do not take long on the slowest such device.
   [[nodiscard]] virtual int32_t first_tokens() const = 0;
-  /// Of so many rows, or a multiple, products take the least time for each; 1: of any.
-  [[nodiscard]] virtual int32_t even_rows() const { return 1; }
   /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()
   /// gives: at most so many, all operations and threads together, once each has run. A plan of
   /// memory leaves them free, so that no step fails for want of them.

@@ -32,7 +32,6 @@ class ForwardingBackend : public Backend {
   }
   [[nodiscard]] int32_t most_slots() const override { return backend_->most_slots(); }
   [[nodiscard]] int32_t first_tokens() const override { return backend_->first_tokens(); }
-  [[nodiscard]] int32_t even_rows() const override { return backend_->even_rows(); }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
     return backend_->scratch_bytes(bounds);
   }

@@ -140,7 +140,6 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
                          .max_step_tokens = model.runner->limits().batch.max_tokens,
                          .first_tokens = model.backend->first_tokens(),
                          .chunk = model.info.chunk,
-                         .even_rows = model.backend->even_rows(),
                          // What a text's tokens give depends on its source.
                          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
                          .threads = scheduler_threads(model, options),

@@ -29,7 +29,6 @@ struct SchedulerLimits {
   int32_t max_step_tokens = 1;  ///< of a step, at least slots
   int32_t first_tokens = 1;     ///< of a prompt, before it is known how fast the device is
   int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences, at most
-  int32_t even_rows = 1;        ///< see Backend
   bool prefix_sharing = true;
   int threads = 1;             ///< which groups accept their tokens in, where there are many
   bool ends_together = false;  ///< see EngineOptions
@@ -190,7 +189,6 @@ class Scheduler {
   void plan_sources();
   void plan_decode();
   void plan_prefill();
-  [[nodiscard]] int32_t prefill_budget() const;
   int32_t plan_prefill(Entry& entry, int32_t budget);
   void begin_part(Entry& entry);
   void add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);

@@ -99,7 +99,9 @@ void Scheduler::plan_decode() {
 }
 
 void Scheduler::plan_prefill() {
-  int32_t budget = prefill_budget();
+  const auto n_decode = static_cast<int32_t>(step_->inputs.size());
+  int32_t budget = std::min(limits_.max_step_tokens - n_decode,
+                            n_decode > 0 ? beside_.tokens() : alone_.tokens());
   for (Entry* entry : step_->in_prompt) {
     if (budget <= 0 || is_short_of_pages_) return;
     if (entry->step != step_) continue;
@@ -108,22 +110,6 @@ void Scheduler::plan_prefill() {
                        std::ranges::find(step_->sources, source) == step_->sources.end();
     if (!waits) budget -= plan_prefill(*entry, budget);
   }
-}
-
-// Prompt tokens of a step: as many as fit. Beside sequences in decode, which have more steps
-// anyway, they make the step's rows even, unless most would wait.
-int32_t Scheduler::prefill_budget() const {
-  const auto n_decode = static_cast<int32_t>(step_->inputs.size());
-  const int32_t most = limits_.max_step_tokens - n_decode;
-  if (n_decode == 0) return std::min(most, alone_.tokens());
-  int32_t wanted = 0;
-  for (const Entry* entry : step_->in_prompt) {
-    if (entry->step != step_) continue;
-    for (size_t i = 0; i < entry->sequences.size(); ++i) wanted += pending(*entry, i);
-  }
-  const int32_t budget = std::min({most, beside_.tokens(), wanted});
-  const int32_t even = budget - (n_decode + budget) % limits_.even_rows;
-  return even >= budget / 4 ? even : budget;
 }
 
 // Has up to `budget` tokens of an entry processed; returns how many.

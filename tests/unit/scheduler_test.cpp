@@ -225,40 +225,6 @@ class FailingScheduler : public testing::Test {
     return texts;
   }
 
-  // Tokens of a prompt of 40 that steps take beside a sequence in decode.
-  std::vector<int64_t> prompt_pieces(int32_t even_rows) {
-    const auto backend = make_cpu_backend(1);
-    Runner runner(file_, *backend, {.n_pages = 8, .batch = {.max_tokens = 64, .max_logits = 2}},
-                  nullptr);
-    Scheduler scheduler(runner, {.slots = 2,
-                                 .max_step_tokens = 64,
-                                 .first_tokens = 64,
-                                 .chunk = 64,
-                                 .even_rows = even_rows,
-                                 .prefix_sharing = false});
-    GenerationRules rules;
-    rules.prompt = {1, 3};
-    rules.max_tokens = 9;
-    rules.context = 100;
-    rules.ignore_eos = true;
-    GenerationRules long_rules = rules;
-    long_rules.prompt.resize(40, 5);
-    SampleGroup first(rules, *tokenizer_, 0);
-    SampleGroup second(long_rules, *tokenizer_, 0);
-    std::array<Scheduler::Entry, 2> entries{{{.group = &first}, {.group = &second, .arrival = 1}}};
-    scheduler.add(entries[0]);
-    (void)scheduler.step();
-    scheduler.add(entries[1]);
-    std::vector<int64_t> pieces;
-    for (int64_t before = scheduler.counts().prompt_tokens; !scheduler.idle();) {
-      (void)scheduler.step();
-      const int64_t now = scheduler.counts().prompt_tokens;
-      if (now > before) pieces.push_back(now - before);
-      before = now;
-    }
-    return pieces;
-  }
-
  private:
   std::string text_of_tokenizer_ = serialize_sentencepiece_model(small_model(true));
   ModelImage image_;
@@ -272,12 +238,6 @@ TEST_F(FailingScheduler, AdvancesGroupsInThreadsAsInOne) {
   EXPECT_EQ(run_many({.threads = 4}), alone);
   EXPECT_EQ(run_many({.threads = 4, .turn_slots = 30}), alone) << "in turns";
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(alone[i].empty(), i % 10 == 3) << i;
-}
-
-TEST_F(FailingScheduler, FillsStepsThatDecodeToEvenRowsUnlessMostOfAPromptWouldWait) {
-  EXPECT_EQ(prompt_pieces(1), std::vector<int64_t>({40}));
-  EXPECT_EQ(prompt_pieces(16), std::vector<int64_t>({31, 9}));
-  EXPECT_EQ(prompt_pieces(64), std::vector<int64_t>({40}));
 }
 
 TEST_F(FailingScheduler, SurvivesAFailureOfEveryKthCall) {

@@ -271,8 +271,7 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
   const SchedulerLimits limits{.slots = plan.slots,
                                .max_step_tokens = plan.limits.max_tokens,
                                .first_tokens = backend.first_tokens(),
-                               .chunk = plan.chunk,
-                               .even_rows = backend.even_rows()};
+                               .chunk = plan.chunk};
   measure_requests(options, runner, limits, backend.kv_dtype(config.weight_dtype), ceilings,
                    report);
 }
