@@ -84,21 +84,20 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
 
 bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Destination& to,
                                  bool gated, const Queue& queue) {
-  const Method method = choose_method(input.is_ready() ? input.x : input.normed, weight);
+  const Matrix& multiplied = input.is_ready() ? input.x : input.normed;
+  const Method method = choose_method(multiplied, weight);
+  const bool has_tiles =
+      is_hopper_ && multiplied.rows > kMaxFewRowsOnHopper && int8_fits(multiplied, weight);
   // A norm before eight bits is left to quantize_rows().
   const bool quantizes = weight.dtype == DType::i8 && method != Method::any;
   if (!quantizes || !can_quantize(input)) normalize(*this, input);
+  if (has_tiles && int8_product_sm90a(scratch_, input, weight, to, gated, queue)) return true;
   const Matrix& x = input.x;
   switch (method) {
     case Method::few_rows:
-      if (is_hopper_ && x.rows > kMaxFewRowsOnHopper && int8_fits(x, weight) &&
-          int8_product_sm90a(scratch_, input, weight, to, gated, queue)) {
-        return true;
-      }
       few_rows_product(input, weight, to, gated, scratch_, queue);
       return true;
     case Method::int8:
-      if (is_hopper_ && int8_product_sm90a(scratch_, input, weight, to, gated, queue)) return true;
       return int8_product(matmul_, scratch_, input, weight, to, gated, queue);
     case Method::cublas:
       if (gated) return is_hopper_ && gated_product_sm90a(x, weight, to, queue);
