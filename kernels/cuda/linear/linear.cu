@@ -3,7 +3,7 @@
 //   program    one row on Hopper, 16-bit x
 //                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
-//                  tensor cores, weights read once; on Hopper more than 8 by our int8 kernel
+//                  tensor cores, weights read once; on Hopper more than 4 by our int8 kernel
 //   int8       more rows, i8, sides multiples of 16
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8: 16 rows at a time
@@ -32,8 +32,9 @@ namespace {
 constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 
 // More of few rows beside i8 weights take less time by the kernel of many: 16 sequences of Llama 3
-// 8B 4,199 tokens/s instead of 3,860, but 8 sequences 2,105 instead of 2,142.
-constexpr int64_t kMaxFewRowsOnHopper = 8;
+// 8B 4,337 tokens/s instead of 3,860, 8 2,220 instead of 2,124; 4 of them 1,125 instead of 1,095,
+// but of Llama 3.2 1B 4,080 instead of 4,180.
+constexpr int64_t kMaxFewRowsOnHopper = 4;
 
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
 // the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
