@@ -1,5 +1,6 @@
 #include "convert/tokenizers/tokenizer_json.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -23,6 +24,12 @@ constexpr int32_t kMaxId = (1 << 22) - 1;
 // The special tokens that tokenizer_config.json names.
 constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
+
+// Of the tokenizers' classes of Transformers 5.23 for BERT's vocabulary those that give models the
+// segments of pairs. A name may end with "Fast".
+constexpr std::array kClassesWithSegments = {"BertTokenizer",       "ConvBertTokenizer",
+                                             "ElectraTokenizer",    "LayoutLMTokenizer",
+                                             "MobileBertTokenizer", "SqueezeBertTokenizer"};
 
 /// A token given as its text or as an object with "content"; nothing for null.
 std::optional<std::string> token_text(const JsonView& members, std::string_view key) {
@@ -237,7 +244,22 @@ class HfTokenizerReader {
       if (config_.get("add_eos_token", false) && eos) config.suffix = {*eos};
     } else {
       read_processor(*processor);
+      config.pair_segments = config.pair_segments && gives_segments();
     }
+  }
+
+  // Models get the inputs that the file names, or else those of the class that it names. Where it
+  // names neither the model's own class counts: BERT's, of models that have segments.
+  [[nodiscard]] bool gives_segments() const {
+    if (const auto inputs = config_.find("model_input_names")) {
+      const std::vector<JsonView> names = inputs->elements();
+      return std::ranges::any_of(
+          names, [](const JsonView& name) { return name.value() == "token_type_ids"; });
+    }
+    const auto name = config_.get<std::string>("tokenizer_class", "BertTokenizer");
+    return std::ranges::any_of(kClassesWithSegments, [&](const std::string& with_segments) {
+      return name == with_segments || name == with_segments + "Fast";
+    });
   }
 
   void read_processor(const JsonView& processor) {

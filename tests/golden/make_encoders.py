@@ -171,7 +171,9 @@ def make(name, variant, seed):
     randomize(model, generator)
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
-    write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 1000})
+    has_segments = config.to_dict().get("type_vocab_size", 0) > 1
+    write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer" if has_segments else
+                                             "PreTrainedTokenizerFast", "model_max_length": 1000})
     model = of_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     layers = [] if rank else write_modules(folder, variant, config.hidden_size, generator)
 
@@ -182,7 +184,7 @@ def make(name, variant, seed):
         if (limit := variant.get("max_tokens")) and len(tokens) > limit:
             tokens, types = tokens[: limit - 1] + tokens[-1:], types[:limit]
         inputs = {"input_ids": torch.tensor([tokens])}
-        if "token_type_ids" in inspect.signature(model.forward).parameters and config.to_dict().get("type_vocab_size", 0) > 1:
+        if has_segments and "token_type_ids" in inspect.signature(model.forward).parameters:
             inputs["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
             output = model(**inputs, output_hidden_states=rank)

@@ -97,6 +97,29 @@ TEST(TokenizerJson, TakesWhatThePostProcessorAdds) {
   EXPECT_TRUE(config.prefix.empty()) << "tokenizer_config.json counts more";
 }
 
+TEST(TokenizerJson, GivesPairsSegmentsWhereTheTokenizerHasThem) {
+  json tokenizer = small_tokenizer();
+  tokenizer["post_processor"] = {
+      {"type", "BertProcessing"}, {"sep", {"</s>", 4}}, {"cls", {"<s>", 3}}};
+  const auto has_segments = [&](const json& config) {
+    return read(tokenizer, config).config.pair_segments;
+  };
+  EXPECT_TRUE(has_segments(json::object()));
+  EXPECT_TRUE(has_segments({{"tokenizer_class", nullptr}}));
+  EXPECT_TRUE(has_segments({{"tokenizer_class", "BertTokenizer"}}));
+  EXPECT_TRUE(has_segments({{"tokenizer_class", "ElectraTokenizerFast"}}));
+  for (const char* without : {"PreTrainedTokenizerFast", "TokenizersBackend", "MPNetTokenizer",
+                              "DistilBertTokenizerFast", "OfTheirOwn"}) {
+    EXPECT_FALSE(has_segments({{"tokenizer_class", without}})) << without;
+  }
+  const json all = {"input_ids", "token_type_ids", "attention_mask"};
+  EXPECT_TRUE(has_segments({{"tokenizer_class", "TokenizersBackend"}, {"model_input_names", all}}));
+  EXPECT_FALSE(has_segments(
+      {{"tokenizer_class", "BertTokenizer"}, {"model_input_names", json::array({"input_ids"})}}));
+  tokenizer["post_processor"]["type"] = "RobertaProcessing";
+  EXPECT_FALSE(has_segments({{"model_input_names", all}})) << "all of its tokens are segment 0";
+}
+
 TEST(TokenizerJson, LetsTokenizerConfigChangeAddedTokens) {
   const json config = {{"added_tokens_decoder",
                         {{"4", {{"content", "</s>"}, {"special", true}, {"rstrip", true}}},
