@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <string>
 
@@ -10,6 +9,16 @@
 #include "support/error.h"
 
 namespace faststream {
+namespace {
+
+constexpr SettingSpelling kOfDraws[] = {
+    {"--temp", "temperature"}, {"--top-k", "top_k"}, {"--top-p", "top_p"}, {"--min-p", "min_p"}};
+constexpr SettingSpelling kOfSearches[] = {{"--length-penalty", "length_penalty"},
+                                           {"--early-stopping", "early_stopping"},
+                                           {"--beam-groups", "beam_groups"},
+                                           {"--diversity-penalty", "diversity_penalty"}};
+
+}  // namespace
 
 void add_beam_options(CLI::App& app, Request& request) {
   constexpr const char* kGroup = "Beam search";
@@ -49,19 +58,24 @@ void add_beam_options(CLI::App& app, Request& request) {
       ->capture_default_str();
 }
 
+std::span<const SettingSpelling> settings_without_effect(int32_t beams) {
+  if (beams > 1) return kOfDraws;
+  return kOfSearches;
+}
+
 void check_beam_options(std::span<const std::string> given, int32_t beams) {
-  const auto refuse = [&](std::initializer_list<const char*> options, const std::string& why) {
-    for (const char* option : options) {
-      if (std::ranges::find(given, option) != given.end()) throw UsageError(option + why);
-    }
+  const auto refuse_if_given = [&](std::string_view option) {
+    if (std::ranges::find(given, option) == given.end()) return;
+    throw UsageError(std::string(option) +
+                     (beams > 1
+                          ? " has no effect with --beams, which draw nothing; leave one of them out"
+                          : " needs --beams, 2 or more"));
   };
-  if (beams > 1) {
-    refuse({"--temp", "--top-k", "--top-p", "--min-p", "--seed"},
-           " has no effect with --beams, which draw nothing; leave one of them out");
-  } else {
-    refuse({"--length-penalty", "--early-stopping", "--beam-groups", "--diversity-penalty"},
-           " needs --beams, 2 or more");
+  for (const SettingSpelling& setting : settings_without_effect(beams)) {
+    refuse_if_given(setting.option);
   }
+  // A line of a batch may have a seed whatever it does, as its result tells it.
+  if (beams > 1) refuse_if_given("--seed");
 }
 
 }  // namespace faststream

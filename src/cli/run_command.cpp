@@ -43,8 +43,8 @@ std::string read_prompt(const RunOptions& options) {
 
 // Whether options have a meaning for samples alone.
 bool asks_for_draws(const RunOptions& options) {
-  return std::ranges::any_of(options.given, [](const std::string& option) {
-    return option == "--temp" || option == "--top-k" || option == "--top-p" || option == "--min-p";
+  return std::ranges::any_of(settings_without_effect(2), [&](const SettingSpelling& setting) {
+    return std::ranges::find(options.given, setting.option) != options.given.end();
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <new>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/beam_options.h"
 #include "cli/conversation.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -239,19 +239,13 @@ void check_prompt(const json& options, const ordered_json& object) {
   }
 }
 
-// Beams draw nothing, and samples are not searched for.
-void check_search(const JsonView& options, const Request& request) {
-  const auto refuse = [&](std::initializer_list<const char*> names, const std::string& why) {
-    for (const char* name : names) {
-      if (options.find(name)) throw Error(in_quotes(name) + why);
-    }
-  };
-  if (request.search.beams > 1) {
-    refuse({"temperature", "top_k", "top_p", "min_p"},
-           " has no effect with beams; leave it out, or give \"beams\": 1");
-  } else {
-    refuse({"length_penalty", "early_stopping", "beam_groups", "diversity_penalty"},
-           " has no effect without beams; leave it out, or give \"beams\": 2 or more");
+void check_search(const JsonView& options, int32_t beams) {
+  for (const SettingSpelling& setting : settings_without_effect(beams)) {
+    if (!options.find(setting.key)) continue;
+    throw Error(in_quotes(setting.key) +
+                (beams > 1
+                     ? " has no effect with beams; leave it out, or give \"beams\": 1"
+                     : " has no effect without beams; leave it out, or give \"beams\": 2 or more"));
   }
 }
 
@@ -271,7 +265,7 @@ void parse_own(const JsonView& options, const ordered_json& object, BatchLine& l
     if (key == nullptr) refuse_key(name);
     if (const auto value = options.find(name)) key->set(*value, line.request);
   }
-  check_search(options, line.request);
+  check_search(options, line.request.search.beams);
 }
 
 // Of a key of OpenAI's bodies. Throws Error when it asks for what there is not.
@@ -307,7 +301,7 @@ void parse_openai_body(const JsonView& options, const ordered_json& body, Reques
     if (key == nullptr) refuse_key(name);
     if (const auto given_value = options.find(name)) key->set(*given_value, request);
   }
-  check_search(options, request);
+  check_search(options, request.search.beams);
 }
 
 void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {
