@@ -1,6 +1,7 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
-// arXiv:1911.02116; CamemBERT, arXiv:1911.03894).
+// arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923).
 #include "convert/families/family.h"
+#include "support/printable.h"
 
 namespace faststream {
 namespace {
@@ -12,12 +13,16 @@ constexpr PlainShape kBert = {.n_layers = 12,
                               .vocab = 30522,
                               .max_context = 512};
 
+// Throws Error unless config.json has `value` at `key`, where `by_default` is what its class has.
+void require(const JsonView& config, std::string_view key, const std::string& value,
+             const std::string& by_default) {
+  if (config.get<std::string>(key, by_default) == value) return;
+  config.member(key).fail("is not " + in_quotes(value) + ", which alone is supported");
+}
+
 // `base` is the name of the encoder in a model with a head.
 FamilyModel bert_in(const JsonView& config, const std::string& base, double eps) {
   refuse_if(config, "is_decoder", "a mask of later tokens");
-  if (config.get<std::string>("position_embedding_type", "absolute") != "absolute") {
-    config.member("position_embedding_type").fail("is not \"absolute\", which alone is supported");
-  }
   NormConfig norm = layer_norm_in(config, "layer_norm_eps");
   norm.eps = number_in(config, "layer_norm_eps", eps);
   const PlainShape shape = shape_in(config, kBert);
@@ -49,32 +54,55 @@ FamilyModel bert_in(const JsonView& config, const std::string& base, double eps)
   return model;
 }
 
-DenseConfig head_of(const ModelConfig& model) {
-  return {.size = model.hidden, .bias = true, .activation = Activation::tanh};
+// Has a classifier score labels by its first token, with a product of the module `head` between.
+void score_first(FamilyModel& model, const JsonView& config, const std::string& head,
+                 const std::string& scores) {
+  if (!is_classifier(config)) return;
+  const DenseConfig dense{
+      .size = model.config.hidden, .bias = true, .activation = Activation::tanh};
+  score_labels(model, config, {.mode = Pooling::first, .dense = {dense}}, {{.product = head}},
+               scores);
 }
 
 }  // namespace
 
 FamilyModel describe_bert(const FamilySource& source) {
+  require(source.config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(source.config, "bert", 1e-12);
-  if (is_classifier(source.config)) {
-    score_labels(model, source.config, {.mode = Pooling::first, .dense = {head_of(model.config)}},
-                 {{.product = "bert.pooler.dense"}}, "classifier");
-  }
+  score_first(model, source.config, "bert.pooler.dense", "classifier");
+  return model;
+}
+
+// With ALiBi in place of positions and a gated feed-forward, as modeling_bert.py of
+// jinaai/jina-bert-implementation has them.
+FamilyModel describe_jina_bert(const FamilySource& source) {
+  require(source.config, "position_embedding_type", "alibi", "absolute");
+  require(source.config, "feed_forward_type", "geglu", "original");
+  FamilyModel model = bert_in(source.config, "bert", 1e-12);
+  model.config.embedding.positions = 0;
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.attention.slopes = alibi_slopes(layer.attention.n_heads);
+  layer.ffn.gated = true;
+  layer.ffn.activation = Activation::gelu;
+
+  Modules& m = model.modules;
+  m.gate_up = {"mlp.gated_layers"};
+  m.gate_up_bias = false;
+  m.down = "mlp.wo";
+  m.ffn_stream_norm = "mlp.layernorm";
+  score_first(model, source.config, "bert.pooler.dense", "classifier");
   return model;
 }
 
 FamilyModel describe_roberta(const FamilySource& source) {
   const JsonView& config = source.config;
+  require(config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(config, "roberta", 1e-12);
   // Positions begin after the padding token's id.
   EmbeddingConfig& embedding = model.config.embedding;
   embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
   model.config.max_context = embedding.positions - embedding.offset;
-  if (is_classifier(config)) {
-    score_labels(model, config, {.mode = Pooling::first, .dense = {head_of(model.config)}},
-                 {{.product = "classifier.dense"}}, "classifier.out_proj");
-  }
+  score_first(model, config, "classifier.dense", "classifier.out_proj");
   return model;
 }
 

@@ -220,7 +220,10 @@ class PartsMaker {
     if (name == "ffn_after_norm") return {layer_norm(m.ffn_after_norm)};
     if (name == "ffn_stream_norm") return {layer_norm(m.ffn_stream_norm)};
     if (name == "ffn_down") return {residual(product(m.down, config_.hidden, layer_.ffn.size))};
-    if (name.starts_with("ffn")) return gate_up(layer_.ffn, "", m.gate_up);
+    if (name.starts_with("ffn")) {
+      if (target_.bias && !m.gate_up_bias) return {{.source = "", .shape = {layer_.ffn.up_dim()}}};
+      return gate_up(layer_.ffn, "", m.gate_up);
+    }
     const FeedForwardConfig& shared = layer_.experts->shared;
     if (name == "shared_gate") return {product(m.shared_gate, 1, config_.hidden)};
     if (name == "shared_down")

@@ -57,6 +57,7 @@ struct Modules {
   std::string ffn_norm = "post_attention_layernorm";
   /// The gate and up, or one that holds both in this order; up alone where there is no gate.
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
+  bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
   std::string down = "mlp.down_proj";
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name

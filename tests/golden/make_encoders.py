@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the encoders' golden checkpoints: small random models, and what Transformers computes.
+"""Makes the encoders' golden checkpoints: small random models, and what Transformers computes (jina_bert.py for one).
 
     python3 tests/golden/make_encoders.py [NAME...]    (writes beside itself, in encoders/)
 
@@ -31,6 +31,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+import jina_bert  # noqa: F401  (registers its classes)
 
 ENCODERS = Path(__file__).resolve().parent / "encoders"
 WORDS = ("a the cat dog sat on mat red big small house tree ran fast slow and then home is was it he she they saw "
@@ -96,6 +98,7 @@ VARIANTS = {
                         normalize=True),
     "mpnet": dict(config={"pad_token_id": 1}, pooling=MEAN, normalize=True, tokenizer=lambda: word_piece(True)),
     "mpnet_rank": dict(family="mpnet", config={"pad_token_id": 1, "num_labels": 2}, rank=True, tokenizer=lambda: word_piece(True)),
+    "jina_bert": dict(config={}, pooling=MEAN),
 }
 
 

@@ -354,6 +354,17 @@ TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
   }
 }
 
+TEST_P(BackendAttention, AgreesWithSlopesInBothDirections) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 64, 128}) {
+      if (kSanitized && dim == 128) continue;
+      AttentionCase shape{3, 3, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}};
+      shape.slopes = shape.bidirectional = true;
+      check_attention(weights, shape);
+    }
+  }
+}
+
 TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
   for (const DType weights : kWeightTypes) {
     for (const int32_t dim : {20, 64, 128}) {

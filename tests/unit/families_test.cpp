@@ -71,6 +71,21 @@ TEST(Families, ScoreTheLabelsOfClassifiers) {
   EXPECT_TRUE(pooling().sigmoid);
 }
 
+TEST(Families, TellJinaBertFromBert) {
+  const json bert = {{"model_type", "bert"}, {"architectures", {"BertModel"}}};
+  json jina = bert;
+  jina["architectures"] = {"JinaBertModel"};
+  EXPECT_TRUE(says(error_with(jina), "\"position_embedding_type\""));
+  jina["position_embedding_type"] = "alibi";
+  EXPECT_TRUE(says(error_with(jina), "\"feed_forward_type\""));
+  jina["feed_forward_type"] = "geglu";
+  json config = tiny_config();
+  config.update(jina);
+  EXPECT_FALSE(describe(config).layer(0).attention.slopes.empty());
+  config.update(bert);
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "is not \"absolute\""));
+}
+
 TEST(Families, GiveWindowsToSomeLayers) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"},
