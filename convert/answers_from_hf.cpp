@@ -123,8 +123,10 @@ AnswerRules answers_from_hf(const json& config, const json& generation_config,
       }
     }
   }
-  // What a model file cannot say is refused here, where the files are named.
-  return answer_rules_from_json(answer_rules_to_json(rules), vocab, vocab, where);
+  // What a model file cannot say is refused here, where the file that says it can be named.
+  const char* file = generation_config.empty() ? ": config.json" : ": generation_config.json";
+  return answer_rules_from_json(answer_rules_to_json(rules), vocab, vocab,
+                                std::string(where) + file, "correct it there");
 }
 
 std::map<std::string, int32_t, std::less<>> languages_from_hf(const Tokenizer& tokenizer,

@@ -68,7 +68,7 @@ const SourceTensor& Checkpoint::require(std::string_view name,
   if (tensor->format->decode == nullptr) {
     throw Error(files_.at(tensor->file).path().string() + ": tensor \"" + tensor->name +
                 "\" has elements of the type " + std::string(tensor->format->name) +
-                ", which cannot be converted; F32, F16 and BF16 can");
+                ", which cannot be converted; F64, F32, F16 and BF16 can");
   }
   return *tensor;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "engine/generation.h"
@@ -70,8 +71,8 @@ LanguageRules read_languages(const JsonView& view, int64_t vocab, int64_t prompt
 }  // namespace
 
 AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, int64_t prompt_vocab,
-                                   std::string_view where) {
-  const JsonView view(rules_json, where, "convert the checkpoint again");
+                                   std::string_view where, std::string_view advice) {
+  const JsonView view(rules_json, where, advice);
   view.allow_only({"start", "first", "last", "never", "beams", "length_penalty", "early_stopping",
                    "max_tokens", "min_tokens", "no_repeat_ngram", "languages", "renormalizes"});
   const auto last_token = static_cast<int32_t>(vocab - 1);
@@ -85,7 +86,8 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, int64_
       rules.never.push_back(tokens.integers<int32_t>(0, last_token));
       if (rules.never.back().empty() || rules.never.back().size() > kMaxNeverTokens ||
           rules.never.size() > kMaxNever) {
-        never->fail("is no list of a few tokens in a row");
+        never->fail("has an empty list, more than " + std::to_string(kMaxNever) +
+                    " lists, or one of more than " + std::to_string(kMaxNeverTokens) + " tokens");
       }
     }
   }

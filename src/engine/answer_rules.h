@@ -52,10 +52,11 @@ struct AnswerRules {
   LanguageRules languages;
 };
 
-/// Throws Error, starting with `where`, when a member is missing, unknown, of the wrong type or out
-/// of range. vocab: the decoder's; prompt_vocab: that of sources.
+/// Throws Error, starting with `where` and ending with `advice`, when a member is missing, unknown,
+/// of the wrong type or out of range. vocab: the decoder's; prompt_vocab: that of sources.
 AnswerRules answer_rules_from_json(const nlohmann::json& json, int64_t vocab, int64_t prompt_vocab,
-                                   std::string_view where);
+                                   std::string_view where,
+                                   std::string_view advice = "convert the checkpoint again");
 nlohmann::json answer_rules_to_json(const AnswerRules& rules);
 
 /// The token of a language. Throws UsageError, naming some that there are, when there is none.

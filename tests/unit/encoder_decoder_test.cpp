@@ -288,6 +288,13 @@ TEST(AnswersFromHf, TakeWhatGenerationConfigSaysAndElseConfig) {
         says(error_of([&] { (void)answers_from_hf(config, wrong, {}, {}, 100, "t"); }), "t"))
         << wrong;
   }
+  const auto refusal_of = [&](const json& in_config, const json& in_generation) {
+    return error_of(
+        [&] { (void)answers_from_hf(in_config, in_generation, {}, {}, 100, "folder"); });
+  };
+  EXPECT_TRUE(says(refusal_of(config, {{"length_penalty", 99}}),
+                   "folder: generation_config.json: the length penalty", "correct it there"));
+  EXPECT_TRUE(says(refusal_of({{"length_penalty", 99}}, json::object()), "folder: config.json: "));
 }
 
 TEST(AnswersFromHf, FindTheLanguagesPlaces) {
