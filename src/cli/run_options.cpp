@@ -215,8 +215,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
   app.footer(R"(
 Sampling values in brackets hold where the model file recommends no others (faststream-convert --show).
-Standard output gets the generated text and a newline, or what --batch, --tokenize or --perplexity
-print; everything else goes to standard error.
+Standard output gets the generated text and a newline, or what --batch, --embed, --rank,
+--tokenize or --perplexity print; everything else goes to standard error.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 Examples:
