@@ -114,6 +114,9 @@ class LogSoftmax {
   LogSoftmax(float largest, uint64_t total)
       : log_total_(largest + std::log(static_cast<double>(total) * 0x1p-40)) {}
 
+  /// log_sum: logarithm of the sum of all e^logit.
+  explicit LogSoftmax(double log_sum) : log_total_(log_sum) {}
+
   float operator()(float logit) const { return static_cast<float>(logit - log_total_); }
 
  private:

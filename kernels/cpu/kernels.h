@@ -258,6 +258,10 @@ struct Kernels {
   void (*attention)(const AttentionTask&);
   /// The largest logit of each block; false when a logit is NaN.
   bool (*largest_logits)(const float* logits, int64_t count, float* largest);
+  /// The same, and the sum of e^(logit - largest) of each block.
+  bool (*sum_logits)(const float* logits, int64_t count, float* largest, float* sums);
+  /// What such sums of blocks are together, relative to the largest logit of all, which is finite.
+  double (*add_sums)(const float* largest, const float* sums, int64_t blocks, float largest_of_all);
   /// Copies those in [low, high], in order, and returns how many. `to` has room for all, and a
   /// block more; it may be the logits themselves.
   int64_t (*copy_logits)(const LogitSpan&, float low, float high, float* to);

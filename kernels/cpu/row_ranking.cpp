@@ -43,6 +43,8 @@ Orders bin_orders(const Histogram& histogram, size_t bin) {
   return {first, first + std::min((1U << histogram.shift) - 1, all.high - first)};
 }
 
+size_t blocks_of(std::span<const float> logits) { return (logits.size() - 1) / kLogitBlock + 1; }
+
 uint64_t sum_from(const Histogram& histogram, size_t bin) {
   return std::accumulate(histogram.bins.begin() + static_cast<std::ptrdiff_t>(bin),
                          histogram.bins.end(), uint64_t{0});
@@ -51,10 +53,23 @@ uint64_t sum_from(const Histogram& histogram, size_t bin) {
 }  // namespace
 
 void RowRanking::read(std::span<const float> logits) {
+  largest_.resize(blocks_of(logits));
+  begin(logits, kernels_.largest_logits(logits.data(), static_cast<int64_t>(logits.size()),
+                                        largest_.data()));
+}
+
+double RowRanking::read_sum(std::span<const float> logits) {
+  largest_.resize(blocks_of(logits));
+  sums_.resize(largest_.size());
+  begin(logits, kernels_.sum_logits(logits.data(), static_cast<int64_t>(logits.size()),
+                                    largest_.data(), sums_.data()));
+  const float largest = order_logit(best_);
+  return largest + std::log(kernels_.add_sums(largest_.data(), sums_.data(),
+                                              static_cast<int64_t>(sums_.size()), largest));
+}
+
+void RowRanking::begin(std::span<const float> logits, bool are_numbers) {
   logits_ = logits;
-  largest_.resize((logits.size() - 1) / kLogitBlock + 1);
-  const bool are_numbers =
-      kernels_.largest_logits(logits.data(), static_cast<int64_t>(logits.size()), largest_.data());
   const float largest = *std::max_element(largest_.begin(), largest_.end());
   check_logits(!are_numbers, largest);
   best_ = logit_order(largest);

@@ -33,6 +33,7 @@ class RowRanking {
   explicit RowRanking(const Kernels& kernels) : kernels_(kernels) {}
 
   void read(std::span<const float> logits);
+  [[nodiscard]] double read_sum(std::span<const float> logits);
   [[nodiscard]] uint64_t best() const { return key({best_, 0, 0}); }
   [[nodiscard]] uint64_t total(const Softmax& softmax) const;
   [[nodiscard]] std::vector<uint64_t> top(int32_t n);
@@ -50,6 +51,8 @@ class RowRanking {
   [[nodiscard]] uint64_t key(const Place& place) const;
   /// Orders in which the n likeliest tokens are, for n in [1, vocabulary].
   [[nodiscard]] Orders around_likeliest(int64_t n);
+  /// Takes a row whose largest logits of blocks are known.
+  void begin(std::span<const float> logits, bool are_numbers);
   /// Those of `logits` with these orders, copied to the front of `to`, which may have held them.
   std::span<float> copy(std::span<const float> logits, Orders orders, std::vector<float>& to) const;
 
@@ -57,6 +60,7 @@ class RowRanking {
   std::span<const float> logits_;
   uint32_t best_ = 0;           // order
   std::vector<float> largest_;  // of each block
+  std::vector<float> sums_;     // of each block
   std::vector<float> kept_;     // by top-k
   std::vector<float> part_;     // of a bin
   Histogram histogram_;         // of all logits that count

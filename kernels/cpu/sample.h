@@ -49,11 +49,10 @@ void rank_row(std::span<float> logits, const SamplingRow& rule, const LogSoftmax
     if (std::all_of(logits.begin(), logits.end(), [](float l) { return l == kNever; })) {
       return;
     }
-    ranking.read(logits);
     if (rule.renormalizes) {
-      const float largest = key_logit(ranking.best());
-      const LogSoftmax edited(largest, ranking.total({largest, softmax_scale(1)}));
-      result.renormalization = edited(0);
+      result.renormalization = LogSoftmax(ranking.read_sum(logits))(0);
+    } else {
+      ranking.read(logits);
     }
   }
   for (const uint64_t key : ranking.top(rule.n_candidates)) {
@@ -71,6 +70,7 @@ void rank_row(std::span<float> logits, const SamplingRow& rule, const LogSoftmax
 ///
 /// Ranking has
 /// read(logits): ranks a row, which must stay as it is; calls check_logits();
+/// read_sum(logits): the same; returns the logarithm of the sum of all e^logit;
 /// best(): the key of the likeliest token;
 /// total(softmax): the mass of all tokens;
 /// top(n): the keys of the n likeliest (or the vocabulary), descending;
@@ -81,10 +81,14 @@ SampledToken sample_row(std::span<float> logits, const SamplingRow& rule, Rankin
   require_rule(rule, vocab);
   SampledToken result;
   std::optional<LogSoftmax> model;
-  if (rule.n_logprobs >= 0 || rule.n_candidates > 0) {
+  if (rule.n_candidates > 0) {
+    model.emplace(ranking.read_sum(logits));
+  } else if (rule.n_logprobs >= 0) {
     ranking.read(logits);
     const float largest = key_logit(ranking.best());
     model.emplace(largest, ranking.total({largest, softmax_scale(1)}));
+  }
+  if (model) {
     for (const uint64_t key : ranking.top(std::max(rule.n_logprobs, 0))) {
       result.top.push_back({key_id(key), (*model)(key_logit(key))});
     }

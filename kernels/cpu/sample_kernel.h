@@ -11,6 +11,11 @@ namespace {
 
 static_assert(kLogitBlock % (2 * kLanes) == 0);
 
+/// A block of logits.
+struct LogitVectors {
+  Vec at[kLogitBlock / kLanes];
+};
+
 /// Calls body(vector, first index) for logits [begin, end); lanes past the end are `filler`.
 template <class Body>
 inline void for_logits(const float* logits, int64_t begin, int64_t end, float filler,
@@ -38,18 +43,57 @@ inline void search_logits(const LogitSpan& span, float low, const Body& body) {
   }
 }
 
-bool largest_logits(const float* logits, int64_t count, float* largest) {
+/// Calls body(block, its number, its largest logit); logits that the last block lacks are minus
+/// infinities. False when a logit is NaN.
+template <class Body>
+inline bool for_blocks(const float* logits, int64_t count, const Body& body) {
   IntVec is_nan = {};
-  for (int64_t begin = 0, block = 0; begin < count; begin += kLogitBlock, ++block) {
-    const int64_t end = begin + kLogitBlock < count ? begin + kLogitBlock : count;
+  const auto visit = [&](const float* from, int64_t n) {
+    LogitVectors block;
     Vec top = splat(-__builtin_inff());
-    for_logits(logits, begin, end, -__builtin_inff(), [&](Vec v, int64_t) {
+    for (int64_t i = 0; i < kLogitBlock / kLanes; ++i) {
+      const Vec v = block.at[i] = load(from + i * kLanes);
       is_nan |= v != v;
       top = larger(v, top);
-    });
-    largest[block] = largest_lane(top);
+    }
+    body(block, n, largest_lane(top));
+  };
+  const int64_t whole = count / kLogitBlock;
+  for (int64_t n = 0; n < whole; ++n) {
+    visit(logits + n * kLogitBlock, n);
+  }
+  if (const int64_t rest = count - whole * kLogitBlock; rest > 0) {
+    float last[kLogitBlock];
+    for (float& logit : last) logit = -__builtin_inff();
+    __builtin_memcpy(last, logits + whole * kLogitBlock, static_cast<size_t>(rest) * sizeof(float));
+    visit(last, whole);
   }
   return lane_bits(is_nan) == 0;
+}
+
+bool largest_logits(const float* logits, int64_t count, float* largest) {
+  return for_blocks(logits, count,
+                    [&](const LogitVectors&, int64_t n, float top) { largest[n] = top; });
+}
+
+bool sum_logits(const float* logits, int64_t count, float* largest, float* sums) {
+  return for_blocks(logits, count, [&](const LogitVectors& block, int64_t n, float top) {
+    largest[n] = top;
+    // What is so far below the largest adds nothing to it, nor do minus infinities, beside each
+    // other or not.
+    Vec sum = {};
+    for (const Vec& v : block.at) sum += exponential_within(larger(v - top, splat(kLeastExponent)));
+    sums[n] = sum_of_lanes(sum);
+  });
+}
+
+double add_sums(const float* largest, const float* sums, int64_t blocks, float largest_of_all) {
+  double total = 0;
+  for_vectors(blocks, [&](int64_t i, int64_t count) {
+    const Vec share = exponential(load_up_to(largest + i, count) - largest_of_all);
+    total += sum_of_lanes(share * load_up_to(sums + i, count));
+  });
+  return total;
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)

@@ -191,16 +191,15 @@ inline float largest_lane(Vec v) {
 #endif
 }
 
-/// e^x within 2 units in the last place; 0 below -87, where e^x nears the smallest normal number.
-/// Range reduction by ln 2 in two parts (Cody and Waite) and the minimax polynomial of Cephes'
-/// expf.
-inline Vec exponential(Vec x) {
-  const IntVec underflow = x < splat(-87.0F);
-  const Vec clamped = select(x > splat(88.0F), splat(88.0F), select(underflow, splat(-87.0F), x));
+constexpr float kLeastExponent = -87;  // e^x nears the smallest normal number there
+
+/// e^x within 2 units in the last place, for x in [kLeastExponent, 88]. Range reduction by ln 2 in
+/// two parts (Cody and Waite) and the minimax polynomial of Cephes' expf.
+inline Vec exponential_within(Vec x) {
   constexpr float kRounder = 0x1.8p23F;  // adding it leaves an integer in the low bits
-  const Vec shifted = clamped * 1.44269504F + kRounder;
+  const Vec shifted = x * 1.44269504F + kRounder;
   const Vec n = shifted - kRounder;
-  const Vec r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  const Vec r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   Vec p = r * 1.9875691500e-4F + 1.3981999507e-3F;
   p = p * r + 8.3334519073e-3F;
   p = p * r + 4.1665795894e-2F;
@@ -208,7 +207,15 @@ inline Vec exponential(Vec x) {
   p = p * r + 5.0000001201e-1F;
   p = p * (r * r) + r + 1.0F;
   const auto power = (reinterpret_cast<WordVec>(shifted) + 127U) << 23;
-  return select(underflow, Vec{}, p * reinterpret_cast<Vec>(power));
+  return p * reinterpret_cast<Vec>(power);
+}
+
+/// e^x for any x; 0 below kLeastExponent.
+inline Vec exponential(Vec x) {
+  const Vec least = splat(kLeastExponent);
+  const IntVec underflow = x < least;
+  const Vec clamped = select(x > splat(88.0F), splat(88.0F), select(underflow, least, x));
+  return select(underflow, Vec{}, exponential_within(clamped));
 }
 
 /// tanh(x) within 3 units in the last place: near zero the minimax polynomial of Cephes' tanhf.

@@ -28,6 +28,13 @@ class SortedRanking {
     std::sort(keys_.begin(), keys_.end(), std::greater<>());
     check_logits(has_nan, key_logit(keys_[0]));
   }
+  [[nodiscard]] double read_sum(std::span<const float> logits) {
+    read(logits);
+    const double largest = key_logit(keys_[0]);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - largest);
+    return largest + std::log(sum);
+  }
   [[nodiscard]] uint64_t best() const { return keys_[0]; }
   [[nodiscard]] uint64_t total(const Softmax& softmax) const {
     uint64_t sum = 0;

@@ -229,6 +229,8 @@ inline Kernels vector_kernels() {
   kernels.soft_cap = soft_cap;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;
+  kernels.sum_logits = sum_logits;
+  kernels.add_sums = add_sums;
   kernels.copy_logits = copy_logits;
   kernels.find_logit = find_logit;
   kernels.count_logits = count_logits;

@@ -148,6 +148,24 @@ TEST_P(BackendRank, OrdersEqualTokensByTheirIds) {
             (std::vector<int32_t>{77, 78}));
 }
 
+// In parts of a row that are far below others, or impossible, and where hardly any token counts.
+TEST_P(BackendRank, WeighsLogitsOfEverySize) {
+  constexpr size_t kVocab = 1000;
+  std::vector<std::vector<float>> rows(5, random_row(kVocab));
+  std::fill(rows[0].begin() + 64, rows[0].begin() + 256, -kEndless);
+  for (size_t i = 0; i < kVocab; ++i) rows[1][i] -= static_cast<float>(i / 64 * 50);
+  for (float& logit : rows[2]) logit *= 1e30F;
+  for (float& logit : rows[3]) logit += 1e4F;
+  std::fill(rows[4].begin(), rows[4].end(), -kEndless);
+  rows[4][777] = -3e38F;
+  for (const std::vector<float>& row : rows) {
+    const SamplingRow rule = {.n_candidates = 100};
+    const std::vector<LogProbability> ranked = rank_one(row, rule).candidates;
+    EXPECT_EQ(ids(ranked), ids(exact(row, rule)));
+    expect_near(ranked, exact(row, rule));
+  }
+}
+
 // Next to each other, in one part of those that a GPU's threads have, everywhere.
 TEST_P(BackendRank, FindsTheLikeliestTokensWhereverTheyAre) {
   constexpr size_t kVocab = 9001;
