@@ -56,14 +56,13 @@ class Decoder : public Model {
     }
   }
 
-  void forward(const BatchView& batch, std::span<const KvLayer> kv, const Matrix& logits) override {
+  LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) override {
     const Stream last =
         run_layers(batch, kv, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
-    if (batch.n_logits == 0) return;
-
-    Input input = before(weights_.output_norm, activations_.last_normed, last);
-    backend_.linear(input, weights_.output.weight, {.bias = weights_.output.bias}, logits);
-    if (config_.output.soft_cap > 0) backend_.soft_cap(config_.output.soft_cap, logits);
+    return {.input = before(weights_.output_norm, activations_.last_normed, last),
+            .weight = weights_.output.weight,
+            .bias = weights_.output.bias,
+            .soft_cap = config_.output.soft_cap};
   }
 
   Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {

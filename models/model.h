@@ -24,10 +24,9 @@ class Model {
   virtual ~Model() = default;
 
   /// Processes a batch: appends its tokens' keys and values to their pages in `kv` (one entry a
-  /// layer) and writes the logits of batch.logit_rows to logits [n_logits, vocab] f32. Of a
-  /// description with an output matrix alone.
-  virtual void forward(const BatchView& batch, std::span<const KvLayer> kv,
-                       const Matrix& logits) = 0;
+  /// layer). Returns what the logits of batch.logit_rows are made of, in the model's memory until
+  /// the next pass. Of a description with an output matrix alone.
+  virtual LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.

@@ -155,6 +155,14 @@ struct Input {
   [[nodiscard]] bool is_ready() const { return normed.data == nullptr; }
 };
 
+/// What logits are made of: soft_cap(x weightᵀ + bias), where x is what `input` says.
+struct LogitProduct {
+  Input input;                  ///< a row for each row of logits
+  Weight weight;                ///< [vocab, in]
+  const float* bias = nullptr;  ///< [vocab]; null: none
+  float soft_cap = 0;           ///< see Backend::soft_cap(); 0: none
+};
+
 /// How a token becomes the first row of the residual stream.
 struct Embedding {
   Weight table = {};      ///< [vocab, hidden] f32, f16 or bf16
@@ -416,7 +424,15 @@ class Backend {
   /// lives, as long as the choices. There may be no rows.
   virtual std::unique_ptr<Choices> choose(const Matrix& logits,
                                           std::span<const SamplingRow> rules) = 0;
-  /// The same, and waits. sampled: [rows].
+  /// What choose() gives for the logits of `product`, each row multiplied by itself; or null, where
+  /// multiplying and then choosing is as fast, as it is but for likeliest tokens alone. logits
+  /// [rows, vocab] f32: memory for what it takes.
+  virtual std::unique_ptr<Choices> choose_likeliest(LogitProduct& /*product*/,
+                                                    const Matrix& /*logits*/,
+                                                    std::span<const SamplingRow> /*rules*/) {
+    return nullptr;
+  }
+  /// choose(), and waits. sampled: [rows].
   void sample(const Matrix& logits, std::span<const SamplingRow> rules,
               std::span<SampledToken> sampled) {
     const std::unique_ptr<Choices> choices = choose(logits, rules);

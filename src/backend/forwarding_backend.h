@@ -139,6 +139,13 @@ class ForwardingBackend : public Backend {
     after("sample");
     return choices;
   }
+  std::unique_ptr<Choices> choose_likeliest(LogitProduct& product, const Matrix& logits,
+                                            std::span<const SamplingRow> rules) override {
+    before("likeliest");
+    std::unique_ptr<Choices> choices = backend_->choose_likeliest(product, logits, rules);
+    if (choices) after("likeliest");
+    return choices;
+  }
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override {
     before("copy_pages");
     backend_->copy_pages(layers, copies);

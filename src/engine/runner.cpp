@@ -148,19 +148,40 @@ void Runner::take_back(std::span<const NewTokens> inputs) {
 
 void Runner::compute(std::span<const NewTokens> inputs) {
   pack(inputs);
-  model_->forward(backend_.upload(batch_), kv_, logits_matrix());
+  product_ = model_->forward(backend_.upload(batch_), kv_);
 }
 
-// The last step's logits [n_logits, vocab].
-Matrix Runner::logits_matrix() const {
+// For the last step's logits [n_logits, vocab].
+Matrix Runner::logits_memory() const {
   const Matrix rows(logits_memory_.get(), DType::f32, n_logits(), logits_stride(config_.vocab));
   return rows.columns(0, config_.vocab);
+}
+
+Matrix Runner::multiply_logits() {
+  const Matrix logits = logits_memory();
+  if (logits.rows == 0) return logits;
+  backend_.linear(product_.input, product_.weight, {.bias = product_.bias}, logits);
+  if (product_.soft_cap > 0) backend_.soft_cap(product_.soft_cap, logits);
+  return logits;
+}
+
+std::unique_ptr<Choices> Runner::choose(std::span<const SamplingRow> rules) {
+  if (auto choices = backend_.choose_likeliest(product_, logits_memory(), rules)) return choices;
+  return backend_.choose(multiply_logits(), rules);
+}
+
+void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
+  sampled.resize(rules.size());
+  const std::unique_ptr<Choices> choices = choose(rules);
+  choices->wait();
+  for (size_t r = 0; r < sampled.size(); ++r) choices->read(r, sampled[r]);
 }
 
 std::vector<float> Runner::logits() {
   const auto rows = static_cast<size_t>(n_logits());
   const auto vocab = static_cast<size_t>(config_.vocab);
   const auto stride = static_cast<size_t>(logits_stride(config_.vocab));
+  multiply_logits();
   std::vector<float> host(rows * stride);
   backend_.copy_to_host(host.data(), logits_memory_.get(), host.size() * sizeof(float));
   for (size_t r = 1; r < rows && stride != vocab; ++r) {

@@ -107,14 +107,9 @@ class Runner {
   [[nodiscard]] std::vector<float> logits();
   /// Has a token chosen from each row of the last step's logits, once a step, as
   /// Backend::choose() has it. rules: [n_logits].
-  [[nodiscard]] std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) {
-    return backend_.choose(logits_matrix(), rules);
-  }
+  [[nodiscard]] std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules);
   /// The same, and waits. `sampled` keeps its memory.
-  void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
-    sampled.resize(rules.size());
-    backend_.sample(logits_matrix(), rules, sampled);
-  }
+  void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled);
 
   /// Whether a sequence whose first n_tokens are in `pages` can go on from there: whether layers
   /// with a window still have what it sees.
@@ -145,7 +140,8 @@ class Runner {
   void pack_pages(std::span<const NewTokens> inputs);
   void pack_sources(std::span<const NewTokens> inputs);
   void check_tokens(std::span<const int32_t> tokens, int64_t vocab) const;
-  [[nodiscard]] Matrix logits_matrix() const;
+  [[nodiscard]] Matrix logits_memory() const;
+  Matrix multiply_logits();
 
   ModelConfig config_;
   Backend& backend_;
@@ -157,7 +153,8 @@ class Runner {
   std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
   Buffer logits_memory_;
   std::unique_ptr<Model> model_;
-  Batch batch_;  // of the last step
+  Batch batch_;           // of the last step
+  LogitProduct product_;  // likewise
 };
 
 /// The rule by which a sample draws the token at `position` from its own stream of random numbers;
