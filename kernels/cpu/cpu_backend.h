@@ -12,6 +12,7 @@
 #include "kernels/cpu/host_backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/output_screen.h"
 #include "kernels/cpu/row_ranking.h"
 #include "support/thread_pool.h"
 
@@ -68,6 +69,8 @@ class CpuBackend final : public HostBackend {
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
+  std::unique_ptr<Choices> choose_likeliest(LogitProduct& product, const Matrix& logits,
+                                            std::span<const SamplingRow> rules) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
   void read_memory(const std::byte* data, size_t bytes) override;
 
@@ -129,6 +132,22 @@ class CpuBackend final : public HostBackend {
                              float* room) const;  // product_panels.cpp
   void multiply_tiles(const Product& product);    // product_tiles.cpp
 
+  /// Null where the likeliest tokens are not searched by one.
+  const OutputScreen* screen_of(const LogitProduct& product,
+                                std::span<const SamplingRow> rules);  // likeliest.cpp
+  /// Samples the rows `missed` of all by their logits.
+  void sample_missed(const LogitProduct& product, const Matrix& x, const Matrix& logits,
+                     std::span<const SamplingRow> rules, std::span<const size_t> missed,
+                     std::span<SampledToken> sampled);  // likeliest.cpp
+
+  /// The output matrix whose likeliest tokens were wanted last.
+  struct Screened {
+    const void* matrix = nullptr;
+    std::unique_ptr<OutputScreen> screen = {};
+    int64_t rows = 0;
+    int64_t missed = 0;  ///< of them, those that the screen did not serve
+  };
+
   CpuIsa isa_;
   Kernels kernels_;
   ThreadPool pool_;
@@ -136,8 +155,9 @@ class CpuBackend final : public HostBackend {
   std::vector<RowRanking> rankings_;     // one a thread
   Scratch shared_scratch_;               // what all threads of an operation read
   Scratch scale_scratch_;
-  Scratch rounded_scratch_;
+  Scratch row_scratch_;  // rows of x made anew
   Scratch expert_scratch_;
+  Screened screened_;
 };
 
 /// Floats of a thread's scratch that multiply_panels() takes.

@@ -134,6 +134,10 @@ std::unique_ptr<Choices> HostBackend::choose(const Matrix& logits,
                                              std::span<const SamplingRow> rules) {
   std::vector<SampledToken> sampled(rules.size());
   if (!rules.empty()) sample_rows(logits, rules, sampled);
+  return made_choices(std::move(sampled));
+}
+
+std::unique_ptr<Choices> HostBackend::made_choices(std::vector<SampledToken>&& sampled) {
   return std::make_unique<MadeChoices>(std::move(sampled));
 }
 

@@ -35,6 +35,7 @@ class HostBackend : public Backend {
   /// See choose().
   virtual void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
                            std::span<SampledToken> sampled) = 0;
+  static std::unique_ptr<Choices> made_choices(std::vector<SampledToken>&& sampled);
 
  private:
   std::vector<std::chrono::steady_clock::time_point> noted_;

@@ -73,7 +73,7 @@ std::vector<CpuBackend::RowGroup> CpuBackend::row_groups(std::span<const Product
 void CpuBackend::round_rows(std::span<Product> products) {
   const std::vector<RowGroup> groups = row_groups(products);
   const int64_t in = products[0].x.cols;
-  auto* rounded = rounded_scratch_.get<float>((groups.back().at + groups.back().rows) * in);
+  auto* rounded = row_scratch_.get<float>((groups.back().at + groups.back().rows) * in);
   pool_.parallel_for(
       static_cast<int64_t>(groups.size()), 1, 1, [&](int thread, int64_t index, int64_t) {
         const RowGroup& group = groups[static_cast<size_t>(index)];

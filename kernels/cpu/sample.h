@@ -23,6 +23,11 @@ inline void check_logits(bool has_nan, float largest) {
   if (std::isinf(largest)) check_draw(DrawFault::nothing_left);
 }
 
+inline void edit_logit(const LogitEdit& edit, float& logit) {
+  const float scaled = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
+  logit = scaled + edit.bias;
+}
+
 /// Applies the edits and returns the logits that they changed, in their order.
 inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::span<float> logits) {
   std::vector<float> unedited;
@@ -30,8 +35,7 @@ inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::spa
   for (const LogitEdit& edit : edits) {
     float& logit = logits[static_cast<size_t>(edit.token)];
     unedited.push_back(logit);
-    const float scaled = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
-    logit = scaled + edit.bias;
+    edit_logit(edit, logit);
   }
   return unedited;
 }
