@@ -107,6 +107,19 @@ __device__ inline void send_to_block(int rank, void* here, int4 value, uint64_t&
       : "memory");
 }
 
+/// wait_for_phase() for what other blocks of the cluster sent.
+__device__ inline void wait_for_sent(uint64_t& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+
 // Registers of a warpgroup.
 // ---------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Consumer {
       send_to_block(is_first ? 1 : 0, parts + i / 4 * kWarpgroup,
                     make_int4(others[0], others[1], others[2], others[3]), shared_.parts);
     }
-    wait_for_phase(shared_.parts, 0);
+    wait_for_sent(shared_.parts, 0);
 #pragma unroll
     for (int i = 0; i < kHalf; i += 4) {
       const int4 other = parts[i / 4 * kWarpgroup];
