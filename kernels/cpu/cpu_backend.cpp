@@ -81,7 +81,6 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // Experts have rows of inputs, activations and results of their own.
   int64_t shared = 0;
   int64_t expert_rows = 0;
-  int64_t screen = 0;
   int64_t of_thread = attention_scratch(bounds.head_dim) * int64_t{sizeof(float)};
   for (const ProductBound& product : bounds.products) {
     // A token uses an expert once.
@@ -91,9 +90,6 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
     const int64_t in = (product.in + 63) / 64 * 64;
     const int64_t sums = (rows_of_one + 15) / 16 * 16 * kTileChannels * (product.gated ? 2 : 1);
     shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
-    if (product.out == bounds.vocab && product.dtype != DType::i8 && kernels_.tiles_i8) {
-      screen = static_cast<int64_t>(OutputScreen::bytes(product.out, product.in));
-    }
     if (product.experts > 0) {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
@@ -104,8 +100,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
-  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2 +
-                             screen);
+  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2);
 }
 
 FloatType float_type(DType type) {

@@ -129,6 +129,8 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
                                           std::span<const SamplingRow> rules) {
   // Rows that a screen takes as long to make as it saves of them.
   constexpr int64_t kRowsOfScreen = 64;
+  // A plan of memory does not reckon with a screen: it may take a part in so many of what is free.
+  constexpr size_t kMemoryShare = 4;
   const Weight& weight = product.weight;
   if (!kernels_.tiles_i8 || weight.dtype == DType::i8 || weight.cols > OutputScreen::kMostInputs ||
       product.soft_cap > 0 || rules.empty() ||
@@ -143,8 +145,12 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
   screened_.rows += static_cast<int64_t>(rules.size());
   if (screened_.rows <= kRowsOfScreen) return nullptr;
   if (!screened_.screen) {
-    screened_.screen = std::make_unique<OutputScreen>(
-        weight, allocate(OutputScreen::bytes(weight.rows, weight.cols)), kernels_, pool_);
+    const size_t bytes = OutputScreen::bytes(weight.rows, weight.cols);
+    if (bytes > free_memory() / kMemoryShare) {
+      screened_.missed = std::numeric_limits<int64_t>::max();  // all of them, for good
+      return nullptr;
+    }
+    screened_.screen = std::make_unique<OutputScreen>(weight, allocate(bytes), kernels_, pool_);
   }
   return screened_.screen.get();
 }
