@@ -103,6 +103,8 @@ constexpr int64_t attention_scratch(int64_t head_dim) {
 
 /// Logits are searched in blocks of so many: a search skips a block by its largest logit.
 inline constexpr int64_t kLogitBlock = 64;
+/// Blocks of a row of so many logits; the last may be shorter.
+constexpr int64_t logit_blocks(int64_t count) { return (count + kLogitBlock - 1) / kLogitBlock; }
 
 /// Logits, none of them NaN, and the largest of each block; `largest` may be null.
 struct LogitSpan {

@@ -33,10 +33,10 @@ class ScreenedRow {
         vocab_(screen.rounded().rows),
         rounded_(rounded),
         largest_(room),
-        high_(room + blocks_of(vocab_)),
-        quantized_(static_cast<int8_t*>(static_cast<void*>(room + 2 * blocks_of(vocab_)))) {}
+        high_(room + logit_blocks(vocab_)),
+        quantized_(static_cast<int8_t*>(static_cast<void*>(room + 2 * logit_blocks(vocab_)))) {}
 
-  static int64_t room_floats(int64_t vocab, int64_t in) { return 2 * blocks_of(vocab) + in; }
+  static int64_t room_floats(int64_t vocab, int64_t in) { return 2 * logit_blocks(vocab) + in; }
 
   /// logit(token): that of x and the matrix. Nothing where too many tokens can be the likeliest, or
   /// a logit may be infinite or not a number.
@@ -56,7 +56,7 @@ class ScreenedRow {
     };
     uint64_t best = key(*start);
     int64_t candidates = 0;
-    for (int64_t b = 0; b < blocks_of(vocab_); ++b) {
+    for (int64_t b = 0; b < logit_blocks(vocab_); ++b) {
       if (high_[b] < key_logit(best)) continue;
       const int64_t end = std::min((b + 1) * kLogitBlock, vocab_);
       for (int64_t token = b * kLogitBlock; token < end; ++token) {
@@ -76,7 +76,6 @@ class ScreenedRow {
   }
 
  private:
-  static int64_t blocks_of(int64_t vocab) { return (vocab + kLogitBlock - 1) / kLogitBlock; }
   /// Of the sum of a product and a bias; finite.
   static float rounding(float logit) {
     return 0x1p-22F * std::min(std::abs(logit), std::numeric_limits<float>::max());
@@ -87,7 +86,7 @@ class ScreenedRow {
     if (!kernels_.largest_logits(rounded_, vocab_, largest_)) return {};
     int64_t block = -1;
     float low = -kInfinity;
-    for (int64_t b = 0; b < blocks_of(vocab_); ++b) {
+    for (int64_t b = 0; b < logit_blocks(vocab_); ++b) {
       const float reach = bounds.reach(screen_.of_blocks(), b) + rounding(largest_[b]);
       high_[b] = largest_[b] + reach;
       if (!(high_[b] < kInfinity)) return {};

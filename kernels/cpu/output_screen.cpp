@@ -14,8 +14,6 @@ namespace {
 // Squares of numbers below 2^-63 may be lost, of as many as OutputScreen::kMostInputs.
 constexpr float kLost = 0x1p-55F;
 
-int64_t blocks_of(int64_t vocab) { return (vocab + kLogitBlock - 1) / kLogitBlock; }
-
 int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// At least the norms of x [in], of x' = scale · quantized, and of x - x'; infinite where one is
@@ -54,7 +52,7 @@ Norms norms_of(const float* x, const int8_t* quantized, float scale, int64_t in)
 }  // namespace
 
 size_t OutputScreen::bytes(int64_t vocab, int64_t in) {
-  const int64_t floats = 3 * vocab + 2 * blocks_of(vocab);
+  const int64_t floats = 3 * vocab + 2 * logit_blocks(vocab);
   return static_cast<size_t>(padded(vocab * in) + floats * int64_t{sizeof(float)});
 }
 
@@ -66,9 +64,9 @@ OutputScreen::OutputScreen(const Weight& weight, Buffer memory, const Kernels& k
   auto* rows = reinterpret_cast<int8_t*>(memory_.get());
   auto* scales = reinterpret_cast<float*>(memory_.get() + padded(vocab * in));
   of_channels_ = {scales + vocab, scales + 2 * vocab};
-  of_blocks_ = {scales + 3 * vocab, scales + 3 * vocab + blocks_of(vocab)};
+  of_blocks_ = {scales + 3 * vocab, scales + 3 * vocab + logit_blocks(vocab)};
   rounded_ = {.data = rows, .dtype = DType::i8, .rows = vocab, .cols = in, .scales = scales};
-  pool.parallel_for(blocks_of(vocab), 1, [&](int64_t first, int64_t last) {
+  pool.parallel_for(logit_blocks(vocab), 1, [&](int64_t first, int64_t last) {
     std::vector<float> channel(static_cast<size_t>(in));
     for (int64_t block = first; block < last; ++block) {
       float& largest_norm = of_blocks_.norms[block] = 0;

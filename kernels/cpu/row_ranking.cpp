@@ -43,8 +43,6 @@ Orders bin_orders(const Histogram& histogram, size_t bin) {
   return {first, first + std::min((1U << histogram.shift) - 1, all.high - first)};
 }
 
-size_t blocks_of(std::span<const float> logits) { return (logits.size() - 1) / kLogitBlock + 1; }
-
 uint64_t sum_from(const Histogram& histogram, size_t bin) {
   return std::accumulate(histogram.bins.begin() + static_cast<std::ptrdiff_t>(bin),
                          histogram.bins.end(), uint64_t{0});
@@ -53,16 +51,16 @@ uint64_t sum_from(const Histogram& histogram, size_t bin) {
 }  // namespace
 
 void RowRanking::read(std::span<const float> logits) {
-  largest_.resize(blocks_of(logits));
-  begin(logits, kernels_.largest_logits(logits.data(), static_cast<int64_t>(logits.size()),
-                                        largest_.data()));
+  const auto count = static_cast<int64_t>(logits.size());
+  largest_.resize(static_cast<size_t>(logit_blocks(count)));
+  begin(logits, kernels_.largest_logits(logits.data(), count, largest_.data()));
 }
 
 double RowRanking::read_sum(std::span<const float> logits) {
-  largest_.resize(blocks_of(logits));
+  const auto count = static_cast<int64_t>(logits.size());
+  largest_.resize(static_cast<size_t>(logit_blocks(count)));
   sums_.resize(largest_.size());
-  begin(logits, kernels_.sum_logits(logits.data(), static_cast<int64_t>(logits.size()),
-                                    largest_.data(), sums_.data()));
+  begin(logits, kernels_.sum_logits(logits.data(), count, largest_.data(), sums_.data()));
   const float largest = order_logit(best_);
   return largest + std::log(kernels_.add_sums(largest_.data(), sums_.data(),
                                               static_cast<int64_t>(sums_.size()), largest));

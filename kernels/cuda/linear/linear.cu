@@ -3,7 +3,7 @@
 //   program    one row on Hopper, 16-bit x
 //                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
-//                  tensor cores, weights read once; on Hopper more than 4 by our int8 kernel
+//                  tensor cores, weights read once; on Hopper more than 4 beside i8 as int8
 //   int8       more rows, i8, sides multiples of 16
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8: 16 rows at a time
