@@ -71,6 +71,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
                               {"scheme", "symmetric"},
                               {"scales", "one float32 for each output channel: max|w| / 127"},
                               {"rounding", "nearest"},
+                              {"rotated", config.rotated},
                               {"activation_bits", config.activation_bits}};
   }
   return header;
@@ -104,6 +105,16 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
   return bytes;
 }
 
+void set_activation_bits(ModelConfig& config, int bits) {
+  config.activation_bits = bits;
+  config.rotated = bits == 8;
+  if (bits == 16) config.down_dtype = DType::bf16;
+  if (!config.encoder) return;
+  auto encoder = std::make_shared<ModelConfig>(*config.encoder);
+  set_activation_bits(*encoder, bits);
+  config.encoder = std::move(encoder);
+}
+
 double relative_error(const TensorStream::Norms& norms) {
   return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
 }
@@ -130,8 +141,7 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     set_types(config, type, table, options.keep_output ? table : DType::i8);
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
-    config.activation_bits = options.activation_bits.value_or(config.pooling ? 16 : 8);
-    if (config.activation_bits == 16) config.down_dtype = DType::bf16;
+    set_activation_bits(config, options.activation_bits.value_or(8));
   }
   return config;
 }

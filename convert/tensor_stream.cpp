@@ -8,6 +8,7 @@
 #include "convert/elements.h"
 #include "convert/quantize.h"
 #include "support/error.h"
+#include "support/hadamard.h"
 
 namespace faststream {
 namespace {
@@ -91,6 +92,7 @@ struct TensorStream::Job {
   std::string name;
   std::vector<Source> sources;
   DType dtype = DType::f32;
+  bool rotated = false;
   int64_t rows = 0;
   int64_t cols = 1;
   int64_t block_first_row = 0;
@@ -108,6 +110,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
   Job job;
   job.name = plan.name;
   job.dtype = plan.dtype;
+  job.rotated = plan.rotated;
   job.cols = row_width(plan);
   bool transposed = false;
   for (const TensorPart& part : parts) {
@@ -196,6 +199,7 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
     }
     for (int64_t row = begin; row < stop; ++row) {
       const size_t place = static_cast<size_t>(row - begin) * cols;
+      if (job.rotated) hadamard(std::span(scratch.values).subspan(place, cols));
       const QuantizedRow result =
           quantize_row(values.subspan(place, cols), {reinterpret_cast<int8_t*>(out) + place, cols});
       // Each row belongs to one piece, so these writes do not meet.

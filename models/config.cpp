@@ -353,6 +353,9 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (config.activation_bits != 8 && config.activation_bits != 16) {
     check.fail("activation_bits must be 8 or 16");
   }
+  if (config.rotated && config.activation_bits != 8) {
+    check.fail("matrices are rotated for activations of 8 bits, but activation_bits is 16");
+  }
   if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
     check.fail("the embedding table must be f32, f16 or bf16");
   }
@@ -479,8 +482,10 @@ class Planner {
 
   void matrix(const std::string& name, DType dtype, int64_t rows, int64_t cols, bool bias,
               TensorRole role = TensorRole::matrix, int64_t experts = 0) {
-    tensors_.push_back({prefix_ + name, dtype, {rows, cols}, role, experts});
-    if (dtype == DType::i8) {
+    const bool is_int8 = dtype == DType::i8;
+    tensors_.push_back(
+        {prefix_ + name, dtype, {rows, cols}, role, experts, is_int8 && config_.rotated});
+    if (is_int8) {
       tensors_.push_back(
           {prefix_ + name + ".scales", DType::f32, {rows}, TensorRole::scales, experts});
     }

@@ -211,6 +211,7 @@ struct ModelConfig {
   DType weight_dtype = DType::f32;             ///< of the layers' matrices, but for routers
   std::optional<DType> down_dtype;             ///< of feed-forwards' last ones; none: likewise
   int32_t activation_bits = 8;                 ///< of what i8 matrices multiply: 8 or 16
+  bool rotated = false;                        ///< i8 matrices and what they multiply, see Weight
   DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
@@ -284,6 +285,7 @@ struct TensorPlan {
   std::vector<int64_t> shape;
   TensorRole role = TensorRole::matrix;
   int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
+  bool rotated = false;  ///< see Weight
 };
 
 /// Begins the names of an encoder's tensors.

@@ -189,6 +189,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("weights", &ModelConfig::weight_dtype);
   visit("down_type", &ModelConfig::down_dtype);
   visit("activation_bits", &ModelConfig::activation_bits);
+  visit("rotated", &ModelConfig::rotated);
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);
 }

@@ -130,7 +130,8 @@ class Finder {
                        .rows = plan.shape[0],
                        .cols = plan.shape[1],
                        .scales = vector(name + ".scales"),
-                       .input_bits = config_.activation_bits},
+                       .input_bits = config_.activation_bits,
+                       .rotated = plan.rotated},
             .bias = vector(name + "_bias")};
   }
 

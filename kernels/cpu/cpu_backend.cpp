@@ -52,6 +52,7 @@ CpuBackend::CpuBackend(int threads, CpuIsa isa)
       kernels_(kernels_of(isa)),
       pool_(threads),
       thread_scratch_(static_cast<size_t>(pool_.size())),
+      thread_rows_(static_cast<size_t>(pool_.size())),
       rankings_(static_cast<size_t>(pool_.size()), RowRanking(kernels_)) {}
 
 std::string CpuBackend::description() const {
@@ -75,7 +76,8 @@ DType CpuBackend::kv_dtype(DType weight_dtype) const {
 
 size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // All threads share x, rounded to eight bits and packed. Each has the sums of a block of
-  // channels, and the block's weights: the padded copy and the gathered ranges of tiles.
+  // channels, and the block's weights: the padded copy and the gathered ranges of tiles; and 16
+  // rows that it rotated.
   constexpr int64_t kTileChannels = 128;
   constexpr int64_t kTileRanges = int64_t{64} << 10;
   // Experts have rows of inputs, activations and results of their own.
@@ -94,7 +96,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
     of_thread =
-        std::max({of_thread, (sums + kTileChannels * in) * int64_t{sizeof(float)} + kTileRanges,
+        std::max({of_thread, (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} + kTileRanges,
                   panel_scratch() * int64_t{sizeof(float)}});
   }
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms

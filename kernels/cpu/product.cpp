@@ -70,13 +70,27 @@ std::vector<CpuBackend::RowGroup> CpuBackend::row_groups(std::span<const Product
   return groups;
 }
 
+CpuBackend::RowGroup CpuBackend::rows_for(const Weight& weight, const RowGroup& group, int thread) {
+  if (!weight.rotated) return group;
+  const int64_t in = weight.cols;
+  RowGroup rotated = group;
+  rotated.x_stride = in;
+  auto* to = thread_rows_[static_cast<size_t>(thread)].get<float>(group.rows * in);
+  rotated.x = to;
+  for (int64_t r = 0; r < group.rows; ++r) {
+    kernels_.hadamard(group.x + r * group.x_stride, in, to + r * in);
+  }
+  return rotated;
+}
+
 void CpuBackend::round_rows(std::span<Product> products) {
   const std::vector<RowGroup> groups = row_groups(products);
   const int64_t in = products[0].x.cols;
   auto* rounded = row_scratch_.get<float>((groups.back().at + groups.back().rows) * in);
   pool_.parallel_for(
       static_cast<int64_t>(groups.size()), 1, 1, [&](int thread, int64_t index, int64_t) {
-        const RowGroup& group = groups[static_cast<size_t>(index)];
+        const RowGroup group =
+            rows_for(products[0].weight, groups[static_cast<size_t>(index)], thread);
         auto* quantized = thread_scratch_[static_cast<size_t>(thread)].get<int8_t>(in);
         for (int64_t r = 0; r < group.rows; ++r) {
           float* to = rounded + (group.at + r) * in;
@@ -138,13 +152,12 @@ void CpuBackend::pack_few_rows(std::span<const Product> products, const TileKern
   auto* packed = shared_scratch_.get<std::byte>(rows * bytes);
   auto* scales = scale_scratch_.get<float>(2 * rows);
   auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + rows));
-  pool_.parallel_for(static_cast<int64_t>(groups.size()), 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const RowGroup& group = groups[static_cast<size_t>(i)];
-      tiles.pack_dot(group.x, group.x_stride, group.rows, in,
-                     {packed + group.at * bytes, scales + group.at, totals + group.at});
-    }
-  });
+  pool_.parallel_for(
+      static_cast<int64_t>(groups.size()), 1, 1, [&](int thread, int64_t i, int64_t) {
+        const RowGroup group = rows_for(weight, groups[static_cast<size_t>(i)], thread);
+        tiles.pack_dot(group.x, group.x_stride, group.rows, in,
+                       {packed + group.at * bytes, scales + group.at, totals + group.at});
+      });
   for (DotTask& task : tasks) {
     task.packed = packed;
     task.row_scales = scales;

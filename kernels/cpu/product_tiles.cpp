@@ -83,13 +83,12 @@ void CpuBackend::multiply_tiles(const Product& product) {
     auto* packed = shared_scratch_.get<std::byte>(groups * group_bytes);
     auto* scales = scale_scratch_.get<float>(2 * (groups + 1) * 16);
     auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + (groups + 1) * 16));
-    pool_.parallel_for(groups, 1, [&](int64_t first, int64_t last) {
-      for (int64_t g = first; g < last; ++g) {
-        const float* from = x + g * 16 * stride;
-        const int64_t count = std::min<int64_t>(16, rows - g * 16);
-        tiles.pack(from, stride, count, in,
-                   {packed + g * group_bytes, scales + g * 16, totals + g * 16});
-      }
+    pool_.parallel_for(groups, 1, 1, [&](int thread, int64_t g, int64_t) {
+      const RowGroup group =
+          rows_for(product.weight,
+                   {x + g * 16 * stride, stride, std::min<int64_t>(16, rows - g * 16)}, thread);
+      tiles.pack(group.x, group.x_stride, group.rows, in,
+                 {packed + g * group_bytes, scales + g * 16, totals + g * 16});
     });
 
     const int64_t range = std::min(kGatheredBytes / (2 * packed_step), tiles_k);

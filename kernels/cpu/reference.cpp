@@ -14,6 +14,7 @@
 #include "kernels/cpu/host_backend.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/sorted_ranking.h"
+#include "support/hadamard.h"
 
 namespace faststream {
 namespace {
@@ -41,6 +42,7 @@ void require_weight(const Weight& w) {
   require(w.data != nullptr && w.rows > 0 && w.cols > 0 && w.dtype != DType::u8,
           "a weight has no data or no shape");
   require((w.dtype == DType::i8) == (w.scales != nullptr), "exactly i8 weights have scales");
+  require(!w.rotated || w.quantizes_inputs(), "weights are rotated that do not quantize inputs");
 }
 
 void require_batch(const BatchView& batch) {
@@ -84,6 +86,7 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
     for (int64_t c = 0; c < x.cols; ++c) {
       inputs[index(r * x.cols + c)] = get(x, r, c);
     }
+    if (w.rotated) hadamard(std::span(inputs).subspan(index(r * x.cols), index(x.cols)));
   }
   std::vector<double> result(index(x.rows * w.rows));
   std::vector<double> channel(index(w.cols));

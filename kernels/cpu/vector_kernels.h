@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/hadamard_kernel.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/panel_kernel.h"
@@ -217,6 +218,7 @@ inline Kernels vector_kernels() {
   kernels.multiply_panel = multiply_panel;
   kernels.transpose_sums = transpose_sums;
   kernels.quantize_i8 = quantize_i8;
+  kernels.hadamard = rotate_blocks;
   kernels.widen = widen_elements;
   kernels.widen_i8 = widen_i8;
   kernels.narrow = narrow_elements;

@@ -50,6 +50,9 @@ struct Weight {
   int64_t cols = 0;
   const float* scales = nullptr;  ///< [rows], i8 only
   int32_t input_bits = 8;         ///< i8 only: of what it is multiplied with, 8 or 16
+  /// i8 of 8 input_bits only: rows are rotated (support/hadamard.h), and so is what they are
+  /// multiplied with before it is rounded.
+  bool rotated = false;
 
   /// Products quantize their inputs, as Backend::linear() says.
   [[nodiscard]] bool quantizes_inputs() const { return dtype == DType::i8 && input_bits == 8; }
