@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <iomanip>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
 #include <sstream>
 
+#include "convert/balance.h"
 #include "convert/tensor_stream.h"
 #include "model_file/model_writer.h"
 #include "support/error.h"
@@ -119,6 +122,23 @@ double relative_error(const TensorStream::Norms& norms) {
   return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
 }
 
+void balance(const Balanced& pair, const SourceModel& source, TensorStream& stream,
+             TensorStream::Factors& of_gate_up, TensorStream::Factors& of_down) {
+  const auto squares = [&](const TensorPlan& plan) {
+    return stream.squares(plan, source.parts.at(plan.name), pair.experts());
+  };
+  const std::vector<float> factors =
+      balancing_factors(pair.middle(), squares(*pair.gate_up).rows, squares(*pair.down).columns);
+  of_down.experts = pair.experts();
+  for (const float factor : factors) of_down.columns.push_back(1 / factor);
+  const auto middle = static_cast<size_t>(pair.middle());
+  for (size_t expert = 0; expert < factors.size(); expert += middle) {
+    const auto begin = factors.begin() + static_cast<std::ptrdiff_t>(expert);
+    of_gate_up.rows.insert(of_gate_up.rows.end(), middle, 1.0F);
+    of_gate_up.rows.insert(of_gate_up.rows.end(), begin, begin + pair.middle());
+  }
+}
+
 }  // namespace
 
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
@@ -183,10 +203,16 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     if (options.check_interrupted) options.check_interrupted();
   };
   ConvertReport report;
-  for (const TensorPlan& plan : plans) {
+  std::map<std::string_view, TensorStream::Factors> factors;
+  for (size_t n = 0; n < plans.size(); ++n) {
+    const TensorPlan& plan = plans[n];
     const auto parts = source.parts.find(plan.name);
     if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
-    const TensorStream::Norms norms = stream.add(plan, parts->second, on_block);
+    if (const auto pair = balanced_pair(config, plans, n)) {
+      balance(*pair, source, stream, factors[pair->gate_up->name], factors[pair->down->name]);
+    }
+    const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.name], on_block);
+    factors.erase(plan.name);
     if (plan.dtype == DType::i8) report.errors.push_back({plan.name, relative_error(norms)});
   }
   stream.flush();

@@ -74,6 +74,24 @@ void project(std::span<const float> rows, int64_t width, std::span<const float> 
   }
 }
 
+// Values of a matrix' rows from `first` on.
+void multiply_rows(const TensorStream::Factors& factors, int64_t first, int64_t rows, int64_t cols,
+                   std::span<float> values) {
+  if (factors.rows.empty() && factors.columns.empty()) return;
+  const auto width = static_cast<size_t>(cols);
+  for (size_t at = 0; at < values.size(); at += width, ++first) {
+    const float of_row = factors.rows.empty() ? 1.0F : factors.rows[static_cast<size_t>(first)];
+    const std::span<float> row = values.subspan(at, width);
+    if (factors.columns.empty()) {
+      for (float& value : row) value *= of_row;
+    } else {
+      const float* of_columns = &factors.columns[static_cast<size_t>(
+          first / (rows / factors.experts) * cols)];
+      for (size_t c = 0; c < width; ++c) row[c] *= of_row * of_columns[c];
+    }
+  }
+}
+
 void check_range(std::span<const float> values, DType type, const std::string& where) {
   const float largest = largest_magnitude(values);
   if (!std::isfinite(largest)) {
@@ -93,10 +111,12 @@ struct TensorStream::Job {
   std::vector<Source> sources;
   DType dtype = DType::f32;
   bool rotated = false;
+  bool transposed = false;
   int64_t rows = 0;
   int64_t cols = 1;
   int64_t block_first_row = 0;
   std::byte* block = nullptr;
+  const Factors* factors = nullptr;
   // [rows], i8 only
   std::vector<float> scales;
   std::vector<Norms> norms;
@@ -105,14 +125,13 @@ struct TensorStream::Job {
 TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool)
     : source_(source), writer_(writer), pool_(pool), scratch_(static_cast<size_t>(pool.size())) {}
 
-TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const TensorPart> parts,
-                                      const std::function<void(uint64_t)>& on_block) {
+TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
+                                       std::span<const TensorPart> parts) const {
   Job job;
   job.name = plan.name;
   job.dtype = plan.dtype;
   job.rotated = plan.rotated;
   job.cols = row_width(plan);
-  bool transposed = false;
   for (const TensorPart& part : parts) {
     const SourceTensor* tensor =
         part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
@@ -122,14 +141,22 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
       job.sources.back().projection = read_projection(part.projection, job.cols);
     }
     job.rows = end;
-    transposed = transposed || part.transposed;
+    job.transposed = job.transposed || part.transposed;
   }
+  return job;
+}
+
+TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const TensorPart> parts,
+                                      const Factors& factors,
+                                      const std::function<void(uint64_t)>& on_block) {
+  Job job = job_of(plan, parts);
+  job.factors = &factors;
   if (job.dtype == DType::i8) {
     job.scales.resize(static_cast<size_t>(job.rows));
     job.norms.resize(static_cast<size_t>(job.rows));
   }
 
-  const int64_t least_rows = transposed ? kLeastColumns : 1;
+  const int64_t least_rows = job.transposed ? kLeastColumns : 1;
   const int64_t piece_rows = std::max(least_rows, kPieceElements / job.cols);
   const int64_t block_rows = std::clamp(kMaxBlockElements / job.cols, int64_t{1},
                                         piece_rows * kPiecesPerThread * pool_.size());
@@ -177,17 +204,69 @@ void TensorStream::flush() {
   pending_scales_.clear();
 }
 
+TensorStream::Squares TensorStream::squares(const TensorPlan& plan,
+                                            std::span<const TensorPart> parts, int64_t experts) {
+  const Job job = job_of(plan, parts);
+  const auto cols = static_cast<size_t>(job.cols);
+  const int64_t expert_rows = job.rows / experts;
+  Squares squares;
+  squares.rows.resize(static_cast<size_t>(job.rows));
+  squares.columns.resize(static_cast<size_t>(experts) * cols);
+  // Pieces whose sums are added in their order, so that the file does not depend on threads.
+  constexpr int64_t kPieces = 64;
+  const int64_t piece_rows = std::max<int64_t>(1, kPieceElements / job.cols);
+  std::vector<float> sums;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const std::span<double> columns =
+        std::span(squares.columns).subspan(static_cast<size_t>(expert) * cols, cols);
+    const int64_t end = (expert + 1) * expert_rows;
+    for (int64_t at = expert * expert_rows; at < end; at += kPieces * piece_rows) {
+      sums.assign(static_cast<size_t>(kPieces) * cols, 0.0F);
+      pool_.parallel_for(kPieces, 1, 1, [&](int thread, int64_t piece, int64_t) {
+        const int64_t first = at + piece * piece_rows;
+        const int64_t stop = std::min(first + piece_rows, end);
+        float* to = &sums[static_cast<size_t>(piece) * cols];
+        Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+        for (const Source& source : job.sources) {
+          const int64_t from = std::max(first, source.first_row);
+          const int64_t until = std::min(stop, source.end_row);
+          if (from >= until) continue;
+          make_rows(job, source, from, until, scratch);
+          const float* values = scratch.values.data();
+          for (int64_t row = from; row < until; ++row, values += cols) {
+            double sum = 0;
+            for (size_t c = 0; c < cols; ++c) {
+              const float square = values[c] * values[c];
+              to[c] += square;
+              sum += square;
+            }
+            squares.rows[static_cast<size_t>(row)] = sum;
+          }
+        }
+      });
+      for (size_t i = 0; i < sums.size(); ++i) columns[i % cols] += sums[i];
+    }
+  }
+  return squares;
+}
+
+void TensorStream::make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
+                             Scratch& scratch) const {
+  read_rows(source, first - source.first_row, end - first, scratch);
+  if (!source.projection.empty()) {
+    scratch.columns.swap(scratch.values);
+    project(scratch.columns, source.width, source.projection, job.cols, scratch.values);
+  }
+  change_values(*source.part, job.cols, scratch.values);
+}
+
 void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const {
   for (const Source& source : job.sources) {
     const int64_t begin = std::max(first, source.first_row);
     const int64_t stop = std::min(end, source.end_row);
     if (begin >= stop) continue;
-    read_rows(source, begin - source.first_row, stop - begin, scratch);
-    if (!source.projection.empty()) {
-      scratch.columns.swap(scratch.values);
-      project(scratch.columns, source.width, source.projection, job.cols, scratch.values);
-    }
-    change_values(*source.part, job.cols, scratch.values);
+    make_rows(job, source, begin, stop, scratch);
+    multiply_rows(*job.factors, begin, job.rows, job.cols, scratch.values);
     const std::span<const float> values = scratch.values;
     check_range(values, job.dtype, where(job, source));
     const auto cols = static_cast<size_t>(job.cols);

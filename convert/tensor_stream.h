@@ -28,11 +28,27 @@ class TensorStream {
     double squared_norm = 0;
   };
 
-  /// Appends the tensor `plan`, made of `parts`, and its scales if it is i8. `on_block` is called
-  /// with the source bytes read so far, of all tensors. Throws Error when a part cannot be read, or
-  /// has a value that is not finite or not representable.
-  Norms add(const TensorPlan& plan, std::span<const TensorPart> parts,
+  /// What a matrix is multiplied with, element (r, c) with rows[r] and, of `experts` equal parts of
+  /// the rows, columns[part of r, c]. Empty: ones.
+  struct Factors {
+    std::vector<float> rows;
+    std::vector<float> columns;
+    int64_t experts = 1;
+  };
+
+  /// Appends the tensor `plan`, made of `parts` and multiplied, and its scales if it is i8.
+  /// `on_block` is called with the source bytes read so far, of all tensors. Throws Error when a
+  /// part cannot be read, or has a value that is not finite or not representable.
+  Norms add(const TensorPlan& plan, std::span<const TensorPart> parts, const Factors& factors,
             const std::function<void(uint64_t)>& on_block);
+
+  /// The sums of squares of a matrix: of its rows, and of its columns in each of `experts` equal
+  /// parts of the rows.
+  struct Squares {
+    std::vector<double> rows;
+    std::vector<double> columns;  ///< [experts, columns]
+  };
+  Squares squares(const TensorPlan& plan, std::span<const TensorPart> parts, int64_t experts);
 
   /// Writes what is still in memory.
   void flush();
@@ -55,6 +71,10 @@ class TensorStream {
     std::vector<float> columns;
   };
 
+  [[nodiscard]] Job job_of(const TensorPlan& plan, std::span<const TensorPart> parts) const;
+  /// Rows [first, end) of the tensor's, of one source, as floats in scratch.values.
+  void make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
+                 Scratch& scratch) const;
   void convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const;
   [[nodiscard]] std::vector<float> read_projection(const RowProjection& projection,
                                                    int64_t cols) const;

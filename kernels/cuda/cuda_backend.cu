@@ -12,6 +12,7 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
+#include "kernels/cuda/linear/quantize.h"
 #include "support/printable.h"
 #include "support/progress.h"
 
@@ -125,7 +126,13 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   size_t bytes_per_pair = 0;
   int64_t pairs = 0;
   size_t widened = 0;
+  size_t rotated = 0;
   for (ProductBound p : bounds.products) {
+    // Rows of other lengths are quantized where they are.
+    constexpr int64_t kEven = 16;
+    if (p.dtype == DType::i8 && p.input_bits == 8 && p.in % kEven != 0) {
+      rotated = std::max(rotated, rows_for_bytes(p.rows, p.in));
+    }
     if (p.experts > 0) {
       bytes_per_pair += expert_row_bytes(p.in, p.gated ? p.out / 2 : p.out);
       pairs = std::max(pairs, p.rows);
@@ -154,7 +161,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   // A batch and its sampling rules are small. Penalties and biases, a few bytes for each token that
   // has one, are not counted.
   constexpr size_t kUploads = size_t{8} << 20;
-  return scratch + widened + products + kMatmulWorkspaceBytes + kUploads;
+  return scratch + widened + rotated + products + kMatmulWorkspaceBytes + kUploads;
 }
 
 DType CudaBackend::activation_dtype(DType weight_dtype) const {

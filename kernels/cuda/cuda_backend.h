@@ -121,6 +121,7 @@ class CudaBackend final : public Backend {
   Uploads batches_;
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
+  DeviceBuffer rotated_;      ///< rows, see rows_for()
   DeviceBuffer products_;     ///< gate and up products before the activation
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
   size_t n_noted_ = 0;

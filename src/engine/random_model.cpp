@@ -136,6 +136,7 @@ ModelConfig named_shape(std::string_view name, DType dtype) {
     if (shape.adjust != nullptr) shape.adjust(config);
     config.weight_dtype = dtype;
     config.output_dtype = dtype;
+    config.rotated = dtype == DType::i8;
     config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
     return config;
   }

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "effort.h"
+#include "support/hadamard.h"
 #include "unit/backend_weights.h"
 
 namespace faststream {
@@ -51,21 +53,29 @@ class BackendProducts : public BackendTest {
   /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
   ///   relative errors that are uniform within the unit roundoff;
   /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
-  ///   errors uniform within half a step; or where x keeps 16 bits, both of which may become bf16.
+  ///   errors uniform within half a step; of a row that is rotated first, likewise of what three
+  ///   roundings to bf16 change; or where x keeps 16 bits, both of which may become bf16.
   static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
     const DType type = weight.values.dtype;
     const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
     HostTensor bounds(DType::f32, x.rows, weight.values.rows);
     for (int64_t r = 0; r < x.rows; ++r) {
+      std::vector<float> row;
+      for (int64_t c = 0; c < x.cols; ++c) row.push_back(x.at(r, c));
+      if (weight.rotated) hadamard(std::span(row));
       float largest = 0;
-      for (int64_t c = 0; c < x.cols; ++c) largest = std::max(largest, std::abs(x.at(r, c)));
+      double row_squared = 0;
+      for (const float value : row) {
+        largest = std::max(largest, std::abs(value));
+        row_squared += double{value} * value;
+      }
       for (int64_t o = 0; o < weight.values.rows; ++o) {
         double magnitudes = 0;
         double products_squared = 0;
         double weights_squared = 0;
         for (int64_t c = 0; c < x.cols; ++c) {
           const double w = weight.values.at(o, c);
-          const double term = x.at(r, c) * w;
+          const double term = row[static_cast<size_t>(c)] * w;
           magnitudes += std::abs(term);
           products_squared += term * term;
           weights_squared += w * w;
@@ -76,6 +86,10 @@ class BackendProducts : public BackendTest {
           bound += weight.input_bits == 8
                        ? 6 * largest / 127.0 * std::sqrt(weights_squared / 12)
                        : 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
+          if (weight.rotated) {
+            bound += 6 * unit_roundoff(DType::bf16) *
+                     std::sqrt(row_squared * weights_squared / static_cast<double>(x.cols));
+          }
           bound *= weight.scales.at(0, o);
         }
         bounds.set(r, o, static_cast<float>(bound + 1e-30));
@@ -89,7 +103,7 @@ class BackendProducts : public BackendTest {
                     int32_t input_bits = 8) {
     const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
     HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
-    weight.input_bits = input_bits;
+    if (input_bits == 16) weight.take_inputs_of_16_bits();
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
     const HostTensor before = mode == OutputMode::add
                                   ? random_tensor(random_, out_type, rows, outputs, padding)
@@ -132,7 +146,7 @@ class BackendProducts : public BackendTest {
       const HostTensor before = random_tensor(random_, DType::f32, most_rows, outputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
       HostWeight weight = random_weight(random_, type, outputs, inputs);
-      weight.input_bits = input_bits;
+      if (input_bits == 16) weight.take_inputs_of_16_bits();
       // Stored, stored in the activations' type with a bias, added with a bias, and gated.
       const auto results = [&](int64_t rows) {
         const HostTensor some = x.row_range(0, rows);
@@ -220,7 +234,7 @@ TEST_P(BackendProducts, GatesOfInt8WeightsTakeInputsOf16Bits) {
   for (const int64_t rows : {1, 9, 40}) {
     const HostTensor x = random_tensor(random_, act, rows, 96);
     HostWeight weight = random_weight(random_, DType::i8, 2 * 48, 96);
-    weight.input_bits = 16;
+    weight.take_inputs_of_16_bits();
     const HostTensor want = gated_product(*reference_, x, weight, HostTensor(DType::f32, rows, 48));
     for (const auto& backend : backends_) {
       expect_near(
@@ -237,6 +251,7 @@ TEST_P(BackendProducts, InputsOf16BitsKeepWhatEightBitsLose) {
   HostTensor x = random_tensor(random_, backend_->activation_dtype(DType::i8), kRows, 256);
   for (int64_t r = 0; r < kRows; ++r) x.set(r, r, 100);
   HostWeight weight = random_weight(random_, DType::i8, 64, 256);
+  weight.rotated = false;
   for (int64_t o = 0; o < 64; ++o) {
     for (int64_t r = 0; r < kRows; ++r) weight.values.set(o, r, 0);
   }

@@ -13,9 +13,15 @@ struct HostWeight {
   HostTensor values;
   HostTensor scales;       // i8 only
   int32_t input_bits = 8;  // see Weight
+  bool rotated = false;    // likewise
+
+  void take_inputs_of_16_bits() {
+    input_bits = 16;
+    rotated = false;
+  }
 };
 
-/// So that results are about as large as inputs.
+/// So that results are about as large as inputs. Half of those of i8 are rotated.
 inline HostWeight random_weight(Random& random, DType dtype, int64_t outputs, int64_t inputs) {
   const float deviation = 1.0F / std::sqrt(static_cast<float>(inputs));
   HostWeight weight;
@@ -26,6 +32,7 @@ inline HostWeight random_weight(Random& random, DType dtype, int64_t outputs, in
     for (int64_t o = 0; o < outputs; ++o) {
       weight.scales.set(0, o, factor(random) * deviation / 73);
     }
+    weight.rotated = random() % 2 == 0;
   }
   return weight;
 }
@@ -36,12 +43,14 @@ class DeviceWeight {
   DeviceWeight(Backend& backend, const HostWeight& host)
       : values_(backend, host.values),
         scales_(backend, host.scales),
-        input_bits_(host.input_bits) {}
+        input_bits_(host.input_bits),
+        rotated_(host.rotated) {}
 
   [[nodiscard]] Weight weight() const {
     Weight weight = values_.weight();
     if (weight.dtype == DType::i8) weight.scales = static_cast<const float*>(scales_.data());
     weight.input_bits = input_bits_;
+    weight.rotated = rotated_;
     return weight;
   }
 
@@ -49,6 +58,7 @@ class DeviceWeight {
   DeviceTensor values_;
   DeviceTensor scales_;
   int32_t input_bits_;
+  bool rotated_;
 };
 
 /// The weights beside which a row's result has the same bits whatever the number of rows. For

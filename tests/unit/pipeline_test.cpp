@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <sstream>
 
@@ -15,6 +16,7 @@
 #include "convert/show.h"
 #include "file_helpers.h"
 #include "model_file/model_file.h"
+#include "support/hadamard.h"
 
 namespace faststream {
 namespace {
@@ -119,7 +121,10 @@ TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
   options_.dtype = DType::i8;
   const ConvertReport report = convert_checkpoint(options_);
   const ModelFile file = ModelFile::open(options_.output);
-  const std::vector<float> original = joined(tiny_tensors(DType::f32), kQkv);
+  std::vector<float> original = joined(tiny_tensors(DType::f32), kQkv);
+  for (size_t at = 0; at < original.size(); at += 16) {
+    hadamard(std::span(original).subspan(at, 16));
+  }
   const std::vector<float> restored = values(file, "layers.1.attention_qkv");
   ASSERT_EQ(restored.size(), original.size());
   double error = 0;
@@ -169,12 +174,16 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   options_.dtype = DType::i8;
   EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
   EXPECT_EQ(target_config(source, options_).down_type(), DType::i8);
-  source.pooling = PoolingConfig{};
-  EXPECT_EQ(target_config(source, options_).activation_bits, 16) << "gives vectors";
-  EXPECT_EQ(target_config(source, options_).down_type(), DType::bf16);
-  options_.activation_bits = 8;
-  EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "asked for";
-  EXPECT_EQ(target_config(source, options_).down_type(), DType::i8);
+  EXPECT_TRUE(target_config(source, options_).rotated);
+  source.encoder = std::make_shared<ModelConfig>();
+  EXPECT_TRUE(target_config(source, options_).encoder->rotated);
+  options_.activation_bits = 16;
+  for (const ModelConfig& target :
+       {target_config(source, options_), *target_config(source, options_).encoder}) {
+    EXPECT_EQ(target.activation_bits, 16) << "asked for";
+    EXPECT_EQ(target.down_type(), DType::bf16);
+    EXPECT_FALSE(target.rotated);
+  }
   options_.dtype = DType::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
 }

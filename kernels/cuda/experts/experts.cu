@@ -54,8 +54,10 @@ __global__ void combine_kernel(const float* results, const float* weights, int u
   element = add ? __fadd_rn(element, sum) : sum;
 }
 
-// The product with `x`, quantized beside i8 weights where the tensor cores take them.
-void multiply(GroupedProduct product, const Matrix& x, Parts& parts, const Queue& queue) {
+// The product with `x`, quantized beside i8 weights where the tensor cores take them, else in
+// `rotated` where those are rotated.
+void multiply(GroupedProduct product, const Matrix& x, Parts& parts, DeviceBuffer& rotated,
+              const Queue& queue) {
   Matrix taken = x;
   // Beside i8 weights tensor cores take eight-bit rows alone.
   const bool fits = few_rows_fit(x, product.weight) &&
@@ -63,8 +65,10 @@ void multiply(GroupedProduct product, const Matrix& x, Parts& parts, const Queue
   if (fits && product.weight.quantizes_inputs()) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
-    quantize_rows({.x = x}, taken, scales, queue);
+    quantize_rows({.x = x}, product.weight.rotated, taken, scales, queue);
     product.row_scales = scales;
+  } else {
+    taken = rows_for(x, product.weight, rotated, queue);
   }
   product.x = taken.data;
   product.x_dtype = taken.dtype;
@@ -133,7 +137,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                   .scales = experts.up.scales,
                   .bias = experts.up_bias,
                   .activation = experts.activation};
-    multiply(product, x.row_range(first, tokens), parts, queue);
+    multiply(product, x.row_range(first, tokens), parts, rotated_, queue);
 
     product.weight = experts.down;
     product.outputs = hidden;
@@ -145,7 +149,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                   .stride = results.stride,
                   .scales = experts.down.scales,
                   .bias = experts.down_bias};
-    multiply(product, activated, parts, queue);
+    multiply(product, activated, parts, rotated_, queue);
 
     const dim3 grid(static_cast<unsigned>(tokens), ceil_div(hidden, kThreads));
     queue.launch("adding up experts", combine_kernel, {grid, kThreads},

@@ -91,7 +91,7 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
       is_hopper_ && multiplied.rows > kMaxFewRowsOnHopper && int8_fits(multiplied, weight);
   // A norm before eight bits is left to quantize_rows().
   const bool quantizes = weight.dtype == DType::i8 && method != Method::any;
-  if (!quantizes || !can_quantize(input)) normalize(*this, input);
+  if (!quantizes || !can_quantize(input, weight.rotated)) normalize(*this, input);
   if (has_tiles && int8_product_sm90a(scratch_, input, weight, to, gated, queue)) return true;
   const Matrix& x = input.x;
   switch (method) {
@@ -123,7 +123,7 @@ void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epil
   if (program_.linear(input, weight, to)) return;
   const Queue queue = this->queue();
   if (!multiply_fused(input, weight, to, false, queue)) {
-    any_rows_product(normalize(*this, input), weight, to, queue);
+    any_rows_product(rows_for(normalize(*this, input), weight, rotated_, queue), weight, to, queue);
   }
 }
 

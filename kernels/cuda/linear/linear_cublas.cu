@@ -127,8 +127,8 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
     auto* quantized = reinterpret_cast<int8_t*>(memory + sums_bytes);
     auto* row_scales = reinterpret_cast<float*>(memory + sums_bytes + x_bytes);
 
-    quantize_rows(row_range(input, first, rows), {quantized, DType::i8, rows, x.cols}, row_scales,
-                  queue);
+    quantize_rows(row_range(input, first, rows), weight.rotated,
+                  {quantized, DType::i8, rows, x.cols}, row_scales, queue);
 
     MatmulShape shape;
     shape.m = width;

@@ -267,7 +267,7 @@ void few_rows_product(const Input& input, const Weight& weight, const Destinatio
     auto* scales = reinterpret_cast<float*>(quantized + x_bytes);
     // Integers as bf16: their sums are integers too, exact in float up to 2^24.
     const Matrix integers(quantized, DType::bf16, rows, x.cols);
-    quantize_rows(row_range(input, begin, rows), integers, scales, queue);
+    quantize_rows(row_range(input, begin, rows), weight.rotated, integers, scales, queue);
     for (int64_t first = 0; first < rows; first += kMaxFewRows) {
       Product product = product_of(integers, first, kMaxFewRows, weight, to.from_row(begin), gated);
       product.row_scales = scales + first;

@@ -41,7 +41,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
     const int64_t rows = std::min(piece.rows, x.rows - first);
     const Matrix quantized(memory, DType::i8, rows, x.cols);
     auto* row_scales = reinterpret_cast<float*>(memory + (rows * x.cols + 255) / 256 * 256);
-    quantize_rows(row_range(input, first, rows), quantized, row_scales, queue);
+    quantize_rows(row_range(input, first, rows), weight.rotated, quantized, row_scales, queue);
     Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
     product.row_scales = row_scales;
     launch_finished(product, gated, queue);

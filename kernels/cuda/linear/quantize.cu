@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/held_row.cuh"
 
 namespace faststream {
@@ -49,23 +50,45 @@ __device__ void quantize_held(const HeldRow<T, kTurns>& row, int n, RowTeam<kThr
   });
 }
 
+template <int kTurns>
+__device__ void rotate(HeldRow<__nv_bfloat16, kTurns>& row, int n) {
+  const Hadamard hadamard;
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int column = row.column(turn);
+    const int first = column - static_cast<int>(threadIdx.x) % kWarp * kHeldEach;  // of the warp
+    if (first >= n) continue;
+    uint4& words = row.words[turn][0];
+    if (column >= n) words = make_uint4(0, 0, 0, 0);
+    words = hadamard.rotated(words, n - first);
+  }
+}
+
 template <typename T, int kTurns, typename Out>
 __global__ __launch_bounds__(kThreads) void quantize_held_kernel(const T* x, int64_t stride, int n,
-                                                                 Out* out, float* scales) {
+                                                                 bool rotated, Out* out,
+                                                                 float* scales) {
   __shared__ RowParts parts;
   begin_kernel();
   HeldRow<T, kTurns> row;
   row.load(x + blockIdx.x * stride, n);
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
-  quantize_held(row, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
+  out += static_cast<int64_t>(blockIdx.x) * n;
+  if (!rotated) return quantize_held(row, n, team, out, &scales[blockIdx.x]);
+  HeldRow<__nv_bfloat16, kTurns> turned;
+  row.for_each(n, [&](int turn, int /*c*/, const float(&values)[kHeldEach]) {
+    pack_eight<__nv_bfloat16>(values, turned.words[turn]);
+  });
+  rotate(turned, n);
+  quantize_held(turned, n, team, out, &scales[blockIdx.x]);
 }
 
 // kUsual: an RMS norm.
 template <int kTurns, bool kUsual, typename Out>
 __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const float* x,
                                                                           int64_t stride, Norm norm,
-                                                                          int n, Out* out,
-                                                                          float* scales) {
+                                                                          int n, bool rotated,
+                                                                          Out* out, float* scales) {
   __shared__ RowParts parts;
   begin_kernel();
   if (kUsual) {
@@ -81,11 +104,12 @@ __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const 
     normalize_eight(measured, c, values);
     pack_eight<__nv_bfloat16>(values, normed.words[turn]);
   });
+  if (rotated) rotate(normed, n);
   quantize_held(normed, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
 }
 
 // Rows of any length that begin anywhere.
-template <typename T, typename Out>
+template <typename T, bool kRotated, typename Out>
 __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int64_t stride,
                                                                 int64_t n, Out* out,
                                                                 float* scales) {
@@ -93,14 +117,18 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
   begin_kernel();
   x += blockIdx.x * stride;
   out += blockIdx.x * n;
+  const auto value = [&](int64_t c) {
+    if constexpr (kRotated) return rotated_column(x, n, c);
+    return to_float(x[c]);
+  };
   RowScale scale;
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) scale.see(to_float(x[c]));
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) scale.see(value(c));
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   scale.join(team);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    const int integer = quantized(to_float(x[c]), inverse);
+    const int integer = quantized(value(c), inverse);
     if constexpr (std::is_same_v<Out, int8_t>) {
       out[c] = static_cast<int8_t>(integer);
     } else {
@@ -109,8 +137,19 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
   }
 }
 
+template <typename T>
+__global__ __launch_bounds__(kThreads) void rotate_kernel(const T* x, int64_t stride, int64_t n,
+                                                          float* to) {
+  begin_kernel();
+  x += blockIdx.x * stride;
+  to += blockIdx.x * n;
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = rotated_column(x, n, c);
+}
+
+bool can_rotate(int64_t columns) { return columns % kHadamardRest == 0; }
+
 template <typename Out>
-void launch(const Input& input, Out* out, float* scales, const Queue& queue) {
+void launch(const Input& input, bool rotated, Out* out, float* scales, const Queue& queue) {
   const Matrix& x = input.x;
   const Grid grid{static_cast<unsigned>(x.rows), kThreads};
   const auto run = [&](auto kernel, auto... arguments) {
@@ -122,28 +161,31 @@ void launch(const Input& input, Out* out, float* scales, const Queue& queue) {
     with_held_turns(n, [&]<int kTurns>() {
       run(input.norm.kind == NormKind::rms ? normalize_and_quantize_kernel<kTurns, true, Out>
                                            : normalize_and_quantize_kernel<kTurns, false, Out>,
-          rows, x.stride, input.norm, n);
+          rows, x.stride, input.norm, n, rotated);
     });
     return;
   }
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto* rows = static_cast<const T*>(x.data);
-    if (can_hold(x)) {
-      with_held_turns(
-          n, [&]<int kTurns>() { run(quantize_held_kernel<T, kTurns, Out>, rows, x.stride, n); });
+    if (can_hold(x) && (!rotated || can_rotate(x.cols))) {
+      with_held_turns(n, [&]<int kTurns>() {
+        run(quantize_held_kernel<T, kTurns, Out>, rows, x.stride, n, rotated);
+      });
     } else {
-      run(quantize_any_kernel<T, Out>, rows, x.stride, x.cols);
+      run(rotated ? quantize_any_kernel<T, true, Out> : quantize_any_kernel<T, false, Out>, rows,
+          x.stride, x.cols);
     }
   });
 }
 
 }  // namespace
 
-bool can_quantize(const Input& input) {
+bool can_quantize(const Input& input, bool rotated) {
   const Matrix& x = input.x;
-  return input.is_ready() || (x.dtype == DType::f32 && input.normed.dtype == DType::bf16 &&
-                              can_hold(x) && can_hold(input.norm));
+  return input.is_ready() ||
+         (x.dtype == DType::f32 && input.normed.dtype == DType::bf16 && can_hold(x) &&
+          can_hold(input.norm) && (!rotated || can_rotate(x.cols)));
 }
 
 Input row_range(const Input& input, int64_t first, int64_t count) {
@@ -153,18 +195,35 @@ Input row_range(const Input& input, int64_t first, int64_t count) {
   return rows;
 }
 
-void quantize_rows(const Input& input, const Matrix& integers, float* scales, const Queue& queue) {
+void quantize_rows(const Input& input, bool rotated, const Matrix& integers, float* scales,
+                   const Queue& queue) {
   switch (integers.dtype) {
     case DType::i8:
-      return launch(input, static_cast<int8_t*>(integers.data), scales, queue);
+      return launch(input, rotated, static_cast<int8_t*>(integers.data), scales, queue);
     case DType::bf16:
-      return launch(input, static_cast<__nv_bfloat16*>(integers.data), scales, queue);
+      return launch(input, rotated, static_cast<__nv_bfloat16*>(integers.data), scales, queue);
     case DType::f32:
     case DType::f16:
     case DType::u8:
       break;
   }
   throw std::logic_error("quantize_rows: neither i8 nor bf16");
+}
+
+size_t rows_for_bytes(int64_t rows, int64_t columns) {
+  return static_cast<size_t>(rows * columns) * sizeof(float);
+}
+
+Matrix rows_for(const Matrix& x, const Weight& weight, DeviceBuffer& memory, const Queue& queue) {
+  if (!weight.rotated) return x;
+  const Matrix rotated(memory.at_least(rows_for_bytes(x.rows, x.cols)), DType::f32, x.rows, x.cols);
+  with_float_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    queue.launch("rotating activations", rotate_kernel<T>,
+                 {static_cast<unsigned>(x.rows), kThreads}, static_cast<const T*>(x.data), x.stride,
+                 x.cols, static_cast<float*>(rotated.data));
+  });
+  return rotated;
 }
 
 }  // namespace faststream

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/experts/choose_experts.cuh"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/program/consumer_threads.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -47,10 +48,10 @@ class Preparer {
   }
 
   // A row of x to shared memory, by a team that has kEights eights of its elements a thread, zeros
-  // where there are none: as they are, or in eight bits beside i8 weights.
+  // where there are none: as they are, or in eight bits beside i8 weights, rotated where those are.
   template <int kEights, int kThreads>
   static __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
-                                   const uint4 (&eights)[kEights]) {
+                                   uint4 (&eights)[kEights]) {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
     if (p.weight_dtype != DType::i8) {
@@ -60,6 +61,15 @@ class Preparer {
         if (element(e) < n) *reinterpret_cast<uint4*>(to + element(e)) = eights[e];
       }
       return;
+    }
+    if (p.rotated) {
+      const Hadamard hadamard;
+      const int of_warp = team.thread() / kWarp * kWarp;
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        const int first = 8 * (of_warp + kThreads * e);
+        if (first < n) eights[e] = hadamard.rotated(eights[e], n - first);
+      }
     }
     __nv_bfloat162 largest = {};
 #pragma unroll

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/program/run_program.cuh"
 
 namespace faststream {
@@ -138,7 +139,8 @@ bool Program::describe(const Input& input, const Weight& weight,
   const bool held = is_float
                         ? x.rows == 1 && weight.cols <= kMaxNormalized
                         : !has_norm && weight.cols <= (x.rows == 1 ? kMaxInputs : kMaxExpertInputs);
-  if (!enabled_ || !types || !fits || !held || !aligned(weight.data) ||
+  const bool rotates = !weight.rotated || weight.cols % kHadamardRest == 0;
+  if (!enabled_ || !types || !fits || !held || !rotates || !aligned(weight.data) ||
       !rows_begin_at_16(x.data, x.stride, x.dtype) || !aligned(input.norm.weight)) {
     return false;
   }
@@ -148,6 +150,7 @@ bool Program::describe(const Input& input, const Weight& weight,
   product.norm = has_norm ? input.norm : Norm{};
   product.weight = weight.data;
   product.weight_dtype = weight.dtype;
+  product.rotated = weight.rotated;
   product.inputs = static_cast<int32_t>(weight.cols);
   product.row_bytes = row_bytes;
   return true;
