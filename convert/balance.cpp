@@ -1,6 +1,5 @@
 #include "convert/balance.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -11,64 +10,98 @@ bool is_linear_in_up(const FeedForwardConfig& ffn) {
   return ffn.gated && !ffn.bias && ffn.activation != Activation::swiglu_clamped;
 }
 
-// Of all kinds of layers that have one: a plan's name does not tell its layer's kind.
-bool can_balance(const ModelConfig& config) {
+// These two are of all kinds of layers: a plan's name does not tell its layer's kind.
+bool has_linear_middles(const ModelConfig& config) {
   return std::ranges::all_of(config.layer_kinds, [](const LayerConfig& layer) {
     if (!layer.experts) return is_linear_in_up(layer.ffn);
     return is_linear_in_up(layer.experts->each) &&
            (layer.experts->shared.size == 0 || is_linear_in_up(layer.experts->shared));
   });
 }
+bool has_norms_of_one_matrix(const ModelConfig& config) {
+  return std::ranges::none_of(config.layer_kinds, &LayerConfig::parallel);
+}
+
+// e^logarithm(i), over their geometric mean; 1 where that is not finite. Where a factor's weights are
+// zero, any would do; those that are not finite are refused when they are converted.
+template <typename Logarithm>
+void append_factors(size_t n, const Logarithm& logarithm, std::vector<float>& factors) {
+  constexpr double kMost = 3;  // of logarithms: factors are from 1/20 to 20
+  double sum = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(logarithm(i))) continue;
+    sum += logarithm(i);
+    ++count;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const double value = logarithm(i) - sum / static_cast<double>(count);
+    factors.push_back(std::isfinite(value)
+                          ? static_cast<float>(std::exp(std::clamp(value, -kMost, kMost)))
+                          : 1.0F);
+  }
+}
 
 }  // namespace
 
-std::optional<Balanced> balanced_pair(const ModelConfig& config, std::span<const TensorPlan> plans,
-                                      size_t n) {
+std::optional<Balanced> balanced_matrix(const ModelConfig& config,
+                                        std::span<const TensorPlan> plans, size_t n) {
+  const TensorPlan& plan = plans[n];
+  const ModelConfig& stack = plan.name.starts_with(kEncoderPrefix) ? *config.encoder : config;
+  const auto without = [&plan](std::string_view end) {
+    return plan.name.substr(0, plan.name.size() - end.size());
+  };
+  const auto find = [&](const std::string& name) -> const TensorPlan* {
+    const auto found = std::ranges::find(plans.subspan(n), name, &TensorPlan::name);
+    return found != plans.end() ? &*found : nullptr;
+  };
+  const auto rotated = [&](const std::string& name) -> const TensorPlan* {
+    const TensorPlan* found = find(name);
+    return found != nullptr && found->rotated ? found : nullptr;
+  };
+  Balanced balanced;
   constexpr std::string_view kGateUp = "gate_up";
-  const TensorPlan& gate_up = plans[n];
-  const bool in_encoder = gate_up.name.starts_with(kEncoderPrefix);
-  if (!gate_up.rotated || !gate_up.name.ends_with(kGateUp) ||
-      !can_balance(in_encoder ? *config.encoder : config)) {
-    return std::nullopt;
+  if (plan.name.ends_with(kGateUp) && plan.rotated && has_linear_middles(stack)) {
+    balanced.gate_up = &plan;
+    balanced.matrix = rotated(without(kGateUp) + "down");
   }
-  const std::string down =
-      gate_up.name.substr(0, gate_up.name.size() - kGateUp.size()).append("down");
-  const auto found = std::ranges::find(plans.subspan(n), down, &TensorPlan::name);
-  if (found == plans.end() || !found->rotated) return std::nullopt;
-  return Balanced{&gate_up, &*found};
+  if (has_norms_of_one_matrix(stack)) {
+    for (const auto& [norm, matrix] :
+         {std::pair<std::string_view, const char*>{".attention_norm", ".attention_qkv"},
+          {".ffn_norm", ".ffn_gate_up"},
+          {".ffn_norm", ".ffn_up"}}) {
+      if (!plan.name.ends_with(norm) || balanced.matrix != nullptr) continue;
+      balanced.norm = &plan;
+      balanced.norm_bias = find(plan.name + "_bias");
+      balanced.matrix = rotated(without(norm) + matrix);
+    }
+  }
+  if (balanced.matrix == nullptr) return std::nullopt;
+  return balanced;
 }
 
-std::vector<float> balancing_factors(int64_t middle, std::span<const double> gate_up,
-                                     std::span<const double> down) {
-  constexpr double kMost = 3;  // of logarithms: factors are from 1/20 to 20
-  const auto n = static_cast<size_t>(middle);
-  std::vector<float> factors(down.size(), 1.0F);
-  for (size_t expert = 0; expert < down.size(); expert += n) {
-    const std::span<const double> gates = gate_up.subspan(2 * expert, n);
-    const std::span<const double> ups = gate_up.subspan(2 * expert + n, n);
-    // Where one is zero so is the column's product, and any factor is as good. What is not finite is
-    // refused when it is converted.
-    const auto is_left = [&](size_t i) {
-      const double product = gates[i] * ups[i] * down[expert + i];
-      return !(product > 0 && std::isfinite(product));
-    };
-    const auto logarithm = [&](size_t i) {
-      return (std::log(down[expert + i]) - std::log(gates[i]) - std::log(ups[i])) / 4;
-    };
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = 0; i < n; ++i) {
-      if (is_left(i)) continue;
-      sum += logarithm(i);
-      ++count;
-    }
-    for (size_t i = 0; i < n; ++i) {
-      if (is_left(i)) continue;
-      const double mean = sum / static_cast<double>(count);
-      factors[expert + i] =
-          static_cast<float>(std::exp(std::clamp(logarithm(i) - mean, -kMost, kMost)));
-    }
+std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_up,
+                                  std::span<const double> matrix) {
+  const auto n = static_cast<size_t>(inputs);
+  std::vector<float> factors;
+  for (size_t at = 0; at < matrix.size(); at += n) {
+    const std::span<const double> gates = gate_up.subspan(2 * at, n);
+    const std::span<const double> ups = gate_up.subspan(2 * at + n, n);
+    append_factors(
+        n,
+        [&](size_t i) {
+          return (std::log(matrix[at + i]) - std::log(gates[i]) - std::log(ups[i])) / 4;
+        },
+        factors);
   }
+  return factors;
+}
+
+std::vector<float> norm_factors(std::span<const double> norm, std::span<const double> matrix) {
+  std::vector<float> factors;
+  append_factors(
+      norm.size(), [&](size_t i) { return (3 * std::log(matrix[i]) - std::log(norm[i])) / 8; },
+      factors);
   return factors;
 }
 

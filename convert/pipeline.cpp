@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
 #include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "convert/balance.h"
 #include "convert/tensor_stream.h"
@@ -122,21 +122,32 @@ double relative_error(const TensorStream::Norms& norms) {
   return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
 }
 
-void balance(const Balanced& pair, const SourceModel& source, TensorStream& stream,
-             TensorStream::Factors& of_gate_up, TensorStream::Factors& of_down) {
-  const auto squares = [&](const TensorPlan& plan) {
-    return stream.squares(plan, source.parts.at(plan.name), pair.experts());
+// Gives the matrix and what gives its input their factors.
+void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
+             std::map<std::string_view, TensorStream::Factors>& factors) {
+  const auto squares = [&](const TensorPlan& plan, int64_t experts) {
+    return stream.squares(plan, source.parts.at(plan.name), experts);
   };
-  const std::vector<float> factors =
-      balancing_factors(pair.middle(), squares(*pair.gate_up).rows, squares(*pair.down).columns);
-  of_down.experts = pair.experts();
-  for (const float factor : factors) of_down.columns.push_back(1 / factor);
-  const auto middle = static_cast<size_t>(pair.middle());
-  for (size_t expert = 0; expert < factors.size(); expert += middle) {
-    const auto begin = factors.begin() + static_cast<std::ptrdiff_t>(expert);
-    of_gate_up.rows.insert(of_gate_up.rows.end(), middle, 1.0F);
-    of_gate_up.rows.insert(of_gate_up.rows.end(), begin, begin + pair.middle());
+  const int64_t experts = balanced.experts();
+  const std::vector<double> of_matrix = squares(*balanced.matrix, experts).columns;
+  std::vector<float> of_input;
+  if (balanced.norm != nullptr) {
+    of_input = norm_factors(squares(*balanced.norm, 1).rows, of_matrix);
+    factors[balanced.norm->name].rows = of_input;
+    if (balanced.norm_bias != nullptr) factors[balanced.norm_bias->name].rows = of_input;
+  } else {
+    of_input =
+        middle_factors(balanced.inputs(), squares(*balanced.gate_up, experts).rows, of_matrix);
+    std::vector<float>& rows = factors[balanced.gate_up->name].rows;
+    const int64_t middle = balanced.inputs();
+    for (auto begin = of_input.begin(); begin != of_input.end(); begin += middle) {
+      rows.insert(rows.end(), static_cast<size_t>(middle), 1.0F);
+      rows.insert(rows.end(), begin, begin + middle);
+    }
   }
+  for (float& factor : of_input) factor = 1 / factor;
+  factors[balanced.matrix->name].columns = std::move(of_input);
+  factors[balanced.matrix->name].experts = experts;
 }
 
 }  // namespace
@@ -208,8 +219,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     const TensorPlan& plan = plans[n];
     const auto parts = source.parts.find(plan.name);
     if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
-    if (const auto pair = balanced_pair(config, plans, n)) {
-      balance(*pair, source, stream, factors[pair->gate_up->name], factors[pair->down->name]);
+    if (const auto balanced = balanced_matrix(config, plans, n)) {
+      balance(*balanced, source, stream, factors);
     }
     const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.name], on_block);
     factors.erase(plan.name);
