@@ -266,28 +266,27 @@ class Simulation:
     def print(self, schemes):
         for (name, counted), values in self.measure(schemes).items():
             print_row(f"simulated {name}", counted, None, *values)
-        self.weights.clear()
 
 
 def unchanged(rows):
     return rows
 
 
-def simulate(simulation):
+def schemes_by_type():
     every = set(KINDS)
-    simulation.print({
+    return {
         "FP8": (round_fp8, unchanged, every - {"output"}),
         "int8": (round_int8, unchanged, every),
         "int8 rotated": (round_int8, rotate, every),
-    })
+    }
 
 
-def simulate_by_tensor(simulation):
+def schemes_by_tensor():
     schemes = {}
     for kind in KINDS:
         schemes[f"int8, {kind} alone"] = (round_int8, unchanged, {kind})
         schemes[f"int8 rotated, {kind} alone"] = (round_int8, rotate, {kind})
-    simulation.print(schemes)
+    return schemes
 
 
 def main():
@@ -312,10 +311,8 @@ def main():
                 Llama(options.llama, source, options.text, folder).print_types(ours)
         if options.simulate or options.by_tensor:
             simulation = Simulation(source.resolve(), options.text.read_text())
-            if options.simulate:
-                simulate(simulation)
-            if options.by_tensor:
-                simulate_by_tensor(simulation)
+            simulation.print({**(schemes_by_type() if options.simulate else {}),
+                              **(schemes_by_tensor() if options.by_tensor else {})})
 
 
 if __name__ == "__main__":
