@@ -24,7 +24,7 @@ over float32's. What each option adds:
 
 The models are what the files say: a file of 4 bits holds weights that types of as many bits can write again almost
 exactly, so of such a file compare types of 8 bits only. Types with blocks of 256 columns (Q4_K to Q6_K) need such widths;
-llama-quantize takes others for the matrices that lack them, and the row says for how many.
+llama-quantize takes others for the matrices that lack them, and "fallback" says how many these are.
 
 It needs gguf, transformers (5.23) and torch (2.15) for --simulate and --by-tensor, and nothing without. For models see
 real_models.py.
@@ -121,7 +121,7 @@ class Llama:
         for dtype in LLAMA_TYPES:
             model = self.quantize(self.reference, dtype)
             fallback = re.search(r"(\d+) of \d+ tensor\(s\) required fallback", self.printed)
-            what = f"llama.cpp {dtype}" + (f" ({fallback[1]} matrices in another)" if fallback else "")
+            what = f"llama.cpp {dtype}" + (f" (fallback: {fallback[1]})" if fallback else "")
             printed = self.perplexity(model, "--kl-divergence")
             print_row(what, "second half", model.stat().st_size, number(r"Mean +KLD: +([^ ]+)", printed),
                       number(r"Same top p: +([^ ]+)", printed), number(r"Mean PPL\(Q\)/PPL\(base\) +: +([^ ]+)", printed))
