@@ -1,6 +1,7 @@
 #include "cli/perplexity.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -80,7 +81,9 @@ class Measurement {
     for (size_t first = 0; first < predicted; first += kStepTokens) {
       const auto part =
           std::span(window).subspan(first, std::min<size_t>(kStepTokens, predicted - first));
+      const auto start = std::chrono::steady_clock::now();
       const std::vector<float> logits = step(model_, sequence, part);
+      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const std::vector<float> reference_logits = reference_ != nullptr
                                                       ? step(*reference_, reference_sequence, part)
                                                       : std::vector<float>();
@@ -98,6 +101,7 @@ class Measurement {
     result.value = std::exp(loss_.mean());
     result.standard_error = result.value * loss_.standard_error();  // the delta method
     result.n_tokens = loss_.count;
+    result.seconds = seconds_;
     if (reference_ == nullptr) return result;
     std::sort(divergences_.begin(), divergences_.end());
     const auto n = static_cast<double>(divergences_.size());
@@ -141,6 +145,7 @@ class Measurement {
   Statistics reference_loss_;
   std::vector<double> divergences_;
   int64_t agreed_ = 0;
+  double seconds_ = 0;
   std::vector<double> ours_;
   std::vector<double> theirs_;
 };
@@ -194,6 +199,8 @@ void perplexity_command(const PerplexityOptions& options) {
     std::printf("perplexity            %.6g ± %.2g (%lld tokens)\n", result.value,
                 result.standard_error, static_cast<long long>(result.n_tokens));
   }
+  std::printf("speed                 %.1f tokens/s\n",
+              static_cast<double>(result.n_tokens) / result.seconds);
   if (!result.divergence) return;
   const Divergence& divergence = *result.divergence;
   std::printf("reference perplexity  %.6g (ratio %.6f)\n", divergence.reference_perplexity,

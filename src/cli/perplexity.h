@@ -25,6 +25,7 @@ struct Perplexity {
   double value = 0;           ///< exp of the mean negative log-likelihood of a token
   double standard_error = 0;  ///< of value
   int64_t n_tokens = 0;       ///< predicted tokens
+  double seconds = 0;         ///< in which the model computed their logits, without the reference
   std::optional<Divergence> divergence;
 };
 

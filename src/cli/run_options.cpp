@@ -68,8 +68,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                "Print the prompt's token ids as a JSON array and leave")
       ->group("Prompt");
 
-  app.add_option("--perplexity", options.perplexity_file,
-                 "Instead of generating, print how well the model predicts the text in FILE")
+  app.add_option(
+         "--perplexity", options.perplexity_file,
+         "Instead of generating, print how well and how fast the model predicts the text in FILE")
       ->group("Measurement")
       ->type_name("FILE");
   app.add_option("--against", options.against,

@@ -10,9 +10,11 @@
 #include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "run_program.h"
 #include "stories.h"
+#include "unit/engine_model.h"
 #include "unit/test_backends.h"
 
 namespace faststream {
@@ -297,6 +299,38 @@ TEST(Run, RefusesOptionsThatWouldHaveNoEffect) {
     args.insert(args.end(), options.begin(), options.end());
     SCOPED_TRACE(testing::PrintToString(options));
     expect_refusal(run_program(args), 2, words);
+  }
+}
+
+// The numbers differ from run to run in their last digits, the speed wholly.
+TEST(Run, PrintsPerplexityAndSpeedAndHowFarTheOtherModelIs) {
+  const std::string text = scratch_folder() / "predicted.txt";
+  std::ofstream(text) << "the text";
+  std::vector<std::string> args = {"faststream-run", "-m", engine_model(), "--perplexity", text,
+                                   "--device",       "cpu"};
+  const auto expect_lines = [&](const std::vector<std::string>& patterns) {
+    const ProgramResult result = run_program(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::string pattern;
+    for (const std::string& line : patterns) pattern += line + "\n";
+    EXPECT_TRUE(std::regex_match(result.out, std::regex(pattern))) << result.out;
+  };
+  const std::string number = "[0-9.e+-]+";
+  const std::vector<std::string> alone = {
+      "perplexity            " + number + " ± " + number + R"( \([0-9]+ tokens\))",
+      R"(speed                 [1-9][0-9]*\.[0-9] tokens/s)"};
+  expect_lines(alone);
+
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    args.resize(7);
+    args.insert(args.end(), {"--against", engine_model(dtype).string()});
+    std::vector<std::string> both = alone;
+    both.insert(both.end(),
+                {"reference perplexity  " + number + R"( \(ratio [01]\.[0-9]{6}\))",
+                 "KL divergence         mean " + number + ", 99th percentile " + number + " nats",
+                 R"(top token agrees      [0-9]+\.[0-9]{3} %)"});
+    expect_lines(both);
   }
 }
 

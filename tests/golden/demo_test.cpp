@@ -149,6 +149,7 @@ TEST_P(DemoTest, HasTransformersPerplexity) {
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
   EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
   EXPECT_GT(perplexity.standard_error, 0);
+  EXPECT_GT(perplexity.seconds, 0);
 }
 
 TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
@@ -218,10 +219,29 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
 }
 
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {
-  const Perplexity same = measure(20, DType::f32, DType::f32);
-  EXPECT_EQ(same.divergence->mean_kl, 0);
-  EXPECT_EQ(same.divergence->top_token_agrees, 1);
-  EXPECT_EQ(same.value, same.divergence->reference_perplexity);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Perplexity same = measure(20, dtype, dtype);
+    EXPECT_EQ(same.divergence->mean_kl, 0);
+    EXPECT_EQ(same.divergence->top_token_agrees, 1);
+    EXPECT_EQ(same.value, same.divergence->reference_perplexity);
+  }
+}
+
+TEST_P(DemoTest, IsMeasuredAgainstReferencesOfEveryType) {
+  const Perplexity full = measure(20, DType::f32);
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Perplexity alone = measure(20, dtype);
+    const Perplexity from = measure(20, DType::f32, dtype);
+    const Perplexity to = measure(20, dtype, DType::f32);
+    EXPECT_EQ(from.value, full.value);
+    EXPECT_EQ(from.divergence->reference_perplexity, alone.value);
+    EXPECT_EQ(to.value, alone.value);
+    EXPECT_EQ(to.divergence->reference_perplexity, full.value);
+    EXPECT_GT(from.divergence->mean_kl, 0);
+    EXPECT_EQ(from.divergence->top_token_agrees, to.divergence->top_token_agrees);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, DemoTest, testing::Values("cpu"));
