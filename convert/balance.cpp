@@ -22,8 +22,8 @@ bool has_norms_of_one_matrix(const ModelConfig& config) {
   return std::ranges::none_of(config.layer_kinds, &LayerConfig::parallel);
 }
 
-// e^logarithm(i), over their geometric mean; 1 where that is not finite. Where a factor's weights are
-// zero, any would do; those that are not finite are refused when they are converted.
+// e^logarithm(i), over their geometric mean; 1 where that is not finite. Where a factor's weights
+// are zero, any would do; those that are not finite are refused when they are converted.
 template <typename Logarithm>
 void append_factors(size_t n, const Logarithm& logarithm, std::vector<float>& factors) {
   constexpr double kMost = 3;  // of logarithms: factors are from 1/20 to 20
@@ -97,11 +97,10 @@ std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_u
   return factors;
 }
 
-std::vector<float> norm_factors(std::span<const double> norm, std::span<const double> matrix) {
+std::vector<float> norm_factors(std::span<const double> matrix) {
   std::vector<float> factors;
   append_factors(
-      norm.size(), [&](size_t i) { return (3 * std::log(matrix[i]) - std::log(norm[i])) / 8; },
-      factors);
+      matrix.size(), [&](size_t i) { return 3 * std::log(matrix[i]) / 8; }, factors);
   return factors;
 }
 

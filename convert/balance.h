@@ -1,15 +1,14 @@
 // Which columns of a matrix are divided by what its input is multiplied with.
 //
 // Column i of a matrix W may be divided by a factor that element i of its input x is multiplied
-// with. Rounding both to eight bits after a rotation costs in proportion to |W|² |x|², for a rotation
-// gives all columns of a block their mean square. That is least where columns share it alike,
-// |W_i| / f_i ~ |x_i| f_i (arXiv:2211.10438 balances so by what it has measured of x). What |x_i| is
-// likely to be is told here from weights alone:
+// with. Rounding both to eight bits after a rotation costs in proportion to |W|² |x|², for a
+// rotation gives all columns of a block their mean square. That is least where columns share it
+// alike, |W_i| / f_i ~ |x_i| f_i (arXiv:2211.10438 balances so by what it has measured of x). What
+// |x_i| is likely to be is told here from weights alone:
 //
 //   the middle of a feed-forward, act(G y) ⊙ (U y): |G_i| |U_i|, and rows of U take the factors;
-//   what a norm gives: |w_i / W_i|^(1/2), w the norm's weights, which take the factors: inputs are
-//   larger where columns are smaller. (Measured: the cost of SmolLM2-135M's Q, K and V falls by a
-//   fifth so, and by two fifths if |x_i| were known.)
+//   what a norm gives: |W_i|^(-1/2), as inputs are larger where columns are smaller, and the norm's
+//   weights take the factors. What else was tried is in docs/performance.md.
 #pragma once
 
 #include <algorithm>
@@ -37,12 +36,12 @@ struct Balanced {
 std::optional<Balanced> balanced_matrix(const ModelConfig& config,
                                         std::span<const TensorPlan> plans, size_t n);
 
-/// The factors [experts, inputs], for each expert of geometric mean 1. gate_up [experts, 2, inputs]:
-/// the sums of squares of G's and U's rows; matrix [experts, inputs]: those of its columns.
+/// The factors [experts, inputs], for each expert of geometric mean 1. gate_up [experts, 2,
+/// inputs]: the sums of squares of G's and U's rows; matrix [experts, inputs]: those of its
+/// columns.
 std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_up,
                                   std::span<const double> matrix);
-/// The factors [inputs] of geometric mean 1. norm [inputs]: squares of its weights; matrix [inputs]:
-/// as above.
-std::vector<float> norm_factors(std::span<const double> norm, std::span<const double> matrix);
+/// The factors [inputs] of geometric mean 1. matrix [inputs]: as above.
+std::vector<float> norm_factors(std::span<const double> matrix);
 
 }  // namespace faststream

@@ -125,19 +125,18 @@ double relative_error(const TensorStream::Norms& norms) {
 // Gives the matrix and what gives its input their factors.
 void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
              std::map<std::string_view, TensorStream::Factors>& factors) {
-  const auto squares = [&](const TensorPlan& plan, int64_t experts) {
+  const int64_t experts = balanced.experts();
+  const auto squares = [&](const TensorPlan& plan) {
     return stream.squares(plan, source.parts.at(plan.name), experts);
   };
-  const int64_t experts = balanced.experts();
-  const std::vector<double> of_matrix = squares(*balanced.matrix, experts).columns;
+  const std::vector<double> of_matrix = squares(*balanced.matrix).columns;
   std::vector<float> of_input;
   if (balanced.norm != nullptr) {
-    of_input = norm_factors(squares(*balanced.norm, 1).rows, of_matrix);
+    of_input = norm_factors(of_matrix);
     factors[balanced.norm->name].rows = of_input;
     if (balanced.norm_bias != nullptr) factors[balanced.norm_bias->name].rows = of_input;
   } else {
-    of_input =
-        middle_factors(balanced.inputs(), squares(*balanced.gate_up, experts).rows, of_matrix);
+    of_input = middle_factors(balanced.inputs(), squares(*balanced.gate_up).rows, of_matrix);
     std::vector<float>& rows = factors[balanced.gate_up->name].rows;
     const int64_t middle = balanced.inputs();
     for (auto begin = of_input.begin(); begin != of_input.end(); begin += middle) {

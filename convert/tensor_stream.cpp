@@ -85,8 +85,8 @@ void multiply_rows(const TensorStream::Factors& factors, int64_t first, int64_t 
     if (factors.columns.empty()) {
       for (float& value : row) value *= of_row;
     } else {
-      const float* of_columns = &factors.columns[static_cast<size_t>(
-          first / (rows / factors.experts) * cols)];
+      const float* of_columns =
+          &factors.columns[static_cast<size_t>(first / (rows / factors.experts) * cols)];
       for (size_t c = 0; c < width; ++c) row[c] *= of_row * of_columns[c];
     }
   }

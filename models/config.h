@@ -284,7 +284,7 @@ struct TensorPlan {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
   TensorRole role = TensorRole::matrix;
-  int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
+  int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
   bool rotated = false;  ///< see Weight
 };
 

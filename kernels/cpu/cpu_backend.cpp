@@ -95,9 +95,9 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
     if (product.experts > 0) {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
-    of_thread =
-        std::max({of_thread, (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} + kTileRanges,
-                  panel_scratch() * int64_t{sizeof(float)}});
+    of_thread = std::max({of_thread,
+                          (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} + kTileRanges,
+                          panel_scratch() * int64_t{sizeof(float)}});
   }
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();

@@ -119,8 +119,8 @@ class CpuBackend final : public HostBackend {
   /// Null where floats are multiplied.
   [[nodiscard]] const TileKernels* tiles_of(const Weight& weight) const;            // product.cpp
   [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp
-  /// The group's rows without gaps as a product with `weight` takes them: themselves, or rotated, in
-  /// memory of the thread until the next call.
+  /// The group's rows without gaps as a product with `weight` takes them: themselves, or rotated,
+  /// in memory of the thread until the next call.
   RowGroup rows_for(const Weight& weight, const RowGroup& group, int thread);  // product.cpp
   /// Rounds each x to eight bits by row, in f32; valid until the next call.
   void round_rows(std::span<Product> products);  // product.cpp

@@ -1,6 +1,6 @@
-// The rotation of support/hadamard.h on the tensor cores: a block of 256 columns is a matrix of 16 x
-// 16 that is multiplied by the same matrix from both sides, as eight bits of a column's number are
-// two times four.
+// The rotation of support/hadamard.h on the tensor cores: a block of 256 columns is a matrix of 16
+// x 16 that is multiplied by the same matrix from both sides, as eight bits of a column's number
+// are two times four.
 //
 // A lane has eight columns in a row, a warp 256. The first product is over bits 0, 1, 3 and 4 of a
 // column's number, which the lanes of a fragment's columns have; what it gives is, rounded to bf16,
