@@ -24,14 +24,15 @@ class Hadamard {
  public:
   /// By all lanes of a warp.
   __device__ Hadamard() {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
-      const int row = lane / 4 + 8 * (i % 2);
-      const int column = lane % 4 * 2 + 8 * (i / 2);
-      whole_[i] = pair(row, column, false);
-      rest_[i] = pair(row, column, true);
-    }
+    const unsigned lane = threadIdx.x % kWarp;
+    const unsigned row = lane / 4;
+    const unsigned columns = lane % 4;
+    constexpr uint32_t kQuarter = 0x3e80;
+    constexpr uint32_t kHalf = 0x3f00;
+    // Bits 1 and 2 of a column's number are `columns`, 1 and 2 of a row's row / 2.
+    const unsigned sign = (__popc(row / 2 & columns) ^ (columns == 3 ? 1 : 0)) & 1;
+    whole_ = Fragment(kQuarter, sign, row & 1);
+    if (row / 2 == columns) rest_ = Fragment(kHalf, 0, row & 1);
   }
 
   /// Rotates eight bf16 a lane. columns: how many of the warp's 256 there are; if not all, then a
@@ -39,43 +40,47 @@ class Hadamard {
   [[nodiscard]] __device__ uint4 rotated(const uint4& x, int columns) const {
     float low[4] = {};
     float high[4] = {};
-    mma_16x8x16<__nv_bfloat16>(low, whole_, x.x, x.y);
-    mma_16x8x16<__nv_bfloat16>(high, whole_, x.z, x.w);
-    uint32_t second[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) second[i] = columns < kHadamardColumns ? rest_[i] : whole_[i];
+    whole_.multiply(low, x.x, x.y);
+    whole_.multiply(high, x.z, x.w);
     float even[4] = {};
     float odd[4] = {};
-    mma_16x8x16<__nv_bfloat16>(even, second, pack(low[0], low[1]), pack(high[0], high[1]));
-    mma_16x8x16<__nv_bfloat16>(odd, second, pack(low[2], low[3]), pack(high[2], high[3]));
+    const Fragment second = columns < kHadamardColumns ? rest_ : whole_;
+    second.multiply(even, pack(low[0], low[1]), pack(high[0], high[1]));
+    second.multiply(odd, pack(low[2], low[3]), pack(high[2], high[3]));
     return make_uint4(pack(even[0], even[1]), pack(odd[0], odd[1]), pack(even[2], even[3]),
                       pack(odd[2], odd[3]));
   }
 
  private:
+  // What a lane has of the matrix of 16 x 16, whose element of row r and column c has the sign that
+  // is the parity of their common bits, of c's bits 0 and 3 and of its bits 1 and 2. For the rest
+  // there are four matrices of 4 x 4, of numbers that bits 1 and 2 tell apart, in its place.
+  struct Fragment {
+    Fragment() = default;
+    // magnitude: of all elements, in bf16. sign: that bits 1 and 2 give. row: its bit 0. The
+    // columns are two beside each other, and two eight further, the rows one and one eight further.
+    __device__ Fragment(uint32_t magnitude, unsigned sign, unsigned row) {
+      const auto pair = [magnitude](unsigned first, unsigned second) {
+        return (magnitude | first << 15) | (magnitude | second << 15) << 16;
+      };
+      near = pair(sign, sign ^ row);
+      far_columns = pair(sign, sign ^ row ^ 1);
+      far_both = pair(sign ^ 1, sign ^ row);
+    }
+    __device__ void multiply(float (&sums)[4], uint32_t b0, uint32_t b1) const {
+      mma_16x8x16<__nv_bfloat16>(sums, {near, near, far_columns, far_both}, b0, b1);
+    }
+    uint32_t near = 0;  // of both rows
+    uint32_t far_columns = 0;
+    uint32_t far_both = 0;
+  };
+
   static __device__ uint32_t pack(float first, float second) {
     return pack_pair<__nv_bfloat16>(first, second);
   }
-  // Elements (row, column) and (row, column + 1) of the matrix of 16 x 16: a Hadamard matrix whose
-  // columns have their signs, times 1/4. in_blocks: four of 4 x 4 of numbers that bits 1 and 2 tell
-  // apart, times 1/2.
-  static __device__ uint32_t pair(int row, int column, bool in_blocks) {
-    return element(row, column, in_blocks) | element(row, column + 1, in_blocks) << 16;
-  }
-  static __device__ uint32_t element(int row, int column, bool in_blocks) {
-    constexpr uint32_t kQuarter = 0x3e80;
-    constexpr uint32_t kHalf = 0x3f00;
-    constexpr uint32_t kSign = 0x8000;
-    constexpr int kBlockBits = 6;
-    if (in_blocks && ((row ^ column) & kBlockBits) != 0) return 0;
-    const int outer = column & column >> 3;
-    const int inner = in_blocks ? 0 : column >> 1 & column >> 2;
-    const int sign = (__popc(row & column & (in_blocks ? ~kBlockBits : ~0)) ^ outer ^ inner) & 1;
-    return (in_blocks ? kHalf : kQuarter) | (sign != 0 ? kSign : 0);
-  }
 
-  uint32_t whole_[4];
-  uint32_t rest_[4];
+  Fragment whole_;
+  Fragment rest_;
 };
 
 /// Column i of a row of n, rotated: slowly, for rows of any length that begin anywhere.

@@ -65,6 +65,23 @@ class Pipeline : public testing::Test {
     }
     return all;
   }
+  static constexpr size_t kWidth = 16;
+  static void rotate(std::vector<float>& rows) {
+    for (size_t at = 0; at < rows.size(); at += kWidth) {
+      hadamard(std::span(rows).subspan(at, kWidth));
+    }
+  }
+  // A Hadamard matrix is its own inverse, but for the signs.
+  static void rotate_back(std::vector<float>& rows) {
+    const auto change_signs = [&rows] {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (hadamard_negates(static_cast<int64_t>(i % kWidth))) rows[i] = -rows[i];
+      }
+    };
+    change_signs();
+    rotate(rows);
+    change_signs();
+  }
   TemporaryFolder folder_;
   ConvertOptions options_;
 };
@@ -121,23 +138,23 @@ TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
   options_.dtype = DType::i8;
   const ConvertReport report = convert_checkpoint(options_);
   const ModelFile file = ModelFile::open(options_.output);
-  std::vector<float> original = joined(tiny_tensors(DType::f32), kQkv);
-  for (size_t at = 0; at < original.size(); at += 16) {
-    hadamard(std::span(original).subspan(at, 16));
-  }
-  const std::vector<float> restored = values(file, "layers.1.attention_qkv");
+  const std::string name = "layers.1.attention_out";  // what is not balanced
+  std::vector<float> original =
+      joined(tiny_tensors(DType::f32), {"model.layers.1.self_attn.o_proj.weight"});
+  rotate(original);
+  const std::vector<float> restored = values(file, name);
   ASSERT_EQ(restored.size(), original.size());
   double error = 0;
   double norm = 0;
   for (size_t i = 0; i < original.size(); ++i) {
-    const float half = scale(file, "layers.1.attention_qkv", i / 16) / 2;
+    const float half = scale(file, name, i / kWidth) / 2;
     EXPECT_LE(std::abs(restored[i] - original[i]), half * (1 + 1e-5F)) << i;
     error += std::pow(restored[i] - original[i], 2);
     norm += std::pow(original[i], 2);
   }
   ASSERT_EQ(report.errors.size(), 9U);  // four matrices in each of two layers, and the output
-  EXPECT_EQ(report.errors[4].tensor, "layers.1.attention_qkv");
-  EXPECT_NEAR(report.errors[4].relative, std::sqrt(error / norm), 1e-5);
+  EXPECT_EQ(report.errors[5].tensor, name);
+  EXPECT_NEAR(report.errors[5].relative, std::sqrt(error / norm), 1e-5);
   std::ostringstream summary;
   print_report(report, summary);
   EXPECT_NE(summary.str().find("worst"), std::string::npos);
@@ -147,6 +164,25 @@ TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
                                                 })
                                    ->tensor),
             std::string::npos);
+}
+
+// Balanced matrices and what gives their inputs are together what they were.
+TEST_F(Pipeline, BalancesMatricesWithWhatGivesTheirInputs) {
+  const std::vector<float> qkv = joined(tiny_tensors(DType::f32), kQkv);
+  const std::vector<float> norm =
+      joined(tiny_tensors(DType::f32), {"model.layers.1.input_layernorm.weight"});
+  options_.dtype = DType::i8;
+  const ModelFile file = convert();
+  const std::vector<float> new_norm = values(file, "layers.1.attention_norm");
+  EXPECT_NE(new_norm, norm);
+  std::vector<float> new_qkv = values(file, "layers.1.attention_qkv");
+  rotate_back(new_qkv);
+  for (size_t i = 0; i < qkv.size(); ++i) {
+    // Roundings of all columns come together in one.
+    const float bound =
+        2 * scale(file, "layers.1.attention_qkv", i / kWidth) * new_norm[i % kWidth];
+    EXPECT_NEAR(new_qkv[i] * new_norm[i % kWidth], qkv[i] * norm[i % kWidth], std::abs(bound)) << i;
+  }
 }
 
 TEST_F(Pipeline, ChoosesTypesForInt8) {
@@ -198,9 +234,7 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
   const ModelFile file = convert();
   EXPECT_FALSE(config_from_json(file.header()["model"], "test").output.tied);
   std::vector<float> embedding = values(file, "embedding");
-  for (size_t at = 0; at < embedding.size(); at += 16) {
-    hadamard(std::span(embedding).subspan(at, 16));
-  }
+  rotate(embedding);
   const std::vector<float> output = values(file, "output");
   for (size_t i = 0; i < output.size(); ++i) {
     EXPECT_NEAR(output[i], embedding[i], scale(file, "output", i / 16) * 0.51F);
