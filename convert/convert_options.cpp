@@ -27,8 +27,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.add_option(
          "--activation-bits", options.activation_bits,
          "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "
-         "(nearer to the checkpoint; the last matrix of each feed-forward stays in 16 bits, "
-         "too); default: 16 for vectors and scores of texts, 8 for models that write")
+         "(matrices are not rotated, and the last one of each feed-forward stays in 16 bits, "
+         "too); default: 8")
       ->check(CLI::IsMember({8, 16}))
       ->type_name("N");
   app.add_option(

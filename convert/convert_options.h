@@ -13,7 +13,7 @@ struct ConvertCommandOptions {
   std::string checkpoint;
   std::string output;       ///< -o
   std::string dtype;        ///< the weights'; empty: the checkpoint's own
-  int activation_bits = 0;  ///< 0: as the model's use wants them
+  int activation_bits = 0;  ///< 0: 8
   std::string tokenizer;    ///< a file instead of the checkpoint's own
   std::string check;        ///< say what converting this checkpoint would do, instead of doing it
   std::string show;         ///< print what is in this model file, instead of converting

@@ -20,8 +20,8 @@ struct ConvertOptions {
   std::optional<DType>
       dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own, bf16 for blocks
   bool keep_output = false;  ///< with i8: the output matrix stays in 16 bits
-  /// With i8: of what matrices multiply, 8 or 16; absent: 16 where the model gives vectors or
-  /// scores. With 16 the last matrices of feed-forwards are bf16.
+  /// With i8: of what matrices multiply, 8 or 16; absent: 8. With 16 matrices are not rotated, and
+  /// the last ones of feed-forwards are bf16.
   std::optional<int> activation_bits = {};
   std::optional<std::filesystem::path> tokenizer;  ///< instead of the checkpoint's own
   /// How an encoder's vectors are made where the checkpoint does not say, and whether they get
