@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 namespace faststream {
 namespace {
@@ -22,20 +23,19 @@ bool has_norms_of_one_matrix(const ModelConfig& config) {
   return std::ranges::none_of(config.layer_kinds, &LayerConfig::parallel);
 }
 
-// e^logarithm(i), over their geometric mean; 1 where that is not finite. Where a factor's weights
-// are zero, any would do; those that are not finite are refused when they are converted.
-template <typename Logarithm>
-void append_factors(size_t n, const Logarithm& logarithm, std::vector<float>& factors) {
+// e^logarithm, over their geometric mean; 1 where that is not finite. Where a factor's weights are
+// zero, any would do; those that are not finite are refused when they are converted.
+void append_factors(std::span<const double> logarithms, std::vector<float>& factors) {
   constexpr double kMost = 3;  // of logarithms: factors are from 1/20 to 20
   double sum = 0;
   size_t count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    if (!std::isfinite(logarithm(i))) continue;
-    sum += logarithm(i);
+  for (const double logarithm : logarithms) {
+    if (!std::isfinite(logarithm)) continue;
+    sum += logarithm;
     ++count;
   }
-  for (size_t i = 0; i < n; ++i) {
-    const double value = logarithm(i) - sum / static_cast<double>(count);
+  for (const double logarithm : logarithms) {
+    const double value = logarithm - sum / static_cast<double>(count);
     factors.push_back(std::isfinite(value)
                           ? static_cast<float>(std::exp(std::clamp(value, -kMost, kMost)))
                           : 1.0F);
@@ -83,24 +83,24 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
 std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_up,
                                   std::span<const double> matrix) {
   const auto n = static_cast<size_t>(inputs);
+  std::vector<double> logarithms(n);
   std::vector<float> factors;
   for (size_t at = 0; at < matrix.size(); at += n) {
     const std::span<const double> gates = gate_up.subspan(2 * at, n);
     const std::span<const double> ups = gate_up.subspan(2 * at + n, n);
-    append_factors(
-        n,
-        [&](size_t i) {
-          return (std::log(matrix[at + i]) - std::log(gates[i]) - std::log(ups[i])) / 4;
-        },
-        factors);
+    for (size_t i = 0; i < n; ++i) {
+      logarithms[i] = (std::log(matrix[at + i]) - std::log(gates[i]) - std::log(ups[i])) / 4;
+    }
+    append_factors(logarithms, factors);
   }
   return factors;
 }
 
 std::vector<float> norm_factors(std::span<const double> matrix) {
+  std::vector<double> logarithms;
+  for (const double square : matrix) logarithms.push_back(3 * std::log(square) / 8);
   std::vector<float> factors;
-  append_factors(
-      matrix.size(), [&](size_t i) { return 3 * std::log(matrix[i]) / 8; }, factors);
+  append_factors(logarithms, factors);
   return factors;
 }
 
