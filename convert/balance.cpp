@@ -42,6 +42,12 @@ void append_factors(std::span<const double> logarithms, std::vector<float>& fact
   }
 }
 
+// Which of `values` elements is summed for element c of `queries`.
+size_t value_of_query(int64_t head_dim, size_t c, size_t values, size_t queries) {
+  const auto dim = static_cast<size_t>(head_dim);
+  return c / dim / (queries / values) * dim + c % dim;
+}
+
 }  // namespace
 
 std::optional<Balanced> balanced_matrix(const ModelConfig& config,
@@ -61,6 +67,13 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
   };
   Balanced balanced;
   constexpr std::string_view kGateUp = "gate_up";
+  if (plan.heads.dim != 0 && plan.role == TensorRole::matrix && !plan.heads.columns) {
+    balanced.values = &plan;
+    balanced.bias = find(plan.name + "_bias");
+    const auto sums = std::ranges::find_if(
+        plans.subspan(n), [](const TensorPlan& other) { return other.heads.columns; });
+    balanced.matrix = &*sums;
+  }
   if (plan.name.ends_with(kGateUp) && plan.rotated && has_linear_middles(stack)) {
     balanced.gate_up = &plan;
     balanced.matrix = rotated(without(kGateUp) + "down");
@@ -72,7 +85,7 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
           {".ffn_norm", ".ffn_up"}}) {
       if (!plan.name.ends_with(norm) || balanced.matrix != nullptr) continue;
       balanced.norm = &plan;
-      balanced.norm_bias = find(plan.name + "_bias");
+      balanced.bias = find(plan.name + "_bias");
       balanced.matrix = rotated(without(norm) + matrix);
     }
   }
@@ -92,6 +105,30 @@ std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_u
       logarithms[i] = (std::log(matrix[at + i]) - std::log(gates[i]) - std::log(ups[i])) / 4;
     }
     append_factors(logarithms, factors);
+  }
+  return factors;
+}
+
+std::vector<float> value_factors(int64_t head_dim, std::span<const double> values,
+                                 std::span<const double> matrix) {
+  std::vector<double> of_matrix(values.size());
+  for (size_t c = 0; c < matrix.size(); ++c) {
+    of_matrix[value_of_query(head_dim, c, values.size(), matrix.size())] += matrix[c];
+  }
+  std::vector<double> logarithms(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    logarithms[i] = (std::log(of_matrix[i]) - std::log(values[i])) / 4;
+  }
+  std::vector<float> factors;
+  append_factors(logarithms, factors);
+  return factors;
+}
+
+std::vector<float> factors_of_queries(int64_t head_dim, std::span<const float> of_values,
+                                      size_t queries) {
+  std::vector<float> factors(queries);
+  for (size_t c = 0; c < queries; ++c) {
+    factors[c] = of_values[value_of_query(head_dim, c, of_values.size(), queries)];
   }
   return factors;
 }

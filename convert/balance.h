@@ -7,8 +7,10 @@
 // |x_i| is likely to be is told here from weights alone:
 //
 //   the middle of a feed-forward, act(G y) ⊙ (U y): |G_i| |U_i|, and rows of U take the factors;
+//   attention's sums of values, V y: |V_i|, and rows of V take the factors;
 //   what a norm gives: |W_i|^(-1/2), as inputs are larger where columns are smaller, and the norm's
-//   weights take the factors. What else was tried is in docs/performance.md.
+//   weights take the factors. Of several products that read it each row counts alike, or one with
+//   large columns would cost the others theirs. What else was tried is in docs/performance.md.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +28,9 @@ namespace faststream {
 struct Balanced {
   const TensorPlan* matrix = nullptr;
   const TensorPlan* gate_up = nullptr;  ///< of a gated feed-forward without biases; or
+  const TensorPlan* values = nullptr;   ///< with other rows before; or
   const TensorPlan* norm = nullptr;
-  const TensorPlan* norm_bias = nullptr;  ///< may be null
+  const TensorPlan* bias = nullptr;  ///< of values or norm; may be null
   [[nodiscard]] int64_t experts() const { return std::max<int64_t>(1, matrix->experts); }
   [[nodiscard]] int64_t inputs() const { return matrix->shape[1]; }
 };
@@ -41,7 +44,16 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
 /// columns.
 std::vector<float> middle_factors(int64_t inputs, std::span<const double> gate_up,
                                   std::span<const double> matrix);
-/// The factors [inputs] of geometric mean 1. matrix [inputs]: as above.
+/// The factors [values], of geometric mean 1. values: the sums of squares of V's rows; matrix
+/// [queries]: of its columns, of which those of several heads of so many columns in turn may have
+/// the same values.
+std::vector<float> value_factors(int64_t head_dim, std::span<const double> values,
+                                 std::span<const double> matrix);
+/// Those of value_factors() for each of so many columns.
+std::vector<float> factors_of_queries(int64_t head_dim, std::span<const float> of_values,
+                                      size_t queries);
+/// The factors [inputs] of geometric mean 1. matrix [inputs]: as above, of rows divided by their
+/// norms.
 std::vector<float> norm_factors(std::span<const double> matrix);
 
 }  // namespace faststream

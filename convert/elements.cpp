@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 namespace faststream {
 namespace {
@@ -73,6 +74,18 @@ float largest_magnitude(std::span<const float> values) {
     largest = std::max(largest, static_cast<int32_t>(std::bit_cast<uint32_t>(value) & 0x7fffffffU));
   }
   return std::bit_cast<float>(largest);
+}
+
+double sum_of_squares(std::span<const float> values) {
+  // In lanes, because the compiler may not reorder additions to vectorize them.
+  constexpr size_t kLanes = 32;
+  std::array<float, kLanes> lanes{};
+  size_t at = 0;
+  for (; at + kLanes <= values.size(); at += kLanes) {
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] += values[at + i] * values[at + i];
+  }
+  for (size_t i = 0; at + i < values.size(); ++i) lanes[i] += values[at + i] * values[at + i];
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 float overflow_magnitude(DType type) {

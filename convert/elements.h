@@ -43,6 +43,9 @@ void narrow(std::span<const float> in, DType type, std::byte* out);
 /// The largest |value|; infinite or NaN when any of the values is. 0 for no values.
 float largest_magnitude(std::span<const float> values);
 
+/// In an order of its own, the same on all machines.
+double sum_of_squares(std::span<const float> values);
+
 /// The smallest magnitude that narrow() would turn into infinity.
 float overflow_magnitude(DType type);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -75,6 +76,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
                               {"scales", "one float32 for each output channel: max|w| / 127"},
                               {"rounding", "nearest"},
                               {"rotated", config.rotated},
+                              {"values_rotated", config.values_rotated},
                               {"activation_bits", config.activation_bits}};
   }
   return header;
@@ -111,6 +113,7 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
 void set_activation_bits(ModelConfig& config, int bits) {
   config.activation_bits = bits;
   config.rotated = bits == 8;
+  config.values_rotated = config.rotated;
   if (bits == 16) config.down_dtype = DType::bf16;
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
@@ -124,17 +127,34 @@ double relative_error(const TensorStream::Norms& norms) {
 
 // Gives the matrix and what gives its input their factors.
 void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
+             const std::function<void(uint64_t)>& on_block,
              std::map<std::string_view, TensorStream::Factors>& factors) {
   const int64_t experts = balanced.experts();
-  const auto squares = [&](const TensorPlan& plan) {
-    return stream.squares(plan, source.parts.at(plan.name), experts);
+  using RowsAs = TensorStream::RowsAs;
+  const auto squares = [&](const TensorPlan& plan, RowsAs rows_as = RowsAs::they_are) {
+    return stream.squares(plan, source.parts.at(plan.name), experts, rows_as, on_block);
   };
-  const std::vector<double> of_matrix = squares(*balanced.matrix).columns;
+  // A norm is read by several products, whose results are used apart (Q, K, V; gate, up): what is
+  // lost counts beside the row it is lost of. Else results are added up.
+  const bool apart = balanced.norm != nullptr;
+  const std::vector<double> of_matrix =
+      squares(*balanced.matrix, apart ? RowsAs::units : RowsAs::they_are).columns;
   std::vector<float> of_input;
+  const auto give = [&](const TensorPlan& plan, const std::vector<float>& rows) {
+    factors[plan.name].rows = rows;
+    if (balanced.bias != nullptr) factors[balanced.bias->name].rows = rows;
+  };
   if (balanced.norm != nullptr) {
     of_input = norm_factors(of_matrix);
-    factors[balanced.norm->name].rows = of_input;
-    if (balanced.norm_bias != nullptr) factors[balanced.norm_bias->name].rows = of_input;
+    give(*balanced.norm, of_input);
+  } else if (balanced.values != nullptr) {
+    const auto& [dim, first_row, columns] = balanced.values->heads;
+    const auto before = static_cast<size_t>(first_row);
+    const std::vector<double> of_rows = squares(*balanced.values).rows;
+    std::vector<float> rows = value_factors(dim, std::span(of_rows).subspan(before), of_matrix);
+    of_input = factors_of_queries(dim, rows, of_matrix.size());
+    rows.insert(rows.begin(), before, 1.0F);
+    give(*balanced.values, rows);
   } else {
     of_input = middle_factors(balanced.inputs(), squares(*balanced.gate_up).rows, of_matrix);
     std::vector<float>& rows = factors[balanced.gate_up->name].rows;
@@ -219,13 +239,14 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     const auto parts = source.parts.find(plan.name);
     if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
     if (const auto balanced = balanced_matrix(config, plans, n)) {
-      balance(*balanced, source, stream, factors);
+      balance(*balanced, source, stream, on_block, factors);
     }
     const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.name], on_block);
     factors.erase(plan.name);
     if (plan.dtype == DType::i8) report.errors.push_back({plan.name, relative_error(norms)});
   }
   stream.flush();
+  for (const InputFile& file : source.weights.files()) file.refuse_changed();
   writer.finish();
 
   report.output = options.output;

@@ -61,7 +61,8 @@ SourceTensor read_tensor(const std::string& name, const JsonView& view, uint64_t
                       .offset = 0};
   uint64_t bytes = tensor.format->bytes(1);
   for (const uint64_t extent : view.member("shape").integers<uint64_t>(0, kMaxExtent)) {
-    if (extent != 0 && bytes > file_size / extent) view.fail("is larger than the file");
+    if (extent != 0 && bytes > file_size / extent)
+      view.fail("is larger than the file; download it again");
     bytes *= extent;
     tensor.shape.push_back(static_cast<int64_t>(extent));
   }

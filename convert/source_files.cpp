@@ -37,21 +37,37 @@ void refuse_pointer(const InputFile& file) {
 
 InputFile::InputFile(const fs::path& path) : path_(path), fd_(open_for_reading(path)) {
   struct stat status {};
-  if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
+  if (::fstat(fd_, &status) != 0) return;
+  size_ = static_cast<uint64_t>(status.st_size);
+  modified_ = status.st_mtim;
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)),
+      size_(other.size_),
+      modified_(other.modified_),
+      fd_(std::exchange(other.fd_, -1)) {}
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(size_, other.size_);
+  std::swap(modified_, other.modified_);
   std::swap(fd_, other.fd_);
   return *this;
 }
 
 InputFile::~InputFile() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+void InputFile::refuse_changed() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) return;
+  if (status.st_mtim.tv_sec == modified_.tv_sec && status.st_mtim.tv_nsec == modified_.tv_nsec &&
+      static_cast<uint64_t>(status.st_size) == size_) {
+    return;
+  }
+  throw Error(path_.string() + ": changed while it was converted; convert it again");
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {

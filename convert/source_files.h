@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -23,6 +24,8 @@ class InputFile {
   /// Fills `out` with the bytes at `offset`. Throws Error when the file ends before or the disk
   /// fails.
   void read(uint64_t offset, std::span<std::byte> out) const;
+  /// Throws Error when it was written to after it was opened.
+  void refuse_changed() const;
 
  private:
   friend class SourceFiles;
@@ -30,6 +33,7 @@ class InputFile {
 
   std::filesystem::path path_;
   uint64_t size_ = 0;
+  std::timespec modified_{};
   int fd_ = -1;
 };
 

@@ -7,6 +7,7 @@
 
 #include "convert/elements.h"
 #include "convert/quantize.h"
+#include "kernels/cpu/kernels.h"
 #include "support/error.h"
 #include "support/hadamard.h"
 
@@ -92,6 +93,26 @@ void multiply_rows(const TensorStream::Factors& factors, int64_t first, int64_t 
   }
 }
 
+// Values of a tensor's rows from `first` on, whole heads where these are rotated.
+void rotate_heads(const HeadRotation& heads, int64_t first, int64_t cols, std::span<float> values) {
+  if (heads.dim == 0) return;
+  const auto dim = static_cast<size_t>(heads.dim);
+  const auto width = static_cast<size_t>(cols);
+  if (heads.columns) {
+    for (size_t at = 0; at < values.size(); at += dim) hadamard(values.subspan(at, dim));
+    return;
+  }
+  const auto before = static_cast<size_t>(std::max<int64_t>(0, heads.first_row - first)) * width;
+  for (size_t at = before; at < values.size(); at += dim * width) {
+    hadamard(values.subspan(at, dim * width), width);
+  }
+}
+
+void refuse_rotation(const std::string& where) {
+  throw Error(where +
+              " holds values that are too large to be rotated; choose --dtype bf16, or f32");
+}
+
 void check_range(std::span<const float> values, DType type, const std::string& where) {
   const float largest = largest_magnitude(values);
   if (!std::isfinite(largest)) {
@@ -111,6 +132,7 @@ struct TensorStream::Job {
   std::vector<Source> sources;
   DType dtype = DType::f32;
   bool rotated = false;
+  HeadRotation heads;
   bool transposed = false;
   int64_t rows = 0;
   int64_t cols = 1;
@@ -123,7 +145,11 @@ struct TensorStream::Job {
 };
 
 TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool)
-    : source_(source), writer_(writer), pool_(pool), scratch_(static_cast<size_t>(pool.size())) {}
+    : source_(source),
+      writer_(writer),
+      pool_(pool),
+      rotate_(portable_kernels().hadamard),
+      scratch_(static_cast<size_t>(pool.size())) {}
 
 TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
                                        std::span<const TensorPart> parts) const {
@@ -131,6 +157,7 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
   job.name = plan.name;
   job.dtype = plan.dtype;
   job.rotated = plan.rotated;
+  job.heads = plan.heads;
   job.cols = row_width(plan);
   for (const TensorPart& part : parts) {
     const SourceTensor* tensor =
@@ -157,9 +184,15 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
   }
 
   const int64_t least_rows = job.transposed ? kLeastColumns : 1;
-  const int64_t piece_rows = std::max(least_rows, kPieceElements / job.cols);
-  const int64_t block_rows = std::clamp(kMaxBlockElements / job.cols, int64_t{1},
-                                        piece_rows * kPiecesPerThread * pool_.size());
+  const int64_t whole = std::max<int64_t>(1, job.heads.dim);  // rows that are rotated together
+  const int64_t piece_rows =
+      ceil_div(std::max(least_rows, kPieceElements / job.cols), whole) * whole;
+  const int64_t piece = piece_rows * job.cols;
+  const int64_t threads = pool_.size();
+  const int64_t most_pieces =
+      std::max(threads, kPiecesPerThread * threads * kPieceElements / piece);
+  const int64_t block_rows =
+      piece_rows * std::clamp(kMaxBlockElements / piece, int64_t{1}, most_pieces);
   const auto row_bytes = static_cast<size_t>(job.cols) * dtype_size(job.dtype);
   for (int64_t first = 0; first < job.rows; first += block_rows) {
     const int64_t end = std::min(first + block_rows, job.rows);
@@ -205,7 +238,9 @@ void TensorStream::flush() {
 }
 
 TensorStream::Squares TensorStream::squares(const TensorPlan& plan,
-                                            std::span<const TensorPart> parts, int64_t experts) {
+                                            std::span<const TensorPart> parts, int64_t experts,
+                                            RowsAs rows_as,
+                                            const std::function<void(uint64_t)>& on_block) {
   const Job job = job_of(plan, parts);
   const auto cols = static_cast<size_t>(job.cols);
   const int64_t expert_rows = job.rows / experts;
@@ -234,17 +269,19 @@ TensorStream::Squares TensorStream::squares(const TensorPlan& plan,
           make_rows(job, source, from, until, scratch);
           const float* values = scratch.values.data();
           for (int64_t row = from; row < until; ++row, values += cols) {
-            double sum = 0;
-            for (size_t c = 0; c < cols; ++c) {
-              const float square = values[c] * values[c];
-              to[c] += square;
-              sum += square;
-            }
+            const double sum = sum_of_squares({values, cols});
             squares.rows[static_cast<size_t>(row)] = sum;
+            const auto factor = static_cast<float>(
+                rows_as == RowsAs::units && std::isnormal(sum) ? 1 / std::sqrt(sum) : 1);
+            for (size_t c = 0; c < cols; ++c) {
+              const float value = values[c] * factor;
+              to[c] += value * value;
+            }
           }
         }
       });
       for (size_t i = 0; i < sums.size(); ++i) columns[i % cols] += sums[i];
+      on_block(bytes_read_);
     }
   }
   return squares;
@@ -269,6 +306,10 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
     multiply_rows(*job.factors, begin, job.rows, job.cols, scratch.values);
     const std::span<const float> values = scratch.values;
     check_range(values, job.dtype, where(job, source));
+    if (job.heads.dim != 0) {
+      rotate_heads(job.heads, begin, job.cols, scratch.values);
+      if (!std::isfinite(largest_magnitude(values))) refuse_rotation(where(job, source));
+    }
     const auto cols = static_cast<size_t>(job.cols);
     std::byte* out =
         job.block + static_cast<size_t>(begin - job.block_first_row) * cols * dtype_size(job.dtype);
@@ -278,9 +319,10 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
     }
     for (int64_t row = begin; row < stop; ++row) {
       const size_t place = static_cast<size_t>(row - begin) * cols;
-      if (job.rotated) hadamard(std::span(scratch.values).subspan(place, cols));
+      if (job.rotated) rotate_(&values[place], job.cols, &scratch.values[place]);
       const QuantizedRow result =
           quantize_row(values.subspan(place, cols), {reinterpret_cast<int8_t*>(out) + place, cols});
+      if (!std::isfinite(result.scale)) refuse_rotation(where(job, source));
       // Each row belongs to one piece, so these writes do not meet.
       job.scales[static_cast<size_t>(row)] = result.scale;
       job.norms[static_cast<size_t>(row)] = {result.squared_error, result.squared_norm};

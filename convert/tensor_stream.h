@@ -43,12 +43,15 @@ class TensorStream {
             const std::function<void(uint64_t)>& on_block);
 
   /// The sums of squares of a matrix: of its rows, and of its columns in each of `experts` equal
-  /// parts of the rows.
+  /// parts of the rows, of rows as they are or each divided by its norm.
   struct Squares {
     std::vector<double> rows;
     std::vector<double> columns;  ///< [experts, columns]
   };
-  Squares squares(const TensorPlan& plan, std::span<const TensorPart> parts, int64_t experts);
+  enum class RowsAs { they_are, units };
+  /// `on_block` is called as by add(), though what is read here is not counted.
+  Squares squares(const TensorPlan& plan, std::span<const TensorPart> parts, int64_t experts,
+                  RowsAs rows_as, const std::function<void(uint64_t)>& on_block);
 
   /// Writes what is still in memory.
   void flush();
@@ -87,6 +90,7 @@ class TensorStream {
   const Checkpoint& source_;
   ModelWriter& writer_;
   ThreadPool& pool_;
+  void (*rotate_)(const float* row, int64_t n, float* to);
   std::vector<Scratch> scratch_;           // one for each thread
   std::vector<std::byte> block_;           // being converted
   std::vector<std::byte> pending_;         // converted, to be written

@@ -356,6 +356,9 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (config.rotated && config.activation_bits != 8) {
     check.fail("matrices are rotated for activations of 8 bits, but activation_bits is 16");
   }
+  if (config.values_rotated && (!config.rotated || config.weight_dtype != DType::i8)) {
+    check.fail("values are rotated, but matrices of the layers are not");
+  }
   if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
     check.fail("the embedding table must be f32, f16 or bf16");
   }
@@ -373,6 +376,14 @@ void validate(const ModelConfig& config, std::string_view where) {
 
 namespace {
 
+// What most matrices do not have.
+struct MatrixTraits {
+  TensorRole role = TensorRole::matrix;
+  int64_t experts = 0;
+  HeadRotation heads = {};
+};
+constexpr MatrixTraits kTable = {.role = TensorRole::table};
+
 // Collects the tensors of a description in file order.
 class Planner {
  public:
@@ -381,16 +392,15 @@ class Planner {
   std::vector<TensorPlan> plan() {
     const EmbeddingConfig& embedding = config_.embedding;
     if (!embedding.shared) {
-      matrix("embedding", config_.embedding_dtype, config_.vocab, config_.hidden, false,
-             TensorRole::table);
+      matrix("embedding", config_.embedding_dtype, config_.vocab, config_.hidden, false, kTable);
     }
     if (embedding.positions != 0) {
       matrix("positions", config_.embedding_dtype, embedding.positions, config_.hidden, false,
-             TensorRole::table);
+             kTable);
     }
     if (embedding.segments != 0) {
       matrix("segments", config_.embedding_dtype, embedding.segments, config_.hidden, false,
-             TensorRole::table);
+             kTable);
     }
     norm("embedding_norm", embedding.norm);
     for (int64_t n = 0; n < config_.n_layers(); ++n) {
@@ -414,7 +424,7 @@ class Planner {
     const AttentionConfig& attention = layer.attention;
     norm("attention_norm", layer.attention_norms.before);
     matrix("attention_qkv", config_.weight_dtype, attention.qkv_dim(), config_.hidden,
-           attention.qkv_bias);
+           attention.qkv_bias, {.heads = values(attention, attention.q_dim())});
     if (attention.qk_norm != QkNorm::none) {
       vector("attention_q_norm", attention.q_dim(), TensorRole::norm);
       vector("attention_k_norm", attention.kv_dim(), TensorRole::norm);
@@ -428,7 +438,7 @@ class Planner {
                           0});
     }
     matrix("attention_out", config_.weight_dtype, config_.hidden, attention.q_dim(),
-           attention.out_bias);
+           attention.out_bias, {.heads = sums_of_values(attention)});
     norm("attention_after_norm", layer.attention_norms.after);
     norm("attention_stream_norm", layer.attention_norms.stream);
     if (layer.cross_attention) cross_attention(attention, layer.cross_attention->norms);
@@ -446,9 +456,9 @@ class Planner {
     norm("cross_norm", norms.before);
     matrix("cross_q", config_.weight_dtype, attention.q_dim(), config_.hidden, attention.qkv_bias);
     matrix("cross_kv", config_.weight_dtype, 2 * attention.kv_dim(), config_.encoder->hidden,
-           attention.qkv_bias);
-    matrix("cross_out", config_.weight_dtype, config_.hidden, attention.q_dim(),
-           attention.out_bias);
+           attention.qkv_bias, {.heads = values(attention, 0)});
+    matrix("cross_out", config_.weight_dtype, config_.hidden, attention.q_dim(), attention.out_bias,
+           {.heads = sums_of_values(attention)});
     norm("cross_after_norm", norms.after);
     norm("cross_stream_norm", norms.stream);
   }
@@ -475,23 +485,41 @@ class Planner {
   void feed_forward(const std::string& name, const FeedForwardConfig& ffn, int64_t experts = 0) {
     const int64_t copies = std::max<int64_t>(experts, 1);
     matrix(name + (ffn.gated ? "gate_up" : "up"), config_.weight_dtype, copies * ffn.up_dim(),
-           config_.hidden, ffn.bias, TensorRole::matrix, experts);
+           config_.hidden, ffn.bias, {.experts = experts});
     matrix(name + "down", config_.down_type(), copies * config_.hidden, ffn.size, ffn.bias,
-           TensorRole::matrix, experts);
+           {.experts = experts});
   }
 
   void matrix(const std::string& name, DType dtype, int64_t rows, int64_t cols, bool bias,
-              TensorRole role = TensorRole::matrix, int64_t experts = 0) {
+              const MatrixTraits& traits = {}) {
+    const auto& [role, experts, heads] = traits;
     const bool is_int8 = dtype == DType::i8;
-    tensors_.push_back(
-        {prefix_ + name, dtype, {rows, cols}, role, experts, is_int8 && config_.rotated});
+    const bool rotated = is_int8 && config_.rotated && !heads.columns;
+    tensors_.push_back({prefix_ + name, dtype, {rows, cols}, role, experts, rotated, heads});
     if (is_int8) {
       tensors_.push_back(
           {prefix_ + name + ".scales", DType::f32, {rows}, TensorRole::scales, experts});
     }
     if (bias) {
-      tensors_.push_back({prefix_ + name + "_bias", DType::f32, {rows}, TensorRole::bias, experts});
+      const HeadRotation of_rows = heads.columns ? HeadRotation{} : heads;
+      tensors_.push_back({prefix_ + name + "_bias",
+                          DType::f32,
+                          {rows},
+                          TensorRole::bias,
+                          experts,
+                          false,
+                          of_rows});
     }
+  }
+
+  // In the rows of a product that gives `before` elements, keys, and values.
+  [[nodiscard]] HeadRotation values(const AttentionConfig& attention, int64_t before) const {
+    if (!config_.values_rotated) return {};
+    return {.dim = attention.head_dim, .first_row = before + attention.kv_dim()};
+  }
+  [[nodiscard]] HeadRotation sums_of_values(const AttentionConfig& attention) const {
+    if (!config_.values_rotated) return {};
+    return {.dim = attention.head_dim, .columns = true};
   }
 
   void norm(const std::string& name, const NormConfig& norm) {

@@ -212,6 +212,7 @@ struct ModelConfig {
   std::optional<DType> down_dtype;             ///< of feed-forwards' last ones; none: likewise
   int32_t activation_bits = 8;                 ///< of what i8 matrices multiply: 8 or 16
   bool rotated = false;                        ///< i8 matrices and what they multiply, see Weight
+  bool values_rotated = false;                 ///< likewise, and so their sums; see HeadRotation
   DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
   DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
@@ -278,6 +279,15 @@ enum class TensorRole {
   scales,  ///< of the matrix before it
 };
 
+/// Which heads of a tensor its conversion rotates where ModelConfig::values_rotated, each by
+/// itself: V's rows, and the columns of what multiplies attention's sums of values, whose products
+/// stay what they are. So these sums need no rotation when the model runs.
+struct HeadRotation {
+  int64_t dim = 0;        ///< of a head; 0: none
+  int64_t first_row = 0;  ///< from here on; all before are left as they are
+  bool columns = false;   ///< of columns rather than of rows
+};
+
 /// A tensor that a model file must hold.
 struct TensorPlan {
   std::string name;
@@ -286,6 +296,7 @@ struct TensorPlan {
   TensorRole role = TensorRole::matrix;
   int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
   bool rotated = false;  ///< see Weight
+  HeadRotation heads = {};
 };
 
 /// Begins the names of an encoder's tensors.

@@ -190,6 +190,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("down_type", &ModelConfig::down_dtype);
   visit("activation_bits", &ModelConfig::activation_bits);
   visit("rotated", &ModelConfig::rotated);
+  visit("values_rotated", &ModelConfig::values_rotated);
   visit("embedding_type", &ModelConfig::embedding_dtype);
   visit("output_type", &ModelConfig::output_dtype);
 }

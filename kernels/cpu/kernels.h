@@ -241,7 +241,8 @@ struct Kernels {
                          float* to, int64_t to_stride);
   /// Quantizes x [in] to eight bits, max|x| to 127; returns the scale. All ways give the same.
   float (*quantize_i8)(const float* x, int64_t in, int8_t* quantized);
-  /// Rotates a row of n elements (support/hadamard.h). All ways give the same.
+  /// Rotates a row of n elements (support/hadamard.h), to itself or another. All ways give the
+  /// same.
   void (*hadamard)(const float* x, int64_t n, float* to);
   /// Converts `count` elements to float.
   void (*widen)(const void* from, FloatType type, int64_t count, float* to);

@@ -137,6 +137,7 @@ ModelConfig named_shape(std::string_view name, DType dtype) {
     config.weight_dtype = dtype;
     config.output_dtype = dtype;
     config.rotated = dtype == DType::i8;
+    config.values_rotated = config.rotated;
     config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
     return config;
   }

@@ -11,7 +11,6 @@
 // Hadamard matrix alone would make one outlier, becomes one of equal magnitudes.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -33,17 +32,18 @@ constexpr bool hadamard_negates(int64_t i) {
   return both(0, 1) != (both(2, 5) != (both(3, 4) != both(6, 7)));
 }
 
-/// Rotates a row in place.
+/// Rotates a row in place, or `width` columns of a matrix that has no others: elements that are
+/// `width` apart are beside each other.
 template <typename T>
-void hadamard(std::span<T> row) {
+void hadamard(std::span<T> row, size_t width = 1) {
   while (!row.empty()) {
-    const int64_t n = hadamard_block(static_cast<int64_t>(row.size()));
-    const auto block = row.first(static_cast<size_t>(n));
+    const int64_t n = hadamard_block(static_cast<int64_t>(row.size() / width));
+    const auto block = row.first(static_cast<size_t>(n) * width);
     const T factor = 1 / std::sqrt(static_cast<T>(n));
-    for (int64_t i = 0; i < n; ++i) {
-      block[static_cast<size_t>(i)] *= hadamard_negates(i) ? -factor : factor;
+    for (size_t i = 0; i < block.size(); ++i) {
+      block[i] *= hadamard_negates(static_cast<int64_t>(i / width)) ? -factor : factor;
     }
-    for (size_t distance = 1; distance < block.size(); distance *= 2) {
+    for (size_t distance = width; distance < block.size(); distance *= 2) {
       for (size_t first = 0; first < block.size(); first += 2 * distance) {
         for (size_t i = first; i < first + distance; ++i) {
           const T a = block[i];
@@ -53,7 +53,7 @@ void hadamard(std::span<T> row) {
         }
       }
     }
-    row = row.subspan(static_cast<size_t>(n));
+    row = row.subspan(block.size());
   }
 }
 

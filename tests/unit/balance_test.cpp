@@ -40,6 +40,20 @@ TEST(Balance, TakesEachExpertByItself) {
   EXPECT_EQ(middle_factors(2, both, std::vector<double>{1, 1, 7, 1}), want);
 }
 
+TEST(Balance, BalancesValuesWithAllQueriesTheyServe) {
+  const std::vector<double> values = {1, 4, 1, 1};                  // two heads of two elements
+  const std::vector<double> columns = {1, 2, 3, 14, 5, 5, 80, 80};  // four heads
+  const std::vector<float> factors = value_factors(2, values, columns);
+  ASSERT_EQ(factors.size(), 4U);
+  EXPECT_NEAR(geometric_mean(factors), 1, 1e-6);
+  EXPECT_NEAR(factors[1] / factors[0], 1, 1e-6) << "(2 + 14) / 4 is (1 + 3) / 1";
+  EXPECT_NEAR(factors[2] / factors[0], std::pow(85.0 / 4, 0.25), 1e-5);
+  EXPECT_EQ(factors[3], factors[2]);
+  const std::vector<float> of_queries = factors_of_queries(2, factors, 8);
+  const std::vector<size_t> from = {0, 1, 0, 1, 2, 3, 2, 3};
+  for (size_t c = 0; c < from.size(); ++c) EXPECT_EQ(of_queries[c], factors[from[c]]) << c;
+}
+
 TEST(Balance, GivesLargerInputsToLargerColumns) {
   const std::vector<float> factors = norm_factors(std::vector<double>{1, 256});
   EXPECT_NEAR(factors[1] / factors[0], std::pow(16, 0.75), 1e-5);

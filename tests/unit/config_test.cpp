@@ -235,6 +235,17 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_dtype = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.down_dtype = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.rotated = true; })) << "activations have 16 bits";
+  const auto rotated = [](DType type) {
+    return [type](ModelConfig& c) {
+      c.activation_bits = 8;
+      c.weight_dtype = type;
+      c.rotated = c.values_rotated = true;
+    };
+  };
+  EXPECT_FALSE(refused(rotated(DType::i8)));
+  EXPECT_TRUE(refused(rotated(DType::bf16)));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.values_rotated = true; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
 }
 

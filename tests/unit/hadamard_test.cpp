@@ -51,6 +51,19 @@ TEST(Hadamard, TakesTheLargestBlocksThatFit) {
   EXPECT_EQ(rotated(row), parts);
 }
 
+TEST(Hadamard, RotatesColumnsOfAMatrix) {
+  constexpr size_t kRows = 64 + 16 + 1;
+  constexpr size_t kColumns = 3;
+  std::vector<float> matrix = random_values(kRows * kColumns, 6);
+  std::vector<std::vector<float>> columns(kColumns);
+  for (size_t i = 0; i < matrix.size(); ++i) columns[i % kColumns].push_back(matrix[i]);
+  hadamard(std::span(matrix), kColumns);
+  for (size_t c = 0; c < kColumns; ++c) {
+    const std::vector<float> want = rotated(columns[c]);
+    for (size_t r = 0; r < kRows; ++r) EXPECT_EQ(matrix[r * kColumns + c], want[r]) << r;
+  }
+}
+
 TEST(Hadamard, LeavesProductsAsTheyAre) {
   for (const size_t n : {3U, 100U, 576U, 1000U}) {
     const std::vector<float> a = random_values(n, 1);
