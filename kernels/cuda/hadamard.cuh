@@ -20,35 +20,36 @@ namespace faststream {
 inline constexpr int kHadamardColumns = kLargestHadamardBlock;
 inline constexpr int kHadamardRest = kHadamardColumns / 4;
 
+/// Whether a warp can rotate rows of so many columns.
+inline bool can_rotate(int64_t columns) { return columns % kHadamardRest == 0; }
+
 class Hadamard {
  public:
   /// By all lanes of a warp.
   __device__ Hadamard() {
     const unsigned lane = threadIdx.x % kWarp;
     const unsigned row = lane / 4;
-    const unsigned columns = lane % 4;
-    constexpr uint32_t kQuarter = 0x3e80;
-    constexpr uint32_t kHalf = 0x3f00;
-    // Bits 1 and 2 of a column's number are `columns`, 1 and 2 of a row's row / 2.
-    const unsigned sign = (__popc(row / 2 & columns) ^ (columns == 3 ? 1 : 0)) & 1;
-    whole_ = Fragment(kQuarter, sign, row & 1);
-    if (row / 2 == columns) rest_ = Fragment(kHalf, 0, row & 1);
+    whole_ = Fragment(0x3e803e80 | bit(kSigns, lane) >> 16 | bit(kSigns ^ kOddRows, lane));
+    if (row / 2 == lane % 4) rest_ = Fragment(0x3f003f00 | bit(kOddRows, lane));
   }
 
-  /// Rotates eight bf16 a lane. columns: how many of the warp's 256 there are; if not all, then a
-  /// multiple of 64, in blocks of as many, the other lanes having zeros.
-  [[nodiscard]] __device__ uint4 rotated(const uint4& x, int columns) const {
-    float low[4] = {};
-    float high[4] = {};
-    whole_.multiply(low, x.x, x.y);
-    whole_.multiply(high, x.z, x.w);
-    float even[4] = {};
-    float odd[4] = {};
-    const Fragment second = columns < kHadamardColumns ? rest_ : whole_;
-    second.multiply(even, pack(low[0], low[1]), pack(high[0], high[1]));
-    second.multiply(odd, pack(low[2], low[3]), pack(high[2], high[3]));
-    return make_uint4(pack(even[0], even[1]), pack(odd[0], odd[1]), pack(even[2], even[3]),
-                      pack(odd[2], odd[3]));
+  /// Rotates eights of bf16, each of 256 columns of a warp. columns(i): how many of these there
+  /// are; if not all, then a multiple of 64, in blocks of as many, the other lanes having zeros.
+  template <int kCount, typename Columns>
+  __device__ void rotate(uint4 (&eights)[kCount], const Columns& columns) const {
+    // Several at once, as each has to wait for the tensor cores twice.
+    constexpr int kAtOnce = kCount < 4 ? kCount : 4;
+    static_assert(kCount % kAtOnce == 0);
+#pragma unroll
+    for (int first = 0; first < kCount; first += kAtOnce) {
+      uint4 halfway[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) halfway[i] = multiplied_low(eights[first + i]);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        eights[first + i] = multiplied_high(halfway[i], columns(first + i) < kHadamardColumns);
+      }
+    }
   }
 
  private:
@@ -57,24 +58,53 @@ class Hadamard {
   // there are four matrices of 4 x 4, of numbers that bits 1 and 2 tell apart, in its place.
   struct Fragment {
     Fragment() = default;
-    // magnitude: of all elements, in bf16. sign: that bits 1 and 2 give. row: its bit 0. The
-    // columns are two beside each other, and two eight further, the rows one and one eight further.
-    __device__ Fragment(uint32_t magnitude, unsigned sign, unsigned row) {
-      const auto pair = [magnitude](unsigned first, unsigned second) {
-        return (magnitude | first << 15) | (magnitude | second << 15) << 16;
-      };
-      near = pair(sign, sign ^ row);
-      far_columns = pair(sign, sign ^ row ^ 1);
-      far_both = pair(sign ^ 1, sign ^ row);
-    }
+    // near: the elements of an even row and column and of the column after it. Eight columns
+    // further the second one changes its sign, eight rows and columns further the first one.
+    explicit __device__ Fragment(uint32_t near)
+        : near(near), far_columns(near ^ 0x80000000), far_both(near ^ 0x8000) {}
     __device__ void multiply(float (&sums)[4], uint32_t b0, uint32_t b1) const {
       mma_16x8x16<__nv_bfloat16>(sums, {near, near, far_columns, far_both}, b0, b1);
     }
-    uint32_t near = 0;  // of both rows
+    uint32_t near = 0;  // of rows that are eight apart
     uint32_t far_columns = 0;
     uint32_t far_both = 0;
   };
 
+  // Of each lane: the sign that bits 1 and 2 of its row and columns give, and bit 0 of its row.
+  static constexpr uint32_t kSigns = [] {
+    uint32_t signs = 0;
+    for (unsigned lane = 0; lane < kWarp; ++lane) {
+      const unsigned common = lane / 8 & lane % 4;
+      const bool negative = (common == 1 || common == 2) != (lane % 4 == 3);
+      signs |= uint32_t{negative} << lane;
+    }
+    return signs;
+  }();
+  static constexpr uint32_t kOddRows = 0xf0f0f0f0;
+
+  // A lane's bit, as the highest one.
+  static __device__ uint32_t bit(uint32_t of_lanes, unsigned lane) {
+    return of_lanes << (kWarp - 1 - lane) & 0x80000000;
+  }
+  // Over bits 0, 1, 3 and 4.
+  [[nodiscard]] __device__ uint4 multiplied_low(const uint4& x) const {
+    float low[4] = {};
+    float high[4] = {};
+    whole_.multiply(low, x.x, x.y);
+    whole_.multiply(high, x.z, x.w);
+    return make_uint4(pack(low[0], low[1]), pack(high[0], high[1]), pack(low[2], low[3]),
+                      pack(high[2], high[3]));
+  }
+  // Over the others.
+  [[nodiscard]] __device__ uint4 multiplied_high(const uint4& x, bool is_rest) const {
+    const Fragment second = is_rest ? rest_ : whole_;
+    float even[4] = {};
+    float odd[4] = {};
+    second.multiply(even, x.x, x.y);
+    second.multiply(odd, x.z, x.w);
+    return make_uint4(pack(even[0], even[1]), pack(odd[0], odd[1]), pack(even[2], even[3]),
+                      pack(odd[2], odd[3]));
+  }
   static __device__ uint32_t pack(float first, float second) {
     return pack_pair<__nv_bfloat16>(first, second);
   }

@@ -34,11 +34,16 @@ __device__ inline void store_eight(T* to, const float (&values)[kHeldEach]) {
     reinterpret_cast<uint4*>(to)[i] = words[i];
 }
 
+struct Eight {
+  float values[kHeldEach];
+};
+
 /// What one of kThreads threads, kRowLanes or a warp's, has of a row of at most kTurns · kThreads ·
 /// kHeldEach elements, a multiple of eight. Lanes have what those of measure_row<8>() have.
 template <typename T, int kTurns, int kThreads = kRowLanes>
 struct HeldRow {
-  uint4 words[kTurns][sizeof(T) / 2];
+  static constexpr int kPieces = sizeof(T) / 2;  // of 16 bytes, in a turn
+  uint4 pieces[kTurns * kPieces] = {};           // zeros where the row has ended
 
   static __device__ int column(int turn) {
     return (turn * kThreads + static_cast<int>(threadIdx.x) % kThreads) * kHeldEach;
@@ -49,10 +54,28 @@ struct HeldRow {
     for (int turn = 0; turn < kTurns; ++turn) {
       if (column(turn) >= n) continue;
 #pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) {
-        words[turn][i] = reinterpret_cast<const uint4*>(row + column(turn))[i];
+      for (int i = 0; i < kPieces; ++i) {
+        pieces[turn * kPieces + i] = reinterpret_cast<const uint4*>(row + column(turn))[i];
       }
     }
+  }
+
+  /// What it has of a turn.
+  __device__ Eight eight(int turn) const {
+    T elements[kHeldEach];
+    memcpy(elements, &pieces[turn * kPieces], sizeof elements);
+    Eight eight;
+#pragma unroll
+    for (int i = 0; i < kHeldEach; ++i) eight.values[i] = to_float(elements[i]);
+    return eight;
+  }
+
+  /// Rounds them to T, as what it has of a turn.
+  __device__ void set(int turn, const float (&values)[kHeldEach]) {
+    uint4 packed[kPieces];
+    pack_eight<T>(values, packed);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) pieces[turn * kPieces + i] = packed[i];
   }
 
   /// Calls f(turn, c, values) for the elements from c on.
@@ -61,12 +84,8 @@ struct HeldRow {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       if (column(turn) >= n) continue;
-      T elements[kHeldEach];
-      memcpy(elements, words[turn], sizeof elements);
-      float values[kHeldEach];
-#pragma unroll
-      for (int i = 0; i < kHeldEach; ++i) values[i] = to_float(elements[i]);
-      f(turn, column(turn), values);
+      Eight eight = this->eight(turn);
+      f(turn, column(turn), eight.values);
     }
   }
 
@@ -81,6 +100,13 @@ struct HeldRow {
     });
   }
 };
+
+/// Elements of these weights, normalized by a norm without bias.
+__device__ inline void normalize_eight(const MeasuredNorm& norm, const Eight& weights,
+                                       float (&values)[kHeldEach]) {
+#pragma unroll
+  for (int i = 0; i < kHeldEach; ++i) values[i] = norm.apply(values[i], weights.values[i], 0);
+}
 
 /// Elements from c on, normalized.
 __device__ inline void normalize_eight(const MeasuredNorm& norm, int c,

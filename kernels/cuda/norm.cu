@@ -70,7 +70,10 @@ template <typename X, typename T, int kTurns>
 __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t x_stride, Norm norm,
                                                             int n, T* out, int64_t out_stride) {
   __shared__ RowParts parts;
-  begin_kernel();
+  allow_next_kernel();
+  HeldRow<float, kTurns> weights;
+  weights.load(norm.weight, n);
+  wait_for_inputs();
   norm.kind = NormKind::rms;
   norm.bias = nullptr;
   HeldRow<X, kTurns> row;
@@ -78,8 +81,8 @@ __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t 
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   const MeasuredNorm measured = row.measured(n, norm, team);
   out += blockIdx.x * out_stride;
-  row.for_each(n, [&](int /*turn*/, int c, float(&values)[kHeldEach]) {
-    normalize_eight(measured, c, values);
+  row.for_each(n, [&](int turn, int c, float(&values)[kHeldEach]) {
+    normalize_eight(measured, weights.eight(turn), values);
     store_eight(out + c, values);
   });
 }

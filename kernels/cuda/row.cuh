@@ -161,6 +161,20 @@ class RowScale {
     // The maximum with a NaN is NaN.
     asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest_) : "f"(fabsf(value)));
   }
+  /// Eights of bf16.
+  template <int kCount>
+  __device__ void see(const uint4 (&eights)[kCount]) {
+    __nv_bfloat162 largest = {};
+#pragma unroll
+    for (const uint4& eight : eights) {
+      __nv_bfloat162 pairs[4];
+      memcpy(pairs, &eight, sizeof pairs);
+#pragma unroll
+      for (const __nv_bfloat162 pair : pairs) largest = __hmax2_nan(largest, __habs2(pair));
+    }
+    see(to_float(largest.x));
+    see(to_float(largest.y));
+  }
   /// What all threads of the team have.
   template <int kThreads>
   __device__ void join(RowTeam<kThreads>& team) {

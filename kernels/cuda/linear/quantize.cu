@@ -35,10 +35,14 @@ template <typename T, int kTurns, typename Out>
 __device__ void quantize_held(const HeldRow<T, kTurns>& row, int n, RowTeam<kThreads>& team,
                               Out* out, float* row_scale) {
   RowScale scale;
-  row.for_each(n, [&](int /*turn*/, int /*c*/, const float(&values)[kHeldEach]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    scale.see(row.pieces);
+  } else {
+    row.for_each(n, [&](int /*turn*/, int /*c*/, const float(&values)[kHeldEach]) {
 #pragma unroll
-    for (const float value : values) scale.see(value);
-  });
+      for (const float value : values) scale.see(value);
+    });
+  }
   scale.join(team);
   if (threadIdx.x == 0) *row_scale = scale.scale();
   const float inverse = scale.inverse();
@@ -52,16 +56,8 @@ __device__ void quantize_held(const HeldRow<T, kTurns>& row, int n, RowTeam<kThr
 
 template <int kTurns>
 __device__ void rotate(HeldRow<__nv_bfloat16, kTurns>& row, int n) {
-  const Hadamard hadamard;
-#pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const int column = row.column(turn);
-    const int first = column - static_cast<int>(threadIdx.x) % kWarp * kHeldEach;  // of the warp
-    if (first >= n) continue;
-    uint4& words = row.words[turn][0];
-    if (column >= n) words = make_uint4(0, 0, 0, 0);
-    words = hadamard.rotated(words, n - first);
-  }
+  const int in_warp = static_cast<int>(threadIdx.x) % kWarp * kHeldEach;
+  Hadamard().rotate(row.pieces, [&](int turn) { return n - row.column(turn) + in_warp; });
 }
 
 template <typename T, int kTurns, typename Out>
@@ -74,13 +70,17 @@ __global__ __launch_bounds__(kThreads) void quantize_held_kernel(const T* x, int
   row.load(x + blockIdx.x * stride, n);
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   out += static_cast<int64_t>(blockIdx.x) * n;
-  if (!rotated) return quantize_held(row, n, team, out, &scales[blockIdx.x]);
-  HeldRow<__nv_bfloat16, kTurns> turned;
-  row.for_each(n, [&](int turn, int /*c*/, const float(&values)[kHeldEach]) {
-    pack_eight<__nv_bfloat16>(values, turned.words[turn]);
-  });
-  rotate(turned, n);
-  quantize_held(turned, n, team, out, &scales[blockIdx.x]);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (rotated) rotate(row, n);
+  } else if (rotated) {
+    HeldRow<__nv_bfloat16, kTurns> rounded;
+    row.for_each(n, [&](int turn, int /*c*/, const float(&values)[kHeldEach]) {
+      rounded.set(turn, values);
+    });
+    rotate(rounded, n);
+    return quantize_held(rounded, n, team, out, &scales[blockIdx.x]);
+  }
+  quantize_held(row, n, team, out, &scales[blockIdx.x]);
 }
 
 // kUsual: an RMS norm.
@@ -90,19 +90,26 @@ __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const 
                                                                           int n, bool rotated,
                                                                           Out* out, float* scales) {
   __shared__ RowParts parts;
-  begin_kernel();
+  allow_next_kernel();
+  HeldRow<float, kTurns> weights;
   if (kUsual) {
     norm.kind = NormKind::rms;
     norm.bias = nullptr;
+    weights.load(norm.weight, n);
   }
+  wait_for_inputs();
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   HeldRow<float, kTurns> row;
   row.load(x + blockIdx.x * stride, n);
   const MeasuredNorm measured = row.measured(n, norm, team);
   HeldRow<__nv_bfloat16, kTurns> normed;  // as norm() would write it
   row.for_each(n, [&](int turn, int c, float(&values)[kHeldEach]) {
-    normalize_eight(measured, c, values);
-    pack_eight<__nv_bfloat16>(values, normed.words[turn]);
+    if (kUsual) {
+      normalize_eight(measured, weights.eight(turn), values);
+    } else {
+      normalize_eight(measured, c, values);
+    }
+    normed.set(turn, values);
   });
   if (rotated) rotate(normed, n);
   quantize_held(normed, n, team, out + static_cast<int64_t>(blockIdx.x) * n, &scales[blockIdx.x]);
@@ -145,8 +152,6 @@ __global__ __launch_bounds__(kThreads) void rotate_kernel(const T* x, int64_t st
   to += blockIdx.x * n;
   for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = rotated_column(x, n, c);
 }
-
-bool can_rotate(int64_t columns) { return columns % kHadamardRest == 0; }
 
 template <typename Out>
 void launch(const Input& input, bool rotated, Out* out, float* scales, const Queue& queue) {

@@ -65,30 +65,16 @@ class Preparer {
     if (p.rotated) {
       const Hadamard hadamard;
       const int of_warp = team.thread() / kWarp * kWarp;
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        const int first = 8 * (of_warp + kThreads * e);
-        if (first < n) eights[e] = hadamard.rotated(eights[e], n - first);
-      }
-    }
-    __nv_bfloat162 largest = {};
-#pragma unroll
-    for (int e = 0; e < kEights; ++e) {
-      __nv_bfloat162 pairs[4];
-      memcpy(pairs, &eights[e], sizeof pairs);
-#pragma unroll
-      for (const __nv_bfloat162 pair : pairs) largest = __hmax2_nan(largest, __habs2(pair));
+      hadamard.rotate(eights, [&](int e) { return n - 8 * (of_warp + kThreads * e); });
     }
     RowScale scale;
-    scale.see(to_float(largest.x));
-    scale.see(to_float(largest.y));
+    scale.see(eights);
     scale.join(team);
     if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
     const float inverse = scale.inverse();
     unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
-      if (element(e) >= n) break;
       T values[8];
       memcpy(values, &eights[e], sizeof values);
       uint32_t packed[2];
@@ -100,7 +86,9 @@ class Preparer {
           integers[i] = quantized(to_float(values[4 * half + i]), inverse);
         packed[half] = pack_bytes(integers);
       }
-      *reinterpret_cast<uint2*>(to + element(e)) = make_uint2(packed[0], packed[1]);
+      if (element(e) < n) {
+        *reinterpret_cast<uint2*>(to + element(e)) = make_uint2(packed[0], packed[1]);
+      }
     }
   }
 

@@ -139,7 +139,7 @@ bool Program::describe(const Input& input, const Weight& weight,
   const bool held = is_float
                         ? x.rows == 1 && weight.cols <= kMaxNormalized
                         : !has_norm && weight.cols <= (x.rows == 1 ? kMaxInputs : kMaxExpertInputs);
-  const bool rotates = !weight.rotated || weight.cols % kHadamardRest == 0;
+  const bool rotates = !weight.rotated || can_rotate(weight.cols);
   if (!enabled_ || !types || !fits || !held || !rotates || !aligned(weight.data) ||
       !rows_begin_at_16(x.data, x.stride, x.dtype) || !aligned(input.norm.weight)) {
     return false;
