@@ -47,8 +47,20 @@ class Upload {
   /// Runs on the calling thread and calls `progress` there until all threads are done.
   void run(int n_threads, const std::function<void(size_t)>& progress) {
     std::vector<std::jthread> threads;
-    running_ = n_threads;
-    for (int i = 0; i < n_threads; ++i) threads.emplace_back([this] { work(); });
+    for (int i = 0; i < n_threads; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        ++running_;
+      }
+      try {
+        threads.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {  // the system refuses more: those that it gave will do
+        const std::lock_guard lock(mutex_);
+        --running_;
+        if (threads.empty()) throw;
+        break;
+      }
+    }
     std::unique_lock lock(mutex_);
     size_t reported = 0;
     for (bool finished = false; !finished;) {

@@ -1,7 +1,11 @@
 #include "cli/batch/batch_submitters.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <latch>
 #include <set>
 
@@ -40,6 +44,27 @@ TEST(BatchSubmitters, WorkSideBySide) {
   submitters.add(2, {});
   done.wait();
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+// Sanitizers need more memory than any limit leaves.
+TEST(BatchSubmitters, WorkWithTheThreadsThatTheSystemGives) {
+  const auto submit_with_little_memory = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes =
+        pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 5 * (rlim_t{8} << 20) / 2;
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    std::latch all(50);
+    BatchSubmitters submitters(1000, [&](uint64_t, const Request&) { all.count_down(); });
+    for (uint64_t line = 1; line <= 50; ++line) submitters.add(line, {});
+    all.wait();
+    std::_Exit(0);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(submit_with_little_memory(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 }  // namespace
 }  // namespace faststream

@@ -1,11 +1,20 @@
 #include "cli/batch/batch_submitters.h"
 
+#include <system_error>
+
 namespace faststream {
 
 BatchSubmitters::BatchSubmitters(int threads,
                                  std::function<void(uint64_t line, Request request)> submit)
     : submit_(std::move(submit)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 0; i < threads; ++i) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // the system refuses more: those that it gave will do
+      if (threads_.empty()) throw;
+      break;
+    }
+  }
 }
 
 BatchSubmitters::~BatchSubmitters() {

@@ -19,7 +19,8 @@ namespace faststream {
 /// BatchWindow limits it.
 class BatchSubmitters {
  public:
-  /// `submit` is called by all of the threads at once, and must not throw.
+  /// `submit` is called by all of the threads at once, and must not throw. There are fewer threads
+  /// where the system gives no more; throws std::system_error where it gives none.
   BatchSubmitters(int threads, std::function<void(uint64_t line, Request request)> submit);
   BatchSubmitters(const BatchSubmitters&) = delete;
   BatchSubmitters& operator=(const BatchSubmitters&) = delete;
