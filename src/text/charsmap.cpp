@@ -82,7 +82,9 @@ std::optional<Charsmap> Charsmap::parse(std::string_view bytes) {
   if (bytes.size() <= sizeof trie_size) return std::nullopt;
   std::memcpy(&trie_size, bytes.data(), sizeof trie_size);
   bytes.remove_prefix(sizeof trie_size);
-  if (trie_size == 0 || trie_size >= bytes.size() || bytes.back() != '\0') return std::nullopt;
+  if (trie_size < sizeof(uint32_t) || trie_size >= bytes.size() || bytes.back() != '\0') {
+    return std::nullopt;
+  }
   map.units_.resize(trie_size / sizeof(uint32_t));
   std::memcpy(map.units_.data(), bytes.data(), map.units_.size() * sizeof(uint32_t));
   map.strings_ = bytes.substr(trie_size);

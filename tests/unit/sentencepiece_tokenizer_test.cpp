@@ -268,6 +268,9 @@ TEST(SentencePieceTokenizer, RefusesNormalizationRulesThatLeaveTheirTable) {
   EXPECT_NE(with(valid.substr(0, 100)), "accepted") << "cut short";
   EXPECT_NE(with(valid + "b"), "accepted") << "a string without an end";
   EXPECT_NE(with("ab"), "accepted");
+  for (char size = 0; size < 4; ++size) {  // a trie with less than a root
+    EXPECT_NE(with(std::string{size, 0, 0, 0} + std::string(8, '\0')), "accepted") << int{size};
+  }
   for (const size_t unit : {0, 256 ^ 'A'}) {  // the root and "A" point far out
     std::string charsmap = valid;
     for (size_t i = 1; i < 4; ++i) charsmap[4 + 4 * unit + i] = '\x7F';
