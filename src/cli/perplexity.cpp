@@ -16,7 +16,8 @@ namespace {
 constexpr int32_t kStepTokens = 256;  // that a step processes; bounds the memory of the logits
 
 // The natural logarithms of softmax(logits), in double.
-void log_softmax(std::span<const float> logits, std::vector<double>& out) {
+void log_softmax(const LoadedModel& model, std::span<const float> logits,
+                 std::vector<double>& out) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   double total = 0;
   for (const float logit : logits) total += std::exp(double{logit} - largest);
@@ -25,7 +26,7 @@ void log_softmax(std::span<const float> logits, std::vector<double>& out) {
   std::transform(logits.begin(), logits.end(), out.begin(),
                  [shift](float logit) { return logit - shift; });
   if (!std::isfinite(shift)) {
-    throw Error("the model computes NaN or infinity; its weights overflow, use bf16 or f32");
+    throw Error(model.file.name() + ": the model computes NaN or infinity; " + kOverflowAdvice);
   }
 }
 
@@ -126,10 +127,10 @@ class Measurement {
                size_t row, int32_t next) {
     const auto vocab = static_cast<size_t>(model_.config.vocab);
     const auto token = static_cast<size_t>(next);
-    log_softmax(std::span(logits).subspan(row * vocab, vocab), ours_);
+    log_softmax(model_, std::span(logits).subspan(row * vocab, vocab), ours_);
     loss_.add(-ours_[token]);
     if (reference_ == nullptr) return;
-    log_softmax(std::span(reference_logits).subspan(row * vocab, vocab), theirs_);
+    log_softmax(*reference_, std::span(reference_logits).subspan(row * vocab, vocab), theirs_);
     reference_loss_.add(-theirs_[token]);
     double divergence = 0;
     for (size_t i = 0; i < vocab; ++i) {

@@ -56,7 +56,7 @@ void finish(const PoolingConfig& pooling, std::span<float> vector) {
   double squares = 0;
   for (float& value : vector) {
     if (!std::isfinite(value)) {
-      throw Error("the model computes NaN or infinity; its weights overflow, use bf16 or f32");
+      throw Error(std::string("the model computes NaN or infinity; ") + kOverflowAdvice);
     }
     if (pooling.sigmoid) value = static_cast<float>(1 / (1 + std::exp(-double{value})));
     squares += double{value} * value;

@@ -33,6 +33,10 @@ struct LoadedModel {
   EngineInfo info;
 };
 
+/// What a user can do about results that are not finite.
+inline constexpr const char* kOverflowAdvice =
+    "convert it to bf16 or f32, or get the checkpoint again if it is that already";
+
 /// What a runner may hold by a plan.
 RunnerLimits runner_limits(const MemoryPlan& plan);
 
