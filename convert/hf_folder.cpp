@@ -295,9 +295,8 @@ TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generat
 json sampling_from_hf(const json& generation_config, std::string_view where) {
   const JsonView members(generation_config, where);
   json sampling;
-  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-                          "presence_penalty", "frequency_penalty"}) {
-    if (const auto value = members.find(key)) sampling[key] = value->value();
+  for (const std::string_view key : recommended_keys()) {
+    if (const auto value = members.find(key)) sampling[std::string(key)] = value->value();
   }
   if (!members.get("do_sample", true)) sampling["temperature"] = 0;  // greedy
   if (!sampling.is_null()) (void)sampling_from_json(sampling, where);

@@ -8,11 +8,11 @@
 
 namespace faststream {
 
-/// A model that is loaded, and what all requests to it share: what the command line says, and else
-/// what the model recommends. The prompt is not used.
+/// A model that is loaded, and what all requests to it share. Prompts are not used.
 struct LoadedEngine {
   Engine engine;
-  Request prototype;
+  Request prototype;    ///< what the command line says, and else what the model recommends
+  Request recommended;  ///< that alone
 };
 
 /// Engine::generate(), with a progress bar on a terminal while a long prompt is processed.

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -12,13 +11,12 @@
 #include <vector>
 
 #include "cli/batch/batch_command.h"
-#include "cli/beam_options.h"
 #include "cli/chat/chat_command.h"
-#include "cli/chat/chat_settings.h"
 #include "cli/embed/embed_command.h"
 #include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/perplexity.h"
+#include "cli/setting_options.h"
 #include "cli/terminal_text.h"
 #include "program/interrupt.h"
 #include "program/output.h"
@@ -41,46 +39,19 @@ std::string read_prompt(const RunOptions& options) {
   return text;
 }
 
-// Whether options have a meaning for samples alone.
-bool asks_for_draws(const RunOptions& options) {
-  return std::ranges::any_of(settings_without_effect(2), [&](const SettingSpelling& setting) {
-    return std::ranges::find(options.given, setting.option) != options.given.end();
-  });
+// What the model recommends.
+Request recommended_by(const EngineInfo& model) {
+  return {.prompt = {},
+          .max_tokens = model.max_tokens,
+          .min_tokens = model.min_tokens,
+          .sampling = model.sampling,
+          .search = model.search};
 }
 
-// What the command line asks for, and else what the model recommends.
-Request prototype_for(const RunOptions& options, const EngineInfo& model) {
-  Request prototype = options.request;
-  prototype.sampling.seed = options.seed;
-  const ChatSettings asked{.sampling = prototype.sampling};
-  ChatSettings settings{.sampling = model.sampling};
-  for (const std::string& name : options.chat.given) {
-    change_setting(settings, name, show_setting(asked, name));
-  }
-  const auto given = [&options](std::string_view option) {
-    return std::ranges::find(options.given, option) != options.given.end();
-  };
-  settings.sampling.logit_bias = prototype.sampling.logit_bias;
-  if (given("--no-repeat-ngram")) {
-    settings.sampling.no_repeat_ngram = prototype.sampling.no_repeat_ngram;
-  }
-  prototype.sampling = settings.sampling;
-  if (!given("--tokens")) prototype.max_tokens = model.max_tokens;
-  if (!given("--min-tokens")) prototype.min_tokens = model.min_tokens;
-  BeamParams& search = prototype.search;
-  if (!given("--beams") && !asks_for_draws(options)) search.beams = model.search.beams;
-  if (!given("--length-penalty")) search.length_penalty = model.search.length_penalty;
-  if (!given("--early-stopping")) search.early_stopping = model.search.early_stopping;
-  if (options.batch.input.empty() && search.beams == 1) check_beam_options(options.given, 1);
-  return prototype;
-}
-
-// What can be known without the model, which may recommend a number of beams.
+// What can be known without the model.
 void validate_before_loading(const RunOptions& options) {
   constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
-  Request request = options.request;
-  if (request.search.beams == 1) request.search = {};
-  validate(request, kAny, kAny);
+  validate(options.request, kAny, kAny);
 }
 
 // What --chat asks once: of -p or -f, and what comes in a pipe.
@@ -96,11 +67,13 @@ std::optional<std::string> read_question(const RunOptions& options) {
 
 LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
-  if (options.batch.input.empty() && engine.slots == 0) {
+  const bool is_batch = !options.batch.input.empty();
+  if (!is_batch) {
     engine.slots = options.request.search.beams;
-    engine.slots_for_search = !asks_for_draws(options);
+    engine.slots_for_search = !asks_for_draws(options.given);
+    engine.chunk = 0;
   }
-  engine.ends_together = !options.batch.input.empty();
+  engine.ends_together = is_batch;
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {
@@ -112,8 +85,13 @@ LoadedEngine load(const RunOptions& options) {
   if (engine.device == "auto" && !options.stats) {
     std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
   }
-  Request prototype = prototype_for(options, loaded.info());
-  return {.engine = std::move(loaded), .prototype = std::move(prototype)};
+  const Request recommended = recommended_by(loaded.info());
+  Request prototype = options.request;
+  recommend(recommended, options.given, prototype);
+  // A batch's lines may say something else.
+  if (!is_batch) print_notice(idle_options(options.given, prototype));
+  return {
+      .engine = std::move(loaded), .prototype = std::move(prototype), .recommended = recommended};
 }
 
 void embed(const RunOptions& options) {
@@ -182,10 +160,20 @@ void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
   }
 }
 
+// A text that was cut reads like one that has ended.
+void tell_full_context(const EngineInfo& info, const Result& result) {
+  if (result.outputs.front().finish_reason != FinishReason::context) return;
+  print_notice("the text ends here because the context of " + std::to_string(info.context) +
+               " tokens is full" +
+               (info.context < info.max_context ? "; a larger --context has room for more\n"
+                                                : ", which is all that the model has\n"));
+}
+
 }  // namespace
 
 void run_command(const RunOptions& options) {
   catch_interrupts();
+  print_notice(options.notices);
   validate_before_loading(options);
   if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
@@ -199,15 +187,14 @@ void run_command(const RunOptions& options) {
     return;
   }
   if (!options.batch.input.empty()) {
-    Request asked = options.request;
-    asked.sampling.seed = options.seed;
-    batch_command(options.batch, asked, [&] { return load(options); });
+    batch_command(options.batch, options.request, [&] { return load(options); });
     return;
   }
   if (options.chat.enabled) {
     chat_command(options.chat,
                  {.model = options.model,
                   .chat_template = options.engine.chat_template,
+                  .given = options.given,
                   .question = read_question(options),
                   .stats = options.stats},
                  [&] { return load(options); });
@@ -219,7 +206,7 @@ void run_command(const RunOptions& options) {
     return;
   }
 
-  auto [engine, request] = load(options);
+  auto [engine, request, recommended] = load(options);
   request.prompt = prompt;
 
   const auto write = text_output(false);
@@ -230,9 +217,8 @@ void run_command(const RunOptions& options) {
     return true;
   });
   write("\n");
-  if (options.stats) {
-    print_stats(engine.info(), result, has_score);
-  }
+  tell_full_context(engine.info(), result);
+  if (options.stats) print_stats(engine.info(), result, has_score);
   check_interrupted();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/request_settings.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -42,54 +43,46 @@ constexpr std::array<ModeOption, 6> kModeOptions = {{{kEmbed, "--embed"},
                                                      {kBatch, "--batch"},
                                                      {kChat, "--chat"}}};
 
+// What becomes of an option that the mode does not look at.
+enum class Idle {
+  refused,  // it asks for something that would not be done
+  told      // it says how to do what is not done here: the user is told, and all else is done
+};
+
 struct OptionUse {
   std::string_view option;
   uint8_t modes;  // that look at it
+  Idle idle = Idle::refused;
 };
 
+// The options of request_settings() that are not here are for what generates, and say how.
 constexpr OptionUse kOptionUses[] = {
     {"--model", kComputing | kTokenize},
     {"--prompt", kPrompt | kTokenize | kChat | kEncoding},
     {"--file", kPrompt | kTokenize | kChat | kEncoding},
-    {"--parse-special", kGenerating | kTokenize},
+    {"--parse-special", kGenerating | kTokenize, Idle::told},
     {"--tokenize", kTokenize},
     {"--perplexity", kPerplexity},
     {"--against", kPerplexity},
-    {"--tokens", kGenerating},
-    {"--min-tokens", kGenerating},
-    {"--temp", kGenerating},
-    {"--top-k", kGenerating},
-    {"--top-p", kGenerating},
-    {"--min-p", kGenerating},
-    {"--repetition-penalty", kGenerating},
-    {"--presence-penalty", kGenerating},
-    {"--frequency-penalty", kGenerating},
-    {"--no-repeat-ngram", kGenerating},
-    {"--logit-bias", kGenerating},
-    {"--stop", kGenerating},
-    {"--seed", kGenerating},
-    {"--ignore-eos", kGenerating},
-    {"--beams", kGenerating},
-    {"--length-penalty", kGenerating},
-    {"--early-stopping", kGenerating},
-    {"--beam-groups", kGenerating},
-    {"--diversity-penalty", kGenerating},
+    {"--logit-bias", kGenerating, Idle::told},
+    {"--stop", kGenerating, Idle::told},
+    {"--ignore-eos", kGenerating, Idle::told},
     {"--source-lang", kPrompt | kBatch},
     {"--target-lang", kPrompt | kBatch},
-    {"--device", kComputing},
-    {"--threads", kComputing},
-    {"--context", kComputing},
-    {"--kv-tokens", kGenerating | kPerplexity},
-    {"--slots", kBatch},
-    {"--chunk", kBatch},
-    {"--echo", kPrompt},
-    {"--special", kGenerating},
-    {"--stats", kPrompt | kChat | kEncoding},
+    {"--device", kComputing, Idle::told},
+    {"--threads", kComputing, Idle::told},
+    {"--context", kComputing, Idle::told},
+    {"--kv-tokens", kGenerating | kPerplexity, Idle::told},
+    {"--slots", kBatch, Idle::told},
+    {"--chunk", kBatch, Idle::told},
+    {"--echo", kPrompt, Idle::told},
+    {"--special", kGenerating, Idle::told},
+    {"--stats", kPrompt | kChat | kEncoding, Idle::told},
     {"--batch", kBatch | kEncoding},
     {"--output", kBatch | kEncoding},
     {"--resume", kBatch},
-    {"--unordered", kBatch},
-    {"--strict", kBatch},
+    {"--unordered", kBatch, Idle::told},
+    {"--strict", kBatch, Idle::told},
     {"--logprobs", kBatch},
     {"--embed", kEmbed},
     {"--rank", kRank},
@@ -114,24 +107,25 @@ std::string mode_options(uint8_t modes) {
   return list;
 }
 
-// Those that look at an option. Throws std::logic_error where there are none.
-uint8_t modes_of(std::string_view option) {
+// Throws std::logic_error where there is none.
+OptionUse use_of(std::string_view option) {
   const auto* use = std::ranges::find(kOptionUses, option, &OptionUse::option);
-  if (use == std::end(kOptionUses)) {
-    throw std::logic_error(std::string(option) + " is used by no mode");
+  if (use != std::end(kOptionUses)) return *use;
+  if (find_setting_of_option(option) != nullptr) {
+    return {.option = option, .modes = kGenerating, .idle = Idle::told};
   }
-  return use->modes;
+  throw std::logic_error(std::string(option) + " is used by no mode");
 }
 
 }  // namespace
 
-void check_modes(const CLI::App& app) {
+std::string check_modes(const CLI::App& app) {
   const auto given = [&app](std::string_view option) { return app.count(std::string(option)) > 0; };
   Mode mode = kPrompt;
   std::string mode_option;
   for (const ModeOption& asked : kModeOptions) {
     if (!given(asked.option)) continue;
-    if (mode != kPrompt && (modes_of(asked.option) & mode) != 0) continue;
+    if (mode != kPrompt && (use_of(asked.option).modes & mode) != 0) continue;
     if (mode != kPrompt) {
       throw UsageError(mode_option + " and " + std::string(asked.option) +
                        " do not go together; leave one of them out");
@@ -139,14 +133,24 @@ void check_modes(const CLI::App& app) {
     mode = asked.mode;
     mode_option = asked.option;
   }
+  std::string notices;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = "--" + option->get_lnames().at(0);
-    const uint8_t modes = modes_of(name);
-    if ((modes & mode) != 0) continue;
-    if (mode == kPrompt) throw UsageError(name + " needs " + mode_options(modes));
-    throw UsageError(name + " has no effect with " + mode_option + "; leave one of them out");
+    const OptionUse use = use_of(name);
+    if ((use.modes & mode) != 0) continue;
+    if (use.idle == Idle::told) {
+      notices += name + " has no effect " +
+                 (mode == kPrompt ? "without " + mode_options(use.modes) : "with " + mode_option) +
+                 "\n";
+    } else if (mode == kPrompt) {
+      throw UsageError(name + " needs " + mode_options(use.modes));
+    } else {
+      throw UsageError(name + " does not go together with " + mode_option +
+                       "; leave one of them out");
+    }
   }
+  return notices;
 }
 
 }  // namespace faststream

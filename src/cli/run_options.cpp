@@ -1,17 +1,22 @@
 #include "cli/run_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <system_error>
 #include <vector>
 
-#include "cli/beam_options.h"
 #include "cli/run_modes.h"
+#include "cli/setting_options.h"
+#include "engine/memory_plan.h"
+#include "engine/within.h"
 #include "program/option_values.h"
+#include "support/printable.h"
 
 namespace faststream {
-
 namespace {
+
+constexpr const char* kGeneration = "Generation";
 
 // "29=-1.5"
 LogitBias parse_logit_bias(const std::string& text) {
@@ -20,30 +25,35 @@ LogitBias parse_logit_bias(const std::string& text) {
   const auto [equals, token_status] = std::from_chars(text.data(), end, bias.token);
   if (token_status == std::errc() && equals != end && *equals == '=') {
     const auto [stop, status] = std::from_chars(equals + 1, end, bias.bias);
-    if (status == std::errc() && stop == end) return bias;
+    if (status == std::errc() && stop == end && within(bias.bias, -100, 100)) return bias;
   }
-  throw CLI::ValidationError("--logit-bias", text + " is not TOKEN=BIAS, such as 29=-1.5");
+  throw CLI::ValidationError("--logit-bias", in_quotes(text) +
+                                                 " is not TOKEN=BIAS with a bias from -100 to 100, "
+                                                 "such as 29=-1.5");
 }
 
 void add_logit_bias(CLI::App& app, std::vector<LogitBias>& biases) {
   const auto parse = [&biases](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) biases.push_back(parse_logit_bias(text));
+    for (const std::string& text : texts) {
+      const LogitBias bias = parse_logit_bias(text);
+      if (std::ranges::find(biases, bias.token, &LogitBias::token) != biases.end()) {
+        throw CLI::ValidationError("--logit-bias", in_quotes(text) +
+                                                       " is the second bias of that "
+                                                       "token; leave one of them out");
+      }
+      biases.push_back(bias);
+    }
     return true;
   };
   app.add_option("--logit-bias", parse,
                  "Add BIAS, -100 to 100, to the logit of the token with id TOKEN (repeatable)")
-      ->group("Generation")
+      ->group(kGeneration)
       ->type_name("TOKEN=BIAS")
       ->expected(1, CLI::detail::expected_max_vector_size)
       ->allow_extra_args(false);
 }
 
-}  // namespace
-
-void add_run_options(CLI::App& app, RunOptions& options) {
-  app.description("Runs a language model from a single file and prints the text it generates.");
-  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
-
+void add_prompt_options(CLI::App& app, RunOptions& options) {
   app.add_option("-m,--model", options.model, "Model file made by faststream-convert")
       ->required()
       ->type_name("FILE");
@@ -51,7 +61,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   auto* prompt = app.add_option("-p,--prompt", options.prompt,
                                 "Text to continue, or, with a model that has an encoder, to "
                                 "translate or summarize")
-                     ->group("Prompt");
+                     ->group("Prompt")
+                     ->check(utf8_text());
   app.add_option(
          "-f,--file", options.prompt_file,
          "Read the prompt from FILE, - for standard input, which is read too without -p and "
@@ -67,7 +78,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--tokenize", options.tokenize,
                "Print the prompt's token ids as a JSON array and leave")
       ->group("Prompt");
+}
 
+void add_measurement_options(CLI::App& app, RunOptions& options) {
   app.add_option(
          "--perplexity", options.perplexity_file,
          "Instead of generating, print how well and how fast the model predicts the text in FILE")
@@ -78,116 +91,70 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "as an INT8 file with the f32 file it came from")
       ->group("Measurement")
       ->type_name("MODEL");
+}
 
-  app.add_option("-n,--tokens", options.request.max_tokens,
-                 "Generate at most N tokens [until the model ends its text or the context is full]")
-      ->group("Generation")
-      ->type_name("N")
-      ->check(whole_number<int64_t>(0));
-  app.add_option("--min-tokens", options.request.min_tokens,
-                 "The model may not end its text before N tokens")
-      ->group("Generation")
-      ->type_name("N")
-      ->check(whole_number<int64_t>(0))
-      ->capture_default_str();
-  app.add_option("--temp", options.request.sampling.temperature,
-                 "Temperature: 0 always takes the likeliest token, higher is more varied")
-      ->group("Generation")
-      ->capture_default_str();
-  app.add_option("--top-k", options.request.sampling.top_k,
-                 "Draw from the K likeliest tokens; 0 draws from all")
-      ->group("Generation")
-      ->type_name("K")
-      ->check(whole_number<int32_t>(0))
-      ->capture_default_str();
-  app.add_option(
-         "--top-p", options.request.sampling.top_p,
-         "Draw from the likeliest tokens that together have probability P; 1 draws from all")
-      ->group("Generation")
-      ->type_name("P")
-      ->capture_default_str();
-  app.add_option("--min-p", options.request.sampling.min_p,
-                 "Draw from tokens at least P times as likely as the likeliest; 0 draws from all")
-      ->group("Generation")
-      ->type_name("P")
-      ->capture_default_str();
-  app.add_option("--repetition-penalty", options.request.sampling.repetition_penalty,
-                 "Make tokens of the prompt and the answer less likely; 1 does not")
-      ->group("Generation")
-      ->capture_default_str();
-  app.add_option("--presence-penalty", options.request.sampling.presence_penalty,
-                 "Taken from the logits of tokens that are in the answer")
-      ->group("Generation")
-      ->capture_default_str();
-  app.add_option("--frequency-penalty", options.request.sampling.frequency_penalty,
-                 "Taken from the logits of tokens as often as they are in the answer")
-      ->group("Generation")
-      ->capture_default_str();
-  app.add_option("--no-repeat-ngram", options.request.sampling.no_repeat_ngram,
-                 "No N tokens in a row come twice in prompt and answer; 0: they may")
-      ->group("Generation")
-      ->type_name("N")
-      ->check(whole_number<int32_t>(0))
-      ->capture_default_str();
-  add_logit_bias(app, options.request.sampling.logit_bias);
-  app.add_option("--stop", options.request.stop, "End the answer before TEXT (repeatable)")
-      ->group("Generation")
+void add_generation_options(CLI::App& app, Request& request) {
+  add_setting_options(app, kGeneration, request);
+  add_logit_bias(app, request.sampling.logit_bias);
+  app.add_option("--stop", request.stop, "End the answer before TEXT (repeatable)")
+      ->group(kGeneration)
       ->type_name("TEXT")
+      ->check(some_text())
+      ->check(utf8_text())
       ->allow_extra_args(false);
-  app.add_option("--seed", options.seed,
-                 "Seed of the random draws; the same seed gives the same text [random]")
-      ->group("Generation")
-      ->type_name("N")
-      ->check(whole_number<uint64_t>(0));
-  app.add_flag("--ignore-eos", options.request.ignore_eos, "Go on when the model ends its text")
-      ->group("Generation");
-  add_beam_options(app, options.request);
+  app.add_flag("--ignore-eos", request.ignore_eos, "Go on when the model ends its text")
+      ->group(kGeneration);
+  add_setting_options(app, "Beam search", request);
 
-  app.add_option("--source-lang", options.request.source_language,
+  app.add_option("--source-lang", request.source_language,
                  "Language of the text that is translated, by the model's name for it, such as "
                  "en_XX or eng_Latn [the model's own]")
       ->group("Translation")
       ->type_name("LANG");
-  app.add_option("--target-lang", options.request.target_language,
+  app.add_option("--target-lang", request.target_language,
                  "Language that it is translated into [the model's own]")
       ->group("Translation")
       ->type_name("LANG");
+}
 
-  app.add_option("--device", options.engine.device,
+void add_device_options(CLI::App& app, EngineOptions& engine) {
+  constexpr const char* kGroup = "Device";
+  app.add_option("--device", engine.device,
                  "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
-      ->group("Device")
+      ->group(kGroup)
       ->capture_default_str();
-  app.add_option("-t,--threads", options.engine.threads, "CPU threads [all]")
-      ->group("Device")
+  app.add_option("-t,--threads", engine.threads, "CPU threads [all]")
+      ->group(kGroup)
       ->type_name("N")
       ->check(whole_number(1, 1024));
   app.add_option(
-         "-c,--context", options.engine.context,
+         "-c,--context", engine.context,
          "Tokens of prompt and answer together, or at which --embed and --rank cut texts [the "
          "model's, or what memory allows]")
-      ->group("Device")
+      ->group(kGroup)
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
-
   app.add_option(
-         "--slots", options.engine.slots,
+         "--slots", engine.slots,
          "Sequences that --batch generates at once, up to 8192 [as device and memory allow]")
-      ->group("Device")
+      ->group(kGroup)
       ->type_name("N")
-      ->check(whole_number(1));
-  app.add_option("--kv-tokens", options.engine.kv_tokens,
+      ->check(whole_number(1, kMaxSlots));
+  app.add_option("--kv-tokens", engine.kv_tokens,
                  "Tokens of KV cache for all of them [as memory allows]")
-      ->group("Device")
+      ->group(kGroup)
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
   app.add_option(
-         "--chunk", options.engine.chunk,
+         "--chunk", engine.chunk,
          "With --batch: prompt tokens that a step takes beside running sequences at most, 4 to "
          "2048 [as many as take about 1 s]")
-      ->group("Device")
+      ->group(kGroup)
       ->type_name("N")
       ->check(whole_number(4));
+}
 
+void add_output_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--echo", options.echo, "Print the prompt before the text")->group("Output");
   app.add_flag("--special", options.request.show_special,
                "Print special tokens of the generated text, too, such as the one that ends it")
@@ -195,6 +162,26 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--stats", options.stats,
                "Print times, tokens per second, memory and device to standard error")
       ->group("Output");
+}
+
+// What can be checked once all options are known.
+void check_parsed(const CLI::App& app, RunOptions& options) {
+  options.notices = check_modes(app);
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) options.given.push_back("--" + option->get_lnames().at(0));
+  }
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  app.description("Runs a language model from a single file and prints the text it generates.");
+  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
+  add_prompt_options(app, options);
+  add_measurement_options(app, options);
+  add_generation_options(app, options.request);
+  add_device_options(app, options.engine);
+  add_output_options(app, options);
   add_batch_options(app, options.batch, options.request);
   add_embed_options(app, options.embed);
   add_chat_options(app, options.chat, options.engine);
@@ -203,16 +190,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
         "--chat-template", "--messages", "--tools", "--documents"}) {
     app.get_option(option)->check(named_file());
   }
-  app.parse_complete_callback([&app, &options] {
-    check_modes(app);
-    options.chat.given = given_settings(app);
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->count() > 0) options.given.push_back("--" + option->get_lnames().at(0));
-    }
-    if (options.batch.input.empty() && app.count("--beams") > 0) {
-      check_beam_options(options.given, options.request.search.beams);
-    }
-  });
+  app.parse_complete_callback([&app, &options] { check_parsed(app, options); });
 
   app.footer(R"(
 Sampling values in brackets hold where the model file recommends no others (faststream-convert --show).

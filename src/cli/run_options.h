@@ -1,7 +1,6 @@
 // The command line of faststream-run.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,9 +26,9 @@ struct RunOptions {
   EmbedOptions embed;
   ChatOptions chat;
   EngineOptions engine;
-  Request request;                 ///< all but its prompt and seed
+  Request request;                 ///< all but its prompt
   std::vector<std::string> given;  ///< options that were given, such as "--beams"
-  std::optional<uint64_t> seed;    ///< drawn at random when not given
+  std::string notices;             ///< lines about those that have no effect
   bool echo = false;
   bool stats = false;
   bool tokenize = false;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "engine/generation.h"
 #include "engine/request.h"
+#include "engine/request_settings.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -34,19 +34,16 @@ size_t index_in(const Names& names, const JsonView& value) {
   return static_cast<size_t>(found - names.begin());
 }
 
-BeamParams read_search(const JsonView& view) {
-  BeamParams search;
-  search.beams = view.get("beams", search.beams);
-  search.length_penalty = view.get("length_penalty", search.length_penalty);
-  if (const auto stopping = view.find("early_stopping")) {
-    search.early_stopping = static_cast<EarlyStopping>(index_in(kStopping, *stopping));
+// What is recommended of a request.
+constexpr std::array<std::string_view, 6> kRecommended = {
+    "beams", "length_penalty", "early_stopping", "max_tokens", "min_tokens", "no_repeat_ngram"};
+
+Request read_recommended(const JsonView& view) {
+  Request request;
+  for (const std::string_view key : kRecommended) {
+    if (const auto value = view.find(key)) find_request_setting(key)->read(*value, request);
   }
-  try {
-    validate(search);
-  } catch (const UsageError& error) {
-    view.fail(error.what());
-  }
-  return search;
+  return request;
 }
 
 LanguageRules read_languages(const JsonView& view, int64_t vocab, int64_t prompt_vocab) {
@@ -76,7 +73,6 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, int64_
   view.allow_only({"start", "first", "last", "never", "beams", "length_penalty", "early_stopping",
                    "max_tokens", "min_tokens", "no_repeat_ngram", "languages", "renormalizes"});
   const auto last_token = static_cast<int32_t>(vocab - 1);
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   AnswerRules rules;
   rules.start = view.member("start").as<int32_t>(0, last_token);
   if (const auto first = view.find("first")) rules.first = first->as<int32_t>(0, last_token);
@@ -94,12 +90,11 @@ AnswerRules answer_rules_from_json(const json& rules_json, int64_t vocab, int64_
   if (const auto renormalizes = view.find("renormalizes")) {
     rules.renormalizes = renormalizes->as<bool>();
   }
-  rules.search = read_search(view);
-  if (const auto n = view.find("max_tokens")) rules.max_tokens = n->as<int64_t>(1, kMost);
-  if (const auto n = view.find("min_tokens")) rules.min_tokens = n->as<int64_t>(0, kMost);
-  if (const auto n = view.find("no_repeat_ngram")) {
-    rules.no_repeat_ngram = n->as<int32_t>(0, kMost);
-  }
+  const Request recommended = read_recommended(view);
+  rules.search = recommended.search;
+  rules.max_tokens = recommended.max_tokens;
+  rules.min_tokens = recommended.min_tokens;
+  rules.no_repeat_ngram = recommended.sampling.no_repeat_ngram;
   if (const auto languages = view.find("languages")) {
     rules.languages = read_languages(*languages, vocab, prompt_vocab);
   }

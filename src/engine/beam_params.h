@@ -25,7 +25,8 @@ struct BeamParams {
   float diversity_penalty = 0;  ///< off a token's log-probability for each beam that took it
 };
 
-/// Throws UsageError when a member is out of range.
+/// Throws UsageError when the beams of a search do not make its groups. The range of each member:
+/// engine/request_settings.h.
 void validate(const BeamParams& params);
 
 }  // namespace faststream

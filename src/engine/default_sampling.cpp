@@ -2,30 +2,32 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
-#include "support/error.h"
+#include "engine/request_settings.h"
 #include "support/json.h"
 
 namespace faststream {
 
+std::span<const std::string_view> recommended_keys() {
+  static const std::vector<std::string_view> keys = [] {
+    std::vector<std::string_view> all;
+    for (const RequestSetting& setting : request_settings()) {
+      if (setting.recommended) all.push_back(setting.key);
+    }
+    return all;
+  }();
+  return keys;
+}
+
 SamplingParams sampling_from_json(const nlohmann::json& json, std::string_view where) {
   const JsonView view(json, where);
-  view.allow_only({"temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-                   "presence_penalty", "frequency_penalty"});
-  SamplingParams params;
-  params.temperature = view.get("temperature", params.temperature);
-  params.top_k = view.get("top_k", params.top_k);
-  params.top_p = view.get("top_p", params.top_p);
-  params.min_p = view.get("min_p", params.min_p);
-  params.repetition_penalty = view.get("repetition_penalty", params.repetition_penalty);
-  params.presence_penalty = view.get("presence_penalty", params.presence_penalty);
-  params.frequency_penalty = view.get("frequency_penalty", params.frequency_penalty);
-  try {
-    validate(params, 0);
-  } catch (const UsageError& error) {
-    throw Error(std::string(where) + ": " + error.what());
+  view.allow_only(recommended_keys());
+  Request request;
+  for (const std::string_view key : recommended_keys()) {
+    if (const auto value = view.find(key)) find_request_setting(key)->read(*value, request);
   }
-  return params;
+  return request.sampling;
 }
 
 SamplingParams default_sampling(const ModelFile& file) {

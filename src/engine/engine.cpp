@@ -268,6 +268,7 @@ ChatText Engine::Impl::write(const ChatPrompt& prompt) const {
 std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   validate(request, model.config.vocab, model.config.prompt_vocab());
   check_slots(request.search.beams);
+  if (request.search.beams > 1) request.best_of = 0;  // which is for samples
   GenerationRules rules;
   if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
     const ChatTemplate& format = chat_template();
@@ -278,8 +279,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     rules.prompt = written.encode(*model.prompt_tokenizer, request.parse_special);
     rules.strip_start = true;
     if (!prompt->tools.empty()) rules.shown.some = tool_call_marks(*model.tokenizer);
-    const std::vector<int32_t> ends = format.stop_tokens(*model.tokenizer);
-    request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
+    rules.end_tokens = format.stop_tokens(*model.tokenizer);
     request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
   } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
     if (model.answers && !request.target_language) {

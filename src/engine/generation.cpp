@@ -41,10 +41,15 @@ void add_repetitions(std::span<const int32_t> tokens, size_t n, std::vector<int3
   }
 }
 
+bool contains(const std::vector<int32_t>& tokens, int32_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
 }  // namespace
 
 std::vector<int32_t> ending_tokens(const GenerationRules& rules, const Tokenizer& tokenizer) {
   std::vector<int32_t> ends = rules.stop_tokens;
+  ends.insert(ends.end(), rules.end_tokens.begin(), rules.end_tokens.end());
   const std::vector<int32_t>& eos = tokenizer.config().eos;
   if (!rules.ignore_eos) ends.insert(ends.end(), eos.begin(), eos.end());
   std::sort(ends.begin(), ends.end());
@@ -91,9 +96,11 @@ float Generation::unedited(LogProbability edited, float renormalization) const {
 }
 
 bool Generation::is_end(int32_t token) const {
-  const auto& stops = rules_->stop_tokens;
-  return (tokenizer_->is_eos(token) && !rules_->ignore_eos) ||
-         std::find(stops.begin(), stops.end(), token) != stops.end();
+  return is_own_end(token) || contains(rules_->stop_tokens, token);
+}
+
+bool Generation::is_own_end(int32_t token) const {
+  return (tokenizer_->is_eos(token) && !rules_->ignore_eos) || contains(rules_->end_tokens, token);
 }
 
 bool Generation::is_nearly_full() const {
@@ -127,7 +134,7 @@ void Generation::accept(SampledToken&& sampled) {
     output_.logprobs.push_back(std::move(position));
   }
   if (is_end(token)) {
-    end(FinishReason::eos);
+    end(is_own_end(token) ? FinishReason::eos : FinishReason::stop_token);
   } else {
     if (has_penalties(rules_->sampling)) count(token);
     if (static_cast<int64_t>(output_.tokens.size()) == rules_->max_tokens) {

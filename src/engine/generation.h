@@ -32,7 +32,8 @@ struct GenerationRules {
   bool ignore_eos = false;
   ShownSpecial shown;  ///< in the texts
   std::vector<std::string> stop;
-  std::vector<int32_t> stop_tokens;
+  std::vector<int32_t> stop_tokens;         ///< the request's
+  std::vector<int32_t> end_tokens;          ///< a chat template's, besides the model's own
   std::optional<int32_t> first;             ///< see AnswerRules
   std::optional<int32_t> last;              ///< likewise
   std::vector<std::vector<int32_t>> never;  ///< likewise
@@ -101,6 +102,8 @@ class Generation {
   void count(int32_t token);
   void forbid();
   [[nodiscard]] bool is_end(int32_t token) const;
+  // Whether it would be the model's end, not a stop token of the request.
+  [[nodiscard]] bool is_own_end(int32_t token) const;
 
   const GenerationRules* rules_;
   int32_t sample_;

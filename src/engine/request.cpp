@@ -3,13 +3,12 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
+#include "engine/request_settings.h"
 #include "support/error.h"
 
 namespace faststream {
 namespace {
 
-constexpr int32_t kMaxSamples = 128;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 4096;
 
@@ -20,6 +19,7 @@ std::string_view finish_reason_name(FinishReason reason) {
     case FinishReason::eos:
       return "eos";
     case FinishReason::stop_string:
+    case FinishReason::stop_token:
       return "stop";
     case FinishReason::length:
       return "length";
@@ -32,27 +32,16 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 void validate(const Request& request, int64_t vocab, int64_t prompt_vocab) {
-  validate(request.sampling, vocab);
+  for (const RequestSetting& setting : request_settings()) setting.check(request);
+  validate(request.sampling.logit_bias, vocab);
   validate(request.search);
-  if (request.min_tokens < 0) throw UsageError("min_tokens must be 0 or more");
-  if (request.max_tokens < -1) throw UsageError("max_tokens must be 0 or more, or -1 for no limit");
-  if (request.n < 1 || request.n > kMaxSamples) {
-    throw UsageError("n, the number of samples, must be from 1 to " + std::to_string(kMaxSamples));
-  }
-  if (request.best_of != 0 && (request.best_of < request.n || request.best_of > kMaxSamples)) {
-    throw UsageError("best_of must be from n to " + std::to_string(kMaxSamples));
+  if (request.search.beams == 1 && request.best_of != 0 && request.best_of < request.n) {
+    throw UsageError("best_of, the samples to draw, must be n, the samples to return, or more");
   }
   if (request.search.beams > 1 && request.n > request.search.beams) {
     throw UsageError("a search with " + std::to_string(request.search.beams) +
                      " beams cannot return " + std::to_string(request.n) +
                      " texts; give a smaller n or more beams");
-  }
-  if (request.search.beams > 1 && request.best_of != 0) {
-    throw UsageError("best_of is for samples, not for beams; leave it out");
-  }
-  if (request.logprobs < -1 || request.logprobs > kMaxLogprobs) {
-    throw UsageError("logprobs must be from 0 to " + std::to_string(kMaxLogprobs) +
-                     ", or -1 for none");
   }
   if (request.stop.size() > kMaxStops || request.stop_tokens.size() > kMaxStops) {
     throw UsageError("a request can have at most " + std::to_string(kMaxStops) +

@@ -52,13 +52,14 @@ struct Request {
 void validate(const Request& request, int64_t vocab, int64_t prompt_vocab);
 
 enum class FinishReason {
-  eos,          ///< the model ended its text (an end-of-sequence or stop token)
+  eos,          ///< the model ended its text (an end-of-sequence token)
   stop_string,  ///< one of the stop strings came up
+  stop_token,   ///< one of the stop tokens did
   length,       ///< max_tokens were generated
   context,      ///< prompt and answer fill the context
   cancelled,    ///< cancel(), or the engine was destroyed
 };
-/// "eos", "stop", "length", "context" or "cancelled".
+/// "eos", "stop" (of a string or a token), "length", "context" or "cancelled".
 std::string_view finish_reason_name(FinishReason reason);
 
 struct TokenLogprob {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace faststream {
@@ -35,7 +36,7 @@ struct SamplingParams {
   std::optional<uint64_t> seed = {};  ///< absent: drawn at random, and told in the result
 };
 
-/// Throws UsageError when a member is out of range. vocab: the model's.
-void validate(const SamplingParams& params, int64_t vocab);
+/// Throws UsageError when a bias is out of range or of no token of the model's, or a token has two.
+void validate(std::span<const LogitBias> biases, int64_t vocab);
 
 }  // namespace faststream

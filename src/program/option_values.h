@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "support/utf8.h"
+
 namespace faststream {
 
 /// Accepts decimal whole numbers from `least` to `most`, nothing else. (CLI11 alone lets numbers
@@ -20,6 +22,23 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
       return std::string();
     return text + " is not a whole number from " + std::to_string(least) + " to " +
            std::to_string(most);
+  };
+  return CLI::Validator(check, "", "");
+}
+
+/// Accepts texts that are UTF-8.
+inline CLI::Validator utf8_text() {
+  const auto check = [](const std::string& text) {
+    return std::string(
+        is_valid_utf8(text) ? "" : "is not UTF-8 text; convert it, with iconv for example");
+  };
+  return CLI::Validator(check, "", "");
+}
+
+/// Accepts texts but an empty one.
+inline CLI::Validator some_text() {
+  const auto check = [](const std::string& text) {
+    return std::string(text.empty() ? "is empty; it takes a text" : "");
   };
   return CLI::Validator(check, "", "");
 }

@@ -71,7 +71,7 @@ class Builder final : public nlohmann::json_sax<Json> {
                    const nlohmann::detail::exception& error) override {
     constexpr int kNumberOverflow = 406;  // json::out_of_range's id
     if (error.id == kNumberOverflow) throw failure("the JSON holds a number that is out of range");
-    throw failure("is not valid JSON (at byte " + std::to_string(position) + ")");
+    throw failure("no valid JSON (at byte " + std::to_string(position) + ")");
   }
 
  private:
@@ -130,7 +130,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   [[nodiscard]] Error repetition(std::string_view name) const {
-    return failure("has the member " + in_quotes(name) + " twice");
+    return failure("the member " + in_quotes(name) + " is there twice");
   }
   [[nodiscard]] Error failure(const std::string& what) const {
     return Error(std::string(where_) + ": " + what + "; " + std::string(advice_));
@@ -177,7 +177,7 @@ json parse_json_object(std::string_view text, std::string_view where, std::strin
   json value = parse_json(text, where, advice, repeated);
   if (!value.is_object()) {
     dismantle(value);
-    throw Error(std::string(where) + ": is JSON, but not an object as it must be");
+    throw Error(std::string(where) + ": the JSON is not an object as it must be");
   }
   return value;
 }

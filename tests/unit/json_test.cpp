@@ -51,7 +51,7 @@ TEST(ParseJson, AgreesWithTheLibraryOnSoundTexts) {
 
 TEST(ParseJson, RefusesAMemberThatIsThereTwiceUnlessTheLastCounts) {
   const char* text = R"({"a": 1, "b": [{"c": 2, "c": 3}]})";
-  EXPECT_TRUE(says(refusal(text), "x.json: ", "has the member \"c\" twice", "; "));
+  EXPECT_TRUE(says(refusal(text), "x.json: ", "the member \"c\" is there twice", "; "));
   EXPECT_EQ(parse_json(text, "x.json", "", RepeatedMembers::last_counts), json::parse(text));
 }
 
@@ -61,7 +61,7 @@ TEST(ParseJson, RefusesOtherTextsInOneSentence) {
     EXPECT_TRUE(says(refusal(text), "x.json: ", "not valid JSON (at byte ", "; ")) << text;
   }
   EXPECT_EQ(refusal("{\"a\": nul}"),
-            "x.json: is not valid JSON (at byte 10); the file is damaged or of another kind");
+            "x.json: no valid JSON (at byte 10); the file is damaged or of another kind");
   EXPECT_TRUE(says(refusal("[1e999]"), "x.json", "out of range"));
   EXPECT_TRUE(says(error_of([] { (void)parse_json_object("[]", "x.json"); }), "x.json", "object"));
 }

@@ -15,8 +15,10 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/batch/batch_line.h"
 #include "cli/batch/batch_memory.h"
@@ -167,6 +169,7 @@ class BatchRun {
   void feed();
   bool feed_line(const LineReader::Line& line, uint64_t bytes);
   void warn_of_unused(const Request& request);
+  void tell_idle(uint64_t line, const std::vector<std::string>& idle);
   void submit(uint64_t line, Request request);
   std::string error_of_submitting(uint64_t line, Request request);
   void write_results();
@@ -184,7 +187,8 @@ class BatchRun {
   std::shared_ptr<BatchWindow> window_;  // the engine's callbacks may outlive the run
   std::optional<BatchFormat> format_;
   bool warned_ = false;
-  std::string bad_line_;  // with --strict, what is wrong with the line that ended the run
+  std::set<std::string> told_;  // that it has no effect
+  std::string bad_line_;        // with --strict, what is wrong with the line that ended the run
   std::atomic<uint64_t> done_before_ = 0;
   std::atomic<uint64_t> bytes_passed_ = 0;
   BatchCounts counts_;  // the writer's
@@ -211,8 +215,12 @@ void BatchRun::run() {
   progress_.erase();
   const BatchCounts counts = counts_now();
   if (!failure || counts.lines > 0) {
-    std::fprintf(stderr, "%s (seed %llu)\n", batch_summary(counts, progress_.seconds()).c_str(),
+    std::fprintf(stderr, "%s (seed %llu)\n",
+                 batch_summary(counts, progress_.seconds(), failure != nullptr).c_str(),
                  static_cast<unsigned long long>(*defaults_.sampling.seed));
+  }
+  if (failure && output_.is_file() && counts.lines + counts.done_before > 0) {
+    print_notice("the same command with --resume goes on from here\n");
   }
   if (failure) std::rethrow_exception(failure);
   if (const std::string reason = window_->reason(); !reason.empty()) throw Error(reason);
@@ -263,6 +271,7 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
     return false;
   }
   warn_of_unused(request);
+  tell_idle(line.number, parsed.idle);
   if (!strict_) {
     if (parsed.error.empty()) {
       submitters_.add(line.number, std::move(parsed.request));
@@ -292,6 +301,14 @@ void BatchRun::warn_of_unused(const Request& request) {
   };
   check(conversation->tools, "tools");
   check(conversation->documents, "documents");
+}
+
+// Each thing once a run.
+void BatchRun::tell_idle(uint64_t line, const std::vector<std::string>& idle) {
+  for (const std::string& what : idle) {
+    if (!told_.insert(what).second) continue;
+    print_notice("line " + std::to_string(line) + ": " + what + "; this is told once\n");
+  }
 }
 
 void BatchRun::submit(uint64_t line, Request request) {

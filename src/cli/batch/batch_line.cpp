@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/beam_options.h"
 #include "cli/conversation.h"
+#include "engine/request_settings.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -63,11 +63,6 @@ void move_options(ordered_json& object, json& options) {
 
 // Values of keys. ---------------------------------------------------------------------------------
 
-template <typename Integer>
-Integer read_whole_number(const JsonView& value, Integer least = 0) {
-  return value.as(least, std::numeric_limits<Integer>::max());
-}
-
 std::vector<int32_t> token_ids(const JsonView& value) {
   return value.integers<int32_t>(0, std::numeric_limits<int32_t>::max());
 }
@@ -103,14 +98,6 @@ std::vector<LogitBias> logit_biases(const JsonView& value) {
   return biases;
 }
 
-EarlyStopping early_stopping(const JsonView& value) {
-  if (value.value().is_boolean()) {
-    return value.as<bool>() ? EarlyStopping::yes : EarlyStopping::no;
-  }
-  if (value.value() != "never") value.fail("is not true, false or \"never\"");
-  return EarlyStopping::never;
-}
-
 // Keys. -------------------------------------------------------------------------------------------
 
 struct Key {
@@ -118,72 +105,35 @@ struct Key {
   void (*set)(const JsonView& value, Request& request);
 };
 
-// Of both formats.
+// Of both formats, besides those of request_settings().
 constexpr Key kKeys[] = {
     {"prompt", [](const JsonView& v, Request& r) { r.prompt = prompt(v); }},
-    {"max_tokens",
-     [](const JsonView& v, Request& r) { r.max_tokens = read_whole_number<int64_t>(v); }},
-    {"min_tokens",
-     [](const JsonView& v, Request& r) { r.min_tokens = read_whole_number<int64_t>(v); }},
-    {"temperature", [](const JsonView& v, Request& r) { r.sampling.temperature = v.as<float>(); }},
-    {"top_k",
-     [](const JsonView& v, Request& r) { r.sampling.top_k = read_whole_number<int32_t>(v); }},
-    {"top_p", [](const JsonView& v, Request& r) { r.sampling.top_p = v.as<float>(); }},
-    {"min_p", [](const JsonView& v, Request& r) { r.sampling.min_p = v.as<float>(); }},
-    {"repetition_penalty",
-     [](const JsonView& v, Request& r) { r.sampling.repetition_penalty = v.as<float>(); }},
-    {"presence_penalty",
-     [](const JsonView& v, Request& r) { r.sampling.presence_penalty = v.as<float>(); }},
-    {"frequency_penalty",
-     [](const JsonView& v, Request& r) { r.sampling.frequency_penalty = v.as<float>(); }},
-    {"no_repeat_ngram",
-     [](const JsonView& v, Request& r) {
-       r.sampling.no_repeat_ngram = read_whole_number<int32_t>(v);
-     }},
     {"logit_bias", [](const JsonView& v, Request& r) { r.sampling.logit_bias = logit_biases(v); }},
-    {"seed",
-     [](const JsonView& v, Request& r) { r.sampling.seed = read_whole_number<uint64_t>(v); }},
     {"stop", [](const JsonView& v, Request& r) { r.stop = texts(v); }},
     {"stop_tokens", [](const JsonView& v, Request& r) { r.stop_tokens = token_ids(v); }},
     {"ignore_eos", [](const JsonView& v, Request& r) { r.ignore_eos = v.as<bool>(); }},
     {"special", [](const JsonView& v, Request& r) { r.show_special = v.as<bool>(); }},
     {"parse_special", [](const JsonView& v, Request& r) { r.parse_special = v.as<bool>(); }},
-    {"beams",
-     [](const JsonView& v, Request& r) { r.search.beams = read_whole_number<int32_t>(v, 1); }},
-    {"length_penalty",
-     [](const JsonView& v, Request& r) { r.search.length_penalty = v.as<float>(); }},
-    {"early_stopping",
-     [](const JsonView& v, Request& r) { r.search.early_stopping = early_stopping(v); }},
-    {"beam_groups",
-     [](const JsonView& v, Request& r) { r.search.groups = read_whole_number<int32_t>(v, 1); }},
-    {"diversity_penalty",
-     [](const JsonView& v, Request& r) { r.search.diversity_penalty = v.as<float>(); }},
     {"source_lang", [](const JsonView& v, Request& r) { r.source_language = v.as<std::string>(); }},
     {"target_lang", [](const JsonView& v, Request& r) { r.target_language = v.as<std::string>(); }},
-    {"n", [](const JsonView& v, Request& r) { r.n = read_whole_number<int32_t>(v, 1); }},
-    {"best_of",
-     [](const JsonView& v, Request& r) { r.best_of = read_whole_number<int32_t>(v, 1); }},
-    {"logprobs", [](const JsonView& v, Request& r) { r.logprobs = read_whole_number<int32_t>(v); }},
-    {"priority",
-     [](const JsonView& v, Request& r) {
-       r.priority = read_whole_number<int32_t>(v, std::numeric_limits<int32_t>::min());
-     }},
 };
 
 // Of OpenAI's bodies alone. "logprobs" is true or false for chats; top_logprobs says how many.
 constexpr Key kOpenAiKeys[] = {
     {"max_completion_tokens",
-     [](const JsonView& v, Request& r) { r.max_tokens = read_whole_number<int64_t>(v); }},
+     [](const JsonView& v, Request& r) { find_request_setting("max_tokens")->read(v, r); }},
     {"logprobs",
      [](const JsonView& v, Request& r) {
        if (!v.value().is_boolean()) {
-         r.logprobs = read_whole_number<int32_t>(v);
+         find_request_setting("logprobs")->read(v, r);
        } else {
          r.logprobs = v.as<bool>() ? 0 : -1;
        }
      }},
     {"top_logprobs",
-     [](const JsonView& v, Request& r) { r.logprobs = read_whole_number<int32_t>(v); }},
+     [](const JsonView& v, Request& r) {
+       if (r.logprobs >= 0) find_request_setting("logprobs")->read(v, r);
+     }},
 };
 
 // Keys of OpenAI's bodies that ask for what there is not, and the values with which they do not.
@@ -193,8 +143,6 @@ struct UnsupportedKey {
 };
 const std::vector<UnsupportedKey>& unsupported_keys() {
   static const std::vector<UnsupportedKey> keys = {
-      {"stream", {false}},
-      {"stream_options", {}},
       {"echo", {false}},
       {"suffix", {""}},
       {"response_format", {json::object({{"type", "text"}})}},
@@ -204,17 +152,28 @@ const std::vector<UnsupportedKey>& unsupported_keys() {
       {"parallel_tool_calls", {true, false}},
       {"functions", {json::array()}},
       {"function_call", {"none", "auto"}},
-      {"prediction", {}},
-      {"reasoning_effort", {}},
   };
   return keys;
 }
 
-// Keys of OpenAI's bodies that do not change the answer.
-constexpr std::string_view kIgnoredKeys[] = {"model",        "user",
-                                             "metadata",     "store",
-                                             "service_tier", "safety_identifier",
-                                             "verbosity",    "prompt_cache_key"};
+// Keys of OpenAI's bodies that do not change a batch's answer.
+constexpr std::string_view kIgnoredKeys[] = {"model",
+                                             "user",
+                                             "metadata",
+                                             "store",
+                                             "service_tier",
+                                             "safety_identifier",
+                                             "prompt_cache_key",
+                                             "stream",
+                                             "stream_options",
+                                             "prediction"};
+
+// Those that would with OpenAI's models.
+constexpr std::string_view kIdleKeys[] = {"reasoning_effort", "verbosity"};
+
+bool is_among(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 const Key* find_key(std::span<const Key> keys, std::string_view name) {
   const auto found =
@@ -226,26 +185,44 @@ const Key* find_key(std::span<const Key> keys, std::string_view name) {
   throw Error("unknown key " + in_quotes(name) + "; correct it or leave it out");
 }
 
-void check_prompt(const json& options, const ordered_json& object) {
+// Whether a member is there and says something.
+bool says(const ordered_json& object, const char* key) {
+  return given(object, key) && !object.at(key).empty();
+}
+
+void check_prompt(const json& options, const ordered_json& object, BatchLine& line) {
   const bool has_prompt = options.contains("prompt") && !options.at("prompt").is_null();
   const bool both = has_prompt && given(object, "messages");
   const bool none = !has_prompt && !given(object, "messages");
   if (both) throw Error("both \"prompt\" and \"messages\" are given; leave one out");
   if (none) throw Error("neither \"prompt\" nor \"messages\" is given; give one");
   for (const char* name : {"tools", "documents", "chat_template_kwargs"}) {
-    if (given(object, name) && !given(object, "messages")) {
-      throw Error(in_quotes(name) + " has no effect without \"messages\"; leave it out");
+    if (has_prompt && says(object, name)) {
+      line.idle.push_back(in_quotes(name) + " has no effect without \"messages\"");
     }
   }
 }
 
-void check_search(const JsonView& options, int32_t beams) {
-  for (const SettingSpelling& setting : settings_without_effect(beams)) {
-    if (!options.find(setting.key)) continue;
-    throw Error(in_quotes(setting.key) +
-                (beams > 1
-                     ? " has no effect with beams; leave it out, or give \"beams\": 1"
-                     : " has no effect without beams; leave it out, or give \"beams\": 2 or more"));
+// Notes what a line says that has no effect, unless it says what holds anyway.
+void note_idle_settings(const JsonView& options, BatchLine& line) {
+  for (const RequestSetting& setting : request_settings()) {
+    if (!options.find(setting.key) || setting.is_unset(line.request)) continue;
+    const std::string_view why = setting.idleness(line.request);
+    if (!why.empty()) line.idle.push_back(in_quotes(setting.key) + " " + std::string(why));
+  }
+}
+
+// Sets what a key of both formats says.
+void set_key(std::string_view name, const JsonView& options, Request& request) {
+  const RequestSetting* setting = find_request_setting(name);
+  const Key* key = find_key(kKeys, name);
+  if (setting == nullptr && key == nullptr) refuse_key(name);
+  const auto value = options.find(name);
+  if (!value) return;
+  if (setting != nullptr) {
+    setting->read(*value, request);
+  } else {
+    key->set(*value, request);
   }
 }
 
@@ -257,21 +234,17 @@ json read_id(const JsonView& value) {
 // Ours. A value of null is none, here and below.
 void parse_own(const JsonView& options, const ordered_json& object, BatchLine& line) {
   if (const auto id = options.find("id")) line.id = read_id(*id);
-  check_prompt(options.value(), object);
+  check_prompt(options.value(), object, line);
   if (given(object, "messages")) line.request.prompt = read_conversation(object);
   for (const auto& [name, ignored] : options.value().items()) {
-    if (name == "id") continue;
-    const Key* key = find_key(kKeys, name);
-    if (key == nullptr) refuse_key(name);
-    if (const auto value = options.find(name)) key->set(*value, line.request);
+    if (name != "id") set_key(name, options, line.request);
   }
-  check_search(options, line.request.search.beams);
+  note_idle_settings(options, line);
 }
 
 // Of a key of OpenAI's bodies. Throws Error when it asks for what there is not.
 bool has_no_effect(std::string_view name, const json& value) {
-  const auto& ignored = kIgnoredKeys;
-  if (std::find(std::begin(ignored), std::end(ignored), name) != std::end(ignored)) return true;
+  if (is_among(kIgnoredKeys, name)) return true;
   const std::vector<UnsupportedKey>& keys = unsupported_keys();
   const auto key = std::find_if(keys.begin(), keys.end(),
                                 [&](const UnsupportedKey& each) { return each.name == name; });
@@ -283,25 +256,36 @@ bool has_no_effect(std::string_view name, const json& value) {
   throw Error(in_quotes(name) + " is not supported; leave it out");
 }
 
-void parse_openai_body(const JsonView& options, const ordered_json& body, Request& request) {
-  check_prompt(options.value(), body);
-  if (given(body, "messages")) request.prompt = read_conversation(body);
-  if (options.find("max_tokens") && options.find("max_completion_tokens")) {
-    throw Error("both \"max_tokens\" and \"max_completion_tokens\" are given; leave one out");
+// Keys of which the one makes nothing of the other.
+void check_openai_pairs(const JsonView& options) {
+  const auto tokens = options.find("max_tokens");
+  const auto completion_tokens = options.find("max_completion_tokens");
+  if (tokens && completion_tokens && tokens->value() != completion_tokens->value()) {
+    throw Error("\"max_tokens\" and \"max_completion_tokens\" differ; leave one out");
   }
+  const auto top = options.find("top_logprobs");
   const auto logprobs = options.find("logprobs");
-  if (options.find("top_logprobs") && (!logprobs || logprobs->value() != true)) {
+  if (top && top->value() != 0 && (!logprobs || logprobs->value() != true)) {
     throw Error("\"top_logprobs\" needs \"logprobs\": true");
   }
+}
+
+void parse_openai_body(const JsonView& options, const ordered_json& body, BatchLine& line) {
+  check_prompt(options.value(), body, line);
+  if (given(body, "messages")) line.request.prompt = read_conversation(body);
+  check_openai_pairs(options);
   // By name: logprobs comes before top_logprobs.
   for (const auto& [name, value] : options.value().items()) {
     if (has_no_effect(name, value)) continue;
-    const Key* key = find_key(kOpenAiKeys, name);
-    if (key == nullptr) key = find_key(kKeys, name);
-    if (key == nullptr) refuse_key(name);
-    if (const auto given_value = options.find(name)) key->set(*given_value, request);
+    if (is_among(kIdleKeys, name)) {
+      if (!value.is_null()) line.idle.push_back(in_quotes(name) + " has no effect");
+    } else if (const Key* key = find_key(kOpenAiKeys, name)) {
+      if (const auto given_value = options.find(name)) key->set(*given_value, line.request);
+    } else {
+      set_key(name, options, line.request);
+    }
   }
-  check_search(options, request.search.beams);
+  note_idle_settings(options, line);
 }
 
 void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {
@@ -314,7 +298,7 @@ void parse_openai(const JsonView& options, const ordered_json& object, BatchLine
   if (!options.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
   const JsonView body = options.member("body");
   if (!body.value().is_object()) body.fail("is not an object");
-  parse_openai_body(body, object.at("body"), line.request);
+  parse_openai_body(body, object.at("body"), line);
 }
 
 // Of a text that begins with "[", which prompts do too: "[INST] ...".

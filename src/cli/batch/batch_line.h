@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/request.h"
 
@@ -37,11 +38,13 @@ struct BatchLine {
   nlohmann::json id;  ///< a string or a whole number; the line's number where it gives none
   Request request = {};
   std::string error = {};  ///< why the line makes no request; empty if it does
+  /// What it says without an effect: `"temperature" has no effect with beams`.
+  std::vector<std::string> idle = {};
 };
 
 /// Parses line `number` (from 1), without its newline. The request is `defaults` with what the line
 /// says instead. defaults.sampling.seed must be there: it is the run's seed, from which a line
-/// without a seed gets line_seed(). Whether values are in range is left to Engine::submit().
+/// without a seed gets line_seed(). What depends on the model is left to Engine::submit().
 BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat format,
                            const Request& defaults);
 

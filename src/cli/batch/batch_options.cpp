@@ -2,8 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "backend/backend.h"
-#include "program/option_values.h"
+#include "cli/setting_options.h"
 
 namespace faststream {
 
@@ -29,11 +28,7 @@ void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) 
   app.add_flag("--strict", options.strict,
                "End at the first bad line, instead of writing an error as its result")
       ->group(kGroup);
-  app.add_option("--logprobs", defaults.logprobs,
-                 "Add log-probabilities of the chosen tokens and of the N likeliest ones")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number(0, kMaxLogprobs));
+  add_setting_options(app, kGroup, defaults);
 }
 
 }  // namespace faststream

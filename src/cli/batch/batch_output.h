@@ -1,6 +1,8 @@
 // Where a batch's results go.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +25,8 @@ class BatchOutput {
   /// For messages.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_; }
+  /// Whether it was opened by a path.
+  [[nodiscard]] bool is_file() const { return fd_ != STDOUT_FILENO; }
 
   /// Throws Error when it is the file that `input_fd` reads, under whatever name.
   void check_is_not(int input_fd, const std::string& input_name) const;

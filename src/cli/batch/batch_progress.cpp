@@ -58,8 +58,9 @@ std::string batch_progress(const BatchCounts& counts, double seconds) {
   return text;
 }
 
-std::string batch_summary(const BatchCounts& counts, double seconds) {
-  std::string text = "batch: " + count(counts.lines, "line") + " done, ";
+std::string batch_summary(const BatchCounts& counts, double seconds, bool interrupted) {
+  std::string text =
+      (interrupted ? "batch interrupted: " : "batch: ") + count(counts.lines, "line") + " done, ";
   if (counts.done_before > 0) text += std::to_string(counts.done_before) + " done before, ";
   return text + std::to_string(counts.failed) + " failed, " + count(counts.tokens, "token") +
          " in " + decimal(seconds, 2) + " s, " + token_rate(counts, seconds);

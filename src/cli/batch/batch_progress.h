@@ -20,8 +20,9 @@ struct BatchCounts {
 /// "batch  43% 1234 lines, 2 failed, 5678.9 tokens/s, 2:10 left".
 std::string batch_progress(const BatchCounts& counts, double seconds);
 
-/// "batch: 1234 lines done, 2 failed, 39488 tokens in 6.95 s, 5678.9 tokens/s".
-std::string batch_summary(const BatchCounts& counts, double seconds);
+/// "batch: 1234 lines done, 2 failed, 39488 tokens in 6.95 s, 5678.9 tokens/s"; "batch interrupted:
+/// ..." when there was more to do.
+std::string batch_summary(const BatchCounts& counts, double seconds, bool interrupted);
 
 /// Draws batch_progress() on stderr where that is a terminal, in place.
 class BatchProgress {

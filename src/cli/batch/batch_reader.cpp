@@ -46,6 +46,12 @@ std::optional<LineReader::Line> LineReader::next() {
   return line;
 }
 
+bool LineReader::has_more_now() const {
+  if (!unread_.empty()) return true;
+  pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
+  return poll(&ready, 1, 0) > 0;
+}
+
 // Appends to the line. False when it is not all kept.
 bool LineReader::keep(std::string_view piece) {
   const size_t room = max_bytes_ - line_.size();

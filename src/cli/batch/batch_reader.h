@@ -26,6 +26,9 @@ class LineReader {
   /// be read or a line has more than 16 GB.
   std::optional<Line> next();
 
+  /// Whether next() has something to read at once, if only the start of a line, or the end.
+  [[nodiscard]] bool has_more_now() const;
+
   /// Bytes read so far, up to the end of the last line that next() gave.
   [[nodiscard]] uint64_t position() const { return position_; }
 

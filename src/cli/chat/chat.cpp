@@ -64,12 +64,12 @@ std::span<const Chat::Command> Chat::commands() {
 
 Chat::Chat(Answerer& answerer, ChatModel model, Request prototype, ChatOutput output)
     : answerer_(&answerer),
-      prototype_(std::move(prototype)),
+      request_(std::move(prototype)),
       output_(std::move(output)),
-      session_{.model = std::move(model),
-               .conversation = {},
-               .settings = {.max_tokens = prototype_.max_tokens, .sampling = prototype_.sampling}} {
-  if (auto* frame = std::get_if<ChatPrompt>(&prototype_.prompt)) frame_ = std::move(*frame);
+      session_{.model = std::move(model), .conversation = {}, .settings = {}} {
+  if (auto* frame = std::get_if<ChatPrompt>(&request_.prompt)) frame_ = std::move(*frame);
+  request_.prompt = {};
+  session_.settings = request_;
 }
 
 bool Chat::take(const ChatInput& input) {
@@ -105,8 +105,7 @@ bool Chat::take(const ChatInput& input) {
 
 void Chat::set_system(const std::string& text) {
   check_text(text, "the system prompt");
-  std::optional<std::string> prompt;
-  if (!text.empty()) prompt = text;
+  std::optional<std::string> prompt = system_prompt(text);
   check_template(prompt);
   session_.conversation.system = std::move(prompt);
 }
@@ -119,6 +118,8 @@ void Chat::check_template(const std::optional<std::string>& system) const {
 
 void Chat::set(std::string_view name, std::string_view value) {
   change_setting(session_.settings, name, value);
+  const RequestSetting& setting = find_chat_setting(name);
+  setting.copy(session_.settings, request_);
 }
 
 void Chat::save() const {
@@ -134,6 +135,7 @@ void Chat::load(const std::string& path, const std::string& command) {
     loaded.model = session_.model;
   }
   session_ = std::move(loaded);
+  for (const RequestSetting* setting : chat_settings()) setting->copy(session_.settings, request_);
   first_in_context_ = 0;
   usage_.reset();
   notice(path + ": going on after " + exchanges(n_exchanges()) + ", with the settings saved there");
@@ -178,10 +180,13 @@ void Chat::system(const std::string& argument) {
     return;
   }
   set_system(argument == "\"\"" ? "" : argument);
+  const std::string done =
+      session_.conversation.system ? "the system prompt is set" : "there is no system prompt now";
   notice(session_.conversation.messages.empty()
-             ? "the system prompt is set"
-             : "the system prompt is set, from the start of the conversation: the next message "
-               "processes all of it again");
+             ? done
+             : done +
+                   ", from the start of the conversation: the next message processes all of it "
+                   "again");
 }
 
 void Chat::reset(const std::string& /*argument*/) {
@@ -206,8 +211,8 @@ void Chat::retry(const std::string& /*argument*/) {
   const std::string message = before.messages[before.messages.size() - 2].content;
   before.messages.resize(before.messages.size() - 2);
 
-  const SamplingParams& sampling = session_.settings.sampling;
-  const bool searches = prototype_.search.beams > 1;
+  const SamplingParams& sampling = request_.sampling;
+  const bool searches = request_.search.beams > 1;
   const bool greedy = sampling.temperature == 0 && !searches;
   if (searches) {
     notice("a beam search always gives the same answer; only a chat without --beams gives others");
@@ -224,13 +229,13 @@ void Chat::retry(const std::string& /*argument*/) {
 
 void Chat::change(const std::string& argument) {
   if (argument.empty()) {
-    output_.notice(list_settings(session_.settings));
+    output_.notice(list_settings(request_));
     return;
   }
   const size_t end = argument.find_first_of(" \t");
   const std::string name = argument.substr(0, end);
   if (end != std::string::npos) set(name, argument.substr(argument.find_first_not_of(" \t", end)));
-  notice(name + " is " + show_setting(session_.settings, name));
+  notice(name + " is " + find_chat_setting(name).show(request_));
 }
 
 void Chat::save_as(const std::string& argument) {
@@ -275,7 +280,7 @@ bool Chat::exchange(Conversation before, const std::string& message) {
   Conversation after = std::move(before);
   after.messages.push_back({.role = "user", .content = message});
   const size_t first =
-      fit_context(*answerer_, after, first_in_context_, session_.settings.max_tokens, frame_);
+      fit_context(*answerer_, after, first_in_context_, request_.max_tokens, frame_);
   if (first != first_in_context_) {
     notice("the context is full: the model no longer sees the oldest " + std::to_string(first) +
            " of " + exchanges(n_before));
@@ -287,7 +292,7 @@ bool Chat::exchange(Conversation before, const std::string& message) {
     return false;
   }
   after.messages.push_back(assistant_message(output));
-  if (prototype_.show_special) after.messages.back().content = text_without_special(output);
+  if (request_.show_special) after.messages.back().content = text_without_special(output);
   session_.conversation = std::move(after);
   first_in_context_ = first;
   usage_ = {.prompt_tokens = result.prompt_tokens,
@@ -310,10 +315,8 @@ std::string Chat::text_without_special(const Output& output) const {
 }
 
 Result Chat::generate(ChatPrompt prompt) {
-  Request request = prototype_;
+  Request request = request_;
   request.prompt = std::move(prompt);
-  request.max_tokens = session_.settings.max_tokens;
-  request.sampling = session_.settings.sampling;
   bool begun = false;
   // Where nobody can read on, the answer ends, and is kept before take() passes that on.
   const auto show = [&](std::string_view text) {
@@ -341,8 +344,7 @@ void Chat::tell_end(FinishReason reason) const {
   }
   if (reason == FinishReason::context) notice("the answer ends here because the context is full");
   if (reason == FinishReason::length) {
-    notice("the answer ends here because max-tokens is " +
-           std::to_string(session_.settings.max_tokens));
+    notice("the answer ends here because max-tokens is " + std::to_string(request_.max_tokens));
   }
 }
 
@@ -350,7 +352,8 @@ Message assistant_message(const Output& output) {
   Message message{.role = "assistant", .content = output.text};
   if (output.finish_reason == FinishReason::stop_string) return message;
   message.tokens = output.tokens;
-  if (output.finish_reason == FinishReason::eos) message.tokens.pop_back();
+  const FinishReason reason = output.finish_reason;
+  if (reason == FinishReason::eos || reason == FinishReason::stop_token) message.tokens.pop_back();
   return message;
 }
 

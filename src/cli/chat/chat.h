@@ -37,19 +37,25 @@ class Chat {
   /// Gives the conversation another system prompt; an empty one is none. Throws UsageError when it
   /// is not UTF-8, Error when the chat template refuses system prompts.
   void set_system(const std::string& text);
-  /// Throws UsageError as change_setting() does.
+  /// Changes a setting, in the session, too. Throws UsageError as change_setting() does.
   void set(std::string_view name, std::string_view value);
+  /// Takes a setting from `request` for as long as this chat lasts: the session does not keep it.
+  void use(const RequestSetting& setting, const Request& request) {
+    setting.copy(request, request_);
+  }
   /// From now on every change is written to `path`, whose lock_session() the caller holds.
   void keep_in(const std::string& path) { session_path_ = path; }
   /// Writes the file of keep_in(), if there is one. Throws Error.
   void save() const;
-  /// Goes on with a saved session. `command`: what named it, for messages. Throws Error.
+  /// Goes on with a saved session and its settings. `command`: what named it, for messages. Throws
+  /// Error.
   void load(const std::string& path, const std::string& command);
   /// Prints what /stats prints.
   void print_stats() const;
 
   [[nodiscard]] const Conversation& conversation() const { return session_.conversation; }
-  [[nodiscard]] const ChatSettings& settings() const { return session_.settings; }
+  /// The settings that answers are generated with.
+  [[nodiscard]] const Request& settings() const { return request_; }
 
  private:
   using Handler = void (Chat::*)(const std::string& argument);
@@ -82,7 +88,7 @@ class Chat {
   void notice(const std::string& line) const { output_.notice(line + "\n"); }
 
   Answerer* answerer_;
-  Request prototype_;
+  Request request_;   // of the next answer, without its prompt
   ChatPrompt frame_;  // tools, documents and variables
   ChatOutput output_;
   Session session_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "cli/chat/chat_context.h"
@@ -34,17 +35,31 @@ ChatOutput standard_output() {
   return {.answer = answer, .notice = &print_notice};
 }
 
-// Everything that a session or the command line says before the first message.
-void prepare(Chat& chat, const ChatOptions& options, const ChatSettings& settings) {
+// Everything that a session or the command line says before the first message. What options say of
+// settings is for this chat: a session has what /set did.
+void prepare(Chat& chat, const ChatOptions& options, std::span<const std::string> given,
+             const Request& asked) {
   if (!options.session.empty()) {
-    if (session_begun(options.session)) {
-      chat.load(options.session, "--session");
-      for (const std::string& name : options.given) chat.set(name, show_setting(settings, name));
-    }
+    if (session_begun(options.session)) chat.load(options.session, "--session");
     chat.keep_in(options.session);
+  }
+  for (const std::string& option : given) {
+    const RequestSetting* setting = find_setting_of_option(option);
+    if (setting != nullptr && setting->in_chat) chat.use(*setting, asked);
   }
   if (options.system) chat.set_system(*options.system);
   chat.save();  // a file that cannot be written is better known now
+}
+
+// What a chat's requests share: with the settings that the model recommends, where a session may
+// say others.
+Request prototype_of(const LoadedEngine& model, ChatPrompt frame) {
+  Request prototype = model.prototype;
+  for (const RequestSetting* setting : chat_settings()) {
+    setting->copy(model.recommended, prototype);
+  }
+  prototype.prompt = std::move(frame);
+  return prototype;
 }
 
 // A file of JSON, as text; empty for none.
@@ -170,7 +185,7 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
     if (!chat_template) throw UsageError(unknown_chat_template(file));
     warn_of_unused(*chat_template, prompt);
     if (options.show_prompt && run.question) {
-      const Conversation conversation{.system = options.system,
+      const Conversation conversation{.system = system_prompt(options.system.value_or("")),
                                       .messages = {{.role = "user", .content = *run.question}}};
       prompt = prompt_of(conversation, 0, prompt);
     }
@@ -187,11 +202,9 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
   const ChatOutput output = standard_output();
   if (!options.messages.empty()) return answer_once(loaded, std::move(prompt), output);
 
-  loaded.prototype.prompt = std::move(prompt);
   EngineAnswerer answerer(loaded.engine, loaded.prototype.parse_special);
-  Chat chat(answerer, *model, loaded.prototype, output);
-  prepare(chat, options,
-          {.max_tokens = loaded.prototype.max_tokens, .sampling = loaded.prototype.sampling});
+  Chat chat(answerer, *model, prototype_of(loaded, std::move(prompt)), output);
+  prepare(chat, options, run.given, loaded.prototype);
 
   size_t n_refused = 0;
   if (run.question) {

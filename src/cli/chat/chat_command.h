@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/chat/chat.h"
 #include "cli/chat/chat_lines.h"
@@ -21,6 +22,7 @@ size_t converse(Chat& chat, LineSource& lines, const ChatOutput& output, bool on
 struct ChatRun {
   std::filesystem::path model;
   std::string chat_template;            ///< as EngineOptions has it
+  std::vector<std::string> given;       ///< options that were given, such as "--top-k"
   std::optional<std::string> question;  ///< to be asked once, instead of talking
   bool stats = false;                   ///< print statistics at the end
 };

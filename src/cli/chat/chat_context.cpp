@@ -7,6 +7,11 @@
 
 namespace faststream {
 
+std::optional<std::string> system_prompt(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
 ChatPrompt prompt_of(const Conversation& conversation, size_t first, const ChatPrompt& frame) {
   ChatPrompt prompt = frame;
   std::vector<Message>& messages = prompt.messages;

@@ -3,12 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/chat/chat_answerer.h"
 #include "cli/chat/chat_session.h"
 
 namespace faststream {
+
+/// The system prompt that a text is: none where it is empty.
+std::optional<std::string> system_prompt(const std::string& text);
 
 /// What a chat template is given: `frame`, with the system prompt, then the messages from exchange
 /// `first` on.

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/chat/chat_settings.h"
+#include "program/option_values.h"
 
 namespace faststream {
 
@@ -15,7 +15,8 @@ void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine
       ->group(kGroup);
   app.add_option("--system", options.system, "The system prompt: how the model shall answer")
       ->group(kGroup)
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->check(utf8_text());
   app.add_option("--session", options.session,
                  "Go on with the conversation in FILE, if it exists, and keep it there")
       ->group(kGroup)
@@ -44,14 +45,6 @@ void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine
                  "name or a Jinja file [the model's own]")
       ->group(kGroup)
       ->type_name("NAME|FILE");
-}
-
-std::vector<std::string> given_settings(const CLI::App& app) {
-  std::vector<std::string> given;
-  for (const SettingName& setting : setting_names()) {
-    if (app.count(std::string(setting.option)) > 0) given.emplace_back(setting.name);
-  }
-  return given;
 }
 
 }  // namespace faststream

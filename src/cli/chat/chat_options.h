@@ -22,13 +22,9 @@ struct ChatOptions {
   std::string documents;
   std::vector<std::string> template_args;  ///< NAME=VALUE
   bool show_prompt = false;                ///< print what the model would read, and leave
-  std::vector<std::string> given;          ///< settings that have an option on the command line
 };
 
 /// Adds the options to `app`, bound to `options` and `engine`.
 void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine);
-
-/// The names of chat settings whose options were given. After parsing.
-std::vector<std::string> given_settings(const CLI::App& app);
 
 }  // namespace faststream

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -15,6 +16,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/partial_file.h"
+#include "support/utf8.h"
 
 namespace faststream {
 namespace {
@@ -59,6 +61,18 @@ void check_kind(const std::string& path, const std::string& command) {
               ": is not a regular file, as a session must be; name another file");
 }
 
+// Whether a file, if it can be read, may be an object in JSON: not a model, for example.
+bool begins_as_session(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string start(4096, '\0');
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<size_t>(file.gcount()));
+  if (start.empty()) return true;  // what reads it says what is wrong
+  if (start.starts_with(kByteOrderMark)) start.erase(0, kByteOrderMark.size());
+  const std::string_view text = without_blanks(start);
+  return text.starts_with('{');
+}
+
 }  // namespace
 
 ChatModel chat_model(const ModelFile& file) {
@@ -99,7 +113,7 @@ Session session_from_json(std::string_view text, const Session& current, std::st
                 "; it was written by another version of faststream-run");
   }
   file.allow_only({kVersionKey, "model", "system", "messages", "settings"});
-  Session session{.model = current.model, .conversation = {}, .settings = current.settings};
+  Session session{.model = current.model, .conversation = {}, .settings = {}};
   const JsonView model = file.member("model");
   model.allow_only({"name", "fingerprint"});
   session.model.name = model.get<std::string>("name");
@@ -143,6 +157,10 @@ void write_session(const std::filesystem::path& path, const Session& session, bo
 Session read_session(const std::string& path, const Session& current, const std::string& command) {
   check_kind(path, command);
   const std::string file = path == "-" ? "./-" : path;  // not standard input
+  if (!begins_as_session(file)) {
+    throw Error(command + " " + path +
+                ": is no session of faststream-run; name a file that --session or /save wrote");
+  }
   return session_from_json(read_text_file(file, command), current, path);
 }
 

@@ -36,14 +36,14 @@ struct Conversation {
 struct Session {
   ChatModel model;
   Conversation conversation;
-  ChatSettings settings;
+  Request settings;  ///< those of chat_settings.h
 };
 
 std::string session_to_json(const Session& session);
 
-/// `current` is where the session shall go on: its model's vocabulary limits token ids, and its
-/// logit biases, which are no part of a session, stay. Tokens of another model are dropped. Throws
-/// Error, starting with `where`, when anything is not as it must be.
+/// `current` is where the session shall go on: its model's vocabulary limits token ids. Tokens of
+/// another model are dropped. Throws Error, starting with `where`, when anything is not as it must
+/// be.
 Session session_from_json(std::string_view json, const Session& current, std::string_view where);
 
 /// Keeps all other chats from writing the session of that name. `command`: what named it, for

@@ -1,42 +1,37 @@
-// What /set changes: how a chat's answers are generated.
+// What /set changes: how a chat's answers are generated. These are the settings of a request
+// (engine/request_settings.h) that are for chats, with names such as "top-k".
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/sampling.h"
+#include "engine/request.h"
+#include "engine/request_settings.h"
 
 namespace faststream {
 
-struct ChatSettings {
-  int64_t max_tokens = -1;  ///< of an answer; -1: no limit
-  SamplingParams sampling = {};
-};
+/// All of them.
+const std::vector<const RequestSetting*>& chat_settings();
 
-/// A setting's name in a chat and its option on the command line.
-struct SettingName {
-  std::string_view name;    ///< "top-k"
-  std::string_view option;  ///< "--top-k"
-};
-const std::vector<SettingName>& setting_names();
+/// What a chat calls a setting: its key with dashes.
+std::string chat_name(const RequestSetting& setting);
 
-/// A setting as change_setting() takes it. Throws UsageError for an unknown name.
-std::string show_setting(const ChatSettings& settings, std::string_view name);
+/// The one of that name. Throws UsageError, naming all, when there is none.
+const RequestSetting& find_chat_setting(std::string_view name);
 
 /// Sets one from text: a number, "random" for the seed, "unlimited" for max-tokens. Throws
-/// UsageError, with `settings` as before, for an unknown name or a value that is out of range.
-void change_setting(ChatSettings& settings, std::string_view name, std::string_view value);
+/// UsageError, with `request` as before, for an unknown name or a value that is out of range.
+void change_setting(Request& request, std::string_view name, std::string_view value);
 
 /// All settings as lines "name  value".
-std::string list_settings(const ChatSettings& settings);
+std::string list_settings(const Request& request);
 
 /// An object of all settings; null for "random" and "unlimited".
-nlohmann::ordered_json settings_to_json(const ChatSettings& settings);
-/// Sets all of them. Throws Error, starting with `where` and with `settings` as before, when one is
+nlohmann::ordered_json settings_to_json(const Request& request);
+/// Sets all of them. Throws Error, starting with `where` and with `request` as before, when one is
 /// missing, unknown or out of range.
-void settings_from_json(ChatSettings& settings, const nlohmann::json& json, std::string_view where);
+void settings_from_json(Request& request, const nlohmann::json& json, std::string_view where);
 
 }  // namespace faststream

@@ -68,7 +68,9 @@ class TextLines {
   Texts next() {
     Texts texts;
     size_t bytes = 0;
-    while (texts.lines.size() < kTextsAtOnce && bytes < kBytesAtOnce) {
+    // What a pipe has now, so that whoever writes a line and waits gets its vector.
+    while (texts.lines.size() < kTextsAtOnce && bytes < kBytesAtOnce &&
+           (texts.lines.empty() || reader_.has_more_now())) {
       const auto line = reader_.next();
       if (!line) break;
       bytes += line->text.size();
@@ -86,6 +88,18 @@ class TextLines {
   }
 
  private:
+  // By our name or those that other programs give it.
+  static JsonView text_member(const JsonView& members) {
+    std::optional<JsonView> text;
+    for (const char* key : {"text", "input", "prompt"}) {
+      const auto found = members.find(key);
+      if (found && text) throw Error("the line has two texts; leave one of them out");
+      if (found) text = found;
+    }
+    if (!text) throw Error("\"text\" is missing; \"input\" and \"prompt\" may be its name, too");
+    return *text;
+  }
+
   static std::string text_of(std::string line, nlohmann::json& id) {
     if (line.ends_with('\r')) line.pop_back();
     if (!line.starts_with('{')) {
@@ -101,7 +115,7 @@ class TextLines {
       }
       id = given->value();
     }
-    return members.get<std::string>("text");
+    return text_member(members).as<std::string>();
   }
 
   std::string name_;

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "program/option_values.h"
+
 namespace faststream {
 
 void add_embed_options(CLI::App& app, EmbedOptions& options) {
@@ -13,7 +15,8 @@ void add_embed_options(CLI::App& app, EmbedOptions& options) {
   app.add_option("--rank", options.query,
                  "Print the score that a cross-encoder gives to QUERY with each text")
       ->group(kGroup)
-      ->type_name("QUERY");
+      ->type_name("QUERY")
+      ->check(utf8_text());
   app.add_option("--format", options.format,
                  "With --embed or --rank: json lines, or a NumPy file (npy)")
       ->group(kGroup)
