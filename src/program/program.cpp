@@ -12,6 +12,7 @@
 #include "program/bus_error.h"
 #include "program/interrupt.h"
 #include "program/output.h"
+#include "program/usage_sentence.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -60,7 +61,7 @@ int run_program(const std::string& name, int argc, const char* const* argv,
     flush_output();
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    return fail(name, std::string(error.what()) + " (see " + name + " --help)", kExitUsage);
+    return fail(name, usage_sentence(app, error) + " (see " + name + " --help)", kExitUsage);
   } catch (const UsageError& error) {
     return fail(name, error.what(), kExitUsage);
   } catch (const Interrupted&) {
@@ -72,8 +73,8 @@ int run_program(const std::string& name, int argc, const char* const* argv,
       return fail(name, error.what(), kExitFailed);
     }
     return fail(name,
-                "no thread can be started; raise the limit of processes (ulimit -u) or give fewer "
-                "threads with -t",
+                "no thread can be started; raise the limits of memory and processes (ulimit -v, "
+                "ulimit -u) or give fewer threads with -t",
                 kExitFailed);
   } catch (const std::exception& error) {
     return fail(name, error.what(), kExitFailed);

@@ -152,8 +152,8 @@ TEST(Batch, RefusesWhatMakesNoSense) {
   expect_refusal(run_batch("-", {"--tokenize"}), 2, "--batch");
   expect_refusal(run_batch("-", {"--logprobs", "21"}), 2, "--logprobs");
   expect_refusal(run_batch("-", {"--top-p", "7"}), 2, "top-p");
-  expect_refusal(run_program({"faststream-run", "-m", demo_model(), "-p", "x", "--strict"}), 2,
-                 "--batch");
+  expect_refusal(run_program({"faststream-run", "-m", demo_model(), "-p", "x", "--resume"}), 2,
+                 "--output");
   expect_refusal(run_batch("/nowhere/in.txt"), 1, "/nowhere/in.txt");
   expect_refusal(run_batch(scratch_folder().string()), 1, "folder");
   expect_refusal(run_batch("-", {"-o", "/nowhere/out.jsonl"}), 1, "/nowhere/out.jsonl");

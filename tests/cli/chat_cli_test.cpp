@@ -105,6 +105,17 @@ TEST(ChatScript, TakesSystemPromptsFromTheCommandLine) {
   EXPECT_EQ(result.out, "");
 }
 
+TEST(ChatScript, SaysThatThereIsNoSystemPromptAnyMore) {
+  const ProgramResult result = script("/system \"\"\n", {"--system", "Answer in one word."});
+  EXPECT_EQ(result.err, "there is no system prompt now\n");
+}
+
+TEST(ChatScript, SaysThatAModelIsNoSession) {
+  const ProgramResult result = script("/load " + demo_model() + "\n");
+  EXPECT_TRUE(contains(result.err, demo_model() + ": is no session of faststream-run"))
+      << result.err;
+}
+
 TEST(ChatScript, FailsAtItsEndWhenALineWasRefused) {
   const ProgramResult result = script("/nothing\nWhat is 7 plus 5?\n/set top-k few\n");
   EXPECT_EQ(result.exit_code, 1);
@@ -115,9 +126,9 @@ TEST(ChatScript, FailsAtItsEndWhenALineWasRefused) {
 
 TEST(ChatScript, GoesOnAlikeAfterSavingAndLoading) {
   const std::string file = (scratch_folder() / "saved.json").string();
-  const std::vector<std::string> random = {"--temp", "1.5", "--seed", "11", "-n", "60"};
+  const std::string random = "/set temperature 1.5\n/set seed 11\n/set max-tokens 60\n";
   const std::string next = "Tell me a story about a fox.\n";
-  const ProgramResult saved = script("My name is Tom.\n/save " + file + "\n" + next, random);
+  const ProgramResult saved = script(random + "My name is Tom.\n/save " + file + "\n" + next);
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
   const ProgramResult loaded = script("/load " + file + "\n" + next + "/stats\n");
   ASSERT_EQ(loaded.exit_code, 0) << loaded.err;
@@ -140,7 +151,11 @@ TEST(ChatScript, KeepsASession) {
   EXPECT_TRUE(contains(next.out, "Tom")) << next.out << next.err;
   EXPECT_TRUE(contains(next.err, "max-tokens          30")) << next.err;   // the session's
   EXPECT_TRUE(contains(next.err, "temperature         0.5")) << next.err;  // the command line's
-  EXPECT_EQ(nlohmann::json::parse(read_file(file)).at("messages").size(), 4U);
+  const nlohmann::json kept = nlohmann::json::parse(read_file(file));
+  EXPECT_EQ(kept.at("messages").size(), 4U);
+  EXPECT_EQ(kept.at("settings").at("max-tokens"), 30);    // what /set set
+  EXPECT_NE(kept.at("settings").at("temperature"), 0.5);  // what was for one chat
+  EXPECT_NE(kept.at("settings").at("top-k"), 1);
 
   std::ofstream(file) << "{}";
   const ProgramResult damaged = script("Hello!\n", {"--session", file});
@@ -218,7 +233,7 @@ TEST(ChatScript, RefusesAMessageThatIsTooLong) {
 
 TEST(ChatScript, RefusesWhatAChatDoesNotGoWith) {
   for (const std::vector<std::string>& more :
-       std::vector<std::vector<std::string>>{{"--tokenize"}, {"--echo"}, {"--slots", "4"}}) {
+       std::vector<std::vector<std::string>>{{"--tokenize"}, {"--output", "x"}}) {
     EXPECT_EQ(script("", more).exit_code, 2) << more.front();
   }
   EXPECT_EQ(run_program({"faststream-run", "-m", demo_model(), "--system", "x"}).exit_code, 2);
@@ -254,6 +269,7 @@ TEST(ChatOnce, JoinsTheQuestionWithWhatComesInAPipe) {
   EXPECT_EQ(shown({"-f", "-"}, "Summarise:\n\none\ntwo\n"), joined);
   EXPECT_NE(shown({"-p", "Hi", "--system", "Be brief."}, "").find("System: Be brief.\n"),
             std::string::npos);
+  EXPECT_EQ(shown({"-p", "Hi", "--system", ""}, ""), shown({"-p", "Hi"}, ""));
 }
 
 TEST(ChatOnce, GoesOnWithASession) {

@@ -254,8 +254,8 @@ TEST(Documentation, ManPagesNameAllValues) {
   has_words("faststream-convert", "--dtype", kDtypes);
 
   const std::string page = joined(man_page("faststream-run"));
-  for (const SettingName& setting : setting_names()) {
-    const std::string name(setting.name);
+  for (const RequestSetting* setting : chat_settings()) {
+    const std::string name = chat_name(*setting);
     EXPECT_TRUE(std::regex_search(page, std::regex("\n\\.BR? " + name + "[ \n]"))) << name;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,6 +85,43 @@ TEST(Embed, LinesAndJsonGiveTheVectorsThatTextsGiveAlone) {
     EXPECT_EQ(alone[0]["embedding"], all[i]["embedding"]) << texts[i];
     EXPECT_EQ(alone[0]["embedding"].size(), 36U);
   }
+}
+
+TEST(Embed, TakesTheNamesThatOtherProgramsGiveATextsMember) {
+  const std::string model = encoder("bert");
+  const std::string lines =
+      write_text("lines.txt",
+                 "{\"text\": \"a\"}\n{\"input\": \"a\"}\n{\"prompt\": \"a\"}\n"
+                 "{\"text\": \"a\", \"input\": \"b\"}\n{\"id\": 1}\n");
+  const auto all = lines_of(embed(model, {"--embed", "--batch", lines}));
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[1]["embedding"], all[0]["embedding"]);
+  EXPECT_EQ(all[2]["embedding"], all[0]["embedding"]);
+  EXPECT_EQ(all[3]["error"], "the line has two texts; leave one of them out");
+  EXPECT_NE(all[4]["error"].get<std::string>().find("\"text\" is missing"), std::string::npos);
+}
+
+TEST(Embed, AnswersALineOfAPipeBeforeTheNextOneComes) {
+  std::array<int, 2> in{};
+  std::array<int, 2> out{};
+  ASSERT_EQ(pipe2(in.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(out.data(), O_CLOEXEC), 0);
+  const Descriptor err("/dev/null", O_WRONLY);
+  const pid_t pid = start_program(
+      {"faststream-run", "-m", encoder("bert"), "--device", "cpu", "--embed", "--batch", "-"},
+      in[0], out[1], err.fd());
+  close(in[0]);
+  close(out[1]);
+  for (const char* line : {"A cat\n", "A dog\n"}) {
+    ASSERT_EQ(write(in[1], line, std::strlen(line)), 6);
+    pollfd answer{.fd = out[0], .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&answer, 1, 60'000), 1);
+    std::array<char, 4096> buffer{};
+    EXPECT_GT(read(out[0], buffer.data(), buffer.size()), 0);
+  }
+  close(in[1]);
+  EXPECT_EQ(wait_for_program(pid), 0);
+  close(out[0]);
 }
 
 TEST(Embed, RefusesAnIdThatIsNeitherATextNorAWholeNumber) {

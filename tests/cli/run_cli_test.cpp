@@ -272,26 +272,16 @@ TEST(Run, RefusesBadOptions) {
   expect_refusal(run_program({"faststream-run", "-p", "x"}), 2, "--model");
 }
 
-TEST(Run, RefusesOptionsThatWouldHaveNoEffect) {
+TEST(Run, RefusesOptionsThatContradict) {
   const std::string model = scratch_folder() / "not-even-read.bin";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"-p", "x", "--chat-template", "chatml"}, "--chat-template needs --batch or --chat"},
-      {{"-p", "x", "--slots", "4"}, "--slots needs --batch"},
-      {{"-p", "x", "--chunk", "64"}, "--chunk needs --batch"},
+      {{"-p", "x", "-o", "x"}, "--output needs --embed or --rank or --batch"},
       {{"-f", "x", "--system", "Be brief."}, "--system needs --chat"},
       {{"-p", "x", "--against", "x"}, "--against needs --perplexity"},
-      {{"--tokenize", "--temp", "0"}, "--temp has no effect with --tokenize"},
-      {{"--tokenize", "--device", "cpu"}, "--device has no effect with --tokenize"},
-      {{"--tokenize", "--stats"}, "--stats has no effect with --tokenize"},
-      {{"--tokenize", "--echo"}, "--echo has no effect with --tokenize"},
-      {{"--perplexity", "x", "--seed", "7"}, "--seed has no effect with --perplexity"},
-      {{"--perplexity", "x", "-n", "5"}, "--tokens has no effect with --perplexity"},
-      {{"--perplexity", "x", "--stats"}, "--stats has no effect with --perplexity"},
-      {{"--perplexity", "x", "--slots", "2"}, "--slots has no effect with --perplexity"},
-      {{"--batch", "-", "--stats"}, "--stats has no effect with --batch"},
-      {{"--batch", "-", "--session", "x"}, "--session has no effect with --batch"},
+      {{"--batch", "-", "--session", "x"}, "--session does not go together with --batch"},
       {{"--chat", "--batch", "-"}, "--batch and --chat do not go together"},
-      {{"--chat", "--echo"}, "--echo has no effect with --chat"},
+      {{"-p", "x", "-f", "x"}, "--file and --prompt do not go together"},
       {{"--chat", "--session", ""}, "--session: is empty"},
       {{"--batch", ""}, "--batch: is empty"}};
   for (const auto& [options, words] : cases) {
@@ -300,6 +290,69 @@ TEST(Run, RefusesOptionsThatWouldHaveNoEffect) {
     SCOPED_TRACE(testing::PrintToString(options));
     expect_refusal(run_program(args), 2, words);
   }
+}
+
+TEST(Run, TellsOfOptionsThatHaveNoEffectAndGoesOn) {
+  const std::string model = engine_model();
+  const std::string text = scratch_folder() / "told.txt";
+  std::ofstream(text) << "the text\n";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"-p", "x", "-n", "1", "--device", "cpu", "--slots", "4"},
+       "--slots has no effect without --batch\n"},
+      {{"-p", "x", "--tokenize", "--device", "cpu", "--temp", "0"},
+       "--temp has no effect with --tokenize\n--device has no effect with --tokenize\n"},
+      {{"--perplexity", text, "--device", "cpu", "--seed", "7"},
+       "--seed has no effect with --perplexity\n"},
+      {{"--batch", text, "-n", "1", "--device", "cpu", "--stats"},
+       "--stats has no effect with --batch\n"}};
+  for (const auto& [options, words] : cases) {
+    std::vector<std::string> args = {"faststream-run", "-m", model};
+    args.insert(args.end(), options.begin(), options.end());
+    SCOPED_TRACE(testing::PrintToString(options));
+    const ProgramResult result = run_program(args);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.out, "");
+    EXPECT_TRUE(result.err.starts_with(words)) << result.err;
+  }
+}
+
+TEST(Run, SaysInItsOwnWordsWhatIsWrongWithACommandLine) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--hlep"}, "there is no option --hlep; did you mean --help?"},
+      {{"-m", "x", "--tokns=5", "-p", "x"}, "there is no option --tokns; did you mean --tokens?"},
+      {{"-m", "x", "--nothing-like-it"}, "there is no option --nothing-like-it (see"},
+      {{"-m", "x", "-p", "Once", "upon", "a"}, "the argument \"upon\" belongs to no option"},
+      {{"-m", "x", "--temp", "1", "--temp", "2"}, "--temp is given 2 times; give it once"},
+      {{"-m", "x", "-p"}, "--prompt needs a value, TEXT"},
+      {{"-p", "x"}, "--model is required"},
+      {{"-m", "x", "-p", "x", "--temp", "-1"}, "--temp: \"-1\" is not a number from 0 to 100"},
+      {{"-m", "x", "-p", "x", "--top-p", "1.1"}, "--top-p: \"1.1\" is not a number from 0 to 1"},
+      {{"-m", "x", "-p", "x", "--stop", ""}, "--stop: is empty"},
+      {{"-m", "x", "-p", "\xE9"}, "--prompt: is not UTF-8 text"},
+      {{"-m", "x", "-p", "x", "--logit-bias", "5=101"}, "--logit-bias: \"5=101\" is not"},
+      {{"-m", "x", "-p", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"},
+       "--logit-bias: \"5=2\" is the second bias"},
+      {{"-m", "x", "--batch", "-", "--slots", "8193"}, "from 1 to 8192"},
+      {{"-m", "x", "--batch", "-", "--logprobs", "21"}, "from 0 to 20"}};
+  for (const auto& [options, words] : cases) {
+    std::vector<std::string> args = {"faststream-run"};
+    args.insert(args.end(), options.begin(), options.end());
+    SCOPED_TRACE(testing::PrintToString(options));
+    expect_refusal(run_program(args), 2, words);
+  }
+}
+
+TEST(Run, SaysThatATextEndsWithItsContext) {
+  const auto errors = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"faststream-run", "-m",  engine_model(), "-p", "x",
+                                     "--device",       "cpu", "--ignore-eos"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args).err;
+  };
+  EXPECT_EQ(errors({"-c", "64"}),
+            "the text ends here because the context of 64 tokens is full; a larger --context has "
+            "room for more\n");
+  EXPECT_EQ(errors({"-c", "64", "-n", "3"}), "");
 }
 
 // The numbers differ from run to run in their last digits, the speed wholly.

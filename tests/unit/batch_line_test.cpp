@@ -40,6 +40,13 @@ std::string openai(const std::string& members) {
          members + "}}";
 }
 
+// What a sound line says without an effect.
+std::vector<std::string> idle(const std::string& text) {
+  const BatchLine line = parse(text);
+  EXPECT_EQ(line.error, "") << text;
+  return line.idle;
+}
+
 std::string prompt_text(const Request& request) { return std::get<std::string>(request.prompt); }
 
 BatchFormat format_of(std::string_view line) { return recognize_batch_format(line, "in.txt"); }
@@ -160,6 +167,27 @@ TEST(BatchLine, HasEveryKeyOfARequest) {
   EXPECT_EQ(biases[1].bias, -100);
 }
 
+TEST(BatchLine, NotesWhatHasNoEffectAndIsNoError) {
+  const auto told = [](const std::string& members) {
+    return idle(R"({"prompt":"x",)" + members + "}");
+  };
+  const std::vector<std::string> none;
+  EXPECT_EQ(
+      told(R"("beams":4,"temperature":0,"top_k":5)"),
+      (std::vector<std::string>{"\"temperature\" has no effect with beams, which draw nothing",
+                                "\"top_k\" has no effect with beams, which draw nothing"}));
+  EXPECT_EQ(told(R"("beams":1,"temperature":0,"top_k":5,"seed":3)"), none);
+  for (const char* member :
+       {R"("length_penalty":2)", R"("early_stopping":true)", R"("beam_groups":2)"}) {
+    ASSERT_EQ(told(member).size(), 1U) << member;
+    EXPECT_TRUE(says(told(member)[0], "has no effect without beams")) << member;
+  }
+  EXPECT_TRUE(says(told(R"("beams":4,"diversity_penalty":1)").at(0), "without groups"));
+  EXPECT_EQ(told(R"("beams":4,"beam_groups":2,"diversity_penalty":1)"), none);
+  // What holds anyway is not worth a word.
+  EXPECT_EQ(told(R"("length_penalty":1.0,"early_stopping":false,"beam_groups":1,"beams":1)"), none);
+}
+
 TEST(BatchLine, TakesNullAsNotSaid) {
   const Request request = with(R"("max_tokens":null,"stop":null,"messages":null,"id":null)");
   EXPECT_EQ(request.max_tokens, 99);
@@ -229,15 +257,15 @@ TEST(BatchLine, RefusesValuesOfTheWrongKind) {
       EXPECT_TRUE(says(error_with('"' + std::string(key) + "\":" + value), key, "range")) << value;
     }
   }
-  EXPECT_TRUE(says(error_with(R"("n":0)"), "\"n\"", "from 1"));
+  EXPECT_TRUE(says(error_with(R"("n":0)"), "\"n\"", "from 1 to 128"));
+  EXPECT_TRUE(says(error_with(R"("logprobs":21)"), "\"logprobs\"", "from 0 to 20"));
+  EXPECT_TRUE(says(error_with(R"("temperature":-1)"),
+                   "\"temperature\" is not a number from 0 to "
+                   "100"));
+  EXPECT_EQ(parse("x").error, "the line: no valid JSON (at byte 1); give one JSON object a line");
   EXPECT_TRUE(says(error_with(R"("beams":0)"), "\"beams\"", "from 1"));
   EXPECT_TRUE(says(error_with(R"("early_stopping":"now")"), "\"early_stopping\"", "never"));
   EXPECT_TRUE(says(error_with(R"("early_stopping":1)"), "\"early_stopping\"", "never"));
-  EXPECT_TRUE(says(error_with(R"("beams":4,"top_k":5)"), "\"top_k\"", "beams"));
-  for (const char* member : {R"("length_penalty":2)", R"("early_stopping":true)",
-                             R"("beam_groups":2)", R"("diversity_penalty":1)"}) {
-    EXPECT_TRUE(says(error_with(member), "without beams")) << member;
-  }
   EXPECT_TRUE(says(error_with(R"("ignore_eos":1)"), "\"ignore_eos\"", "true or false"));
   EXPECT_TRUE(says(error_with(R"("stop":["a",1])"), "\"stop[1]\"", "string"));
   EXPECT_TRUE(says(error_with(R"("stop_tokens":5)"), "\"stop_tokens\"", "list"));
@@ -273,7 +301,9 @@ TEST(BatchLine, HasToolsDocumentsAndVariablesInTheirOwnOrder) {
   EXPECT_EQ(prompt.tools, R"([{"z":1,"a":2}])");
   EXPECT_EQ(prompt.documents, R"([{"title":"t"}])");
   EXPECT_EQ(prompt.variables, R"({"q":1,"b":false})");
-  EXPECT_TRUE(says(parse(R"({"prompt":"x","tools":[]})").error, "\"tools\"", "\"messages\""));
+  EXPECT_TRUE(idle(R"({"prompt":"x","tools":[]})").empty());
+  EXPECT_EQ(idle(R"({"prompt":"x","tools":[{"z":1}]})"),
+            std::vector<std::string>{"\"tools\" has no effect without \"messages\""});
   EXPECT_TRUE(says(parse(R"({"messages":[{"role":"user","content":"x"}],"tools":{}})").error,
                    "\"tools\"", "not a list"));
 }
@@ -294,7 +324,9 @@ TEST(BatchLine, OfOpenAiMayNameWhatThereIsNotWithoutAskingForIt) {
                             "response_format":{"type":"text"},"tool_choice":"none")"))
                 .error,
             "");
-  EXPECT_TRUE(says(parse(openai(R"("stream":true)")).error, "\"stream\"", "not supported"));
+  EXPECT_TRUE(idle(openai(R"("stream":true,"top_logprobs":0,"n":1,"best_of":1)")).empty());
+  EXPECT_EQ(idle(openai(R"("reasoning_effort":"low")")),
+            std::vector<std::string>{"\"reasoning_effort\" has no effect"});
   EXPECT_TRUE(says(parse(openai(R"("response_format":{"type":"json_object"})")).error,
                    "\"response_format\"", "not supported"));
   EXPECT_TRUE(says(parse(openai(R"("temprature":1)")).error, "unknown key"));
@@ -308,7 +340,8 @@ TEST(BatchLine, OfOpenAiSaysWhatIsWrong) {
   EXPECT_TRUE(
       says(parse(R"({"custom_id":"c","body":{"prompt":"x"},"prompt":"y"})").error, "unknown key"));
   EXPECT_TRUE(says(parse(openai(R"("top_logprobs":4)")).error, "\"logprobs\": true"));
-  EXPECT_TRUE(says(parse(openai(R"("max_tokens":1,"max_completion_tokens":1)")).error, "both"));
+  EXPECT_EQ(parse(openai(R"("max_tokens":1,"max_completion_tokens":1)")).error, "");
+  EXPECT_TRUE(says(parse(openai(R"("max_tokens":1,"max_completion_tokens":2)")).error, "differ"));
 }
 
 TEST(LineSeed, IsSplitMix64BelowTwoToThe53) {

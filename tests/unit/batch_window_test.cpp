@@ -262,10 +262,12 @@ TEST(BatchProgress, SaysHowFarItIsAndHowLongItTakes) {
 }
 
 TEST(BatchProgress, SumsUp) {
-  EXPECT_EQ(batch_summary({.lines = 1, .failed = 1, .tokens = 1}, 2),
+  EXPECT_EQ(batch_summary({.lines = 1, .failed = 1, .tokens = 1}, 2, false),
             "batch: 1 line done, 1 failed, 1 token in 2.00 s, 0.5 tokens/s");
-  EXPECT_EQ(batch_summary({.lines = 2, .done_before = 40}, 0),
+  EXPECT_EQ(batch_summary({.lines = 2, .done_before = 40}, 0, false),
             "batch: 2 lines done, 40 done before, 0 failed, 0 tokens in 0.00 s, 0.0 tokens/s");
+  EXPECT_EQ(batch_summary({.lines = 2}, 0, true),
+            "batch interrupted: 2 lines done, 0 failed, 0 tokens in 0.00 s, 0.0 tokens/s");
 }
 
 }  // namespace

@@ -528,12 +528,12 @@ TEST(BeamSearch, RefusesWhatMakesNoSense) {
             "9 beams need as many slots, but there are only 8; give fewer beams or more --slots");
   EXPECT_EQ(refused([](Request& r) { r.n = 5; }),
             "a search with 4 beams cannot return 5 texts; give a smaller n or more beams");
-  EXPECT_NE(refused([](Request& r) { r.best_of = 4; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.best_of = 1; }), "");  // as clients send it
   EXPECT_NE(refused([](Request& r) { r.search.length_penalty = 11; }), "");
   EXPECT_NE(refused([](Request& r) { r.search.length_penalty = kNan; }), "");
   EXPECT_NE(refused([](Request& r) { r.search.groups = 3; }), "");
   EXPECT_NE(refused([](Request& r) { r.search.groups = 0; }), "");
-  EXPECT_NE(refused([](Request& r) { r.search.diversity_penalty = 1; }), "");
+  EXPECT_EQ(refused([](Request& r) { r.search.diversity_penalty = 1; }), "");
   EXPECT_NE(refused([](Request& r) { r.search.groups = 2, r.search.diversity_penalty = -1; }), "");
   EXPECT_NE(refused([](Request& r) { r.min_tokens = -1; }), "");
   EXPECT_NE(refused([](Request& r) { r.sampling.no_repeat_ngram = -1; }), "");

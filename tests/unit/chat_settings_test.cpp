@@ -8,8 +8,12 @@
 namespace faststream {
 namespace {
 
+std::string shown(const Request& settings, std::string_view name) {
+  return find_chat_setting(name).show(settings);
+}
+
 std::string refusal(std::string_view name, std::string_view value) {
-  ChatSettings settings;
+  Request settings;
   const auto before = settings_to_json(settings);
   std::string message = error_of([&] { change_setting(settings, name, value); });
   EXPECT_EQ(settings_to_json(settings), before);
@@ -17,7 +21,7 @@ std::string refusal(std::string_view name, std::string_view value) {
 }
 
 TEST(ChatSettings, AreShownAsTheyAreSet) {
-  ChatSettings settings;
+  Request settings;
   const std::vector<std::pair<std::string, std::string>> values = {
       {"temperature", "0.7"},
       {"top-k", "12"},
@@ -28,10 +32,10 @@ TEST(ChatSettings, AreShownAsTheyAreSet) {
       {"frequency-penalty", "0.25"},
       {"max-tokens", "128"},
       {"seed", "18446744073709551615"}};
-  EXPECT_EQ(values.size(), setting_names().size());
+  EXPECT_EQ(values.size(), chat_settings().size());
   for (const auto& [name, value] : values) {
     change_setting(settings, name, value);
-    EXPECT_EQ(show_setting(settings, name), value);
+    EXPECT_EQ(shown(settings, name), value);
     EXPECT_NE(list_settings(settings).find(name), std::string::npos);
   }
   EXPECT_EQ(settings.max_tokens, 128);
@@ -41,13 +45,13 @@ TEST(ChatSettings, AreShownAsTheyAreSet) {
 }
 
 TEST(ChatSettings, CanLiftLimitsAgain) {
-  ChatSettings settings{.max_tokens = 5, .sampling = {.seed = 7}};
+  Request settings{.max_tokens = 5, .sampling = {.seed = 7}};
   change_setting(settings, "max-tokens", "unlimited");
   change_setting(settings, "seed", "random");
   EXPECT_EQ(settings.max_tokens, -1);
   EXPECT_FALSE(settings.sampling.seed);
-  EXPECT_EQ(show_setting(settings, "max-tokens"), "unlimited");
-  EXPECT_EQ(show_setting(settings, "seed"), "random");
+  EXPECT_EQ(shown(settings, "max-tokens"), "unlimited");
+  EXPECT_EQ(shown(settings, "seed"), "random");
 }
 
 TEST(ChatSettings, AreCheckedLikeTheOptions) {
@@ -69,11 +73,11 @@ TEST(ChatSettings, AreCheckedLikeTheOptions) {
 }
 
 TEST(ChatSettings, SurviveJson) {
-  ChatSettings settings{.max_tokens = 9, .sampling = {.temperature = 0.3F, .seed = UINT64_MAX}};
+  Request settings{.max_tokens = 9, .sampling = {.temperature = 0.3F, .seed = UINT64_MAX}};
   for (const bool absent : {false, true}) {
     if (absent) settings = {};
     const auto json = settings_to_json(settings);
-    ChatSettings read{.max_tokens = 3, .sampling = {.top_k = 1, .seed = 1}};
+    Request read{.max_tokens = 3, .sampling = {.top_k = 1, .seed = 1}};
     settings_from_json(read, nlohmann::json::parse(json.dump()), "x");
     EXPECT_EQ(settings_to_json(read), json);
     EXPECT_EQ(read.sampling.temperature, settings.sampling.temperature);
@@ -86,7 +90,7 @@ TEST(ChatSettings, RefuseWrongJson) {
   const auto refused = [](const std::string& name, nlohmann::json value) {
     auto json = nlohmann::json::parse(settings_to_json({}).dump());
     json[name] = std::move(value);
-    ChatSettings settings;
+    Request settings;
     return error_of([&] { settings_from_json(settings, json, "file"); });
   };
   EXPECT_TRUE(says(refused("top-k", "5"), "file", "top-k"));
@@ -96,14 +100,14 @@ TEST(ChatSettings, RefuseWrongJson) {
   EXPECT_TRUE(says(refused("seed", -1), "file", "seed"));
   EXPECT_TRUE(says(refused("seed", "random"), "file", "seed"));
   EXPECT_TRUE(says(refused("other", 1), "file"));
-  ChatSettings settings;
+  Request settings;
   EXPECT_TRUE(says(error_of([&] { settings_from_json(settings, 5, "file"); }), "file"));
   EXPECT_TRUE(says(
       error_of([&] { settings_from_json(settings, nlohmann::json::object(), "file"); }), "file"));
 }
 
 TEST(ChatSettings, KeepLogitBiases) {
-  ChatSettings settings;
+  Request settings;
   settings.sampling.logit_bias = {{.token = 1 << 20, .bias = 3}};
   change_setting(settings, "top-k", "3");
   settings_from_json(settings, nlohmann::json::parse(settings_to_json(settings).dump()), "x");

@@ -75,6 +75,19 @@ TEST_F(SampleGroupTest, HasAWholeTextThatNobodyHadWritten) {
   EXPECT_EQ(output.finish_reason, FinishReason::eos);
 }
 
+TEST_F(SampleGroupTest, TellsAStopTokenOfTheRequestFromTheModelsOwnEnd) {
+  const auto reason_of = [this](int32_t token) {
+    SampleGroup group(rules_, *tokenizer_, 0);
+    accept(group, token);
+    return group.take_outputs().at(0).finish_reason;
+  };
+  rules_.stop_tokens = {5};
+  rules_.end_tokens = {6};
+  EXPECT_EQ(reason_of(5), FinishReason::stop_token);
+  EXPECT_EQ(reason_of(6), FinishReason::eos);
+  EXPECT_EQ(finish_reason_name(FinishReason::stop_token), "stop");
+}
+
 TEST_F(SampleGroupTest, EndsAtAStopStringBeforeTheTextIsAskedFor) {
   const std::string stop = text_.substr(text_.size() / 2, 2);
   rules_.stop = {stop};

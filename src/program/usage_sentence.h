@@ -1,0 +1,17 @@
+// What is wrong with a command line, in words of ours.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace faststream {
+
+/// A sentence, without a full stop, for an error of app.parse(). What is no option comes first, as
+/// then all else may be wrong because of it.
+std::string usage_sentence(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace faststream
