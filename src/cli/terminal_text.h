@@ -17,9 +17,14 @@ class TerminalText {
   /// those of the locale.
   explicit TerminalText(int columns) : columns_(columns) {}
 
-  /// The terminal may have changed its size; lines that are begun end as they would have.
+  /// The terminal may have changed its size. A line that is begun ends as it would have; in a
+  /// narrower terminal, where nobody knows how it is shown now, the terminal breaks it.
   void set_columns(int columns) {
-    if (column_ == 0) columns_ = columns;
+    if (column_ == 0) {
+      columns_ = columns;
+    } else if (columns < columns_) {
+      columns_ = 0;
+    }
   }
 
   /// What to write for the next piece, which is UTF-8 of whole characters.

@@ -177,6 +177,8 @@ struct Engine::Impl {
   /// Refuses a prompt that is longer than the context; `counted`: it has exactly so many tokens,
   /// not at least so many.
   void check_fits(int64_t n_tokens, bool counted) const;
+  /// Refuses a prompt that leaves no token of the context to an answer.
+  void check_room(const GenerationRules& rules) const;
   void check_slots(int32_t beams) const;
   void check_beams_fit(const GenerationRules& rules) const;
   /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
@@ -233,6 +235,14 @@ void Engine::Impl::check_fits(int64_t n_tokens, bool counted) const {
               (counted ? std::to_string(n_tokens) + " tokens, but the context only "
                        : "more tokens than the context, which has ") +
               std::to_string(info.context) + "; " + room_advice(info));
+}
+
+void Engine::Impl::check_room(const GenerationRules& rules) const {
+  const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
+  if (n_prompt < model.info.context) return;
+  throw Error("the prompt fills the context of " + std::to_string(model.info.context) +
+              (model.info.context == 1 ? " token" : " tokens") + ", and no answer has room; " +
+              room_advice(model.info));
 }
 
 void Engine::Impl::check_slots(int32_t beams) const {
@@ -306,6 +316,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
   check_fits(static_cast<int64_t>(rules.asked().size()), true);
+  if (request.max_tokens != 0) check_room(rules);
   rules.search = request.search;
   rules.n_best = request.n;
   rules.sampling = request.sampling;

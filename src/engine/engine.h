@@ -114,8 +114,8 @@ class Engine {
   [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
-  /// UsageError when the request makes no sense, Error when its prompt is empty, longer than the
-  /// context or refused by the chat template; nothing is queued then.
+  /// UsageError when the request makes no sense, Error when its prompt is empty, leaves no
+  /// room for an answer in the context or is refused by the chat template; nothing is queued then.
   RequestId submit(Request request, Callbacks callbacks);
   /// The same; the future's get() throws Error where the device failed.
   std::future<Result> submit(Request request);

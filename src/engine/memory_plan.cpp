@@ -88,9 +88,14 @@ int64_t choose_context(const ModelConfig& config, const EngineOptions& options, 
   fits = std::max<int64_t>(fits - source, 0);
   fits = std::min(fits, config.max_context);
   if (asked == 0 && fits > 0) return fits;
-  if (asked == 0 || asked > fits) {
-    throw Error("the KV cache of " + std::to_string(std::max<int64_t>(asked, 1)) +
-                " tokens does not fit into memory; give a smaller --context");
+  if (fits == 0) {
+    throw Error(
+        "a KV cache does not fit into memory beside the model; end other programs, raise the limit "
+        "of memory, or convert the model to a smaller type (--dtype)");
+  }
+  if (asked > fits) {
+    throw Error("the KV cache of " + std::to_string(asked) + " tokens does not fit into memory; " +
+                "give a smaller --context, up to " + std::to_string(fits));
   }
   return asked;
 }

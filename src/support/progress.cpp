@@ -1,5 +1,6 @@
 #include "support/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +11,12 @@ namespace faststream {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+constexpr const char* kEraseLine = "\r\x1b[K";  // to its end
+
+}  // namespace
+
 ProgressBar::ProgressBar(std::string label, Unit unit, bool enabled, Clock::time_point now)
     : label_(std::move(label)),
       unit_(unit),
@@ -18,7 +25,7 @@ ProgressBar::ProgressBar(std::string label, Unit unit, bool enabled, Clock::time
       last_draw_(now) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) std::fputs("\r\x1b[K", stderr);  // erase to the end of the line
+  if (drawn_) erase_progress();
 }
 
 void ProgressBar::update(uint64_t done, uint64_t total, Clock::time_point now) {
@@ -36,9 +43,20 @@ void ProgressBar::update(uint64_t done, uint64_t total, Clock::time_point now) {
   } else {
     amounts = std::to_string(done) + " of " + std::to_string(total) + " tokens";
   }
-  std::fprintf(stderr, "\r\x1b[K%s %3.0f%% %s", label_.c_str(), percent, amounts.c_str());
+  std::array<char, 32> share{};
+  std::snprintf(share.data(), share.size(), " %3.0f%% ", percent);
+  draw_progress(label_ + share.data() + amounts);
+}
+
+void draw_progress(const std::string& line) {
+  winsize size = {};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const std::string shown = line.substr(0, known ? size.ws_col : line.npos);
+  std::fprintf(stderr, "%s%s", kEraseLine, shown.c_str());
   std::fflush(stderr);
 }
+
+void erase_progress() { std::fputs(kEraseLine, stderr); }
 
 std::string format_bytes(uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");

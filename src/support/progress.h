@@ -30,6 +30,12 @@ class ProgressBar {
   Clock::time_point last_draw_;
 };
 
+/// Draws a line of ASCII on the terminal that stderr is, over the last one: as much of it as the
+/// terminal has columns for now, since what goes on in the next row would stay there.
+void draw_progress(const std::string& line);
+/// Erases what draw_progress() drew.
+void erase_progress();
+
 /// "812 bytes", "6.2 kB", "1.06 MB", "7.21 GB" (powers of ten).
 std::string format_bytes(uint64_t bytes);
 

@@ -117,6 +117,14 @@ TEST(Batch, WritesAnErrorForABadLineAndGoesOn) {
   EXPECT_NE(result.err.find("6 lines done, 4 failed"), std::string::npos) << result.err;
 }
 
+TEST(Batch, CountsLinesThatFillTheContextAsFailed) {
+  const ProgramResult result = run_batch("-", {"--kv-tokens", "1"}, "a\nb\n");
+  EXPECT_NE(result.err.find("2 lines done, 2 failed"), std::string::npos) << result.err;
+  for (const json& record : records(result.out)) {
+    EXPECT_NE(record.value("error", "").find("context"), std::string::npos) << record;
+  }
+}
+
 TEST(Batch, PassesOverALineThatIsTooLong) {
   const fs::path input =
       file_with("long.txt", "One\n" + std::string((64 << 20) + 1, 'x') + "\nTwo\n");

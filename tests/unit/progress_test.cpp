@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,19 +26,16 @@ TEST(FormatBytes, UsesPowersOfTen) {
   EXPECT_EQ(format_bytes(UINT64_MAX), "18.4 EB");
 }
 
-TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
+// What `draw` shows on a terminal of so many columns; 0: it does not say.
+template <typename Draw>
+std::string shown_on_terminal(unsigned short columns, Draw&& draw) {
   int terminal = -1;
   int inside = -1;
-  ASSERT_EQ(openpty(&terminal, &inside, nullptr, nullptr, nullptr), 0);
+  winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  if (openpty(&terminal, &inside, nullptr, nullptr, &size) != 0) return "no terminal";
   const int saved = dup(STDERR_FILENO);
   dup2(inside, STDERR_FILENO);
-  {
-    const auto start = ProgressBar::Clock::now();
-    ProgressBar bar("prompt", ProgressBar::Unit::tokens, true, start);
-    bar.update(1, 8192, start + 99ms);  // too soon to be seen
-    bar.update(3521, 8192, start + 100ms);
-    bar.update(3522, 8192, start + 199ms);
-  }
+  draw();
   dup2(saved, STDERR_FILENO);
   close(inside);
   std::string shown;
@@ -47,7 +45,23 @@ TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
   }
   close(terminal);
   close(saved);
+  return shown;
+}
+
+TEST(ProgressBar, CountsTokensOnATerminalUntilItIsErased) {
+  const std::string shown = shown_on_terminal(0, [] {
+    const auto start = ProgressBar::Clock::now();
+    ProgressBar bar("prompt", ProgressBar::Unit::tokens, true, start);
+    bar.update(1, 8192, start + 99ms);  // too soon to be seen
+    bar.update(3521, 8192, start + 100ms);
+    bar.update(3522, 8192, start + 199ms);
+  });
   EXPECT_EQ(shown, "\r\x1b[Kprompt  43% 3521 of 8192 tokens\r\x1b[K");
+}
+
+TEST(ProgressBar, StaysInItsLineOfANarrowTerminal) {
+  EXPECT_EQ(shown_on_terminal(12, [] { draw_progress("prompt  43% 3521 of 8192 tokens"); }),
+            "\r\x1b[Kprompt  43% ");
 }
 
 TEST(ProgressBar, IsSilentWhereThereIsNoTerminal) {

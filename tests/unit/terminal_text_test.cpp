@@ -53,6 +53,16 @@ TEST(TerminalText, BreaksLinesBetweenWordsHoweverTheTextComes) {
   for (const size_t piece : {1, 2, 3, 7, 100}) EXPECT_EQ(shown(text, 10, piece), expected) << piece;
 }
 
+TEST(TerminalText, LeavesTheRestOfALineToATerminalThatWasNarrowed) {
+  TerminalText terminal(20);
+  EXPECT_EQ(terminal.push("The quick brown "), "The quick brown ");
+  terminal.set_columns(10);
+  EXPECT_EQ(terminal.push("fox jumps\n"), "fox jumps\n");  // no word is taken back
+  terminal.set_columns(10);
+  EXPECT_EQ(terminal.push("over lazy"), "over lazy");
+  EXPECT_NE(terminal.push(" dogs"), " dogs");
+}
+
 TEST(TerminalText, TakesAFullLineAsItIs) {
   EXPECT_EQ(shown("12345 7890 abc", 10, 1), (std::vector<std::string>{"12345 7890", "abc"}));
   EXPECT_EQ(shown("1234567890\nabc", 10, 1), (std::vector<std::string>{"1234567890", "abc"}));

@@ -5,11 +5,12 @@
 #include <array>
 #include <cstdio>
 
+#include "support/progress.h"
+
 namespace faststream {
 namespace {
 
 constexpr std::chrono::milliseconds kDrawInterval(100);
-constexpr const char* kEraseLine = "\r\x1b[K";
 
 std::string count(uint64_t n, const std::string& thing) {
   return std::to_string(n) + ' ' + thing + (n == 1 ? "" : "s");
@@ -70,7 +71,7 @@ BatchProgress::BatchProgress()
     : on_terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), last_draw_(start_) {}
 
 void BatchProgress::erase() const {
-  if (on_terminal_) std::fputs(kEraseLine, stderr);
+  if (on_terminal_) erase_progress();
 }
 
 bool BatchProgress::due() const {
@@ -79,8 +80,7 @@ bool BatchProgress::due() const {
 
 void BatchProgress::draw(const BatchCounts& counts) {
   last_draw_ = Clock::now();
-  std::fprintf(stderr, "%s%s", kEraseLine, batch_progress(counts, seconds()).c_str());
-  std::fflush(stderr);
+  draw_progress(batch_progress(counts, seconds()));
 }
 
 double BatchProgress::seconds() const {
