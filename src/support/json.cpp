@@ -71,7 +71,7 @@ class Builder final : public nlohmann::json_sax<Json> {
                    const nlohmann::detail::exception& error) override {
     constexpr int kNumberOverflow = 406;  // json::out_of_range's id
     if (error.id == kNumberOverflow) throw failure("the JSON holds a number that is out of range");
-    throw failure("no valid JSON (at byte " + std::to_string(position) + ")");
+    throw failure("not valid JSON (at byte " + std::to_string(position) + ")");
   }
 
  private:

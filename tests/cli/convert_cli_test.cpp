@@ -110,7 +110,7 @@ TEST_F(ConvertProgram, ExitsWith1WhenItCannotConvert) {
   expect_failure({folder_ / "none", "-o", out_}, 1, "no such checkpoint");
   expect_failure({model_, "-o", folder_ / "none" / "m.bin"}, 1, "cannot create");
   write_bytes(folder_ / "model" / "config.json", "no");
-  expect_failure({model_, "-o", out_}, 1, "config.json: no valid JSON");
+  expect_failure({model_, "-o", out_}, 1, "config.json: not valid JSON");
 }
 
 TEST_F(ConvertProgram, ExitsWith2WhenTheCommandMakesNoSense) {

@@ -281,7 +281,7 @@ TEST(Run, RefusesOptionsThatContradict) {
       {{"-p", "x", "--against", "x"}, "--against needs --perplexity"},
       {{"--batch", "-", "--session", "x"}, "--session does not go together with --batch"},
       {{"--chat", "--batch", "-"}, "--batch and --chat do not go together"},
-      {{"-p", "x", "-f", "x"}, "--file and --prompt do not go together"},
+      {{"-p", "x", "-f", "x"}, "--prompt and --file do not go together"},
       {{"--chat", "--session", ""}, "--session: is empty"},
       {{"--batch", ""}, "--batch: is empty"}};
   for (const auto& [options, words] : cases) {

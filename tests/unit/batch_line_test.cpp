@@ -262,7 +262,7 @@ TEST(BatchLine, RefusesValuesOfTheWrongKind) {
   EXPECT_TRUE(says(error_with(R"("temperature":-1)"),
                    "\"temperature\" is not a number from 0 to "
                    "100"));
-  EXPECT_EQ(parse("x").error, "the line: no valid JSON (at byte 1); give one JSON object a line");
+  EXPECT_EQ(parse("x").error, "the line: not valid JSON (at byte 1); give one JSON object a line");
   EXPECT_TRUE(says(error_with(R"("beams":0)"), "\"beams\"", "from 1"));
   EXPECT_TRUE(says(error_with(R"("early_stopping":"now")"), "\"early_stopping\"", "never"));
   EXPECT_TRUE(says(error_with(R"("early_stopping":1)"), "\"early_stopping\"", "never"));

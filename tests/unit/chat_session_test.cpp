@@ -9,15 +9,16 @@ namespace faststream {
 namespace {
 
 Session sample() {
-  return {.model = {.name = "m.bin", .fingerprint = "0123456789abcdef", .vocab = 100},
-          .conversation = {.system = "Be brief.",
-                           .messages = {{.role = "user", .content = "Hi \"you\"\n\\ \t \x01"},
-                                        {.role = "assistant",
-                                         .content = " Grüße, 世界 🙂",
-                                         .tokens = {5, 0, 99}},
-                                        {.role = "user", .content = ""},
-                                        {.role = "assistant", .content = "", .tokens = {}}}},
-          .settings = {.max_tokens = 40, .sampling = {.temperature = 0.1F, .seed = 7}}};
+  return {
+      .model = {.name = "m.bin", .fingerprint = "0123456789abcdef", .vocab = 100},
+      .conversation = {.system = "Be brief.",
+                       .messages = {{.role = "user", .content = "Hi \"you\"\n\\ \t \x01"},
+                                    {.role = "assistant",
+                                     .content = " Grüße, 世界 🙂",
+                                     .tokens = {5, 0, 99}},
+                                    {.role = "user", .content = ""},
+                                    {.role = "assistant", .content = "", .tokens = {}}}},
+      .settings = {.prompt = {}, .max_tokens = 40, .sampling = {.temperature = 0.1F, .seed = 7}}};
 }
 
 // An empty chat with the same model.

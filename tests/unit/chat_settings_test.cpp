@@ -45,7 +45,7 @@ TEST(ChatSettings, AreShownAsTheyAreSet) {
 }
 
 TEST(ChatSettings, CanLiftLimitsAgain) {
-  Request settings{.max_tokens = 5, .sampling = {.seed = 7}};
+  Request settings{.prompt = {}, .max_tokens = 5, .sampling = {.seed = 7}};
   change_setting(settings, "max-tokens", "unlimited");
   change_setting(settings, "seed", "random");
   EXPECT_EQ(settings.max_tokens, -1);
@@ -73,11 +73,12 @@ TEST(ChatSettings, AreCheckedLikeTheOptions) {
 }
 
 TEST(ChatSettings, SurviveJson) {
-  Request settings{.max_tokens = 9, .sampling = {.temperature = 0.3F, .seed = UINT64_MAX}};
+  Request settings{
+      .prompt = {}, .max_tokens = 9, .sampling = {.temperature = 0.3F, .seed = UINT64_MAX}};
   for (const bool absent : {false, true}) {
     if (absent) settings = {};
     const auto json = settings_to_json(settings);
-    Request read{.max_tokens = 3, .sampling = {.top_k = 1, .seed = 1}};
+    Request read{.prompt = {}, .max_tokens = 3, .sampling = {.top_k = 1, .seed = 1}};
     settings_from_json(read, nlohmann::json::parse(json.dump()), "x");
     EXPECT_EQ(settings_to_json(read), json);
     EXPECT_EQ(read.sampling.temperature, settings.sampling.temperature);

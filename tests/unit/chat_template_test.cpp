@@ -344,7 +344,7 @@ TEST(ChatTemplate, NamesJsonThatIsNone) {
   };
   EXPECT_EQ(with([](ChatPrompt& p) { p.tools = "{}"; }), "the tools are not a JSON list; give one");
   EXPECT_EQ(with([](ChatPrompt& p) { p.documents = "["; }),
-            "the documents: no valid JSON (at byte 2); correct it");
+            "the documents: not valid JSON (at byte 2); correct it");
   EXPECT_EQ(with([](ChatPrompt& p) { p.variables = "[]"; }),
             "the template's variables are not a JSON object; give one");
   EXPECT_EQ(with([](ChatPrompt& p) { p.messages[0].more = "1"; }),

@@ -61,7 +61,7 @@ TEST(ParseJson, RefusesOtherTextsInOneSentence) {
     EXPECT_TRUE(says(refusal(text), "x.json: ", "not valid JSON (at byte ", "; ")) << text;
   }
   EXPECT_EQ(refusal("{\"a\": nul}"),
-            "x.json: no valid JSON (at byte 10); the file is damaged or of another kind");
+            "x.json: not valid JSON (at byte 10); the file is damaged or of another kind");
   EXPECT_TRUE(says(refusal("[1e999]"), "x.json", "out of range"));
   EXPECT_TRUE(says(error_of([] { (void)parse_json_object("[]", "x.json"); }), "x.json", "object"));
 }

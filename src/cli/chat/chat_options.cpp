@@ -36,6 +36,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine
                  "A variable for the chat template, such as enable_thinking=false (repeatable)")
       ->group(kGroup)
       ->type_name("NAME=VALUE")
+      ->check(utf8_text())
       ->allow_extra_args(false);
   app.add_flag("--show-prompt", options.show_prompt,
                "With -p, -f or --messages: print what the model would read, and leave")
