@@ -25,7 +25,9 @@ class BackgroundBatch {
   BackgroundBatch(const std::string& input, const std::vector<std::string>& more,
                   int standard_input)
       : null_(open("/dev/null", O_WRONLY | O_CLOEXEC)),
-        pid_(start_program(batch_args(input, more), standard_input, null_, null_)) {}
+        errors_(scratch_folder() / "background-errors.txt"),
+        pid_(start_program(batch_args(input, more), standard_input, null_,
+                           Descriptor(errors_, O_WRONLY | O_CREAT | O_TRUNC).fd())) {}
   BackgroundBatch(const BackgroundBatch&) = delete;
   BackgroundBatch& operator=(const BackgroundBatch&) = delete;
   ~BackgroundBatch() {
@@ -45,6 +47,8 @@ class BackgroundBatch {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
+  // What standard error has so far.
+  [[nodiscard]] std::string errors() const { return read_file(errors_); }
   // Sends a signal and returns the exit code.
   int end(int signal) {
     kill(pid_, signal);
@@ -53,6 +57,7 @@ class BackgroundBatch {
 
  private:
   int null_;
+  std::string errors_;
   pid_t pid_;
 };
 
@@ -153,6 +158,8 @@ TEST(Batch, WritesResultsWhileItWaitsForMoreInput) {
   batch.wait_for_bytes(output, 1);
   EXPECT_EQ(batch.end(SIGINT), 130);
   EXPECT_EQ(records(read_file(output)).size(), 1U);
+  EXPECT_NE(batch.errors().find("batch interrupted: 1 line done"), std::string::npos);
+  EXPECT_NE(batch.errors().find("the same command with --resume goes on"), std::string::npos);
   for (const int end : input) close(end);
 }
 
