@@ -73,9 +73,7 @@ OutputScreen::OutputScreen(const Weight& weight, Buffer memory, const Kernels& k
       float& largest_error = of_blocks_.errors[block] = 0;
       const int64_t end = std::min((block + 1) * kLogitBlock, vocab);
       for (int64_t c = block * kLogitBlock; c < end; ++c) {
-        const auto channel_bytes = in * static_cast<int64_t>(dtype_size(weight.dtype));
-        kernels.widen(static_cast<const std::byte*>(weight.data) + c * channel_bytes,
-                      float_type(weight.dtype), in, channel.data());
+        kernels.widen(weight.row(c), float_type(weight.dtype), in, channel.data());
         scales[c] = quantize_(channel.data(), in, rows + c * in);
         const Norms norms = norms_of(channel.data(), rows + c * in, scales[c], in);
         of_channels_.norms[c] = norms.rounded;
