@@ -61,7 +61,6 @@ PlainShape shape_from_header(const Header& header, const std::string& refusal) {
 ModelConfig config_from_header(const Header& header, const std::string& where) {
   const std::string refusal =
       where + ": is neither a folder nor a llama2.c checkpoint (read as one, its header is wrong)";
-  constexpr int32_t kMaxLayers = 4096;
   if (header.n_layers > kMaxLayers) throw Error(refusal);
   ModelConfig config = plain_decoder(shape_from_header(header, refusal));
   config.output.tied = header.vocab_size > 0;

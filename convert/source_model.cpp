@@ -60,7 +60,7 @@ bool fits(const TensorPart& part, int64_t width) {
 
 // That the parts of a tensor are there and give the rows that it must have.
 void check_tensor(const SourceModel& model, const TensorPlan& plan) {
-  const auto found = model.parts.find(plan.name);
+  const auto found = model.parts.find(plan.id);
   if (found == model.parts.end()) {
     throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name +
                 "\"");
@@ -171,8 +171,8 @@ std::string to_text(std::span<const LeftOut> left_out) {
 
 void take_types_of_weights(SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
-    if (plan.role != TensorRole::matrix || !plan.name.starts_with("layers.")) continue;
-    const auto parts = model.parts.find(plan.name);
+    if (plan.role != TensorRole::matrix || !is_of_layers(plan.id.kind)) continue;
+    const auto parts = model.parts.find(plan.id);
     if (parts == model.parts.end() || parts->second.empty()) continue;
     const SourceTensor* tensor = model.weights.find(parts->second.front().source);
     if (tensor == nullptr) continue;  // check_tensors() says so

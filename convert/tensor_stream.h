@@ -11,6 +11,7 @@
 
 #include "convert/source_model.h"
 #include "model_file/model_writer.h"
+#include "models/tensor_plan.h"
 #include "support/thread_pool.h"
 
 namespace faststream {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/machine.h"
 #include "support/split_mix.h"
