@@ -332,7 +332,7 @@ Activation activation_of(const ModelConfig& config, const TensorId& id) {
   }
 }
 
-// Every product of a forward pass, those of equal shape once.
+// Every product of a forward pass: of those of equal shape the one of most rows.
 std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
   const std::vector<TensorPlan> plans = tensor_plan(config);
   std::set<TensorId> biases;
@@ -357,7 +357,15 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                              .activation = activation_of(stack, plan.id) != Activation::none,
                              .experts = plan.experts,
                              .input_bits = stack.activation_bits};
-    if (std::ranges::find(bounds, bound) == bounds.end()) bounds.push_back(bound);
+    const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {
+      other.rows = bound.rows;
+      return other == bound;
+    });
+    if (same_shape == bounds.end()) {
+      bounds.push_back(bound);
+    } else {
+      same_shape->rows = std::max(same_shape->rows, bound.rows);
+    }
   }
   return bounds;
 }
