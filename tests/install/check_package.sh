@@ -74,6 +74,24 @@ check_search_paths() {
   done
 }
 
+# Of an inline function that several files have the linker keeps one copy, for all: none may come from
+# a file that is compiled for newer processors than any x86-64.
+check_instruction_sets() {
+  local inline
+  inline=$(nm -A "$at/usr/lib/libfaststream.a" 2>/dev/null | grep -E ':kernels_a[^:]*:.* [WVu] ' || true)
+  [[ -z $inline ]] || fail "has functions for new processors alone that old ones may run: $inline"
+}
+
+# The same answer by each instruction set that this processor has.
+use_instruction_sets() {
+  local isa
+  for isa in portable avx2 avx_vnni avx512 avx512_vnni avx512_bf16 amx; do
+    FASTSTREAM_MAX_CPU_ISA=$isa "$at/usr/bin/faststream-run" -m "$at/model.bin" --device cpu --temp 0 \
+      -n 8 -p the >"$at/answer-$isa"
+    cmp "$at/answer-portable" "$at/answer-$isa" || fail "answers something else with $isa"
+  done
+}
+
 use_library() {
   cmake -S tests/install -B "$at/build" -G Ninja -DCMAKE_PREFIX_PATH="$at/usr" \
     -DCMAKE_BUILD_TYPE=Release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
@@ -88,4 +106,6 @@ check_contents
 check_dependencies
 check_version
 check_search_paths
+check_instruction_sets
 use_library
+use_instruction_sets
