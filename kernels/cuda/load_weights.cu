@@ -23,6 +23,7 @@ constexpr size_t kChunk = size_t{8} << 20;
 constexpr int kMaxThreads = 8;
 
 void read_chunk(const WeightSource& source, size_t offset, std::byte* to, size_t bytes) {
+  if (source.make) return source.make(offset, {to, bytes});
   if (source.fd < 0) {
     std::memcpy(to, source.bytes.data() + offset, bytes);
     return;

@@ -77,6 +77,19 @@ TEST_P(LoadWeightsToGpu, ReadsAFileFromAnOffset) {
   expect_loaded({std::span<const std::byte>(bytes).subspan(kOffset), file.descriptor(), kOffset});
 }
 
+TEST_P(LoadWeightsToGpu, CopiesBytesThatAreMadeInPieces) {
+  const auto bytes = random_bytes((size_t{40} << 20) + 1);
+  const std::vector<std::byte> place(bytes.size());
+  const WeightSource source{place, -1, 0, [&](uint64_t offset, std::span<std::byte> out) {
+                              std::ranges::copy(std::span(bytes).subspan(offset, out.size()),
+                                                out.begin());
+                            }};
+  const std::byte* weights = backend_->load_weights(source, nullptr);
+  std::vector<std::byte> loaded(bytes.size());
+  backend_->copy_to_host(loaded.data(), weights, loaded.size());
+  EXPECT_EQ(loaded, bytes);
+}
+
 TEST_P(LoadWeightsToGpu, RefusesAFileThatEndsEarly) {
   const auto bytes = random_bytes(size_t{20} << 20);
   const TemporaryFile file(std::span<const std::byte>(bytes).first(size_t{17} << 20));
