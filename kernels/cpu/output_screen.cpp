@@ -43,8 +43,8 @@ Norms norms_of(const float* x, const int8_t* quantized, float scale, int64_t in)
     double square = 0;
     for (int sum = 0; sum < kSums; ++sum) square += double{sums[sum]};
     constexpr double kRounding = 1.0 + 0x1p-8;  // of as many terms as kMostInputs / kSums
-    const auto rounded = static_cast<float>(std::sqrt(square) * kRounding);
-    return std::isfinite(rounded) ? rounded + kLost : std::numeric_limits<float>::infinity();
+    const auto length = static_cast<float>(std::sqrt(square) * kRounding);
+    return std::isfinite(length) ? length + kLost : std::numeric_limits<float>::infinity();
   };
   return {norm(squares[0]), norm(squares[1]), norm(squares[2])};
 }

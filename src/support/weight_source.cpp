@@ -14,6 +14,7 @@ namespace faststream {
 namespace {
 
 void read_bytes(const WeightSource& source, uint64_t from, std::span<std::byte> out) {
+  if (source.make) return source.make(from, out);
   if (source.fd < 0) {
     std::memcpy(out.data(), source.bytes.data() + from, out.size());
     return;

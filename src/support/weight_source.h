@@ -3,10 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 namespace faststream {
+
+/// Writes the bytes from `offset` of a range to `out`. Any number of threads at once.
+using MakeBytes = std::function<void(uint64_t offset, std::span<std::byte> out)>;
 
 /// Bytes of a source that a backend is to have one after the other: rows of equal size, which may
 /// be parts of the source's.
@@ -22,11 +26,14 @@ struct WeightSlice {
 
 /// Where weights come from: bytes in memory (a mapped file, usually) and, if they are a file's, the
 /// descriptor and the offset of the first byte, for backends that rather read than fault pages in.
+/// Those that no file has are made for backends that copy them: `bytes` are then just as many, and
+/// what `make` gives only where somebody has put it there, for backends that use them in place.
 /// A backend takes all bytes as they are, or those of the slices.
 struct WeightSource {
   std::span<const std::byte> bytes;
   int fd = -1;
   uint64_t offset = 0;
+  MakeBytes make = nullptr;
   /// In the order of `to`, without overlaps, within the bytes; empty: all bytes.
   std::vector<WeightSlice> slices = {};
 

@@ -75,6 +75,7 @@ TEST_P(LoadWeights, CopiesSlicesToTheirPlaces) {
       bytes,
       -1,
       0,
+      nullptr,
       {{.to = 0, .from = 100, .row_bytes = 300},
        {.to = 512, .from = 7, .row_bytes = 1234, .rows = 8000, .pitch = kPitch},
        {.to = 512 + 1234 * 8000, .from = size_t{20} << 20, .row_bytes = size_t{19} << 20}}};
@@ -103,6 +104,19 @@ TEST_P(LoadWeightsToGpu, ReadsAFileFromAnOffset) {
   const TemporaryFile file(bytes);
   constexpr size_t kOffset = 4096;
   expect_loaded({std::span<const std::byte>(bytes).subspan(kOffset), file.descriptor(), kOffset});
+}
+
+TEST_P(LoadWeightsToGpu, CopiesBytesThatAreMadeInPieces) {
+  const auto bytes = random_bytes((size_t{40} << 20) + 1);
+  const std::vector<std::byte> place(bytes.size());
+  const WeightSource source{place, -1, 0, [&](uint64_t offset, std::span<std::byte> out) {
+                              std::ranges::copy(std::span(bytes).subspan(offset, out.size()),
+                                                out.begin());
+                            }};
+  const std::byte* weights = backend_->load_weights(source, nullptr);
+  std::vector<std::byte> loaded(bytes.size());
+  backend_->copy_to_host(loaded.data(), weights, loaded.size());
+  EXPECT_EQ(loaded, bytes);
 }
 
 TEST_P(LoadWeightsToGpu, RefusesAFileThatEndsEarly) {
