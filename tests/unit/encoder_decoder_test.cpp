@@ -141,7 +141,7 @@ TEST_F(EncoderDecoder, ForksShareASourceAndTheLastOneGivesItBack) {
   const auto backend = make_cpu_backend(1);
   Runner runner(file_, *backend, kSourceLimits, nullptr);
   Sequence first;
-  first.source = runner.make_source(source(65, 1));
+  first.source = runner.caches().hold_source(source(65, 1));
   EXPECT_EQ(runner.pages().n_free(), kSourcePages - 3);
   const std::vector<int32_t> start = {2};
   EXPECT_THROW(runner.step({{{&first, start}}}), Error) << "nobody has read the source";
@@ -154,11 +154,12 @@ TEST_F(EncoderDecoder, ForksShareASourceAndTheLastOneGivesItBack) {
   EXPECT_EQ(runner.pages().n_free(), kSourcePages - 4);
   runner.release(second);
   EXPECT_EQ(runner.pages().n_free(), kSourcePages);
-  EXPECT_THROW((void)runner.make_source(source(101, 1)), Error) << "longer than the encoder reads";
-  EXPECT_THROW((void)runner.make_source({}), Error);
+  EXPECT_THROW((void)runner.caches().hold_source(source(101, 1)), Error)
+      << "longer than the encoder reads";
+  EXPECT_THROW((void)runner.caches().hold_source({}), Error);
 }
 
-TEST_F(EncoderDecoder, TextsDoNotDependOnTheirCompany) {
+TEST_F(EncoderDecoder, TextsDoNotDependOnTheirBatch) {
   const auto reference = make_reference_backend();
   const auto backend = make_cpu_backend(2);
   const auto alone = run(*backend, 64, 3);
