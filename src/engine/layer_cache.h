@@ -61,6 +61,10 @@ class LayerCache {
   }
   /// States that nobody holds; more than there are sequences where it has none.
   [[nodiscard]] virtual int32_t free_states() const { return std::numeric_limits<int32_t>::max(); }
+  /// What a sequence takes that is to look at this source.
+  [[nodiscard]] virtual CacheCost missing_for_source(std::span<const int32_t> /*tokens*/) const {
+    return {};
+  }
   /// Whether a text can go on after its first n_tokens, which are in these pages and, if it is a
   /// part of the last one, at its start; after none it always can.
   [[nodiscard]] virtual bool can_go_on(std::span<const int32_t> /*pages*/,
@@ -68,6 +72,9 @@ class LayerCache {
     return true;
   }
 
+  /// The sequence, a new one, is to look at this source. Throws Error, and changes nothing, where
+  /// there is no room.
+  virtual void look_at(Sequence& /*sequence*/, std::span<const int32_t> /*source*/) {}
   /// The sequence begins with n_cached tokens that others processed, in its pages: can_go_on().
   /// Once more where a part of a page was added.
   virtual void join(Sequence& /*sequence*/) {}

@@ -6,6 +6,7 @@
 
 #include "engine/cache_kinds.h"
 #include "engine/kv_groups.h"
+#include "engine/source.h"
 #include "engine/text_pages.h"
 #include "support/error.h"
 

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/source.h"
 #include "support/error.h"
 
 namespace faststream {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -139,7 +138,7 @@ bool SchedulingPolicy::try_start(Entry& entry, CacheCost& promised) {
   entry.sequences.resize(1);
   Sequence& sequence = entry.sequences.front();
   sequence.rope_length = entry.rope_length;
-  if (!source.empty()) sequence.source = caches_.hold_source(source);
+  if (!source.empty()) caches_.look_at(sequence, source);
   caches_.start(sequence, prefix, copy_);
   if (entry.cached_tokens < 0) {
     entry.cached_tokens = sequence.n_cached;

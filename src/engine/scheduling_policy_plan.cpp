@@ -6,6 +6,7 @@
 
 #include "engine/entry_tokens.h"
 #include "engine/scheduling_policy.h"
+#include "engine/source.h"
 
 namespace faststream {
 namespace {

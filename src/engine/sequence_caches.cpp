@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ranges>
-#include <stdexcept>
 #include <utility>
 
 #include "support/error.h"
@@ -18,7 +17,6 @@ SequenceCaches::SequenceCaches(const CacheKinds& kinds, const CacheBounds& bound
       texts_(pages_) {
   for (const auto& kind : kinds) {
     caches_.push_back(kind->open(bounds, pages_, caches_.size()));
-    if (auto* sources = dynamic_cast<EncoderOutputs*>(caches_.back().get())) sources_ = sources;
   }
 }
 
@@ -55,7 +53,9 @@ CacheCost SequenceCaches::missing_for_step(std::span<const Sequence> sequences) 
 }
 
 CacheCost SequenceCaches::missing_for_source(std::span<const int32_t> tokens) const {
-  return sources_ == nullptr || tokens.empty() ? CacheCost{} : sources_->missing_for(tokens);
+  CacheCost cost;
+  for (const auto& cache : caches_) cost += cache->missing_for_source(tokens);
+  return cost;
 }
 
 bool SequenceCaches::has_room(const CacheCost& cost, const Prefix& kept) const {
@@ -126,10 +126,9 @@ void SequenceCaches::take_partial_page(Sequence& sequence, const Prefix& prefix,
   sequence.n_cached += prefix.partial_tokens;
 }
 
-std::shared_ptr<Source> SequenceCaches::hold_source(std::span<const int32_t> tokens) {
-  if (sources_ == nullptr) throw std::logic_error("a model without an encoder is given a source");
-  (void)texts_.make_room(sources_->missing_for(tokens).pages);
-  return sources_->hold_source(tokens);
+void SequenceCaches::look_at(Sequence& sequence, std::span<const int32_t> source) {
+  (void)make_room(missing_for_source(source));
+  for (const auto& cache : caches_) cache->look_at(sequence, source);
 }
 
 // Whether the page that the sequence's next token goes to has tokens of others, too.

@@ -12,7 +12,6 @@
 #include "engine/page_pool.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
-#include "engine/source.h"
 
 namespace faststream {
 
@@ -70,8 +69,9 @@ class SequenceCaches {
   /// Gives a new sequence a prefix that find() found just now; of a page that it has in part, the
   /// page itself if nobody else can want it, else a copy if there is room for one.
   void start(Sequence& sequence, const Prefix& prefix, const CopyPages& copy);
-  /// A source for sequences to hold; see EncoderOutputs. Of a model with an encoder.
-  [[nodiscard]] std::shared_ptr<Source> hold_source(std::span<const int32_t> tokens);
+  /// Has a new sequence look at a source, of a model with an encoder. Throws Error where there is
+  /// no room, or the encoder cannot read it.
+  void look_at(Sequence& sequence, std::span<const int32_t> source);
   /// Takes pages for a sequence's next n_tokens, or for as many as there is room for; returns how
   /// many. Adds the copies that are to be made before they are written.
   int32_t take_pages(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
@@ -107,7 +107,6 @@ class SequenceCaches {
 
   PagePool pages_;  // tells the caches of pages that become free
   std::vector<std::unique_ptr<LayerCache>> caches_;
-  EncoderOutputs* sources_ = nullptr;  // one of these, or none
   PrefixCache texts_;
 };
 

@@ -6,14 +6,18 @@
 
 namespace faststream {
 
-CacheCost EncoderOutputs::missing_for(std::span<const int32_t> tokens) const {
+CacheCost EncoderOutputs::missing_for_source(std::span<const int32_t> tokens) const {
   if (sources_.contains(tokens)) return {};
   return {.pages = pages_for(static_cast<int64_t>(tokens.size()))};
 }
 
-std::shared_ptr<Source> EncoderOutputs::hold_source(std::span<const int32_t> tokens) {
-  if (const auto known = sources_.find(tokens); known != sources_.end()) return *known;
-  const auto n_tokens = static_cast<int64_t>(tokens.size());
+// At another one's, or at a new one, with its pages taken.
+void EncoderOutputs::look_at(Sequence& sequence, std::span<const int32_t> source) {
+  if (const auto known = sources_.find(source); known != sources_.end()) {
+    sequence.source = *known;
+    return;
+  }
+  const auto n_tokens = static_cast<int64_t>(source.size());
   if (n_tokens < 1 || n_tokens > max_tokens_) {
     throw Error("a source has " + std::to_string(n_tokens) +
                 " tokens, but the encoder reads 1 to " + std::to_string(max_tokens_));
@@ -22,7 +26,7 @@ std::shared_ptr<Source> EncoderOutputs::hold_source(std::span<const int32_t> tok
     throw Error("the KV cache has no room for a source of " + std::to_string(n_tokens) +
                 " tokens; give fewer sequences or a larger --kv-tokens");
   }
-  return *sources_.insert(std::make_shared<Source>(tokens, pool_)).first;
+  sequence.source = *sources_.insert(std::make_shared<Source>(source, pool_)).first;
 }
 
 // The last one to look at it gives its pages back.

@@ -75,12 +75,10 @@ class EncoderOutputs final : public LayerCache {
   EncoderOutputs(size_t index, PagePool& pool, int64_t max_tokens)
       : LayerCache(index), pool_(pool), max_tokens_(max_tokens) {}
 
-  /// What a sequence takes that is to look at this: nothing where another does so.
-  [[nodiscard]] CacheCost missing_for(std::span<const int32_t> tokens) const;
-  /// A source for sequences to hold: another one's, or a new one, with its pages taken. Throws
-  /// Error when it is empty, longer than the encoder can read, or there are too few free pages.
-  [[nodiscard]] std::shared_ptr<Source> hold_source(std::span<const int32_t> tokens);
-
+  /// Nothing where another one looks at it.
+  [[nodiscard]] CacheCost missing_for_source(std::span<const int32_t> tokens) const override;
+  /// Throws Error when the source is empty, too, or longer than the encoder can read.
+  void look_at(Sequence& sequence, std::span<const int32_t> source) override;
   void fork(const Sequence& sequence, Sequence& fork) override { fork.source = sequence.source; }
   void release(Sequence& sequence) override;
   /// Throws Error when the encoder has not read one.
