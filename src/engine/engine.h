@@ -43,6 +43,9 @@ struct EngineOptions {
   std::string chat_template = {};
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
+  /// Called now and then while a text is tokenized, on the caller's thread; what it throws ends
+  /// that call. May be empty.
+  std::function<void()> check_interrupted = {};
 };
 
 struct EngineInfo {
@@ -136,7 +139,9 @@ class Engine {
 };
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
+/// `check_interrupted`: as EngineOptions has it.
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
-                              bool parse_special = false);
+                              bool parse_special = false,
+                              const std::function<void()>& check_interrupted = {});
 
 }  // namespace faststream

@@ -48,13 +48,14 @@ std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelC
 void require_text(const ModelFile& file, const ModelConfig& config);
 
 /// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
-/// more tokens than the model's vocabulary.
-std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config);
+/// more tokens than the model's vocabulary. `check_interrupted`: as the tokenizer takes it.
+std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config,
+                                                const CheckInterrupted& check_interrupted = {});
 
 /// The tokenizer of prompts: the encoder's, where the file has one of its own, else `tokenizer`.
 /// Throws Error as make_tokenizer() does.
-std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
-                                                       const ModelConfig& config,
-                                                       std::shared_ptr<const Tokenizer> tokenizer);
+std::shared_ptr<const Tokenizer> make_prompt_tokenizer(
+    const ModelFile& file, const ModelConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
+    const CheckInterrupted& check_interrupted = {});
 
 }  // namespace faststream

@@ -27,8 +27,12 @@ std::string with_spaces(std::string_view piece) {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(SentencePieceModel model, TokenizerConfig config, std::string_view where)
-      : model_(std::move(model)), config_(std::move(config)), where_(where) {
+  SentencePieceTokenizer(SentencePieceModel model, TokenizerConfig config, std::string_view where,
+                         CheckInterrupted check_interrupted)
+      : model_(std::move(model)),
+        config_(std::move(config)),
+        where_(where),
+        check_interrupted_(std::move(check_interrupted)) {
     load();
     check_ids();
     encoder_.emplace(model_);
@@ -43,14 +47,15 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (special) ids = config_.prefix;
     const std::vector<int32_t> pieces = encoder_->encode(
         text,
-        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
+        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces},
+        check_interrupted_);
     ids.insert(ids.end(), pieces.begin(), pieces.end());
     if (special) ids.insert(ids.end(), config_.suffix.begin(), config_.suffix.end());
     return ids;
   }
 
   [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view text) const override {
-    return encoder_->encode(text, {.add_dummy = false, .remove_extra = false});
+    return encoder_->encode(text, {.add_dummy = false, .remove_extra = false}, check_interrupted_);
   }
 
   // After a special token a text begins anew, with a dummy prefix, as Llama's authors have it;
@@ -257,6 +262,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<PrefixSearch> special_;          // spellings of special tokens
   TokenizerConfig config_;
   std::string where_;
+  CheckInterrupted check_interrupted_;
   std::vector<Token> tokens_;
 };
 
@@ -305,9 +311,10 @@ std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start,
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byte> model,
                                                         const TokenizerConfig& config,
-                                                        std::string_view where) {
+                                                        std::string_view where,
+                                                        CheckInterrupted check_interrupted) {
   return std::make_unique<SentencePieceTokenizer>(parse_sentencepiece_model(model, where), config,
-                                                  where);
+                                                  where, std::move(check_interrupted));
 }
 
 }  // namespace faststream
