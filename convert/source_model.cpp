@@ -12,6 +12,7 @@
 #include "convert/gguf/gguf_model.h"
 #include "convert/hf_folder.h"
 #include "convert/llama2c.h"
+#include "convert/tokenizers/sentencepiece_judge.h"
 #include "model_file/layout.h"
 #include "support/error.h"
 #include "support/printable.h"
@@ -142,7 +143,12 @@ std::unique_ptr<Tokenizer> finish_tokenizer(SourceTokenizer& tokenizer, const So
       tokenizer.file.empty() ? model.weights.name() + ": tokenizer" : tokenizer.file.string();
   tokenizer.config.kind = tokenizer.description ? kCompiledTokenizer : kSentencePieceTokenizer;
   if (tokenizer.description) tokenizer.model = compile_tokenizer(*tokenizer.description, where);
-  return make_tokenizer(std::as_bytes(std::span(tokenizer.model)), tokenizer.config, where);
+  const auto bytes = std::as_bytes(std::span(tokenizer.model));
+  auto made = make_tokenizer(bytes, tokenizer.config, where);
+  if (!tokenizer.description) {
+    compare_with_sentencepiece(parse_sentencepiece_model(bytes, where), *made, where);
+  }
+  return made;
 }
 
 void finish_tokenizers(SourceModel& model) {
