@@ -14,6 +14,7 @@
 #include <random>
 
 #include "effort.h"
+#include "support/error.h"
 #include "text/tokenizer.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
@@ -254,6 +255,35 @@ size_t peak_memory(const std::function<void()>& work) {
   ::close(ends[0]);
   ::waitpid(child, nullptr, 0);
   return added;
+}
+
+TEST(SentencePieceModelAgainstLibrary, AcceptsWhatTheLibraryLoads) {
+  std::mt19937 random(11);
+  size_t n_accepted = 0;
+  for (size_t i = 0; i < repetitions(3000); ++i) {
+    SentencePieceModel model = small_model(i % 2 == 0);
+    model.algorithm = i % 3 == 0 ? Algorithm::unigram : Algorithm::bpe;
+    for (size_t n = random() % 3; n > 0; --n) {
+      SentencePieceModel::Piece& piece = model.pieces[random() % model.pieces.size()];
+      const std::vector<std::string> texts = {"<0x0a>", "<0x41>", "<0x4>", "x", "<unk>", "\xF0"};
+      if (random() % 2 == 0) piece.type = static_cast<Type>(random() % 7);
+      if (random() % 4 == 0) piece.text = texts[random() % texts.size()];
+    }
+    if (random() % 8 == 0) model.byte_fallback = !model.byte_fallback;
+    if (random() % 8 == 0) model.pieces.resize(random() % 4);
+    const std::string proto = serialize_sentencepiece_model(model);
+    bool accepted = true;
+    try {
+      static_cast<void>(parse_sentencepiece_model(as_bytes(proto), "m"));
+    } catch (const Error&) {
+      accepted = false;
+    }
+    n_accepted += accepted ? 1 : 0;
+    sentencepiece::SentencePieceProcessor library;
+    if (!accepted) continue;
+    ASSERT_TRUE(library.LoadFromSerializedProto(proto).ok());
+  }
+  EXPECT_GT(n_accepted, repetitions(3000) / 10);
 }
 
 TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWord) {
