@@ -95,7 +95,8 @@ class Tokenizer {
   /// rule), between the configuration's prefix and suffix unless `special` is false. Spellings of
   /// special tokens in the text ("<s>") are plain text. Needs some bytes of memory for each token,
   /// and about 20 for each byte of the longest word; throws Error for a word of a gigabyte, where
-  /// the tokenizer's patterns take too long, and where it has no token for a character.
+  /// the tokenizer's rules take too long or make too much of the text (tokenizer/budget.h), and
+  /// where it has no token for a character.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 

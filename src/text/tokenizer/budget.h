@@ -11,10 +11,9 @@ namespace faststream {
 
 class TokenizerBudget {
  public:
-  /// For a text of that size: half a second of this thread's time and 4 microseconds a byte;
-  /// steps
-  /// may make 64 kB and 32 bytes a byte of it. The most that real ones make are 22 (an Arabic
-  /// phrase that is one character becomes 18, their bytes become characters of two).
+  /// For a text of that size: half a second of this thread's time and 4 microseconds a byte; steps
+  /// may make 64 kB, and 32 bytes of each byte. Real ones make 22 at most: of an Arabic phrase that
+  /// is one character of 3 bytes NFKC makes 33, each of which becomes a character of two.
   /// `check_interrupted`, if not null, must outlive it.
   explicit TokenizerBudget(size_t text_size, const CheckInterrupted* check_interrupted = nullptr);
 
