@@ -57,6 +57,7 @@ json chat_template(const fs::path& folder, const json& tokenizer_config, SourceF
   const auto found = config.find("chat_template");
   if (!found) return nullptr;
   if (found->value().is_string()) return found->value();
+  if (!found->value().is_array()) found->fail("is neither a text nor a list of named ones");
   json templates;
   for (const JsonView& named : found->elements()) {
     const auto name = named.get<std::string>("name");

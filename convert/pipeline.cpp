@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -106,6 +107,20 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
       bytes += source.weights.require(part.source, part.shape)
                    .format->bytes(part_rows(part, width) * source_width(part, width));
     }
+  }
+  return bytes;
+}
+
+// Bytes of the checkpoint's tensors that have a place in the model file, each counted once: a tied
+// embedding table becomes two tensors, a fused matrix is several parts.
+uint64_t size_of_used_tensors(const SourceModel& source) {
+  std::set<std::string_view> used;
+  for (const auto& [name, parts] : source.parts) {
+    for (const TensorPart& part : parts) used.insert({part.source, part.projection.matrix});
+  }
+  uint64_t bytes = 0;
+  for (const std::string_view name : used) {
+    if (const SourceTensor* tensor = source.weights.find(name)) bytes += tensor->bytes();
   }
   return bytes;
 }
@@ -251,10 +266,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
   report.output = options.output;
   report.source_files = source.weights.files().size();
-  report.source_bytes = stream.bytes_read();
+  report.source_bytes = size_of_used_tensors(source);
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
   report.left_out = source.left_out;
+  report.chat_template_fault = source.chat_template_fault;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

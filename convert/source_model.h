@@ -95,7 +95,9 @@ struct SourceModel {
   ModelConfig config;  ///< with the checkpoint's own types of weights
   SourceTokenizer tokenizer;
   std::optional<SourceTokenizer> encoder_tokenizer = {};  ///< where the encoder has another
-  nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
+  nlohmann::json chat_template;  ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
+  /// Why chats cannot use the template, in one sentence; empty: they can, or there is none.
+  std::string chat_template_fault = {};
   nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
   nlohmann::json answers;         ///< of a model with an encoder (AnswerRules); else null
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended

@@ -57,8 +57,6 @@ class TensorStream {
   /// Writes what is still in memory.
   void flush();
 
-  [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
-
  private:
   struct Source {
     const TensorPart* part = nullptr;

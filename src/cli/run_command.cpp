@@ -101,6 +101,8 @@ LoadedEngine load(const RunOptions& options) {
     engine.slots_for_search = !asks_for_draws(options);
   }
   engine.ends_together = !options.batch.input.empty();
+  // A batch ends between its lines.
+  if (options.batch.input.empty()) engine.check_interrupted = check_interrupted;
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {
@@ -215,7 +217,7 @@ void run_command(const RunOptions& options) {
   }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
-    print_tokens(tokenize(options.model, prompt, options.request.parse_special));
+    print_tokens(tokenize(options.model, prompt, options.request.parse_special, check_interrupted));
     return;
   }
 

@@ -658,10 +658,11 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
-                              bool parse_special) {
+                              bool parse_special, const std::function<void()>& check_interrupted) {
   const ModelFile file = ModelFile::open(model);
   const ModelConfig config = read_config(file);
-  const auto tokenizer = make_prompt_tokenizer(file, config, make_tokenizer(file, config));
+  const auto tokenizer = make_prompt_tokenizer(
+      file, config, make_tokenizer(file, config, check_interrupted), check_interrupted);
   return encode(*tokenizer, text, parse_special);
 }
 

@@ -116,7 +116,9 @@ class Engine {
 };
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
+/// `check_interrupted`: as EngineOptions has it.
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
-                              bool parse_special = false);
+                              bool parse_special = false,
+                              const std::function<void()>& check_interrupted = {});
 
 }  // namespace faststream

@@ -31,7 +31,8 @@ RunnerLimits runner_limits(const MemoryPlan& plan) {
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
                          int32_t max_logits)
-    : ModelOnDevice(path), prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer)) {
+    : ModelOnDevice(path, options.check_interrupted),
+      prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer, options.check_interrupted)) {
   require_text(file, config);
   answers = find_answer_rules(file, config);
   EngineOptions wanted = options;

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
+#include "support/check_interrupted.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
@@ -21,7 +22,9 @@ struct ModelOnDevice {
   using LoadProgress = std::function<void(size_t, size_t)>;
 
   /// Opens the file; it is on no device yet. Throws Error when it is no sound model.
-  explicit ModelOnDevice(const std::filesystem::path& path);
+  /// `check_interrupted`: as the tokenizer takes it.
+  explicit ModelOnDevice(const std::filesystem::path& path,
+                         const CheckInterrupted& check_interrupted = {});
 
   /// Chooses a device (choose_backend()) and has load(progress) allocate memory there and load the
   /// weights; waits until they are there. `progress` is as load_weights() wants it.
@@ -42,13 +45,14 @@ inline constexpr const char* kOverflowAdvice =
     "convert it to bf16 or f32, or get the checkpoint again if it is that already";
 
 /// The tokenizer in a model file. Throws Error, naming the file, when there is none, or when it has
-/// more tokens than the model's vocabulary.
-std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config);
+/// more tokens than the model's vocabulary. `check_interrupted`: as the tokenizer takes it.
+std::shared_ptr<const Tokenizer> make_tokenizer(const ModelFile& file, const ModelConfig& config,
+                                                const CheckInterrupted& check_interrupted = {});
 
 /// The tokenizer of prompts: the encoder's, where the file has one of its own, else `tokenizer`.
 /// Throws Error as make_tokenizer() does.
-std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
-                                                       const ModelConfig& config,
-                                                       std::shared_ptr<const Tokenizer> tokenizer);
+std::shared_ptr<const Tokenizer> make_prompt_tokenizer(
+    const ModelFile& file, const ModelConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
+    const CheckInterrupted& check_interrupted = {});
 
 }  // namespace faststream

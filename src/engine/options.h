@@ -29,6 +29,9 @@ struct EngineOptions {
   std::string chat_template = {};
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
+  /// Called now and then while a text is tokenized, on the caller's thread; what it throws ends
+  /// that call. May be empty.
+  std::function<void()> check_interrupted = {};
 };
 
 /// Of an Embedder.

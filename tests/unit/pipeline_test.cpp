@@ -361,6 +361,9 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
     EXPECT_NEAR(output[i], embedding[i], scale(file, "output", i / 16) * 0.51F);
   }
   options_.force = true;
+  size_t source_bytes = 0;
+  for (const auto& [name, tensor] : tensors) source_bytes += tensor.values.size() * 2;
+  EXPECT_EQ(convert_checkpoint(options_).source_bytes, source_bytes) << "the table counts once";
   options_.keep_output = true;
   const ModelFile kept = convert();
   EXPECT_TRUE(config_from_json(kept.header()["model"], "test").output.tied);
