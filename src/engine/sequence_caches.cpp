@@ -180,7 +180,8 @@ void SequenceCaches::release(Sequence& sequence) {
 }
 
 void SequenceCaches::begin(Sequence& sequence, int32_t n_new) {
-  if (missing(sequence, int64_t{sequence.n_cached} + n_new).states > free_states()) {
+  const int32_t n_states = missing(sequence, int64_t{sequence.n_cached} + n_new).states;
+  if (n_states > 0 && n_states > free_states()) {
     throw Error("no state is left for another sequence; give fewer sequences");
   }
   sequence.holds.resize(caches_.size());
