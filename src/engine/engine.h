@@ -62,7 +62,7 @@ struct EngineStats {
 class Engine {
  public:
   /// Loads a model. Throws UsageError for bad options, Error when the file is no sound model or the
-  /// device does not suffice.
+  /// device does not suffice, std::system_error when the system gives no thread.
   Engine(const std::filesystem::path& model, const EngineOptions& options);
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;

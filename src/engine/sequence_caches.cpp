@@ -1,7 +1,6 @@
 #include "engine/sequence_caches.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "support/error.h"
@@ -154,7 +153,9 @@ int32_t SequenceCaches::take_pages(Sequence& sequence, int32_t n_tokens,
 
 PageCopy SequenceCaches::replace_page(Sequence& sequence, size_t index, int32_t page) {
   const int32_t old = std::exchange(sequence.pages[index], page);
-  for (const auto& cache : std::views::reverse(caches_)) cache->replaced(sequence, index, old);
+  for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache) {
+    (*cache)->replaced(sequence, index, old);
+  }
   return {.from = old, .to = page};
 }
 
@@ -169,7 +170,9 @@ Sequence SequenceCaches::fork(const Sequence& sequence) {
 void SequenceCaches::release(Sequence& sequence) {
   if (!sequence.holds.empty() || sequence.source) {  // else it has held nothing
     sequence.holds.resize(caches_.size());
-    for (const auto& cache : std::views::reverse(caches_)) cache->release(sequence);
+    for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache) {
+      (*cache)->release(sequence);
+    }
     sequence.holds.clear();
   }
   sequence.n_cached = 0;
@@ -177,7 +180,8 @@ void SequenceCaches::release(Sequence& sequence) {
 }
 
 void SequenceCaches::begin(Sequence& sequence, int32_t n_new) {
-  if (missing(sequence, int64_t{sequence.n_cached} + n_new).states > free_states()) {
+  const int32_t n_states = missing(sequence, int64_t{sequence.n_cached} + n_new).states;
+  if (n_states > 0 && n_states > free_states()) {
     throw Error("no state is left for another sequence; give fewer sequences");
   }
   sequence.holds.resize(caches_.size());
