@@ -13,7 +13,7 @@ fi
 at=$(mktemp -d)
 trap 'rm -r "$at"' EXIT
 chmod 755 "$at"  # apt reads packages as a user of its own
-cat -- "${1/#-/\/dev/stdin}" >"$at/faststream.deb"
+cat -- "$1" >"$at/faststream.deb"
 cd "$(dirname "$0")/../.."
 
 apt-get update -qq
