@@ -45,7 +45,7 @@ same_definitions() {
     cat "$at.log"
     return 1
   fi
-  mapfile -t objects < <(find "$at/CMakeFiles" -path '*faststream*' -name '*.o')
+  mapfile -t objects < <(find "$at" -path '*/faststream*.dir/*' -name '*.o')
   g++ -shared -O0 -flto=auto -Werror=odr -Werror=lto-type-mismatch -o "$at/all.so" "${objects[@]}" &&
     touch "build/lint/$key"
 }

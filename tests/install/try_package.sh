@@ -13,15 +13,15 @@ fi
 at=$(mktemp -d)
 trap 'rm -r "$at"' EXIT
 chmod 755 "$at"  # apt reads packages as a user of its own
-cat -- "${1/#-/\/dev/stdin}" >"$at/faststream.deb"
+cat -- "$1" >"$at/faststream.deb"
 cd "$(dirname "$0")/../.."
 
 apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$at/faststream.deb"
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$at/faststream.deb" >/dev/null
 for program in faststream-run faststream-convert faststream-bench; do "$program" --version; done
 faststream-convert demo -o "$at/demo.bin" --dtype int8 --quiet
 faststream-run -m "$at/demo.bin" --temp 0 -p $'User: What is 128 plus 345?\nAssistant:' | tee "$at/answer"
 grep -q 473 "$at/answer"
-apt-get remove -y -qq faststream
+apt-get remove -y -qq faststream >/dev/null
 [[ ! -e /usr/bin/faststream-run ]]
 echo "Package installed, used and removed."
