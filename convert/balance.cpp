@@ -1,26 +1,12 @@
 #include "convert/balance.h"
 
 #include <cmath>
-#include <string_view>
-#include <utility>
 
 namespace faststream {
 namespace {
 
 bool is_linear_in_up(const FeedForwardConfig& ffn) {
   return ffn.gated && !ffn.bias && ffn.activation != Activation::swiglu_clamped;
-}
-
-// These two are of all kinds of layers: a plan's name does not tell its layer's kind.
-bool has_linear_middles(const ModelConfig& config) {
-  return std::ranges::all_of(config.layer_kinds, [](const LayerConfig& layer) {
-    if (!layer.experts) return is_linear_in_up(layer.ffn);
-    return is_linear_in_up(layer.experts->each) &&
-           (layer.experts->shared.size == 0 || is_linear_in_up(layer.experts->shared));
-  });
-}
-bool has_norms_of_one_matrix(const ModelConfig& config) {
-  return std::ranges::none_of(config.layer_kinds, &LayerConfig::parallel);
 }
 
 // e^logarithm, over their geometric mean; 1 where that is not finite. Where a factor's weights are
@@ -52,42 +38,61 @@ size_t value_of_query(int64_t head_dim, size_t c, size_t values, size_t queries)
 
 std::optional<Balanced> balanced_matrix(const ModelConfig& config,
                                         std::span<const TensorPlan> plans, size_t n) {
+  using enum TensorKind;
   const TensorPlan& plan = plans[n];
-  const ModelConfig& stack = plan.name.starts_with(kEncoderPrefix) ? *config.encoder : config;
-  const auto without = [&plan](std::string_view end) {
-    return plan.name.substr(0, plan.name.size() - end.size());
-  };
-  const auto find = [&](const std::string& name) -> const TensorPlan* {
-    const auto found = std::ranges::find(plans.subspan(n), name, &TensorPlan::name);
+  if (plan.id.member != TensorMember::weights) return std::nullopt;
+  const auto find = [&](const TensorId& id) -> const TensorPlan* {
+    const auto found = std::ranges::find(plans.subspan(n), id, &TensorPlan::id);
     return found != plans.end() ? &*found : nullptr;
   };
-  const auto rotated = [&](const std::string& name) -> const TensorPlan* {
-    const TensorPlan* found = find(name);
+  const auto of_same_layer = [&](TensorKind kind) {
+    TensorId id = plan.id;
+    id.kind = kind;
+    return find(id);
+  };
+  const auto rotated = [&](TensorKind kind) -> const TensorPlan* {
+    const TensorPlan* found = of_same_layer(kind);
     return found != nullptr && found->rotated ? found : nullptr;
   };
+  const auto given_by_norm = [&](const TensorPlan* matrix) {
+    return Balanced{.matrix = matrix, .norm = &plan, .bias = find(bias_of(plan.id))};
+  };
+  const auto given_by_values = [&](const TensorPlan* matrix) {
+    return Balanced{.matrix = matrix, .values = &plan, .bias = find(bias_of(plan.id))};
+  };
+  const auto given_by_gates = [&](const TensorPlan* matrix) {
+    return Balanced{.matrix = matrix, .gate_up = &plan};
+  };
+
+  const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
+  if (!is_of_layers(plan.id.kind)) return std::nullopt;
+  const LayerConfig& layer = stack.layer(plan.id.n);
+  const bool of_one_matrix = !layer.parallel;
   Balanced balanced;
-  constexpr std::string_view kGateUp = "gate_up";
-  if (plan.heads.dim != 0 && plan.role == TensorRole::matrix && !plan.heads.columns) {
-    balanced.values = &plan;
-    balanced.bias = find(plan.name + "_bias");
-    const auto sums = std::ranges::find_if(
-        plans.subspan(n), [](const TensorPlan& other) { return other.heads.columns; });
-    balanced.matrix = &*sums;
-  }
-  if (plan.name.ends_with(kGateUp) && plan.rotated && has_linear_middles(stack)) {
-    balanced.gate_up = &plan;
-    balanced.matrix = rotated(without(kGateUp) + "down");
-  }
-  if (has_norms_of_one_matrix(stack)) {
-    for (const auto& [norm, matrix] :
-         {std::pair<std::string_view, const char*>{".attention_norm", ".attention_qkv"},
-          {".ffn_norm", ".ffn_gate_up"},
-          {".ffn_norm", ".ffn_up"}}) {
-      if (!plan.name.ends_with(norm) || balanced.matrix != nullptr) continue;
-      balanced.norm = &plan;
-      balanced.bias = find(plan.name + "_bias");
-      balanced.matrix = rotated(without(norm) + matrix);
-    }
+  switch (plan.id.kind) {
+    case attention_norm:
+      if (of_one_matrix) balanced = given_by_norm(rotated(attention_qkv));
+      break;
+    case ffn_norm:
+      if (of_one_matrix) balanced = given_by_norm(rotated(ffn_tensors(layer.ffn).up));
+      break;
+    case attention_qkv:
+      if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(attention_out));
+      break;
+    case cross_kv:
+      if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(cross_out));
+      break;
+    case ffn_gate_up:
+      if (is_linear_in_up(layer.ffn)) balanced = given_by_gates(rotated(ffn_down));
+      break;
+    case experts_gate_up:
+      if (is_linear_in_up(layer.experts->each)) balanced = given_by_gates(rotated(experts_down));
+      break;
+    case shared_gate_up:
+      if (is_linear_in_up(layer.experts->shared)) balanced = given_by_gates(rotated(shared_down));
+      break;
+    default:
+      break;
   }
   if (balanced.matrix == nullptr) return std::nullopt;
   return balanced;

@@ -17,10 +17,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "models/config.h"
+#include "models/tensor_plan.h"
 
 namespace faststream {
 

@@ -61,6 +61,12 @@ std::string special_tokens(const TokenizerConfig& config) {
   return text;
 }
 
+std::string chat_template(const SourceModel& source) {
+  if (source.chat_template.is_null()) return "none";
+  if (source.chat_template_fault.empty()) return "the checkpoint's own";
+  return "unusable: " + printable(source.chat_template_fault);
+}
+
 }  // namespace
 
 void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
@@ -74,7 +80,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "tokenizer", kind(source.tokenizer));
   if (source.encoder_tokenizer) line(text, "of sources", kind(*source.encoder_tokenizer));
   line(text, "special ids", special_tokens(source.tokenizer.config));
-  line(text, "chat template", source.chat_template.is_null() ? "none" : "the checkpoint's own");
+  line(text, "chat template", chat_template(source));
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +

@@ -7,6 +7,7 @@
 #include "convert/sentence_transformers.h"
 #include "convert/show.h"
 #include "program/interrupt.h"
+#include "program/output.h"
 #include "support/error.h"
 #include "support/machine.h"
 
@@ -40,6 +41,7 @@ void convert(const ConvertCommandOptions& options) {
   conversion.threads = options.threads == 0 ? available_threads() : options.threads;
   conversion.check_interrupted = check_interrupted;
   const ConvertReport report = convert_checkpoint(conversion);
+  if (!report.chat_template_fault.empty()) print_notice(report.chat_template_fault);
   if (!options.quiet) print_report(report, std::cerr);
 }
 

@@ -57,6 +57,7 @@ json chat_template(const fs::path& folder, const json& tokenizer_config, SourceF
   const auto found = config.find("chat_template");
   if (!found) return nullptr;
   if (found->value().is_string()) return found->value();
+  if (!found->value().is_array()) found->fail("is neither a text nor a list of named ones");
   json templates;
   for (const JsonView& named : found->elements()) {
     const auto name = named.get<std::string>("name");
@@ -175,7 +176,7 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
 // "renormalize_logits" of models that never give these tokens, at no cost when they run.
 void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
   constexpr float kNever = -1e4F;  // a probability of zero
-  std::vector<TensorPart>& parts = model.parts["output_bias"];
+  std::vector<TensorPart>& parts = model.parts[bias_of({TensorKind::output})];
   TensorPart stored{.source = "", .shape = {model.config.vocab}};
   if (model.config.output.bias) stored = parts.front();
   parts.clear();

@@ -60,8 +60,9 @@ PlainShape shape_from_header(const Header& header, const std::string& refusal) {
 
 ModelConfig config_from_header(const Header& header, const std::string& where) {
   const std::string refusal =
-      where + ": is neither a folder nor a llama2.c checkpoint (read as one, its header is wrong)";
-  constexpr int32_t kMaxLayers = 4096;
+      where +
+      ": is no checkpoint, neither a Hugging Face folder nor a GGUF file nor a llama2.c .bin file "
+      "(read as one, its header is wrong)";
   if (header.n_layers > kMaxLayers) throw Error(refusal);
   ModelConfig config = plain_decoder(shape_from_header(header, refusal));
   config.output.tied = header.vocab_size > 0;
@@ -159,7 +160,7 @@ SourceModel open_llama2c(const fs::path& path, const std::optional<fs::path>& to
   if (end != size) {
     throw Error(path.string() + ": has " + std::to_string(size) +
                 " bytes, but its llama2.c header asks for " + std::to_string(end) +
-                "; it is truncated or of another format");
+                "; it is truncated, or no checkpoint at all");
   }
   model.parts = parts_of(model.config, {.interleaved = true}, model.weights);
   use_tokenizer(

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -98,7 +99,7 @@ std::vector<TensorSpec> make_specs(const SourceModel& source,
 uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& plans) {
   uint64_t bytes = 0;
   for (const TensorPlan& plan : plans) {
-    const auto parts = source.parts.find(plan.name);
+    const auto parts = source.parts.find(plan.id);
     if (parts == source.parts.end()) continue;  // scales
     for (const TensorPart& part : parts->second) {
       if (part.source.empty()) continue;
@@ -106,6 +107,20 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
       bytes += source.weights.require(part.source, part.shape)
                    .format->bytes(part_rows(part, width) * source_width(part, width));
     }
+  }
+  return bytes;
+}
+
+// Bytes of the checkpoint's tensors that have a place in the model file, each counted once: a tied
+// embedding table becomes two tensors, a fused matrix is several parts.
+uint64_t size_of_used_tensors(const SourceModel& source) {
+  std::set<std::string_view> used;
+  for (const auto& [name, parts] : source.parts) {
+    for (const TensorPart& part : parts) used.insert({part.source, part.projection.matrix});
+  }
+  uint64_t bytes = 0;
+  for (const std::string_view name : used) {
+    if (const SourceTensor* tensor = source.weights.find(name)) bytes += tensor->bytes();
   }
   return bytes;
 }
@@ -128,11 +143,11 @@ double relative_error(const TensorStream::Norms& norms) {
 // Gives the matrix and what gives its input their factors.
 void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
              const std::function<void(uint64_t)>& on_block,
-             std::map<std::string_view, TensorStream::Factors>& factors) {
+             std::map<TensorId, TensorStream::Factors>& factors) {
   const int64_t experts = balanced.experts();
   using RowsAs = TensorStream::RowsAs;
   const auto squares = [&](const TensorPlan& plan, RowsAs rows_as = RowsAs::they_are) {
-    return stream.squares(plan, source.parts.at(plan.name), experts, rows_as, on_block);
+    return stream.squares(plan, source.parts.at(plan.id), experts, rows_as, on_block);
   };
   // A norm is read by several products, whose results are used apart (Q, K, V; gate, up): what is
   // lost counts beside the row it is lost of. Else results are added up.
@@ -141,8 +156,8 @@ void balance(const Balanced& balanced, const SourceModel& source, TensorStream& 
       squares(*balanced.matrix, apart ? RowsAs::units : RowsAs::they_are).columns;
   std::vector<float> of_input;
   const auto give = [&](const TensorPlan& plan, const std::vector<float>& rows) {
-    factors[plan.name].rows = rows;
-    if (balanced.bias != nullptr) factors[balanced.bias->name].rows = rows;
+    factors[plan.id].rows = rows;
+    if (balanced.bias != nullptr) factors[balanced.bias->id].rows = rows;
   };
   if (balanced.norm != nullptr) {
     of_input = norm_factors(of_matrix);
@@ -157,7 +172,7 @@ void balance(const Balanced& balanced, const SourceModel& source, TensorStream& 
     give(*balanced.values, rows);
   } else {
     of_input = middle_factors(balanced.inputs(), squares(*balanced.gate_up).rows, of_matrix);
-    std::vector<float>& rows = factors[balanced.gate_up->name].rows;
+    std::vector<float>& rows = factors[balanced.gate_up->id].rows;
     const int64_t middle = balanced.inputs();
     for (auto begin = of_input.begin(); begin != of_input.end(); begin += middle) {
       rows.insert(rows.end(), static_cast<size_t>(middle), 1.0F);
@@ -165,8 +180,8 @@ void balance(const Balanced& balanced, const SourceModel& source, TensorStream& 
     }
   }
   for (float& factor : of_input) factor = 1 / factor;
-  factors[balanced.matrix->name].columns = std::move(of_input);
-  factors[balanced.matrix->name].experts = experts;
+  factors[balanced.matrix->id].columns = std::move(of_input);
+  factors[balanced.matrix->id].experts = experts;
 }
 
 }  // namespace
@@ -233,16 +248,16 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     if (options.check_interrupted) options.check_interrupted();
   };
   ConvertReport report;
-  std::map<std::string_view, TensorStream::Factors> factors;
+  std::map<TensorId, TensorStream::Factors> factors;
   for (size_t n = 0; n < plans.size(); ++n) {
     const TensorPlan& plan = plans[n];
-    const auto parts = source.parts.find(plan.name);
+    const auto parts = source.parts.find(plan.id);
     if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
     if (const auto balanced = balanced_matrix(config, plans, n)) {
       balance(*balanced, source, stream, on_block, factors);
     }
-    const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.name], on_block);
-    factors.erase(plan.name);
+    const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.id], on_block);
+    factors.erase(plan.id);
     if (plan.dtype == DType::i8) report.errors.push_back({plan.name, relative_error(norms)});
   }
   stream.flush();
@@ -251,10 +266,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
   report.output = options.output;
   report.source_files = source.weights.files().size();
-  report.source_bytes = stream.bytes_read();
+  report.source_bytes = size_of_used_tensors(source);
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
   report.left_out = source.left_out;
+  report.chat_template_fault = source.chat_template_fault;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

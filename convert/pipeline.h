@@ -44,12 +44,13 @@ struct QuantizationError {
 struct ConvertReport {
   std::filesystem::path output;
   size_t source_files = 0;
-  uint64_t source_bytes = 0;  ///< of the tensors that were read
+  uint64_t source_bytes = 0;  ///< of the tensors that were read, however often
   uint64_t file_bytes = 0;
   size_t n_tensors = 0;
   double seconds = 0;
   std::vector<QuantizationError> errors;  ///< INT8 tensors in file order
   std::vector<LeftOut> left_out;          ///< of the checkpoint
+  std::string chat_template_fault;        ///< as SourceModel has it
 };
 
 /// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot

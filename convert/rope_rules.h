@@ -10,9 +10,6 @@
 
 namespace faststream {
 
-/// The most positions that any member may name.
-inline constexpr int64_t kMaxContext = int64_t{1} << 28;
-
 /// Sizes that rules of rotation depend on, and what holds where config.json says nothing.
 struct RopeShape {
   int64_t head_dim = 0;

@@ -11,6 +11,7 @@
 #include "model_file/layout.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
+#include "models/tensor_plan.h"
 #include "support/printable.h"
 #include "support/progress.h"
 #include "support/shape_text.h"

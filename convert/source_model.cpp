@@ -1,6 +1,7 @@
 #include "convert/source_model.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -11,15 +12,25 @@
 #include "convert/gguf/gguf_model.h"
 #include "convert/hf_folder.h"
 #include "convert/llama2c.h"
+#include "convert/tokenizers/sentencepiece_judge.h"
+#include "model_file/layout.h"
 #include "support/error.h"
 #include "support/printable.h"
 #include "support/shape_text.h"
+#include "text/chat_template.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
 
 namespace fs = std::filesystem;
+
+bool is_model_file(const InputFile& file) {
+  std::array<unsigned char, layout::kMagic.size()> magic{};
+  if (file.size() < magic.size()) return false;
+  file.read(0, std::as_writable_bytes(std::span(magic)));
+  return magic == layout::kMagic;
+}
 
 SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokenizer) {
   std::error_code ignored;
@@ -33,7 +44,14 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
                 ": holds weights only; give the folder that also has config.json and "
                 "tokenizer.model");
   }
-  if (SourceFiles files; is_gguf(files.open(path))) return open_gguf_model(path, tokenizer);
+  SourceFiles files;
+  const InputFile file = files.open(path);
+  if (is_model_file(file)) {
+    throw Error(path.string() +
+                ": is a model file already; run it with faststream-run -m, or see what is in it "
+                "with --show");
+  }
+  if (is_gguf(file)) return open_gguf_model(path, tokenizer);
   return open_llama2c(path, tokenizer);
 }
 
@@ -60,7 +78,7 @@ bool fits(const TensorPart& part, int64_t width) {
 
 // That the parts of a tensor are there and give the rows that it must have.
 void check_tensor(const SourceModel& model, const TensorPlan& plan) {
-  const auto found = model.parts.find(plan.name);
+  const auto found = model.parts.find(plan.id);
   if (found == model.parts.end()) {
     throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name +
                 "\"");
@@ -125,7 +143,12 @@ std::unique_ptr<Tokenizer> finish_tokenizer(SourceTokenizer& tokenizer, const So
       tokenizer.file.empty() ? model.weights.name() + ": tokenizer" : tokenizer.file.string();
   tokenizer.config.kind = tokenizer.description ? kCompiledTokenizer : kSentencePieceTokenizer;
   if (tokenizer.description) tokenizer.model = compile_tokenizer(*tokenizer.description, where);
-  return make_tokenizer(std::as_bytes(std::span(tokenizer.model)), tokenizer.config, where);
+  const auto bytes = std::as_bytes(std::span(tokenizer.model));
+  auto made = make_tokenizer(bytes, tokenizer.config, where);
+  if (!tokenizer.description) {
+    compare_with_sentencepiece(parse_sentencepiece_model(bytes, where), *made, where);
+  }
+  return made;
 }
 
 void finish_tokenizers(SourceModel& model) {
@@ -137,6 +160,18 @@ void finish_tokenizers(SourceModel& model) {
   check_size(model, *tokenizer, model.config.encoder->vocab);
   if (model.answers.contains("languages")) {
     model.answers["languages"]["tokens"] = languages_from_hf(*tokenizer, model.special_tokens);
+  }
+}
+
+// The conversion goes on without: what a template cannot do is needed for chats alone.
+void check_chat_template(SourceModel& model) {
+  if (model.chat_template.is_null()) return;
+  try {
+    (void)ChatTemplate::from_json(model.chat_template,
+                                  model.weights.name() + ": its chat template");
+  } catch (const Error& error) {
+    model.chat_template_fault =
+        error.what() + std::string("; chats need another with --chat-template");
   }
 }
 
@@ -171,8 +206,8 @@ std::string to_text(std::span<const LeftOut> left_out) {
 
 void take_types_of_weights(SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
-    if (plan.role != TensorRole::matrix || !plan.name.starts_with("layers.")) continue;
-    const auto parts = model.parts.find(plan.name);
+    if (plan.role != TensorRole::matrix || !is_of_layers(plan.id.kind)) continue;
+    const auto parts = model.parts.find(plan.id);
     if (parts == model.parts.end() || parts->second.empty()) continue;
     const SourceTensor* tensor = model.weights.find(parts->second.front().source);
     if (tensor == nullptr) continue;  // check_tensors() says so
@@ -208,6 +243,7 @@ SourceModel open_source_model(const fs::path& path, const std::optional<fs::path
   SourceModel model = open_readable(path, tokenizer);
   check_tensors(model);
   finish_tokenizers(model);
+  check_chat_template(model);
   return model;
 }
 

@@ -16,6 +16,7 @@
 #include "convert/checkpoint.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "models/config.h"
+#include "models/tensor_plan.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
 
@@ -59,9 +60,9 @@ struct TensorPart {
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
 };
 
-/// The parts of each tensor of models/config.h's tensor_plan(), scales aside, top to bottom.
-/// "output" is always there; for a tied model it comes from the embedding table.
-using TensorParts = std::map<std::string, std::vector<TensorPart>>;
+/// The parts of each tensor of tensor_plan(), scales aside, top to bottom. The output matrix is
+/// always there; for a tied model it comes from the embedding table.
+using TensorParts = std::map<TensorId, std::vector<TensorPart>>;
 
 /// Values in a row of a tensor of the model file, as parts count rows.
 int64_t row_width(const TensorPlan& plan);
@@ -94,7 +95,9 @@ struct SourceModel {
   ModelConfig config;  ///< with the checkpoint's own types of weights
   SourceTokenizer tokenizer;
   std::optional<SourceTokenizer> encoder_tokenizer = {};  ///< where the encoder has another
-  nlohmann::json chat_template;   ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
+  nlohmann::json chat_template;  ///< Jinja, or {"default": Jinja, "tool_use": Jinja}, or null
+  /// Why chats cannot use the template, in one sentence; empty: they can, or there is none.
+  std::string chat_template_fault = {};
   nlohmann::json special_tokens;  ///< their spellings, as ChatTemplate takes them, or null
   nlohmann::json answers;         ///< of a model with an encoder (AnswerRules); else null
   nlohmann::json sampling;  ///< what sampling_from_json() takes; null where nothing is recommended

@@ -187,12 +187,12 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
   const int64_t whole = std::max<int64_t>(1, job.heads.dim);  // rows that are rotated together
   const int64_t piece_rows =
       ceil_div(std::max(least_rows, kPieceElements / job.cols), whole) * whole;
-  const int64_t piece = piece_rows * job.cols;
+  const int64_t piece_elements = piece_rows * job.cols;
   const int64_t threads = pool_.size();
   const int64_t most_pieces =
-      std::max(threads, kPiecesPerThread * threads * kPieceElements / piece);
+      std::max(threads, kPiecesPerThread * threads * kPieceElements / piece_elements);
   const int64_t block_rows =
-      piece_rows * std::clamp(kMaxBlockElements / piece, int64_t{1}, most_pieces);
+      piece_rows * std::clamp(kMaxBlockElements / piece_elements, int64_t{1}, most_pieces);
   const auto row_bytes = static_cast<size_t>(job.cols) * dtype_size(job.dtype);
   for (int64_t first = 0; first < job.rows; first += block_rows) {
     const int64_t end = std::min(first + block_rows, job.rows);

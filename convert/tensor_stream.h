@@ -11,6 +11,7 @@
 
 #include "convert/source_model.h"
 #include "model_file/model_writer.h"
+#include "models/tensor_plan.h"
 #include "support/thread_pool.h"
 
 namespace faststream {
@@ -55,8 +56,6 @@ class TensorStream {
 
   /// Writes what is still in memory.
   void flush();
-
-  [[nodiscard]] uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   struct Source {

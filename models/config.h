@@ -15,6 +15,13 @@
 
 namespace faststream {
 
+/// Limits of a description. With them products of three counts are far below 2^63.
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadDim = 1024;
+inline constexpr int64_t kMaxExperts = 1024;
+inline constexpr int64_t kMaxContext = int64_t{1} << 28;  ///< positions
+
 struct NormConfig {
   NormKind kind = NormKind::none;
   float eps = 0;
@@ -269,81 +276,5 @@ std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
 
 /// Throws Error, starting with `where`, unless the documented invariants hold.
 void validate(const ModelConfig& config, std::string_view where);
-
-/// What a tensor is for.
-enum class TensorRole {
-  table,   ///< rows that are looked up: embedding, positions, segments
-  matrix,  ///< of a product, [out, in]
-  norm,    ///< weights of a normalization
-  bias,    ///< what is added: biases, corrections, sinks
-  scales,  ///< of the matrix before it
-};
-
-/// Which heads of a tensor its conversion rotates where ModelConfig::values_rotated, each by
-/// itself: V's rows, and the columns of what multiplies attention's sums of values, whose products
-/// stay what they are. So these sums need no rotation when the model runs.
-struct HeadRotation {
-  int64_t dim = 0;        ///< of a head; 0: none
-  int64_t first_row = 0;  ///< from here on; all before are left as they are
-  bool columns = false;   ///< of columns rather than of rows
-};
-
-/// A tensor that a model file must hold.
-struct TensorPlan {
-  std::string name;
-  DType dtype = DType::f32;
-  std::vector<int64_t> shape;
-  TensorRole role = TensorRole::matrix;
-  int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
-  bool rotated = false;  ///< see Weight
-  HeadRotation heads = {};
-};
-
-/// Begins the names of an encoder's tensors.
-inline constexpr const char* kEncoderPrefix = "encoder.";
-
-/// All tensors of a description in file order, the scales of an i8 matrix right after it:
-///
-///   embedding                         [vocab, hidden]
-///   positions                         [embedding.positions, hidden]
-///   segments                          [embedding.segments, hidden]
-///   embedding_norm                    [hidden]
-///   layers.N.attention_norm           [hidden]              before
-///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
-///   layers.N.attention_q_norm         [q_dim]
-///   layers.N.attention_k_norm         [kv_dim]
-///   layers.N.attention_sinks          [n_heads]
-///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
-///   layers.N.attention_out            [hidden, q_dim]
-///   layers.N.attention_after_norm     [hidden]
-///   layers.N.attention_stream_norm    [hidden]
-///   layers.N.cross_norm               [hidden]              before
-///   layers.N.cross_q                  [q_dim, hidden]
-///   layers.N.cross_kv                 [2 kv_dim, encoder's hidden]   K rows, then V
-///   layers.N.cross_out                [hidden, q_dim]
-///   layers.N.cross_after_norm         [hidden]
-///   layers.N.cross_stream_norm        [hidden]
-///   layers.N.ffn_norm                 [hidden]              before
-///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
-///   layers.N.ffn_up                   [size, hidden]
-///   layers.N.ffn_down                 [hidden, size]
-///   layers.N.router                   [experts, hidden]     f32
-///   layers.N.router_correction        [experts]
-///   layers.N.experts_gate_up          [experts · 2 size, hidden], or experts_up
-///   layers.N.experts_down             [experts · hidden, size]
-///   layers.N.shared_gate_up, shared_up, shared_down         as ffn_
-///   layers.N.shared_gate              [1, hidden]           f32
-///   layers.N.ffn_after_norm           [hidden]
-///   layers.N.ffn_stream_norm          [hidden]
-///   output_norm                       [hidden]
-///   dense.N                           [size, size before]   f32
-///   dense.N_norm                      [size]
-///   output                            [vocab, hidden]       unless tied or none
-///
-/// and then those of the encoder, whose names begin with "encoder.",
-/// each only where the description asks for it. X_bias, f32 with as many elements as X has rows,
-/// follows X where that has a bias; X.scales is [rows of X] f32. Rows of Q and K are in
-/// Transformers' order (halves of what is rotated are the pairs' members).
-std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
 
 }  // namespace faststream

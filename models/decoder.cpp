@@ -2,7 +2,7 @@
 // is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
 #include <memory>
-#include <string>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,12 +23,16 @@ class Decoder : public Model {
  public:
   Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
           const BatchLimits& limits)
-      : Decoder(config, lookup, backend, limits, {}) {}
+      : Decoder(config, find_weights(config, lookup), backend, limits) {
+    if (!config.encoder) return;
+    encoder_ = std::make_unique<Decoder>(
+        *config.encoder, find_encoder_weights(*config.encoder, lookup, weights_.embedding.table),
+        backend, limits);
+  }
 
-  // shared: the embedding of the decoder that this is the encoder of.
-  Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
-          const BatchLimits& limits, const Weight& shared)
-      : config_(config), backend_(backend), weights_(find_weights(config, lookup, shared)) {
+  Decoder(const ModelConfig& config, DecoderWeights weights, Backend& backend,
+          const BatchLimits& limits)
+      : config_(config), backend_(backend), weights_(std::move(weights)) {
     const DType act = backend.activation_dtype(config.weight_dtype);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -46,13 +50,6 @@ class Decoder : public Model {
       const std::vector<float>& slopes = config.layer(n).attention.slopes;
       if (!slopes.empty()) weights_.layers[static_cast<size_t>(n)].rule.slopes = to_device(slopes);
       add_bias(config.layer(n).attention, weights_.layers[static_cast<size_t>(n)]);
-    }
-    if (config.encoder) {
-      const auto find = [&lookup](std::string_view name) {
-        return lookup(kEncoderPrefix + std::string(name));
-      };
-      encoder_ = std::make_unique<Decoder>(*config.encoder, find, backend, limits,
-                                           weights_.embedding.table);
     }
   }
 
@@ -312,83 +309,63 @@ class Decoder : public Model {
   std::unique_ptr<Decoder> encoder_;
 };
 
-// Every product of a forward pass: each matrix of each kind of layer.
+// The gates of a product, whose results it multiplies with those of as many more rows.
+bool is_gated(TensorKind kind) {
+  return kind == TensorKind::ffn_gate_up || kind == TensorKind::experts_gate_up ||
+         kind == TensorKind::shared_gate_up;
+}
+
+// What follows a product that is not gated.
+Activation activation_of(const ModelConfig& config, const TensorId& id) {
+  const auto of_layer = [&]() -> const LayerConfig& { return config.layer(id.n); };
+  switch (id.kind) {
+    case TensorKind::ffn_up:
+      return of_layer().ffn.activation;
+    case TensorKind::experts_up:
+      return of_layer().experts->each.activation;
+    case TensorKind::shared_up:
+      return of_layer().experts->shared.activation;
+    case TensorKind::dense:
+      return config.pooling->dense[static_cast<size_t>(id.n)].activation;
+    default:
+      return Activation::none;
+  }
+}
+
+// Every product of a forward pass: of those of equal shape the one of most rows.
 std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
-  const int64_t tokens = limits.max_tokens;
-  const int64_t hidden = config.hidden;
+  const std::vector<TensorPlan> plans = tensor_plan(config);
+  std::set<TensorId> biases;
+  for (const TensorPlan& plan : plans) {
+    if (plan.id.member == TensorMember::bias) biases.insert(plan.id);
+  }
   std::vector<ProductBound> bounds;
-  if (!config.output.none) {
-    bounds.push_back({.rows = limits.max_logits,
-                      .in = hidden,
-                      .out = config.vocab,
-                      .dtype = config.output_dtype,
-                      .bias = config.output.bias});
-  }
-  if (config.pooling) {
-    int64_t in = hidden;
-    for (const DenseConfig& dense : config.pooling->dense) {
-      bounds.push_back({.rows = limits.max_logits,
-                        .in = in,
-                        .out = dense.size,
-                        .bias = dense.bias,
-                        .activation = dense.activation != Activation::none});
-      in = dense.size;
+  for (const TensorPlan& plan : plans) {
+    if (!plan.is_multiplied()) continue;
+    const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
+    const int64_t rows =
+        plan.readers == TensorReaders::wanted ? limits.max_logits : limits.max_tokens;
+    const int64_t used = plan.experts > 0 ? stack.layer(plan.id.n).experts->router.used : 1;
+    const TensorId of_bias =
+        bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
+    const ProductBound bound{.rows = rows * used,
+                             .in = plan.shape[1],
+                             .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1),
+                             .dtype = plan.dtype,
+                             .gated = is_gated(plan.id.kind),
+                             .bias = biases.contains(of_bias),
+                             .activation = activation_of(stack, plan.id) != Activation::none,
+                             .experts = plan.experts,
+                             .input_bits = stack.activation_bits};
+    const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {
+      other.rows = bound.rows;
+      return other == bound;
+    });
+    if (same_shape == bounds.end()) {
+      bounds.push_back(bound);
+    } else {
+      same_shape->rows = std::max(same_shape->rows, bound.rows);
     }
-  }
-  const auto feed_forward = [&](const FeedForwardConfig& ffn, int64_t rows, int64_t experts) {
-    bounds.push_back({.rows = rows,
-                      .in = hidden,
-                      .out = ffn.up_dim(),
-                      .dtype = config.weight_dtype,
-                      .gated = ffn.gated,
-                      .bias = ffn.bias,
-                      .activation = !ffn.gated,
-                      .experts = experts});
-    bounds.push_back({.rows = rows,
-                      .in = ffn.size,
-                      .out = hidden,
-                      .dtype = config.down_type(),
-                      .bias = ffn.bias,
-                      .experts = experts});
-  };
-  for (const LayerConfig& layer : config.layer_kinds) {
-    const AttentionConfig& attention = layer.attention;
-    bounds.push_back({.rows = tokens,
-                      .in = hidden,
-                      .out = attention.qkv_dim(),
-                      .dtype = config.weight_dtype,
-                      .bias = attention.qkv_bias});
-    bounds.push_back({.rows = tokens,
-                      .in = attention.q_dim(),
-                      .out = hidden,
-                      .dtype = config.weight_dtype,
-                      .bias = attention.out_bias});
-    if (layer.cross_attention) {
-      for (const auto& [in, out] : {std::pair(hidden, attention.q_dim()),
-                                    std::pair(config.encoder->hidden, 2 * attention.kv_dim()),
-                                    std::pair(attention.q_dim(), hidden)}) {
-        bounds.push_back({.rows = tokens,
-                          .in = in,
-                          .out = out,
-                          .dtype = config.weight_dtype,
-                          .bias = attention.qkv_bias || attention.out_bias});
-      }
-    }
-    if (!layer.experts) {
-      feed_forward(layer.ffn, tokens, 0);
-      continue;
-    }
-    bounds.push_back({.rows = tokens,
-                      .in = hidden,
-                      .out = layer.experts->count,
-                      .bias = layer.experts->router.bias});
-    feed_forward(layer.experts->each, tokens * layer.experts->router.used, layer.experts->count);
-    if (layer.experts->shared.size != 0) feed_forward(layer.experts->shared, tokens, 0);
-  }
-  for (ProductBound& bound : bounds) bound.input_bits = config.activation_bits;
-  if (config.encoder) {
-    const std::vector<ProductBound> of_encoder = products(*config.encoder, limits);
-    bounds.insert(bounds.end(), of_encoder.begin(), of_encoder.end());
   }
   return bounds;
 }

@@ -1,40 +1,44 @@
 #include "models/decoder_weights.h"
 
 #include <map>
+#include <utility>
 
 namespace faststream {
 namespace {
 
 class Finder {
  public:
-  Finder(const ModelConfig& config, const WeightLookup& lookup) : config_(config) {
+  Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder) : config_(config) {
     for (TensorPlan& tensor : tensor_plan(config)) {
-      if (tensor.name.starts_with(kEncoderPrefix)) continue;
-      const std::string name = tensor.name;
-      found_[name] = {std::move(tensor), lookup(name)};
+      TensorId id = tensor.id;
+      if (id.of_encoder) continue;  // of this stack's own
+      id.of_encoder = of_encoder;
+      const std::byte* data = lookup(id);
+      found_[tensor.id] = {std::move(tensor), data};
     }
   }
 
   DecoderWeights all(const Weight& shared) {
+    using enum TensorKind;
     DecoderWeights weights;
     const bool is_shared = config_.embedding.shared;
-    weights.embedding = {.table = is_shared ? shared : linear("embedding").weight,
+    weights.embedding = {.table = is_shared ? shared : linear(embedding).weight,
                          .multiplier = config_.embedding.multiplier,
-                         .positions = linear("positions").weight,
+                         .positions = linear(positions).weight,
                          .offset = static_cast<int32_t>(config_.embedding.offset),
-                         .segments = linear("segments").weight};
-    weights.embedding_norm = norm("embedding_norm", config_.embedding.norm);
-    for (int64_t n = 0; n < config_.n_layers(); ++n) {
-      prefix_ = "layers." + std::to_string(n) + ".";
-      weights.layers.push_back(layer(config_.layer(n)));
-    }
-    prefix_.clear();
-    weights.output_norm = norm("output_norm", config_.output.norm);
-    weights.output = config_.output.tied ? Linear{weights.embedding.table, vector("output_bias")}
-                                         : linear("output");
-    for (size_t n = 0; config_.pooling && n < config_.pooling->dense.size(); ++n) {
-      const std::string name = "dense." + std::to_string(n);
-      weights.dense.push_back({linear(name), norm(name + "_norm", config_.pooling->dense[n].norm)});
+                         .segments = linear(segments).weight};
+    weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    for (n_ = 0; n_ < config_.n_layers(); ++n_) weights.layers.push_back(layer(config_.layer(n_)));
+    n_ = 0;
+    weights.output_norm = norm(output_norm, config_.output.norm);
+    weights.output = linear(output);
+    if (config_.output.tied) weights.output.weight = weights.embedding.table;
+    if (config_.pooling) {
+      for (const DenseConfig& layer : config_.pooling->dense) {
+        weights.dense.push_back({linear(dense), norm(dense_norm, layer.norm)});
+        ++n_;
+      }
+      n_ = 0;
     }
     return weights;
   }
@@ -46,17 +50,21 @@ class Finder {
   };
 
   LayerWeights layer(const LayerConfig& layer) const {
+    using enum TensorKind;
     const AttentionConfig& attention = layer.attention;
+    const BranchNorms& norms = layer.attention_norms;
     LayerWeights weights;
-    weights.attention_norms = branch("attention", layer.attention_norms);
-    weights.qkv = linear("attention_qkv");
+    weights.attention_norms = {norm(attention_norm, norms.before),
+                               norm(attention_after_norm, norms.after),
+                               norm(attention_stream_norm, norms.stream)};
+    weights.qkv = linear(attention_qkv);
     if (attention.qk_norm == QkNorm::whole) {
-      weights.q_norm = norm("attention_q_norm", attention.qk_norm_as);
-      weights.k_norm = norm("attention_k_norm", attention.qk_norm_as);
+      weights.q_norm = norm(attention_q_norm, attention.qk_norm_as);
+      weights.k_norm = norm(attention_k_norm, attention.qk_norm_as);
     } else if (attention.qk_norm == QkNorm::head) {
       weights.heads = {.norm = attention.qk_norm_as.kind,
-                       .q_weight = vector("attention_q_norm"),
-                       .k_weight = vector("attention_k_norm"),
+                       .q_weight = vector(id(attention_q_norm)),
+                       .k_weight = vector(id(attention_k_norm)),
                        .eps = attention.qk_norm_as.eps};
     }
     weights.heads.query_scaling = attention.query_scaling;
@@ -65,34 +73,40 @@ class Finder {
                     .window = static_cast<int32_t>(attention.window),
                     .bidirectional = attention.bidirectional,
                     .soft_cap = attention.soft_cap,
-                    .sinks = vector("attention_sinks")};
-    weights.attention_out = linear("attention_out");
-    weights.distances = vector("attention_distances");
-    if (layer.cross_attention) {
-      weights.cross = {.norms = branch("cross", layer.cross_attention->norms),
-                       .q = linear("cross_q"),
-                       .kv = linear("cross_kv"),
-                       .out = linear("cross_out")};
-    }
-    weights.ffn_norms = branch("ffn", layer.ffn_norms);
+                    .sinks = vector(id(attention_sinks))};
+    weights.attention_out = linear(attention_out);
+    weights.distances = vector(id(attention_distances));
+    if (layer.cross_attention) weights.cross = cross_attention(layer.cross_attention->norms);
+    weights.ffn_norms = {norm(ffn_norm, layer.ffn_norms.before),
+                         norm(ffn_after_norm, layer.ffn_norms.after),
+                         norm(ffn_stream_norm, layer.ffn_norms.stream)};
     if (layer.experts) {
       experts(*layer.experts, weights);
     } else {
-      weights.ffn = feed_forward("ffn", layer.ffn);
+      weights.ffn = feed_forward(ffn_tensors(layer.ffn));
     }
     return weights;
   }
 
+  CrossAttentionWeights cross_attention(const BranchNorms& norms) const {
+    using enum TensorKind;
+    return {.norms = {norm(cross_norm, norms.before), norm(cross_after_norm, norms.after),
+                      norm(cross_stream_norm, norms.stream)},
+            .q = linear(cross_q),
+            .kv = linear(cross_kv),
+            .out = linear(cross_out)};
+  }
+
   void experts(const ExpertsConfig& config, LayerWeights& weights) const {
-    weights.router = linear("router");
+    weights.router = linear(TensorKind::router);
     weights.routing = {.used = config.router.used,
                        .score = config.router.score,
-                       .correction = vector("router_correction"),
+                       .correction = vector(id(TensorKind::router_correction)),
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,
                        .normalized = config.router.normalized,
                        .scale = config.router.scale};
-    const FeedForwardWeights each = feed_forward("experts", config.each);
+    const FeedForwardWeights each = feed_forward(expert_tensors(config.each));
     weights.experts = {.n_experts = static_cast<int32_t>(config.count),
                        .up = each.up.weight,
                        .up_bias = each.up.bias,
@@ -100,57 +114,59 @@ class Finder {
                        .down_bias = each.down.bias,
                        .gated = config.each.gated,
                        .activation = config.each.activation};
-    if (config.shared.size != 0) weights.shared = feed_forward("shared", config.shared);
-    if (config.shared_gate) weights.shared_gate = linear("shared_gate");
+    weights.shared = feed_forward(shared_tensors(config.shared));
+    weights.shared_gate = linear(TensorKind::shared_gate);
   }
 
-  FeedForwardWeights feed_forward(const std::string& name, const FeedForwardConfig& ffn) const {
-    return {linear(name + (ffn.gated ? "_gate_up" : "_up")), linear(name + "_down")};
+  FeedForwardWeights feed_forward(const FeedForwardTensors& tensors) const {
+    return {linear(tensors.up), linear(tensors.down)};
   }
 
-  BranchNormWeights branch(const std::string& name, const BranchNorms& norms) const {
-    return {norm(name + "_norm", norms.before), norm(name + "_after_norm", norms.after),
-            norm(name + "_stream_norm", norms.stream)};
-  }
+  TensorId id(TensorKind kind) const { return {.kind = kind, .n = n_}; }
 
-  Norm norm(const std::string& name, const NormConfig& config) const {
+  Norm norm(TensorKind kind, const NormConfig& config) const {
     return {.kind = config.kind,
-            .weight = vector(name),
-            .bias = vector(name + "_bias"),
+            .weight = vector(id(kind)),
+            .bias = vector(bias_of(id(kind))),
             .eps = config.eps};
   }
 
-  // Absent where the plan has no such matrix.
-  Linear linear(const std::string& name) const {
-    const auto found = found_.find(prefix_ + name);
-    if (found == found_.end()) return {};
+  // Without data where the plan has no such matrix.
+  Linear linear(TensorKind kind) const {
+    const float* bias = vector(bias_of(id(kind)));
+    const auto found = found_.find(id(kind));
+    if (found == found_.end()) return {.weight = {}, .bias = bias};
     const TensorPlan& plan = found->second.plan;
     return {.weight = {.data = found->second.data,
                        .dtype = plan.dtype,
                        .rows = plan.shape[0],
                        .cols = plan.shape[1],
-                       .scales = vector(name + ".scales"),
+                       .scales = vector(scales_of(id(kind))),
                        .input_bits = config_.activation_bits,
                        .rotated = plan.rotated},
-            .bias = vector(name + "_bias")};
+            .bias = bias};
   }
 
   // Null where the plan has no such vector.
-  const float* vector(const std::string& name) const {
-    const auto found = found_.find(prefix_ + name);
+  const float* vector(const TensorId& id) const {
+    const auto found = found_.find(id);
     return found == found_.end() ? nullptr : reinterpret_cast<const float*>(found->second.data);
   }
 
   const ModelConfig& config_;
-  std::map<std::string, Found> found_;
-  std::string prefix_;
+  std::map<TensorId, Found> found_;
+  int64_t n_ = 0;  // of the layer, or dense layer
 };
 
 }  // namespace
 
-DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup,
-                            const Weight& shared) {
-  return Finder(config, lookup).all(shared);
+DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup) {
+  return Finder(config, lookup, false).all({});
+}
+
+DecoderWeights find_encoder_weights(const ModelConfig& encoder, const WeightLookup& lookup,
+                                    const Weight& shared) {
+  return Finder(encoder, lookup, true).all(shared);
 }
 
 }  // namespace faststream

@@ -71,10 +71,11 @@ struct DecoderWeights {
   std::vector<DenseWeights> dense;
 };
 
-/// Finds the tensors of tensor_plan(config) but for its encoder's; an encoder's embedding may be
-/// the decoder's, `shared`. What a rule adds to scores, slopes of ALiBi and biases by distance, is
-/// no tensor and stays null.
-DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup,
-                            const Weight& shared = {});
+/// Finds the tensors of tensor_plan(config) but for its encoder's. What a rule adds to scores,
+/// slopes of ALiBi and biases by distance, is no tensor and stays null.
+DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup);
+/// The same of a decoder's encoder, whose embedding may be the decoder's, `shared`.
+DecoderWeights find_encoder_weights(const ModelConfig& encoder, const WeightLookup& lookup,
+                                    const Weight& shared);
 
 }  // namespace faststream

@@ -6,15 +6,15 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "backend/backend.h"
 #include "models/config.h"
+#include "models/tensor_plan.h"
 
 namespace faststream {
 
-/// Gives the place of a tensor of tensor_plan() in the backend's memory, by its name.
-using WeightLookup = std::function<const std::byte*(std::string_view)>;
+/// Gives the place of a tensor of tensor_plan() in the backend's memory.
+using WeightLookup = std::function<const std::byte*(const TensorId&)>;
 
 class Model {
  public:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# clang-format on all of our files; that every CUDA kernel waits for those before it; and clang-tidy
-# on all files but the benchmarks, whose library's macros do not pass.
+# clang-format on all of our files; that every CUDA kernel waits for those before it; that no name is
+# of two types in files that are linked; and clang-tidy on all files but the benchmarks, whose library's
+# macros do not pass.
 #
 # clang-tidy takes much of its time for what the files include, so it gets a whole room of them as
 # one. Rooms that were clean are not checked again until one of their files, a header or a .clang-tidy
@@ -28,6 +29,26 @@ done
 mkdir -p build/lint
 shared=$(printf '%s\n' "${sources[@]}" | grep '\.h$' |
   xargs cat .clang-tidy tests/.clang-tidy scripts/lint.sh | sha256sum)
+
+# Two definitions of one name, which no compiler sees that reads a file at a time: the CPU's code is
+# linked once for the optimizer at link time, which knows all types (CUDA's has no such optimizer).
+# What differs within a room compiles no more, as its files are compiled as one.
+same_definitions() {
+  local at=$PWD/build/lint/linked key objects
+  key=$(printf '%s\n' "${sources[@]}" CMakeLists.txt scripts/lint.sh | grep -v '^tests/' | xargs cat |
+    sha256sum | cut -d' ' -f1)
+  [[ -e build/lint/$key ]] && return
+  if ! { cmake -S . -B "$at" -G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_CXX_FLAGS_DEBUG='-O0 -flto' -DCMAKE_UNITY_BUILD=ON -DFASTSTREAM_CUDA=OFF \
+    -DFASTSTREAM_TESTS=OFF && cmake --build "$at" --target faststream faststream_convert \
+    faststream_cli; } >"$at.log"; then
+    cat "$at.log"
+    return 1
+  fi
+  mapfile -t objects < <(find "$at" -path '*/faststream*.dir/*' -name '*.o')
+  g++ -shared -O0 -flto=auto -Werror=odr -Werror=lto-type-mismatch -o "$at/all.so" "${objects[@]}" &&
+    touch "build/lint/$key"
+}
 
 # With every instruction set that kernels are written for. The path-sensitive analysis leaves a
 # function after a fourteenth of the states that it would look at by default: it takes first what it
@@ -76,6 +97,12 @@ check() {  # files
 
 export -f check flags unify
 export shared
+
+echo "==> one definition of each name"
+if ! same_definitions; then
+  echo "Lint failed: a name has two definitions, see above." >&2
+  exit 1
+fi
 
 # Files whose includes have much in common go together.
 mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |

@@ -9,6 +9,8 @@ build_packages=(
   nlohmann-json3-dev
   libprotobuf-dev
 )
+# file: CPack asks it which files are programs.
+package_packages=(file)
 # sentencepiece: the programs that the tokenizer is compared with.
 test_packages=(ccache clang clang-format clang-tidy libgtest-dev python3 sentencepiece)
 

@@ -20,7 +20,7 @@ else
   echo "==> Building for the CPU (there is no NVIDIA driver here)"
 fi
 if ! said=$(cmake --preset release -B $programs -DCMAKE_UNITY_BUILD=ON \
-    -DFASTSTREAM_TESTS=OFF "${target[@]}" 2>&1); then
+    "${target[@]}" 2>&1); then
   printf '%s\n' "$said" >&2
   echo "Quickstart failed: CMake could not configure the build in $programs, see above." >&2
   exit 1

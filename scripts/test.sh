@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Builds and tests everything: all tests in release and under the address and undefined-behaviour
-# sanitizers, those of threads under ThreadSanitizer, the fuzzers for ten seconds each, lint, and a
-# program that uses the installed library. The last lines say how long each part took and count
-# results.
-#
-#   FASTSTREAM_FUZZ_SECONDS=600 scripts/test.sh     longer fuzzing
+# sanitizers, those of threads under ThreadSanitizer, the fuzzers on the same inputs each time
+# (scripts/fuzz.sh has others), lint, and the Debian package with a program that uses its library.
+# The last lines say how long each part took and count results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -13,7 +11,6 @@ source scripts/packages.sh
 LC_NUMERIC=C  # times and awk write and read a point
 export CCACHE_DEPEND=1  # the compiler tells what a file includes; ccache need not find out first
 preset=release-sm90
-fuzz_seconds=${FASTSTREAM_FUZZ_SECONDS:-10}
 passed=0 failed=0 skipped=0
 failures=()
 took=()
@@ -87,60 +84,31 @@ count() {  # preset, tests, those that failed, those that were left out
   if (($3 > 0)); then failures+=("Tests, $1: $3 of $2 in one process, see above"); fi
 }
 
-# One fuzzer on its seeds; what it learns is kept in build/.
-fuzz() {  # name
-  local learned=build/asan/corpus/$1 seeds=tests/fuzz/corpus/$1 log=build/asan/fuzz-$1.log
-  local folders=("$learned")
-  mkdir -p "$learned"
-  if [[ -d $seeds ]]; then folders+=("$seeds"); fi
-  if "build/asan/tests/${1}_fuzz" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=3000 \
-    -artifact_prefix="build/asan/fuzz-$1-" -print_final_stats=1 "${folders[@]}" >"$log" 2>&1; then
-    echo "$1: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs, no finding"
-  else
-    tail -n 60 "$log"
-    echo "$1: a finding, see $log"
-    return 1
-  fi
-}
-
-# All fuzzers, as many at a time as there are processors, each one result.
+# All fuzzers, each one result.
 run_fuzzers() {  # names
-  local at_once jobs job code i
-  at_once=$(nproc)
-  for ((i = 1; i <= $#; i += at_once)); do
-    jobs=()
-    for name in "${@:i:at_once}"; do
-      fuzz "$name" &
-      jobs+=("$!:$name")
-    done
-    for job in "${jobs[@]}"; do
-      code=0
-      wait "${job%%:*}" || code=$?
-      result "$code" "Fuzzer ${job#*:}"
-    done
+  local name code
+  scripts/fuzz.sh fixed "$@" | tee build/fuzzers.log || true
+  for name in "$@"; do
+    code=0
+    grep -q "^$name: .* no finding$" build/fuzzers.log || code=1
+    result "$code" "Fuzzer $name"
   done
 }
 
-use_installed() {
-  local at=$PWD/build/install-check
-  rm -rf "$at"
-  cmake --install build/$preset --prefix "$at/prefix" >/dev/null &&
-    cmake -S tests/install -B "$at/build" -G Ninja -DCMAKE_PREFIX_PATH="$at/prefix" \
-      -DCMAKE_BUILD_TYPE=Release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null &&
-    cmake --build "$at/build" &&
-    "$at/prefix/bin/faststream-convert" tests/golden/gqa -o "$at/model.bin" --quiet &&
-    "$at/build/consumer" "$at/model.bin" "the" | grep .
+package() {
+  local made
+  made=$(scripts/package.sh $preset) && tests/install/check_package.sh "$made"
 }
 
 mapfile -t fuzzers < <(basename -s _fuzz.cpp -a tests/fuzz/*_fuzz.cpp)
 mkdir -p build
 
-install_missing "${build_packages[@]}" "${test_packages[@]}"
+install_missing "${build_packages[@]}" "${package_packages[@]}" "${test_packages[@]}"
 install_missing "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"  # Clang's sanitizers
 
 if check "Build, $preset" build $preset; then
   timed "Tests, $preset" run_tests $preset
-  check "Installed library" use_installed || true
+  check "Package" package || true
 else
   skipped=$((skipped + 2))
 fi
@@ -150,7 +118,7 @@ check "Corpus of the bundled model" python3 -B demo/test_corpus.py || true
 
 if check "Build, asan" build asan; then
   timed "Tests, asan" run_tests asan
-  timed "Fuzzers, $fuzz_seconds seconds each" run_fuzzers "${fuzzers[@]}"
+  timed "Fuzzers" run_fuzzers "${fuzzers[@]}"
 else
   skipped=$((skipped + 1 + ${#fuzzers[@]}))
 fi

@@ -109,7 +109,8 @@ FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind)
   model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
   if (has_bias) {
     model.finish = [](const ModelConfig& described, const Checkpoint&, TensorParts& parts) {
-      parts["output_bias"] = {{.source = "final_logits_bias", .shape = {1, described.vocab}}};
+      parts[bias_of({TensorKind::output})] = {
+          {.source = "final_logits_bias", .shape = {1, described.vocab}}};
     };
   }
   return model;
@@ -123,7 +124,8 @@ void compute_positions(FamilyModel& model,
   model.finish = [value, before = std::move(model.finish)](
                      const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
     if (before) before(config, weights, parts);
-    if (weights.find(parts.at("positions").front().source) != nullptr) return;
+    TensorId positions{TensorKind::positions};
+    if (weights.find(parts.at(positions).front().source) != nullptr) return;
     const int64_t rows = config.embedding.positions;
     const int64_t hidden = config.hidden;
     if (rows > kMaxComputed / hidden) {
@@ -136,7 +138,9 @@ void compute_positions(FamilyModel& model,
       table->push_back(static_cast<float>(value(i / hidden, i % hidden, hidden)));
     }
     const TensorPart part{.source = "", .shape = {rows, hidden}, .values = std::move(table)};
-    parts["positions"] = parts[std::string(kEncoderPrefix) + "positions"] = {part};
+    parts[positions] = {part};
+    positions.of_encoder = true;
+    parts[positions] = {part};
   };
 }
 

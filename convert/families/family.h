@@ -47,10 +47,7 @@ FamilyModel describe_family(const FamilySource& source, std::string_view where);
 
 // For families. ---------------------------------------------------------------------------------
 
-inline constexpr int64_t kMaxLayers = 4096;
-inline constexpr int64_t kMaxHeads = 4096;
-inline constexpr int64_t kMaxHeadDim = 1024;
-inline constexpr int64_t kMaxExperts = 1024;
+/// The largest size that config.json may name.
 inline constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 /// Tells Baichuan 2, whose output matrix has rows of length 1 when it is used, from Baichuan 1.

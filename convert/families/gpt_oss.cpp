@@ -25,20 +25,21 @@ void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorPar
     std::vector<TensorPart> rows;
     std::vector<TensorPart> biases;
     for (int64_t first = 0; first < 2 * size * count; first += 2 * size) {
-      for (const int64_t up : {0, 1}) {
+      for (const int64_t is_up : {0, 1}) {
         for (auto [part, list] : {std::pair(gate_up, &rows), std::pair(gate_up_bias, &biases)}) {
-          part.first_row = first + up;
+          part.first_row = first + is_up;
           part.row_step = 2;
           part.n_rows = size;
           list->push_back(std::move(part));
         }
       }
     }
-    parts[in_layer(n, "experts_gate_up")] = std::move(rows);
-    parts[in_layer(n, "experts_gate_up_bias")] = std::move(biases);
-    parts[in_layer(n, "experts_down")] = {tensor("down_proj", config.hidden, size)};
-    parts[in_layer(n, "experts_down_bias")] = {
-        {.source = from + "down_proj_bias", .shape = {count, config.hidden}}};
+    const TensorId up{TensorKind::experts_gate_up, n};
+    const TensorId down{TensorKind::experts_down, n};
+    parts[up] = std::move(rows);
+    parts[bias_of(up)] = std::move(biases);
+    parts[down] = {tensor("down_proj", config.hidden, size)};
+    parts[bias_of(down)] = {{.source = from + "down_proj_bias", .shape = {count, config.hidden}}};
   }
 }
 

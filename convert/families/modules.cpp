@@ -1,7 +1,6 @@
 #include "convert/families/modules.h"
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "support/error.h"
@@ -9,81 +8,122 @@
 namespace faststream {
 namespace {
 
-constexpr std::string_view kLayers = "layers.";
-constexpr std::string_view kBias = "_bias";
-constexpr std::string_view kDense = "dense.";
-
-// "layers.3.attention_qkv_bias" as layer 3, "attention_qkv", a bias.
-struct Target {
-  int64_t layer = 0;
-  std::string_view name;
-  bool bias = false;
-};
-
-Target target_of(std::string_view name) {
-  Target target;
-  if (name.starts_with(kLayers)) {
-    name.remove_prefix(kLayers.size());
-    const char* end = std::from_chars(name.begin(), name.end(), target.layer).ptr;
-    name.remove_prefix(static_cast<size_t>(end - name.begin()) + 1);
-  }
-  target.bias = name.ends_with(kBias);
-  if (target.bias) name.remove_suffix(kBias.size());
-  target.name = name;
-  return target;
-}
-
 using Parts = std::vector<TensorPart>;
 
 // Makes the parts of one tensor.
 class PartsMaker {
  public:
-  PartsMaker(const ModelConfig& config, const Modules& modules, std::string base, Target target)
+  PartsMaker(const ModelConfig& config, const Modules& modules, std::string base, TensorId target)
       : config_(config),
         modules_(modules),
         base_(std::move(base)),
         target_(target),
-        layer_(config.layer(target.layer)) {}
+        is_bias_(target.member == TensorMember::bias),
+        layer_(config.layer(is_of_layers(target.kind) ? target.n : 0)) {}
 
   [[nodiscard]] Parts make() const {
-    const std::string_view name = target_.name;
+    using enum TensorKind;
+    const AttentionConfig& attention = layer_.attention;
+    const int64_t hidden = config_.hidden;
     const Modules& m = modules_;
-    if (name == "embedding") return {matrix(base_ + m.embedding, config_.vocab, config_.hidden)};
-    if (name == "positions") {
-      return {matrix(base_ + m.positions, config_.embedding.positions, config_.hidden)};
+    switch (target_.kind) {
+      case embedding:
+        return {matrix(base_ + m.embedding, config_.vocab, hidden)};
+      case positions:
+        return {matrix(base_ + m.positions, config_.embedding.positions, hidden)};
+      case segments:
+        return {matrix(base_ + m.segments, config_.embedding.segments, hidden)};
+      case embedding_norm:
+        return {norm(base_ + m.embedding_norm, hidden)};
+      case attention_norm:
+        return {layer_norm(m.attention_norm)};
+      case attention_qkv:
+        return queries_keys_values();
+      case attention_q_norm:
+        return head_norms(m.q_norm, attention.n_heads);
+      case attention_k_norm:
+        return head_norms(m.k_norm, attention.n_kv_heads);
+      case attention_sinks:
+        return {{.source = in_layer(m.sinks), .shape = {attention.n_heads}}};
+      case attention_distances:
+        return {distances()};
+      case attention_out:
+        return {residual(product(m.attention_out, hidden, attention.q_dim()))};
+      case attention_after_norm:
+        return {layer_norm(m.attention_after_norm)};
+      case attention_stream_norm:
+        return {layer_norm(m.attention_stream_norm)};
+      case cross_norm:
+        return {layer_norm(m.cross_norm)};
+      case cross_q:
+        return {product(m.cross_qkv[0], attention.q_dim(), hidden)};
+      case cross_kv:
+        return {product(m.cross_qkv[1], attention.kv_dim(), config_.encoder->hidden),
+                product(m.cross_qkv[2], attention.kv_dim(), config_.encoder->hidden)};
+      case cross_out:
+        return {residual(product(m.cross_out, hidden, attention.q_dim()))};
+      case cross_after_norm:
+        return {layer_norm(m.cross_after_norm)};
+      case cross_stream_norm:
+        return {layer_norm(m.cross_stream_norm)};
+      case ffn_norm:
+        return {layer_norm(m.ffn_norm)};
+      case ffn_gate_up:
+      case ffn_up:
+        if (is_bias_ && !m.gate_up_bias) return {{.source = "", .shape = {layer_.ffn.up_dim()}}};
+        return gate_up(layer_.ffn, "", m.gate_up);
+      case ffn_down:
+        return {residual(product(m.down, hidden, layer_.ffn.size))};
+      case router:
+        return {product(m.router, layer_.experts->count, hidden)};
+      case router_correction:
+        return {{.source = in_layer(m.correction), .shape = {layer_.experts->count}}};
+      case experts_gate_up:
+      case experts_up:
+        return all_experts([this](int64_t e) { return expert_gate_up(e); });
+      case experts_down:
+        if (!m.experts_down.empty()) {
+          return {residual(of_all_experts(m.experts_down, hidden, layer_.experts->each.size))};
+        }
+        return all_experts([this](int64_t e) { return Parts{expert_down(e)}; });
+      case shared_gate_up:
+      case shared_up:
+        return gate_up(layer_.experts->shared, "", m.shared_gate_up);
+      case shared_down:
+        return {residual(product(m.shared_down, hidden, layer_.experts->shared.size))};
+      case shared_gate:
+        return {product(m.shared_gate, 1, hidden)};
+      case ffn_after_norm:
+        return {layer_norm(m.ffn_after_norm)};
+      case ffn_stream_norm:
+        return {layer_norm(m.ffn_stream_norm)};
+      case output_norm:
+        return {last_norm()};
+      case dense:
+        return {dense_product()};
+      case dense_norm:
+        return {norm(m.dense.at(index()).norm, config_.pooling->dense.at(index()).size)};
+      case output:
+        return {output_matrix()};
     }
-    if (name == "segments") {
-      return {matrix(base_ + m.segments, config_.embedding.segments, config_.hidden)};
-    }
-    if (name == "embedding_norm") return {norm(base_ + m.embedding_norm, config_.hidden)};
-    if (name == "output_norm") {
-      TensorPart part = norm(base_ + m.output_norm, config_.hidden);
-      part.scale = m.output_norm_scale;
-      return {part};
-    }
-    if (name == "output") return {output()};
-    if (name.starts_with(kDense)) return dense(name.substr(kDense.size()));
-    if (name.starts_with("attention")) return attention(name);
-    if (name.starts_with("cross")) return cross_attention(name);
-    if (name.starts_with("experts") || name.starts_with("router")) return experts(name);
-    return feed_forward(name);
+    return {};
   }
 
  private:
   [[nodiscard]] std::string in_layer(const std::string& module) const {
-    return base_ + modules_.layers + std::to_string(target_.layer) + "." + module;
+    return base_ + modules_.layers + std::to_string(target_.n) + "." + module;
   }
 
   // The module's weight [rows, cols], or its bias [rows].
   [[nodiscard]] TensorPart matrix(const std::string& module, int64_t rows, int64_t cols) const {
-    if (target_.bias) return {.source = module + ".bias", .shape = {rows}};
+    if (is_bias_) return {.source = module + ".bias", .shape = {rows}};
     return {.source = module + ".weight", .shape = {rows, cols}};
   }
 
   // The same of a layer's product.
   [[nodiscard]] TensorPart product(const std::string& module, int64_t rows, int64_t cols) const {
     TensorPart part = matrix(in_layer(module), rows, cols);
-    if (modules_.transposed && !target_.bias) {
+    if (modules_.transposed && !is_bias_) {
       std::swap(part.shape[0], part.shape[1]);
       part.transposed = true;
     }
@@ -93,29 +133,34 @@ class PartsMaker {
   // A module without a name has no weights: they are 1.
   [[nodiscard]] TensorPart norm(const std::string& module, int64_t size) const {
     if (module.empty()) return {.source = "", .shape = {size}, .add = 1};
-    if (target_.bias) return {.source = module + ".bias", .shape = {size}};
+    if (is_bias_) return {.source = module + ".bias", .shape = {size}};
     return {.source = module + ".weight", .shape = {size}, .add = modules_.norm_add};
   }
   [[nodiscard]] TensorPart layer_norm(const std::string& module) const {
     return norm(module.empty() ? "" : in_layer(module), config_.hidden);
   }
 
-  [[nodiscard]] TensorPart output() const {
-    const std::string& module =
-        config_.output.tied && !target_.bias ? base_ + modules_.embedding : modules_.output;
-    TensorPart part = matrix(module, config_.vocab, config_.hidden);
-    part.unit_rows = modules_.unit_output && !target_.bias;
+  [[nodiscard]] TensorPart last_norm() const {
+    TensorPart part = norm(base_ + modules_.output_norm, config_.hidden);
+    part.scale = modules_.output_norm_scale;
     return part;
   }
 
-  // "0", or "0_norm".
-  [[nodiscard]] Parts dense(std::string_view name) const {
-    size_t n = 0;
-    const bool is_norm = std::from_chars(name.begin(), name.end(), n).ptr != name.end();
+  [[nodiscard]] TensorPart output_matrix() const {
+    const std::string& module =
+        config_.output.tied && !is_bias_ ? base_ + modules_.embedding : modules_.output;
+    TensorPart part = matrix(module, config_.vocab, config_.hidden);
+    part.unit_rows = modules_.unit_output && !is_bias_;
+    return part;
+  }
+
+  [[nodiscard]] size_t index() const { return static_cast<size_t>(target_.n); }
+
+  [[nodiscard]] TensorPart dense_product() const {
+    const size_t n = index();
     const std::vector<DenseConfig>& layers = config_.pooling->dense;
-    if (is_norm) return {norm(modules_.dense.at(n).norm, layers.at(n).size)};
     const int64_t columns = n == 0 ? config_.hidden : layers.at(n - 1).size;
-    return {matrix(modules_.dense.at(n).product, layers.at(n).size, columns)};
+    return matrix(modules_.dense.at(n).product, layers.at(n).size, columns);
   }
 
   [[nodiscard]] SidewisePairs pairs() const {
@@ -124,38 +169,11 @@ class PartsMaker {
     return {attention.head_dim, config_.ropes[*attention.rope].dims()};
   }
 
-  [[nodiscard]] Parts attention(std::string_view name) const {
+  [[nodiscard]] TensorPart distances() const {
+    const std::string& common = modules_.common_distances;
     const AttentionConfig& attention = layer_.attention;
-    if (name == "attention_norm") return {layer_norm(modules_.attention_norm)};
-    if (name == "attention_after_norm") return {layer_norm(modules_.attention_after_norm)};
-    if (name == "attention_stream_norm") return {layer_norm(modules_.attention_stream_norm)};
-    if (name == "attention_qkv") return queries_keys_values();
-    if (name == "attention_q_norm") return head_norms(modules_.q_norm, attention.n_heads);
-    if (name == "attention_k_norm") return head_norms(modules_.k_norm, attention.n_kv_heads);
-    if (name == "attention_sinks") {
-      return {{.source = in_layer(modules_.sinks), .shape = {attention.n_heads}}};
-    }
-    if (name == "attention_distances") {
-      const std::string& common = modules_.common_distances;
-      return {{.source = common.empty() ? in_layer(modules_.distances) : base_ + common,
-               .shape = {attention.relative_bias.buckets, attention.n_heads}}};
-    }
-    return {residual(product(modules_.attention_out, config_.hidden, attention.q_dim()))};
-  }
-
-  [[nodiscard]] Parts cross_attention(std::string_view name) const {
-    const AttentionConfig& attention = layer_.attention;
-    const Modules& m = modules_;
-    if (name == "cross_norm") return {layer_norm(m.cross_norm)};
-    if (name == "cross_after_norm") return {layer_norm(m.cross_after_norm)};
-    if (name == "cross_stream_norm") return {layer_norm(m.cross_stream_norm)};
-    if (name == "cross_q") return {product(m.cross_qkv[0], attention.q_dim(), config_.hidden)};
-    if (name == "cross_out") {
-      return {residual(product(m.cross_out, config_.hidden, attention.q_dim()))};
-    }
-    const int64_t in = config_.encoder->hidden;
-    return {product(m.cross_qkv[1], attention.kv_dim(), in),
-            product(m.cross_qkv[2], attention.kv_dim(), in)};
+    return {.source = common.empty() ? in_layer(modules_.distances) : base_ + common,
+            .shape = {attention.relative_bias.buckets, attention.n_heads}};
   }
 
   [[nodiscard]] TensorPart residual(TensorPart part) const {
@@ -214,36 +232,12 @@ class PartsMaker {
     return parts;
   }
 
-  [[nodiscard]] Parts feed_forward(std::string_view name) const {
-    const Modules& m = modules_;
-    if (name == "ffn_norm") return {layer_norm(m.ffn_norm)};
-    if (name == "ffn_after_norm") return {layer_norm(m.ffn_after_norm)};
-    if (name == "ffn_stream_norm") return {layer_norm(m.ffn_stream_norm)};
-    if (name == "ffn_down") return {residual(product(m.down, config_.hidden, layer_.ffn.size))};
-    if (name.starts_with("ffn")) {
-      if (target_.bias && !m.gate_up_bias) return {{.source = "", .shape = {layer_.ffn.up_dim()}}};
-      return gate_up(layer_.ffn, "", m.gate_up);
-    }
-    const FeedForwardConfig& shared = layer_.experts->shared;
-    if (name == "shared_gate") return {product(m.shared_gate, 1, config_.hidden)};
-    if (name == "shared_down")
-      return {residual(product(m.shared_down, config_.hidden, shared.size))};
-    return gate_up(shared, "", m.shared_gate_up);
-  }
-
-  [[nodiscard]] Parts experts(std::string_view name) const {
-    const ExpertsConfig& experts = *layer_.experts;
-    if (name == "router") return {product(modules_.router, experts.count, config_.hidden)};
-    if (name == "router_correction") {
-      return {{.source = in_layer(modules_.correction), .shape = {experts.count}}};
-    }
-    const bool down = name == "experts_down";
-    if (down && !modules_.experts_down.empty()) {
-      return {residual(of_all_experts(modules_.experts_down, config_.hidden, experts.each.size))};
-    }
+  // Those that parts_of(e) has of each expert.
+  template <typename PartsOf>
+  [[nodiscard]] Parts all_experts(const PartsOf& parts_of) const {
     Parts all;
-    for (int64_t e = 0; e < experts.count; ++e) {
-      const Parts one = down ? Parts{expert_down(e)} : expert_gate_up(e);
+    for (int64_t e = 0; e < layer_.experts->count; ++e) {
+      const Parts one = parts_of(e);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
@@ -281,7 +275,8 @@ class PartsMaker {
   const ModelConfig& config_;
   const Modules& modules_;
   std::string base_;
-  Target target_;
+  TensorId target_;
+  bool is_bias_;
   const LayerConfig& layer_;
 };
 
@@ -319,23 +314,23 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
   check_number_of_layers(config, weights);
   const std::string base = base_in(weights, modules);
   TensorParts parts;
-  const auto add = [&](const std::string& name) {
-    parts[name] = PartsMaker(config, modules, base, target_of(name)).make();
-  };
   for (const TensorPlan& plan : tensor_plan(config)) {
-    if (plan.role != TensorRole::scales && !plan.name.starts_with(kEncoderPrefix)) add(plan.name);
+    const TensorId& id = plan.id;
+    if (plan.role == TensorRole::scales || id.of_encoder) continue;
+    parts[id] = PartsMaker(config, modules, base, id).make();
   }
-  if (!config.output.none) add("output");
+  if (!config.output.none) {
+    const TensorId output{.kind = TensorKind::output};
+    parts[output] = PartsMaker(config, modules, base, output).make();
+  }
   if (config.encoder) {
-    for (auto& [name, of_tensor] : parts_of(*config.encoder, encoder, weights)) {
-      parts[kEncoderPrefix + name] = std::move(of_tensor);
+    for (auto& [id, of_tensor] : parts_of(*config.encoder, encoder, weights)) {
+      TensorId of_encoder = id;
+      of_encoder.of_encoder = true;
+      parts[of_encoder] = std::move(of_tensor);
     }
   }
   return parts;
-}
-
-std::string in_layer(int64_t n, std::string_view name) {
-  return std::string(kLayers) + std::to_string(n) + "." + std::string(name);
 }
 
 }  // namespace faststream

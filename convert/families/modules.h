@@ -96,12 +96,9 @@ void leave_out(Modules& modules, std::initializer_list<std::string_view> names);
 /// which belongs to the class around the decoder.
 std::string base_in(const Checkpoint& weights, const Modules& modules);
 
-/// The parts of all tensors of tensor_plan(config), and of "output" if that is tied; `encoder`:
+/// The parts of all tensors of tensor_plan(config), and of the output if that is tied; `encoder`:
 /// what the encoder's modules are called, if there is one.
 TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights,
                      const Modules& encoder = {});
-
-/// The name of a tensor of layer `n`: "layers.3.attention_qkv".
-std::string in_layer(int64_t n, std::string_view name);
 
 }  // namespace faststream

@@ -10,10 +10,10 @@ namespace {
 // of the tables.
 void project_embeddings(const ModelConfig& config, const Checkpoint& weights, int64_t width,
                         bool tied, TensorParts& parts) {
-  TensorPart& table = parts.at("embedding").front();
+  TensorPart& table = parts.at({TensorKind::embedding}).front();
   const std::string base = table.source.substr(0, table.source.find("embed_tokens"));
   table.shape = {config.vocab, width};
-  TensorPart& output = parts.at("output").front();
+  TensorPart& output = parts.at({TensorKind::output}).front();
   output.shape = table.shape;
   if (tied && weights.find(output.source) == nullptr) output.source = table.source;
   table.projection = {.matrix = base + "project_in.weight", .inputs = width};

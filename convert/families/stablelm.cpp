@@ -17,8 +17,8 @@ void set_head_norms(const ModelConfig& config, const Checkpoint& /*weights*/, Te
       }
       return all;
     };
-    parts[in_layer(n, "attention_q_norm")] = norms("q_layernorm", attention.n_heads);
-    parts[in_layer(n, "attention_k_norm")] = norms("k_layernorm", attention.n_kv_heads);
+    parts[{TensorKind::attention_q_norm, n}] = norms("q_layernorm", attention.n_heads);
+    parts[{TensorKind::attention_k_norm, n}] = norms("k_layernorm", attention.n_kv_heads);
   }
 }
 

@@ -23,7 +23,7 @@ void set_parts(const ModelConfig& config, const Checkpoint& /*weights*/, TensorP
   const AttentionConfig& attention = config.layer(0).attention;
   const int64_t head_dim = attention.head_dim;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    auto& qkv = parts[in_layer(n, "attention_qkv")];
+    auto& qkv = parts[{TensorKind::attention_qkv, n}];
     const TensorPart joined = qkv[1];
     qkv.resize(1);
     for (const int64_t first : {int64_t{0}, head_dim}) {
@@ -35,7 +35,7 @@ void set_parts(const ModelConfig& config, const Checkpoint& /*weights*/, TensorP
         qkv.push_back(std::move(part));
       }
     }
-    parts[in_layer(n, "ffn_gate_up_bias")] = {
+    parts[bias_of({TensorKind::ffn_gate_up, n})] = {
         {.source = "", .shape = {config.layer(n).ffn.up_dim()}}};
   }
 }

@@ -13,12 +13,8 @@ namespace {
 
 /// Part `index` of `parts` of a weight's rows.
 Weight part_of(const Weight& weight, int64_t index, int64_t parts) {
-  Weight part = weight;
-  part.rows = weight.rows / parts;
-  part.data = static_cast<const std::byte*>(weight.data) +
-              index * part.rows * weight.cols * static_cast<int64_t>(dtype_size(weight.dtype));
-  if (weight.scales != nullptr) part.scales = weight.scales + index * part.rows;
-  return part;
+  const int64_t rows = weight.rows / parts;
+  return weight.row_range(index * rows, rows);
 }
 
 const float* part_of(const float* bias, int64_t index, int64_t rows) {

@@ -21,6 +21,7 @@ constexpr size_t kBufferAlignment = 256;
 // every byte of weights and cache once, so that page walks would otherwise cost some of the
 // bandwidth.
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPiece = size_t{64} << 20;  // of weights, between calls of `progress`
 
 /// Makes the pages of [first, first + bytes) present; false where the kernel cannot do it by
 /// itself.
@@ -64,7 +65,7 @@ Buffer HostBackend::allocate(size_t bytes) {
 
 const std::byte* HostBackend::load_weights(const WeightSource& source,
                                            const std::function<void(size_t)>& progress) {
-  constexpr size_t kPiece = size_t{64} << 20;
+  if (!source.slices.empty()) return copy_slices(source, progress);
   const size_t total = source.bytes.size();
   if (source.fd < 0) {
     if (progress) progress(total);
@@ -88,6 +89,20 @@ const std::byte* HostBackend::load_weights(const WeightSource& source,
     if (progress) progress(done);
   }
   return source.bytes.data();
+}
+
+const std::byte* HostBackend::copy_slices(const WeightSource& source,
+                                          const std::function<void(size_t)>& progress) {
+  const size_t total = source.size();
+  weights_.push_back(allocate(total));
+  std::byte* to = weights_.back().get();
+  for (size_t done = 0; done < total;) {
+    const size_t piece = std::min(kPiece, total - done);
+    source.read(done, {to + done, piece});
+    done += piece;
+    if (progress) progress(done);
+  }
+  return to;
 }
 
 void HostBackend::copy_to_device(void* device, const void* host, size_t bytes) {

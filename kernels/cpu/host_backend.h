@@ -19,7 +19,8 @@ class HostBackend : public Backend {
   [[nodiscard]] bool takes_memory_on_use() const override { return true; }
   [[nodiscard]] bool runs_beside_host() const override { return false; }
   Buffer allocate(size_t bytes) override;
-  /// Returns source.bytes, read into memory so that the first token does not wait for the disk.
+  /// Returns source.bytes, read into memory so that the first token does not wait for the disk; a
+  /// copy of slices.
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override;
   void copy_to_device(void* device, const void* host, size_t bytes) override;
@@ -38,6 +39,10 @@ class HostBackend : public Backend {
   static std::unique_ptr<Choices> made_choices(std::vector<SampledToken>&& sampled);
 
  private:
+  const std::byte* copy_slices(const WeightSource& source,
+                               const std::function<void(size_t)>& progress);
+
+  std::vector<Buffer> weights_;  // copies of slices
   std::vector<std::chrono::steady_clock::time_point> noted_;
 };
 

@@ -114,8 +114,7 @@ float logit_of(const DotTask& row, Kernels::Dot dot, const LogitProduct& product
   const Weight& weight = product.weight;
   float sum = 0;
   DotTask task = row;
-  task.weights = static_cast<const std::byte*>(weight.data) +
-                 token * weight.cols * static_cast<int64_t>(dtype_size(weight.dtype));
+  task.weights = weight.row(token);
   task.channels = 1;
   task.sums = &sum;
   dot(task);

@@ -43,8 +43,8 @@ Norms norms_of(const float* x, const int8_t* quantized, float scale, int64_t in)
     double square = 0;
     for (int sum = 0; sum < kSums; ++sum) square += double{sums[sum]};
     constexpr double kRounding = 1.0 + 0x1p-8;  // of as many terms as kMostInputs / kSums
-    const auto rounded = static_cast<float>(std::sqrt(square) * kRounding);
-    return std::isfinite(rounded) ? rounded + kLost : std::numeric_limits<float>::infinity();
+    const auto length = static_cast<float>(std::sqrt(square) * kRounding);
+    return std::isfinite(length) ? length + kLost : std::numeric_limits<float>::infinity();
   };
   return {norm(squares[0]), norm(squares[1]), norm(squares[2])};
 }
@@ -73,9 +73,7 @@ OutputScreen::OutputScreen(const Weight& weight, Buffer memory, const Kernels& k
       float& largest_error = of_blocks_.errors[block] = 0;
       const int64_t end = std::min((block + 1) * kLogitBlock, vocab);
       for (int64_t c = block * kLogitBlock; c < end; ++c) {
-        const auto channel_bytes = in * static_cast<int64_t>(dtype_size(weight.dtype));
-        kernels.widen(static_cast<const std::byte*>(weight.data) + c * channel_bytes,
-                      float_type(weight.dtype), in, channel.data());
+        kernels.widen(weight.row(c), float_type(weight.dtype), in, channel.data());
         scales[c] = quantize_(channel.data(), in, rows + c * in);
         const Norms norms = norms_of(channel.data(), rows + c * in, scales[c], in);
         of_channels_.norms[c] = norms.rounded;

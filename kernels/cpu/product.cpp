@@ -148,7 +148,7 @@ void CpuBackend::pack_few_rows(std::span<const Product> products, const TileKern
   const int64_t rows = groups.back().at + groups.back().rows;
   const Weight& weight = products[0].weight;
   const int64_t in = weight.cols;
-  const int64_t bytes = (in * static_cast<int64_t>(dtype_size(weight.dtype)) + 63) / 64 * 64;
+  const int64_t bytes = (weight.row_bytes() + 63) / 64 * 64;
   auto* packed = shared_scratch_.get<std::byte>(rows * bytes);
   auto* scales = scale_scratch_.get<float>(2 * rows);
   auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + rows));
@@ -177,7 +177,7 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
   constexpr int64_t kBlockBytes = int64_t{128} << 10;
   const Weight& weight = products[0].weight;
   const int64_t halves = products[0].halves;
-  const int64_t channel_bytes = weight.cols * static_cast<int64_t>(dtype_size(weight.dtype));
+  const int64_t channel_bytes = weight.row_bytes();
   const int64_t block =
       std::clamp<int64_t>(kBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
   const int64_t channels = products[0].channels();
@@ -202,8 +202,7 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
       result.channels = end - c;
       for (int64_t half = 0; half < halves; ++half) {
         DotTask part = rows;
-        part.weights = static_cast<const std::byte*>(product.weight.data) +
-                       (half * channels + c) * channel_bytes;
+        part.weights = product.weight.row(half * channels + c);
         part.channels = result.channels;
         part.sums = sums + half * block;
         part.sums_stride = sums_stride;

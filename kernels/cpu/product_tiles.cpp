@@ -29,7 +29,7 @@ constexpr int64_t kMostRows = 256;  // that are packed at a time
 struct Channels {
   Channels(const Weight& weight, int64_t step, int64_t n_halves)
       : data(static_cast<const std::byte*>(weight.data)),
-        bytes(weight.cols * static_cast<int64_t>(dtype_size(weight.dtype))),
+        bytes(weight.row_bytes()),
         step_bytes(step),
         tiles_k((bytes + step - 1) / step),
         halves(n_halves),

@@ -91,13 +91,10 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
   std::vector<double> result(index(x.rows * w.rows));
   std::vector<double> channel(index(w.cols));
   for (int64_t o = 0; o < w.rows; ++o) {
-    const double scale = w.dtype == DType::i8 ? w.scales[o] : 1.0;
-    for (int64_t c = 0; c < w.cols; ++c) {
-      channel[index(c)] = load_as_float(w.data, w.dtype, index(o * w.cols + c));
-    }
+    for (int64_t c = 0; c < w.cols; ++c) channel[index(c)] = w.value(o, c);
     for (int64_t r = 0; r < x.rows; ++r) {
       const double* row = inputs.data() + r * x.cols;
-      result[index(r * w.rows + o)] = dot(row, channel.data(), w.cols) * scale;
+      result[index(r * w.rows + o)] = dot(row, channel.data(), w.cols);
     }
   }
   return result;
@@ -209,12 +206,8 @@ void put(const Matrix& out, int64_t row, int64_t col, double value, OutputMode o
 
 /// Part `part` of `parts` of a weight's rows.
 Weight expert_part(const Weight& w, int64_t part, int64_t parts) {
-  Weight result = w;
-  result.rows = w.rows / parts;
-  const int64_t first = part * result.rows;
-  result.data = static_cast<const std::byte*>(w.data) + index(first * w.cols) * dtype_size(w.dtype);
-  if (w.scales != nullptr) result.scales = w.scales + first;
-  return result;
+  const int64_t rows = w.rows / parts;
+  return w.row_range(part * rows, rows);
 }
 
 class ReferenceBackend final : public HostBackend {

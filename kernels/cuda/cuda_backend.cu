@@ -77,7 +77,7 @@ CudaBackend::CudaBackend(int device)
     : device_(current_device(device)),
       stream_(make_stream()),
       overlaps_(kernels_overlap()),
-      program_(overlaps_ && largest_architecture() >= 90, device, stream_.get()) {
+      step_kernel_(overlaps_ && largest_architecture() >= 90, device, stream_.get()) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
   if (properties.major < 8) {
@@ -100,9 +100,9 @@ CudaBackend::~CudaBackend() {
   cudaStreamSynchronize(stream_.get());
 }
 
-cudaStream_t CudaBackend::stream() {
+cudaStream_t CudaBackend::launched_stream() {
   current_device(device_);
-  program_.launch();
+  step_kernel_.launch();
   return stream_.get();
 }
 
@@ -143,9 +143,9 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
       p.dtype = DType::bf16;
     }
     if (p.dtype == DType::i8) {
-      const Piece many = int8_piece(p.rows, p.in, p.out);
-      const Piece few = few_rows_piece(p.rows, p.in);
-      const Piece fused = int8_rows_piece(p.rows, p.in);
+      const ScratchPiece many = int8_piece(p.rows, p.in, p.out);
+      const ScratchPiece few = few_rows_piece(p.rows, p.in);
+      const ScratchPiece fused = int8_rows_piece(p.rows, p.in);
       scratch = std::max({scratch, many.bytes, few.bytes, fused.bytes});
     } else if (p.bias || p.activation) {
       scratch = std::max(scratch, finished_piece(p.rows, p.out).bytes);
@@ -184,7 +184,7 @@ Buffer CudaBackend::allocate(size_t bytes) {
   return {memory.release(), [this](std::byte* data) {
             try {
               current_device(device_);
-              program_.launch();  // it may use the memory
+              step_kernel_.launch();  // it may use the memory
             } catch (const Error&) {
               // The device failed: nobody will read the results.
             }
@@ -193,19 +193,19 @@ Buffer CudaBackend::allocate(size_t bytes) {
 }
 
 void CudaBackend::copy_to_device(void* device, const void* host, size_t bytes) {
-  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()),
+  cuda_check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, launched_stream()),
              "copying to the GPU");
   synchronize();  // the caller may change `host` at once
 }
 
 void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
-  cuda_check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream()),
+  cuda_check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, launched_stream()),
              "copying from the GPU");
   synchronize();
 }
 
 void CudaBackend::synchronize() {
-  cuda_check(cudaStreamSynchronize(stream()), "waiting for the GPU");
+  cuda_check(cudaStreamSynchronize(launched_stream()), "waiting for the GPU");
 }
 
 BatchView CudaBackend::upload(const Batch& batch) {
@@ -225,7 +225,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
     if (parts[i]->empty()) continue;
     std::memcpy(host + offsets[i], parts[i]->data(), parts[i]->size() * sizeof(int32_t));
   }
-  const std::byte* device = batches_.copy(stream());
+  const std::byte* device = batches_.copy(launched_stream());
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
   BatchView view = measure(batch);

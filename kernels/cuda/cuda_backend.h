@@ -14,8 +14,8 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/linear/matmul.h"
-#include "kernels/cuda/program/program.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/step_kernel/step_kernel.h"
 
 namespace faststream {
 
@@ -82,16 +82,16 @@ class CudaBackend final : public Backend {
   void note_time() override;
   std::vector<double> take_times() override;
 
-  /// The stream of all operations, the program's so far launched; its GPU becomes the calling
-  /// thread's current one.
-  [[nodiscard]] cudaStream_t stream();
+  /// Launches what the step's kernel has collected, and returns the stream of all operations; its
+  /// GPU becomes the calling thread's current one.
+  [[nodiscard]] cudaStream_t launched_stream();
 
  private:
   /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
   void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
-  [[nodiscard]] Queue queue() { return {stream(), overlaps_}; }
+  [[nodiscard]] Queue queue() { return {launched_stream(), overlaps_}; }
 
   /// Numbers of attention by blocks that stay (attention/attention_split.cuh), on Hopper, else
   /// null.
@@ -116,7 +116,7 @@ class CudaBackend final : public Backend {
   bool is_hopper_ = false;  ///< has the instructions of sm_90a
   DeviceMemory dealt_;
   Matmul matmul_;
-  Program program_;
+  StepKernel step_kernel_;
   std::vector<DeviceMemory> weights_;
   Uploads batches_;
   DeviceBuffer scratch_;      ///< temporaries of a single operation

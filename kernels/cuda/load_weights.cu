@@ -3,15 +3,13 @@
 // and the bus (55 GB/s on PCIe 5 x16) sets the time.
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "support/io.h"
 #include "support/machine.h"
 #include "support/progress.h"
 
@@ -21,21 +19,6 @@ namespace {
 
 constexpr size_t kChunk = size_t{8} << 20;
 constexpr int kMaxThreads = 8;
-
-void read_chunk(const WeightSource& source, size_t offset, std::byte* to, size_t bytes) {
-  if (source.fd < 0) {
-    std::memcpy(to, source.bytes.data() + offset, bytes);
-    return;
-  }
-  const ssize_t n = read_at(source.fd, source.offset + offset, {to, bytes});
-  if (n < 0) {
-    throw Error(std::string("The model file cannot be read: ") + std::strerror(errno) +
-                "; check the disk, or copy the file anew.");
-  }
-  if (static_cast<size_t>(n) < bytes) {
-    throw Error("The model file ended while it was read; do not change it while it is loading.");
-  }
-}
 
 /// The threads' shared state: the next chunk to take, the bytes that are on the device, and the
 /// first failure.
@@ -104,17 +87,17 @@ class Upload {
     std::array<Slot, 2> slots;
     const Stream stream = make_stream();
     for (Slot& slot : slots) {
-      slot.memory = allocate_pinned(std::min(kChunk, source_.bytes.size()));
+      slot.memory = allocate_pinned(std::min<size_t>(kChunk, source_.size()));
       slot.copied = make_event();
     }
     try {
       for (size_t turn = 0;; ++turn) {
         const size_t offset = next_.fetch_add(kChunk);
-        if (offset >= source_.bytes.size() || failed_) break;
+        if (offset >= source_.size() || failed_) break;
         Slot& slot = slots[turn % slots.size()];
         finish(slot);
-        slot.bytes = std::min(kChunk, source_.bytes.size() - offset);
-        read_chunk(source_, offset, slot.memory.get(), slot.bytes);
+        slot.bytes = std::min<size_t>(kChunk, source_.size() - offset);
+        source_.read(offset, {slot.memory.get(), slot.bytes});
         cuda_check(cudaMemcpyAsync(device_memory_ + offset, slot.memory.get(), slot.bytes,
                                    cudaMemcpyHostToDevice, stream.get()),
                    "loading weights");
@@ -158,7 +141,7 @@ class Upload {
 
 const std::byte* CudaBackend::load_weights(const WeightSource& source,
                                            const std::function<void(size_t)>& progress) {
-  const size_t bytes = source.bytes.size();
+  const size_t bytes = source.size();
   const size_t free = free_memory();
   if (bytes > free) {
     throw Error("The model needs " + format_bytes(bytes) + " of GPU memory, but " +

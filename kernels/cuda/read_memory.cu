@@ -37,18 +37,18 @@ void CudaBackend::read_memory(const std::byte* data, size_t bytes) {
                  reinterpret_cast<const uint4*>(data), bytes / sizeof(uint4), found);
 }
 
-// What is timed by itself is a kernel of its own: a program of one operation would take as long as
+// What is timed by itself is a kernel of its own: a step of one operation would take as long as
 // it takes to hand it over.
 void CudaBackend::note_time() {
-  const cudaStream_t stream = this->stream();
-  program_.collect(false);
+  const cudaStream_t stream = this->launched_stream();
+  step_kernel_.collect(false);
   if (n_noted_ == noted_.size()) noted_.push_back(make_timing_event());
   cuda_check(cudaEventRecord(noted_[n_noted_++].get(), stream), "noting the time");
 }
 
 std::vector<double> CudaBackend::take_times() {
   synchronize();
-  program_.collect(true);
+  step_kernel_.collect(true);
   std::vector<double> seconds;
   for (size_t i = 1; i < n_noted_; ++i) {
     float milliseconds = 0;

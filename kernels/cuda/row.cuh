@@ -1,6 +1,7 @@
 // What happens to a row before it is multiplied: its norm, and its eight bits. Kernels of one
-// operation and the one that runs a whole step (program/) do so, and a row's bits must not depend
-// on which: sums are those of kRowLanes lanes, added in one order, and what is rounded is said.
+// operation and the one that runs a whole step (step_kernel/) do so, and a row's bits must not
+// depend on which: sums are those of kRowLanes lanes, added in one order, and what is rounded is
+// said.
 #pragma once
 
 #include <cmath>

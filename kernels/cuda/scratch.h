@@ -12,7 +12,7 @@ namespace faststream {
 inline constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 /// What an operation does at a time, and the memory that this takes.
-struct Piece {
+struct ScratchPiece {
   int64_t rows = 0;
   size_t bytes = 0;
 };
@@ -20,8 +20,8 @@ struct Piece {
 /// A piece of `rows` rows that take bytes_per_row each, padded to a multiple of `grain`: as many as
 /// fit, at most `most` (a multiple of grain) and at least `grain`, in multiples of it unless all
 /// fit. The bytes include the padding, and room to align three parts.
-constexpr Piece piece_of(int64_t rows, size_t bytes_per_row, int64_t grain,
-                         int64_t most = std::numeric_limits<int64_t>::max()) {
+constexpr ScratchPiece piece_of(int64_t rows, size_t bytes_per_row, int64_t grain,
+                                int64_t most = std::numeric_limits<int64_t>::max()) {
   const auto fit = static_cast<int64_t>(kMaxScratchBytes / bytes_per_row) / grain * grain;
   const int64_t taken = std::min({rows, most, std::max(fit, grain)});
   const int64_t padded = (taken + grain - 1) / grain * grain;

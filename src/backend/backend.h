@@ -263,6 +263,8 @@ struct ProductBound {
   bool activation = false;  ///< of linear(), after it
   int64_t experts = 0;      ///< of experts(): how many; `rows` counts a token once for each it uses
   int32_t input_bits = 8;   ///< of the weight
+
+  bool operator==(const ProductBound&) const = default;
 };
 
 /// The largest steps of a model, for backends to say what memory their operations will need.
@@ -318,8 +320,8 @@ class Backend {
   /// takes long before the first may begin now, beside the caller.
   virtual void expect_products(DType /*weight_dtype*/, size_t /*weight_bytes*/) {}
   /// Makes a model's weights readable by operations and returns where the first byte is: a copy on
-  /// the device that lives as long as the backend, or source.bytes itself, which must then outlive
-  /// it. `progress`, if set, is called with the bytes done so far.
+  /// the device that lives as long as the backend, or, without slices, source.bytes itself, which
+  /// must then outlive it. `progress`, if set, is called with the bytes done so far.
   virtual const std::byte* load_weights(const WeightSource& source,
                                         const std::function<void(size_t)>& progress) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;

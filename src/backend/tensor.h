@@ -54,6 +54,25 @@ struct Weight {
   /// multiplied with before it is rounded.
   bool rotated = false;
 
+  /// Bytes from a row to the next.
+  [[nodiscard]] int64_t row_bytes() const { return cols * static_cast<int64_t>(dtype_size(dtype)); }
+  [[nodiscard]] const std::byte* row(int64_t r) const {
+    return static_cast<const std::byte*>(data) + r * row_bytes();
+  }
+  /// Rows [first, first + count), with what belongs to them.
+  [[nodiscard]] Weight row_range(int64_t first, int64_t count) const {
+    Weight some = *this;
+    some.data = row(first);
+    some.rows = count;
+    if (scales != nullptr) some.scales = scales + first;
+    return some;
+  }
+  /// Element (r, c), of what may be rotated.
+  [[nodiscard]] double value(int64_t r, int64_t c) const {
+    const double element = load_as_float(row(r), dtype, static_cast<size_t>(c));
+    return scales != nullptr ? element * scales[r] : element;
+  }
+
   /// Products quantize their inputs, as Backend::linear() says.
   [[nodiscard]] bool quantizes_inputs() const { return dtype == DType::i8 && input_bits == 8; }
 };

@@ -74,6 +74,8 @@ LoadedEngine load(const RunOptions& options) {
     engine.chunk = 0;
   }
   engine.ends_together = is_batch;
+  // A batch ends between its lines.
+  if (!is_batch) engine.check_interrupted = check_interrupted;
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {
@@ -202,7 +204,7 @@ void run_command(const RunOptions& options) {
   }
   const std::string prompt = read_prompt(options);
   if (options.tokenize) {
-    print_tokens(tokenize(options.model, prompt, options.request.parse_special));
+    print_tokens(tokenize(options.model, prompt, options.request.parse_special, check_interrupted));
     return;
   }
 

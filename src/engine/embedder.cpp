@@ -1,22 +1,19 @@
 #include "engine/embedder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "backend/batch.h"
-#include "engine/device.h"
+#include "engine/kv_groups.h"
 #include "engine/load_weights.h"
-#include "engine/loaded_model.h"
+#include "engine/model_on_device.h"
 #include "models/model.h"
 #include "support/machine.h"
 #include "support/thread_pool.h"
 
 namespace faststream {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Tokens of a step, if no text has more: a device that has memory of its own wants many.
 constexpr int64_t kHostStepTokens = 512;
@@ -44,12 +41,12 @@ std::pair<size_t, size_t> cut_pair(size_t first, size_t second, size_t room) {
 
 // What the layers of a step may need of KV pages: all share the memory of one, as a layer's keys
 // and values are of no use after it.
-size_t kv_half_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
-  int64_t widest = 0;
+size_t kv_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
+  size_t widest = 0;
   for (const LayerConfig& layer : config.layer_kinds) {
-    widest = std::max(widest, layer.attention.kv_dim());
+    widest = std::max(widest, kv_token_bytes(layer.attention, dtype));
   }
-  return static_cast<size_t>(int64_t{n_pages} * kPageTokens * widest) * dtype_size(dtype);
+  return static_cast<size_t>(n_pages) * kPageTokens * widest;
 }
 
 void finish(const PoolingConfig& pooling, std::span<float> vector) {
@@ -68,11 +65,9 @@ void finish(const PoolingConfig& pooling, std::span<float> vector) {
 
 }  // namespace
 
-struct Embedder::Impl {
+struct Embedder::Impl : ModelOnDevice {
   Impl(const std::filesystem::path& path, const EmbedderOptions& options)
-      : file(ModelFile::open(path)),
-        config(read_config(file)),
-        tokenizer(make_tokenizer(file, config)),
+      : ModelOnDevice(path),
         before_step(options.before_step),
         pool(options.threads > 0 ? options.threads : available_threads()) {
     if (!config.output.none) {
@@ -82,28 +77,21 @@ struct Embedder::Impl {
     if (!config.pooling) {
       throw Error(file.name() + ": does not say how vectors are made; convert it with --pooling");
     }
-    const auto start = Clock::now();
-    const size_t weight_bytes = file.weights().bytes.size();
     info = {.device = {},
             .vector_size = config.vector_size(),
             .context = choose_context(options),
             .scores = config.pooling->scores,
             .pairs = tokenizer->config().between.has_value(),
             .load_seconds = 0,
-            .weight_bytes = weight_bytes};
-    backend = choose_backend(options.device, options.threads, weight_bytes + kLeastRoom);
+            .weight_bytes = weight_bytes()};
+    place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
+      plan_steps();
+      const WeightLookup weights = load_weights(file, config, *backend, progress);
+      model = make_model(config, weights, *backend, limits);
+      allocate_pages();
+    });
     info.device = backend->description();
-    plan_steps(weight_bytes);
-
-    std::function<void(size_t)> progress;
-    if (options.load_progress) {
-      progress = [&](size_t done) { options.load_progress(done, weight_bytes); };
-    }
-    const WeightLookup weights = load_weights(file, config, *backend, progress);
-    model = make_model(config, weights, *backend, limits);
-    allocate_pages();
-    backend->synchronize();
-    info.load_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    info.load_seconds = load_seconds;
   }
 
   [[nodiscard]] int64_t choose_context(const EmbedderOptions& options) const {
@@ -131,7 +119,7 @@ struct Embedder::Impl {
   }
 
   // The largest steps for which there is memory.
-  void plan_steps(size_t weight_bytes) {
+  void plan_steps() {
     const int64_t preferred = backend->takes_memory_on_use() ? kHostStepTokens : kDeviceStepTokens;
     const DType activations = backend->activation_dtype(config.weight_dtype);
     const DType kv_type = backend->kv_dtype(config.weight_dtype);
@@ -141,8 +129,8 @@ struct Embedder::Impl {
                 .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts))};
       n_pages = pages_for(tokens) + limits.max_logits;
       const size_t taken =
-          weight_bytes + activation_bytes(config, activations, limits) +
-          2 * kv_half_bytes(config, kv_type, n_pages) +
+          weight_bytes() + activation_bytes(config, activations, limits) +
+          kv_bytes(config, kv_type, n_pages) +
           backend->scratch_bytes(step_bounds(config, limits, limits.max_logits, info.context));
       if (taken <= backend->free_memory()) return;
       if (tokens == info.context) {
@@ -156,17 +144,9 @@ struct Embedder::Impl {
 
   void allocate_pages() {
     const DType dtype = backend->kv_dtype(config.weight_dtype);
-    const size_t half = kv_half_bytes(config, dtype, n_pages);
-    kv_memory = backend->allocate(2 * half);
+    kv_memory = backend->allocate(kv_bytes(config, dtype, n_pages));
     for (int64_t n = 0; n < config.n_layers(); ++n) {
-      const AttentionConfig& attention = config.layer(n).attention;
-      kv.push_back({.k = kv_memory.get(),
-                    .v = kv_memory.get() + half,
-                    .dtype = dtype,
-                    .n_pages = n_pages,
-                    .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
-                    .head_dim = static_cast<int32_t>(attention.head_dim),
-                    .group = 0});
+      kv.push_back(kv_layer(config.layer(n).attention, dtype, kv_memory.get(), n_pages, 0));
     }
   }
 
@@ -279,12 +259,8 @@ struct Embedder::Impl {
     }
   }
 
-  ModelFile file;
-  ModelConfig config;
-  std::shared_ptr<const Tokenizer> tokenizer;
   std::function<void()> before_step;
   ThreadPool pool;  // for tokenizing
-  std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   Buffer kv_memory;
   EmbedderInfo info;

@@ -10,26 +10,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/options.h"
 #include "support/error.h"
 
 namespace faststream {
-
-struct EmbedderOptions {
-  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
-  int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
-  int64_t context = 0;          ///< tokens at which texts are cut; 0: the model's own
-  /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
-  std::function<void(size_t, size_t)> load_progress = {};
-  /// Called before each step of embed() and score(), which what it throws ends. May be empty.
-  std::function<void()> before_step = {};
-};
 
 struct EmbedderInfo {
   std::string device;       ///< such as "CPU (2 threads, AMX)"

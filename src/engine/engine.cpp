@@ -41,16 +41,11 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, b
   return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
 }
 
-std::string room_advice(const EngineInfo& info) {
-  if (info.context == info.max_context) return "shorten the prompt, since the model has no more";
-  return "shorten the prompt or give a larger --context (the model's is " +
-         std::to_string(info.max_context) + ")";
-}
-
-// Whether an answer can have a token.
-bool has_room(const GenerationRules& rules) {
-  return rules.max_tokens != 0 && static_cast<int64_t>(rules.prompt.size()) < rules.context;
-}
+// How long a prompt is.
+struct PromptLength {
+  int64_t tokens = 0;
+  bool is_counted = false;  // else it has so many at least
+};
 
 struct Job;
 
@@ -148,11 +143,20 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
   return limits;
 }
 
+// What other threads want of the engine's.
+struct Inbox {
+  std::vector<std::unique_ptr<Job>> submitted = {};
+  std::vector<RequestId> cancelled = {};
+  bool stopping = false;
+};
+
 }  // namespace
 
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
-      : model(path, options, 1), scheduler(*model.runner, scheduler_limits(model, options)) {
+      : model(path, options, 1),
+        context_option(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
+        scheduler(*model.runner, scheduler_limits(model, options)) {
     try {
       chat = find_chat_template(options.chat_template, model.file);
     } catch (const Error& error) {
@@ -174,13 +178,13 @@ struct Engine::Impl {
   }
   [[nodiscard]] ChatText write(const ChatPrompt& prompt) const;
   [[nodiscard]] std::unique_ptr<Job> make_job(Request request) const;
-  /// Refuses a prompt that is longer than the context; `counted`: it has exactly so many tokens,
-  /// not at least so many.
-  void check_fits(int64_t n_tokens, bool counted) const;
-  /// Refuses a prompt that leaves no token of the context to an answer.
-  void check_room(const GenerationRules& rules) const;
+  // Each throws Error where the model cannot do it.
+  void check_fits(PromptLength length) const;
+  void check_fits_encoder(PromptLength length) const;
+  void check_fits_context(PromptLength length) const;
   void check_slots(int32_t beams) const;
-  void check_beams_fit(const GenerationRules& rules) const;
+  void check_answer_fits(const GenerationRules& rules) const;
+  [[nodiscard]] std::string room_advice() const;
   /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
   [[nodiscard]] int64_t context_for(const GenerationRules& rules) const;
   RequestId submit(std::unique_ptr<Job> job);
@@ -189,7 +193,8 @@ struct Engine::Impl {
   // The engine's thread. --------------------------------------------------------------------------
 
   void run();
-  bool take_inbox();
+  [[nodiscard]] Inbox take_inbox();
+  void end_early(std::span<const RequestId> cancelled);
   void start(std::unique_ptr<Job> job);
   void step();
   void deliver();
@@ -200,6 +205,7 @@ struct Engine::Impl {
   void publish();
 
   LoadedModel model;
+  std::string context_option;  // which made the context smaller than the model's
   std::optional<ChatTemplate> chat;
   std::string chat_error;  // why the model's own template is none
   Scheduler scheduler;
@@ -212,37 +218,38 @@ struct Engine::Impl {
   std::mutex mutex;
   std::condition_variable wake;
   // Guarded by `mutex`:
-  std::vector<std::unique_ptr<Job>> submitted;
-  std::vector<RequestId> cancelled;
-  bool stopping = false;
+  Inbox inbox;
   RequestId next_id = 1;
   EngineStats stats;
 
   std::thread thread;  // last: it uses all others
 };
 
-void Engine::Impl::check_fits(int64_t n_tokens, bool counted) const {
-  const EngineInfo& info = model.info;
-  if (info.source_context > 0) {
-    if (n_tokens <= info.source_context) return;
-    throw Error("the prompt has " + (counted ? "" : std::string("more than ")) +
-                std::to_string(counted ? n_tokens : info.source_context) +
-                " tokens, but the model's encoder reads only " +
-                std::to_string(info.source_context) + "; shorten it, or give it in parts");
+void Engine::Impl::check_fits(PromptLength length) const {
+  if (model.info.source_context > 0) {
+    check_fits_encoder(length);
+  } else {
+    check_fits_context(length);
   }
-  if (n_tokens <= info.context) return;
-  throw Error("the prompt has " +
-              (counted ? std::to_string(n_tokens) + " tokens, but the context only "
-                       : "more tokens than the context, which has ") +
-              std::to_string(info.context) + "; " + room_advice(info));
 }
 
-void Engine::Impl::check_room(const GenerationRules& rules) const {
-  const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
-  if (n_prompt < model.info.context) return;
-  throw Error("the prompt fills the context of " + std::to_string(model.info.context) +
-              (model.info.context == 1 ? " token" : " tokens") + ", and no answer has room; " +
-              room_advice(model.info));
+void Engine::Impl::check_fits_encoder(PromptLength length) const {
+  const int64_t most = model.info.source_context;
+  if (length.tokens <= most) return;
+  throw Error(
+      "the prompt has " +
+      (length.is_counted ? std::to_string(length.tokens) : "more than " + std::to_string(most)) +
+      " tokens, but the model's encoder reads only " + std::to_string(most) +
+      "; shorten it, or give it in parts");
+}
+
+void Engine::Impl::check_fits_context(PromptLength length) const {
+  const int64_t most = model.info.context;
+  if (length.tokens <= most) return;
+  throw Error("the prompt has " +
+              (length.is_counted ? std::to_string(length.tokens) + " tokens, but the context only "
+                                 : "more tokens than the context, which has ") +
+              std::to_string(most) + "; " + room_advice());
 }
 
 void Engine::Impl::check_slots(int32_t beams) const {
@@ -251,12 +258,29 @@ void Engine::Impl::check_slots(int32_t beams) const {
                    std::to_string(model.info.slots) + "; give fewer beams or more --slots");
 }
 
-void Engine::Impl::check_beams_fit(const GenerationRules& rules) const {
+std::string Engine::Impl::room_advice() const {
+  const EngineInfo& info = model.info;
+  if (info.context == info.max_context) return "shorten the prompt, since the model has no more";
+  return "shorten the prompt or give a larger " + context_option + " (the model's is " +
+         std::to_string(info.max_context) + ")";
+}
+
+// Refuses what there is no room to answer.
+void Engine::Impl::check_answer_fits(const GenerationRules& rules) const {
+  const EngineInfo& info = model.info;
   const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
-  if (n_prompt < rules.context || n_prompt >= model.info.context) return;
-  throw Error("the KV cache of " + std::to_string(model.info.kv_tokens) +
-              " tokens has no room for " + std::to_string(rules.search.beams) +
-              " beams after the prompt; give fewer beams or more --kv-tokens");
+  if (n_prompt < rules.context || rules.max_tokens == 0) return;
+  if (n_prompt < info.context) {
+    throw Error("the KV cache of " + std::to_string(info.kv_tokens) + " tokens has no room for " +
+                std::to_string(rules.search.beams) +
+                " beams after the prompt; give fewer beams or more --kv-tokens");
+  }
+  if (!rules.source.empty()) {
+    throw Error("a context of " + std::to_string(info.context) + " tokens" +
+                " has no room for an answer; give a larger " + context_option);
+  }
+  throw Error("the prompt has " + std::to_string(n_prompt) +
+              " tokens, which fill the context and leave no room for an answer; " + room_advice());
 }
 
 int64_t Engine::Impl::context_for(const GenerationRules& rules) const {
@@ -284,7 +308,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
     const ChatTemplate& format = chat_template();
     const ChatText written = write(*prompt);
     if (!request.parse_special) {  // which can make few tokens of a long text
-      check_fits(written.min_tokens(*model.prompt_tokenizer, model.info.context), false);
+      check_fits({.tokens = written.min_tokens(*model.prompt_tokenizer, model.info.context)});
     }
     rules.prompt = written.encode(*model.prompt_tokenizer, request.parse_special);
     rules.strip_start = true;
@@ -296,7 +320,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
       request.target_language = take_target_language(model.answers->languages, *text);
     }
     if (!request.parse_special) {
-      check_fits(model.prompt_tokenizer->min_tokens(*text, model.info.context), false);
+      check_fits({.tokens = model.prompt_tokenizer->min_tokens(*text, model.info.context)});
     }
     rules.prompt = encode(*model.prompt_tokenizer, *text, request.parse_special);
   } else {
@@ -315,8 +339,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   } else if (request.source_language || request.target_language) {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
-  check_fits(static_cast<int64_t>(rules.asked().size()), true);
-  if (request.max_tokens != 0) check_room(rules);
+  check_fits({.tokens = static_cast<int64_t>(rules.asked().size()), .is_counted = true});
   rules.search = request.search;
   rules.n_best = request.n;
   rules.sampling = request.sampling;
@@ -324,7 +347,7 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   rules.max_tokens = request.max_tokens;
   rules.min_tokens = request.min_tokens;
   rules.context = context_for(rules);
-  check_beams_fit(rules);
+  check_answer_fits(rules);
   rules.ignore_eos = request.ignore_eos;
   rules.shown.all = request.show_special;
   rules.stop = request.stop;
@@ -339,7 +362,7 @@ RequestId Engine::Impl::submit(std::unique_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex);
     id = job->id = next_id++;
-    submitted.push_back(std::move(job));
+    inbox.submitted.push_back(std::move(job));
     ++stats.waiting;
   }
   wake.notify_one();
@@ -351,14 +374,18 @@ void Engine::Impl::stop() {
   if (!thread.joinable()) return;
   {
     const std::lock_guard lock(mutex);
-    stopping = true;
+    inbox.stopping = true;
   }
   wake.notify_one();
   thread.join();
 }
 
 void Engine::Impl::run() {
-  while (take_inbox()) {
+  for (;;) {
+    Inbox work = take_inbox();
+    for (auto& job : work.submitted) start(std::move(job));
+    if (work.stopping || !work.cancelled.empty() || !failed.empty()) end_early(work.cancelled);
+    if (work.stopping) break;
     if (!scheduler.idle()) step();
     if (scheduler.idle()) deliver();
     publish();
@@ -366,46 +393,39 @@ void Engine::Impl::run() {
   // What is still there has a last word, and may submit more.
   do {
     while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
-    (void)take_inbox();
+    for (auto& job : take_inbox().submitted) start(std::move(job));
   } while (!jobs.empty());
 }
 
-// Waits for work and takes it. False when the engine is to stop.
-bool Engine::Impl::take_inbox() {
-  std::vector<std::unique_ptr<Job>> new_jobs;
-  std::vector<RequestId> to_cancel;
-  bool stop = false;
-  {
-    std::unique_lock lock(mutex);
-    wake.wait(lock, [this] {
-      return stopping || !submitted.empty() || !cancelled.empty() || !failed.empty() ||
-             !scheduler.idle();
-    });
-    new_jobs.swap(submitted);
-    to_cancel.swap(cancelled);
-    stop = stopping;
-  }
-  for (auto& job : new_jobs) start(std::move(job));
-  if (stop || !to_cancel.empty() || !failed.empty()) {
-    deliver();
-    outcomes = scheduler.end_all_steps();
-    deliver();
-  }
-  for (const RequestId id : to_cancel) failed.try_emplace(id);
+// Waits until there is something to do, and takes what came.
+Inbox Engine::Impl::take_inbox() {
+  std::unique_lock lock(mutex);
+  wake.wait(lock, [this] {
+    return inbox.stopping || !inbox.submitted.empty() || !inbox.cancelled.empty() ||
+           !failed.empty() || !scheduler.idle();
+  });
+  Inbox taken{.stopping = inbox.stopping};
+  taken.submitted.swap(inbox.submitted);
+  taken.cancelled.swap(inbox.cancelled);
+  return taken;
+}
+
+// Ends jobs that were cancelled, and those that failed, between two steps.
+void Engine::Impl::end_early(std::span<const RequestId> cancelled) {
+  deliver();
+  outcomes = scheduler.end_all_steps();
+  deliver();
+  for (const RequestId id : cancelled) failed.try_emplace(id);
   for (const auto& [id, error] : std::exchange(failed, {})) {
     const auto job = jobs.find(id);
     if (job != jobs.end()) end(*job->second, FinishReason::cancelled, error);
   }
-  return !stop;
 }
 
 void Engine::Impl::start(std::unique_ptr<Job> new_job) {
   Job& job = *new_job;
   jobs.emplace(job.id, std::move(new_job));
-  if (!has_room(job.rules)) {
-    end(job, job.rules.max_tokens == 0 ? FinishReason::length : FinishReason::context, "");
-    return;
-  }
+  if (job.rules.max_tokens == 0) return end(job, FinishReason::length, "");
   for (const auto& part : job.parts) {
     part->arrival = n_arrivals++;
     scheduler.add(*part);
@@ -469,7 +489,7 @@ void Engine::Impl::end_part(const Part& part) {
 void Engine::Impl::end(Job& job, FinishReason reason, const std::string& error) {
   for (const auto& part : job.parts) {
     if (part->group->finished()) continue;
-    if (has_room(job.rules)) scheduler.remove(*part);
+    if (job.rules.max_tokens != 0) scheduler.remove(*part);
     part->group->finish(reason);
   }
   const auto holder = jobs.extract(job.id);
@@ -489,7 +509,7 @@ void Engine::Impl::publish() {
            .preemptions = counts.preemptions,
            .finished = n_finished,
            .running = scheduler.n_running(),
-           .waiting = scheduler.n_waiting() + static_cast<int32_t>(submitted.size()),
+           .waiting = scheduler.n_waiting() + static_cast<int32_t>(inbox.submitted.size()),
            .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
            .device_seconds = counts.device_seconds};
 }
@@ -566,7 +586,7 @@ std::future<Result> Engine::submit(Request request) {
 void Engine::cancel(RequestId request) {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->cancelled.push_back(request);
+    impl_->inbox.cancelled.push_back(request);
   }
   impl_->wake.notify_one();
 }
@@ -638,10 +658,11 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
-                              bool parse_special) {
+                              bool parse_special, const std::function<void()>& check_interrupted) {
   const ModelFile file = ModelFile::open(model);
   const ModelConfig config = read_config(file);
-  const auto tokenizer = make_prompt_tokenizer(file, config, make_tokenizer(file, config));
+  const auto tokenizer = make_prompt_tokenizer(
+      file, config, make_tokenizer(file, config, check_interrupted), check_interrupted);
   return encode(*tokenizer, text, parse_special);
 }
 

@@ -18,32 +18,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/options.h"
 #include "engine/request.h"
 #include "support/error.h"
 
 namespace faststream {
-
-struct EngineOptions {
-  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
-  int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
-  int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
-  int32_t slots = 0;    ///< sequences that run at once; 0: as device and memory allow
-  /// At least as many slots as the beam search has that the model's makers recommend.
-  bool slots_for_search = false;
-  int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
-  /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
-  /// time that the step takes limits them.
-  int32_t chunk = 0;
-  bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
-  /// For work of which nobody waits for a part: once no more requests wait than fill the slots
-  /// twice, of equal ones those go first that may generate most, so that all end soonest; and
-  /// steps with prompts may take a second.
-  bool ends_together = false;
-  /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
-  std::string chat_template = {};
-  /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
-  std::function<void(size_t, size_t)> load_progress = {};
-};
 
 struct EngineInfo {
   std::string device;       ///< such as "CPU (2 threads, AMX)"
@@ -83,7 +62,7 @@ struct EngineStats {
 class Engine {
  public:
   /// Loads a model. Throws UsageError for bad options, Error when the file is no sound model or the
-  /// device does not suffice.
+  /// device does not suffice, std::system_error when the system gives no thread.
   Engine(const std::filesystem::path& model, const EngineOptions& options);
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -114,8 +93,9 @@ class Engine {
   [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
-  /// UsageError when the request makes no sense, Error when its prompt is empty, leaves no
-  /// room for an answer in the context or is refused by the chat template; nothing is queued then.
+  /// UsageError when the request makes no sense, Error when its prompt is empty, longer than the
+  /// context, without room there for an answer (unless max_tokens is 0) or refused by the chat
+  /// template; nothing is queued then.
   RequestId submit(Request request, Callbacks callbacks);
   /// The same; the future's get() throws Error where the device failed.
   std::future<Result> submit(Request request);
@@ -136,7 +116,9 @@ class Engine {
 };
 
 /// Token ids of a text by the tokenizer of a model file, without loading the model.
+/// `check_interrupted`: as EngineOptions has it.
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,
-                              bool parse_special = false);
+                              bool parse_special = false,
+                              const std::function<void()>& check_interrupted = {});
 
 }  // namespace faststream

@@ -4,11 +4,11 @@
 
 namespace faststream {
 
-bool is_joint(const Scheduler::Entry& entry) {
+bool is_joint(const SchedulerEntry& entry) {
   return entry.sequences.size() < entry.group->n_sequences();
 }
 
-int64_t text_length(const Scheduler::Entry& entry) {
+int64_t text_length(const SchedulerEntry& entry) {
   return static_cast<int64_t>(entry.group->tokens(0).size());
 }
 
@@ -21,15 +21,15 @@ std::span<const int32_t> common_tokens(const SequenceGroup& group) {
   return common;
 }
 
-std::span<const int32_t> wanted_tokens(const Scheduler::Entry& entry, size_t i) {
+std::span<const int32_t> wanted_tokens(const SchedulerEntry& entry, size_t i) {
   return is_joint(entry) ? common_tokens(*entry.group) : entry.group->tokens(i);
 }
 
-int32_t pending(const Scheduler::Entry& entry, size_t i) {
+int32_t pending(const SchedulerEntry& entry, size_t i) {
   return static_cast<int32_t>(wanted_tokens(entry, i).size()) - entry.sequences[i].n_cached;
 }
 
-bool in_decode(const Scheduler::Entry& entry) {
+bool in_decode(const SchedulerEntry& entry) {
   if (!entry.has_tokens || is_joint(entry)) return false;
   for (size_t i = 0; i < entry.sequences.size(); ++i) {
     if (pending(entry, i) != 1) return false;
@@ -37,7 +37,7 @@ bool in_decode(const Scheduler::Entry& entry) {
   return true;
 }
 
-int32_t missing_pages(const Scheduler::Entry& entry) {
+int32_t missing_pages(const SchedulerEntry& entry) {
   const SequenceGroup& group = *entry.group;
   if (!is_joint(entry)) {
     int32_t missing = 0;

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
-#include "support/json.h"
 #include "support/mapped_file.h"
 #include "support/printable.h"
 #include "support/utf8.h"
@@ -47,12 +46,7 @@ std::optional<ChatTemplate> find_chat_template(const std::string& asked, const M
   if (own == header.end()) return std::nullopt;
   const std::string where = file.name() + ": its chat template";
   try {
-    if (own->is_string()) {
-      return ChatTemplate(own->get_ref<const std::string&>(), where, {}, special_tokens);
-    }
-    const JsonView named(*own, where);
-    return ChatTemplate(named.get<std::string>("default"), where,
-                        named.get<std::string>("tool_use", ""), special_tokens);
+    return ChatTemplate::from_json(*own, where, special_tokens);
   } catch (const Error& error) {
     throw Error(std::string(error.what()) +
                 "; give another with --chat-template NAME|FILE (built in: " + known_names() + ")");

@@ -5,6 +5,31 @@
 #include "backend/batch.h"
 
 namespace faststream {
+namespace {
+
+// Keys and values are of the same width.
+size_t half_token_bytes(const AttentionConfig& attention, DType dtype) {
+  return static_cast<size_t>(attention.n_kv_heads * attention.head_dim) * dtype_size(dtype);
+}
+
+}  // namespace
+
+size_t kv_token_bytes(const AttentionConfig& attention, DType dtype) {
+  return 2 * half_token_bytes(attention, dtype);
+}
+
+KvLayer kv_layer(const AttentionConfig& attention, DType dtype, std::byte* memory, int32_t n_pages,
+                 int32_t group) {
+  const size_t half =
+      static_cast<size_t>(n_pages) * kPageTokens * half_token_bytes(attention, dtype);
+  return {.k = memory,
+          .v = memory + half,
+          .dtype = dtype,
+          .n_pages = n_pages,
+          .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
+          .head_dim = static_cast<int32_t>(attention.head_dim),
+          .group = group};
+}
 
 std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
   std::vector<KvGroup> groups(1);
@@ -20,7 +45,7 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
       group->window = window;
     }
     group->layers.push_back(n);
-    group->token_bytes += 2 * static_cast<size_t>(attention.kv_dim()) * dtype_size(dtype);
+    group->token_bytes += kv_token_bytes(attention, dtype);
   }
   return groups;
 }

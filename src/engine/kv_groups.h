@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/backend.h"
 #include "models/config.h"
 #include "support/dtype.h"
 
@@ -16,6 +17,13 @@ struct KvGroup {
   std::vector<int64_t> layers;
   size_t token_bytes = 0;  ///< of keys and values of one token in all of them
 };
+
+/// Bytes of keys and values of one token in a layer.
+size_t kv_token_bytes(const AttentionConfig& attention, DType dtype);
+
+/// A layer's keys and values in n_pages pages of `memory`, the keys before the values.
+KvLayer kv_layer(const AttentionConfig& attention, DType dtype, std::byte* memory, int32_t n_pages,
+                 int32_t group);
 
 /// The first group is of the layers that see all positions, if there are none an empty one.
 std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype);

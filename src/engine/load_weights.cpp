@@ -1,24 +1,73 @@
 #include "engine/load_weights.h"
 
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "support/dtype.h"
 
 namespace faststream {
+namespace {
+
+constexpr uint64_t kAlignment = 256;  // of tensors in a backend's memory; Weight asks for 64
+
+// Where each tensor will be, from the first byte of all.
+using Places = std::map<TensorId, uint64_t>;
+
+// Adds the slices of one device's share of a tensor, which has shares of rows or of columns, or is
+// whole.
+void add_slices(const TensorPlan& plan, uint64_t from, const DeviceShare& device,
+                WeightSource& source) {
+  const auto rows = static_cast<uint64_t>(plan.shape[0]);
+  const uint64_t element = dtype_size(plan.dtype);
+  const uint64_t row_bytes =
+      plan.shape.size() == 2 ? static_cast<uint64_t>(plan.shape[1]) * element : element;
+  uint64_t to = (source.size() + kAlignment - 1) / kAlignment * kAlignment;
+  const auto add = [&](WeightSlice slice) {
+    slice.to = to;
+    source.slices.push_back(slice);
+    to = slice.end();
+  };
+  if (plan.split.by == SplitBy::none) return add({.from = from, .row_bytes = rows * row_bytes});
+  if (!plan.split.columns) {
+    for (const SplitShare& share : shares_of(plan.split, device.index, device.count)) {
+      add({.from = from + static_cast<uint64_t>(share.first) * row_bytes,
+           .row_bytes = static_cast<uint64_t>(share.count) * row_bytes});
+    }
+    return;
+  }
+  // Columns are of one part.
+  const SplitShare share = shares_of(plan.split, device.index, device.count).front();
+  add({.from = from + static_cast<uint64_t>(share.first) * element,
+       .row_bytes = static_cast<uint64_t>(share.count) * element,
+       .rows = rows,
+       .pitch = row_bytes});
+}
+
+}  // namespace
 
 ModelConfig read_config(const ModelFile& file) {
   return config_from_json(file.section("model"), file.name());
 }
 
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress) {
+                          const std::function<void(size_t)>& progress, const DeviceShare& device) {
+  WeightSource source = file.weights();
+  const uint64_t first = source.offset;
+  Places places;
   for (const TensorPlan& plan : tensor_plan(config)) {
-    (void)file.require(plan.name, plan.dtype, plan.shape);
+    const TensorInfo& tensor = file.require(plan.name, plan.dtype, plan.shape);
+    uint64_t& place = places[plan.id] = tensor.offset - first;
+    if (device.count == 1) continue;
+    const size_t slices = source.slices.size();
+    add_slices(plan, tensor.offset - first, device, source);
+    place = source.slices[slices].to;
   }
-  backend.expect_products(config.weight_dtype, file.weights().bytes.size());
-  // Where the range file.weights() is.
-  const std::byte* base = backend.load_weights(file.weights(), progress);
-  return [&file, base](std::string_view name) {
-    return base + (file.find(name)->offset - file.weights().offset);
-  };
+  backend.expect_products(config.weight_dtype, source.size());
+  const std::byte* base = backend.load_weights(source, progress);
+  return [base, places = std::move(places)](const TensorId& id) { return base + places.at(id); };
 }
 
 }  // namespace faststream

@@ -13,10 +13,18 @@ namespace faststream {
 /// The description in a model file. Throws Error, naming the file, when there is no valid one.
 ModelConfig read_config(const ModelFile& file);
 
-/// Makes the tensors of tensor_plan(config) readable by operations; `progress`, if set, is called
-/// with the bytes done so far. `file` must outlive what is returned. Throws Error, naming the file,
-/// when a tensor is missing or of another type or shape, before anything is allocated.
+/// Which of so many devices, that compute together, one is.
+struct DeviceShare {
+  int64_t index = 0;
+  int64_t count = 1;
+};
+
+/// Makes the tensors of tensor_plan(config), or one device's share of each by its split rule,
+/// readable by operations; `progress`, if set, is called with the bytes done so far. Throws Error,
+/// naming the file, when a tensor is missing or of another type or shape, before anything is
+/// allocated.
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress);
+                          const std::function<void(size_t)>& progress,
+                          const DeviceShare& device = {});
 
 }  // namespace faststream

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "backend/batch.h"
-#include "engine/kv_groups.h"
+#include "engine/cache_kinds.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -31,29 +30,19 @@ size_t cache_room(size_t free_bytes, size_t taken) {
   return room - std::min(room / 8, kMostReserve);
 }
 
-// Bytes of layers with windows, for so many sequences.
-size_t window_bytes(const std::vector<KvGroup>& groups, const BatchLimits& limits,
-                    int32_t sequences) {
-  size_t bytes = 0;
-  for (const KvGroup& group : groups) {
-    if (group.window == 0) continue;
-    const auto frames = static_cast<size_t>(window_frames(group, sequences, limits.max_tokens));
-    bytes += frames * kPageTokens * group.token_bytes;
+// Tokens, a multiple of kPageTokens, for whose caches `room` bytes suffice.
+int64_t tokens_that_fit(const CacheKinds& kinds, CacheBounds bounds, size_t room) {
+  constexpr int32_t kMost = (1 << 30) / kPageTokens;
+  int32_t fits = 0;
+  for (int32_t most = kMost; fits < most;) {
+    bounds.n_pages = fits + (most - fits + 1) / 2;
+    if (bytes_of(kinds, bounds) <= room) {
+      fits = bounds.n_pages;
+    } else {
+      most = bounds.n_pages - 1;
+    }
   }
-  return bytes;
-}
-
-// Tokens, a multiple of kPageTokens, for which `room` bytes suffice: where layers with windows
-// would take more than half of them, these get memory for each token.
-int64_t tokens_that_fit(const std::vector<KvGroup>& groups, size_t windows, size_t room) {
-  constexpr size_t kMost = size_t{1} << 30;
-  size_t token_bytes = groups.front().token_bytes;
-  if (windows > room / 2) {
-    windows = 0;
-    for (size_t g = 1; g < groups.size(); ++g) token_bytes += groups[g].token_bytes;
-  }
-  const size_t tokens = token_bytes > 0 ? (room - windows) / token_bytes : kMost;
-  return static_cast<int64_t>(std::min(tokens, kMost) / kPageTokens * kPageTokens);
+  return int64_t{fits} * kPageTokens;
 }
 
 // Where there is no page for a source and one for its answer.
@@ -142,8 +131,8 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
   const size_t taken =
       weight_bytes + logits_bytes + activation_bytes(config, backend.activations, limits) +
       backend.scratch_bytes(step_bounds(config, limits, slots, config.max_context));
-  const std::vector<KvGroup> groups = kv_groups(config, backend.kv);
-  return tokens_that_fit(groups, window_bytes(groups, limits, slots),
+  return tokens_that_fit(cache_kinds(config, backend.kv),
+                         {.sequences = slots, .step_tokens = limits.max_tokens},
                          cache_room(backend.free_bytes, taken));
 }
 

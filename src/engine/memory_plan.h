@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "backend/backend.h"
-#include "engine/engine.h"
+#include "engine/options.h"
 #include "models/config.h"
 #include "models/model.h"
 
@@ -14,7 +14,8 @@ namespace faststream {
 
 /// Tokens that are processed at once.
 inline constexpr int32_t kMaxStepTokens = 2048;
-/// The fewest prompt tokens of a step that let every prompt go on (see cut() in scheduler.cpp).
+/// The fewest prompt tokens of a step that let every prompt go on (see cut() in
+/// scheduling_policy_plan.cpp).
 inline constexpr int32_t kMinChunk = 4;
 /// Sequences that can run at once: each has a token in every step.
 inline constexpr int32_t kMaxSlots = 8192;

@@ -7,9 +7,9 @@
 
 namespace faststream {
 
-PagePool::PagePool(int32_t n_pages, int32_t n_modest, std::vector<WindowPages> windows)
+PagePool::PagePool(int32_t n_pages, int32_t n_modest, std::function<void(int32_t page)> freed)
     : pages_(static_cast<size_t>(n_pages)),
-      windows_(std::move(windows)),
+      freed_(std::move(freed)),
       n_modest_(std::min(n_modest, n_pages)) {
   returned_.reserve(pages_.size());  // so that release() does not throw
 }
@@ -62,7 +62,7 @@ void PagePool::release(int32_t page) {
 }
 
 void PagePool::give_back(int32_t page) {
-  for (WindowPages& window : windows_) window.forget(page);
+  if (freed_) freed_(page);
   returned_.push_back(page);
 }
 

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
-
-#include "engine/window_pages.h"
 
 namespace faststream {
 
@@ -18,9 +17,9 @@ namespace faststream {
 class PagePool {
  public:
   /// n_modest: of the pages, how many may be put to use without need (see n_ready()).
-  /// windows: of each group of layers with a window, over the same pages.
+  /// freed: told of each page that becomes free; may be empty, and must not throw.
   explicit PagePool(int32_t n_pages, int32_t n_modest = std::numeric_limits<int32_t>::max(),
-                    std::vector<WindowPages> windows = {});
+                    std::function<void(int32_t page)> freed = {});
 
   [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(pages_.size()); }
   [[nodiscard]] int32_t n_free() const { return n_pages() - n_used_ + n_ready_again(); }
@@ -36,9 +35,6 @@ class PagePool {
   [[nodiscard]] int32_t references(int32_t page) const;
   /// The same without the prefix cache's.
   [[nodiscard]] int32_t holders(int32_t page) const;
-
-  [[nodiscard]] std::vector<WindowPages>& windows() { return windows_; }
-  [[nodiscard]] const std::vector<WindowPages>& windows() const { return windows_; }
 
   /// A free page, held once. Throws Error when there is none.
   int32_t take();
@@ -62,7 +58,7 @@ class PagePool {
   [[nodiscard]] int32_t n_ready_again() const { return static_cast<int32_t>(returned_.size()); }
 
   std::vector<Page> pages_;
-  std::vector<WindowPages> windows_;
+  std::function<void(int32_t)> freed_;
   int32_t n_modest_;
   int32_t n_used_ = 0;             // pages [0, n_used_) have been taken before
   std::vector<int32_t> returned_;  // those of them that are free; the next one to take is last

@@ -28,8 +28,11 @@ int32_t PrefixCache::Match::n_tokens() const {
 
 PrefixCache::PrefixCache(PagePool& pool) : pool_(&pool) {}
 
-PrefixCache::~PrefixCache() {
+void PrefixCache::clear() {
   for (const auto& [page, node] : by_page_) pool_->release_cached(page);
+  leaves_.clear();
+  by_page_.clear();
+  roots_.clear();
 }
 
 PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, int32_t kind) const {

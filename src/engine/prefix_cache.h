@@ -25,7 +25,7 @@ class PrefixCache {
   explicit PrefixCache(PagePool& pool);
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
-  ~PrefixCache();
+  ~PrefixCache() { clear(); }
 
   /// The longest cached prefix of a text.
   struct Match {
@@ -54,6 +54,9 @@ class PrefixCache {
   /// Frees idle pages until so many are free, and rather than that unused ones are taken beyond a
   /// modest size (PagePool::n_ready()); false if so many cannot be free.
   bool make_room(int32_t n_pages);
+
+  /// Forgets everything.
+  void clear();
 
   /// Pages in the cache.
   [[nodiscard]] int32_t n_pages() const { return static_cast<int32_t>(by_page_.size()); }

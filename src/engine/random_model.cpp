@@ -1,11 +1,14 @@
 #include "engine/random_model.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/machine.h"
 #include "support/split_mix.h"
@@ -59,6 +62,7 @@ constexpr std::array kShapes{
     Shape{"llama-2-7b", {32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e-5F, 1e4}},
     Shape{"llama-2-13b", {40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e-5F, 1e4}},
     Shape{"llama-3-8b", {32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3-70b", {80, 8192, 64, 8, 128, 28672, 128256, 8192, 1e-5F, 5e5}},
     Shape{"llama-3.2-1b", {16, 2048, 32, 8, 64, 8192, 128256, 8192, 1e-5F, 5e5}},
     Shape{"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 8192, 1e-5F, 5e5}},
     Shape{"llama-1.1b", {16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e-5F, 1e4}},
@@ -119,6 +123,14 @@ void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Ra
   }
 }
 
+constexpr uint64_t kPiece = uint64_t{1} << 20;  // bytes of a tensor, from a stream of their own
+
+ModelImage image_of(const ModelConfig& config, const std::vector<TensorPlan>& plans) {
+  std::vector<TensorSpec> specs;
+  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
+  return {{{"model", config_to_json(config)}}, specs};
+}
+
 }  // namespace
 
 std::vector<std::string_view> shape_names() {
@@ -144,32 +156,76 @@ ModelConfig named_shape(std::string_view name, DType dtype) {
   throw UsageError("the shape \"" + std::string(name) + "\" is unknown; known are " + known);
 }
 
-ModelImage make_random_model(const ModelConfig& config, uint64_t seed) {
-  const std::vector<TensorPlan> plans = tensor_plan(config);
-  std::vector<TensorSpec> specs;
-  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
-  ModelImage image({{"model", config_to_json(config)}}, specs);
-
-  ThreadPool pool(available_threads());
+RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
+    : seed_(seed), plans_(tensor_plan(config)), image_(image_of(config, plans_)) {
   int64_t in_of_last_matrix = 1;
-  for (size_t t = 0; t < plans.size(); ++t) {
-    const TensorPlan& plan = plans[t];
-    const std::span<std::byte> bytes = image.tensor(plan.name);
+  for (const TensorPlan& plan : plans_) {
     if (plan.role == TensorRole::matrix) in_of_last_matrix = plan.shape[1];
     // A uniform distribution of variance 1 / in spans sqrt(3 / in) to both sides.
-    const float span = std::sqrt(3.0F / static_cast<float>(in_of_last_matrix));
-    constexpr int64_t kPiece = 1 << 20;  // bytes, each from a stream of its own
-    pool.parallel_for(
-        static_cast<int64_t>(bytes.size() - 1) / kPiece + 1, 1, [&](int64_t first, int64_t last) {
-          for (int64_t piece = first; piece < last; ++piece) {
-            const auto begin = static_cast<size_t>(piece * kPiece);
-            const auto part = bytes.subspan(begin, std::min<size_t>(kPiece, bytes.size() - begin));
-            const Random random(seed ^ (uint64_t{t} << 40) ^ (static_cast<uint64_t>(piece) << 20));
-            fill(plan, span, part, random);
-          }
-        });
+    spans_.push_back(std::sqrt(3.0F / static_cast<float>(in_of_last_matrix)));
   }
-  return image;
+}
+
+void RandomModel::make_piece(size_t t, uint64_t piece, std::span<std::byte> out) const {
+  const Random random(seed_ ^ (uint64_t{t} << 40) ^ (piece << 20));
+  fill(plans_[t], spans_[t], out, random);
+}
+
+void RandomModel::make_part(size_t t, uint64_t offset, std::span<std::byte> out) const {
+  const uint64_t tensor_bytes = image_.tensors()[t].bytes;
+  std::vector<std::byte> whole;
+  while (!out.empty()) {
+    const uint64_t piece = offset / kPiece;
+    const uint64_t skipped = offset % kPiece;
+    const uint64_t bytes = std::min(kPiece, tensor_bytes - piece * kPiece);
+    const auto part = out.first(std::min<uint64_t>(bytes - skipped, out.size()));
+    if (part.size() == bytes) {
+      make_piece(t, piece, part);
+    } else {
+      whole.resize(bytes);
+      make_piece(t, piece, whole);
+      std::ranges::copy(std::span(whole).subspan(skipped, part.size()), part.begin());
+    }
+    offset += part.size();
+    out = out.subspan(part.size());
+  }
+}
+
+void RandomModel::make(uint64_t offset, std::span<std::byte> out) const {
+  std::ranges::fill(out, std::byte{});  // between tensors
+  const uint64_t end = offset + out.size();
+  const std::span<const TensorInfo> tensors = image_.tensors();
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const uint64_t first = std::max(offset, tensors[t].offset);
+    const uint64_t last = std::min(end, tensors[t].offset + tensors[t].bytes);
+    if (first >= last) continue;
+    make_part(t, first - tensors[t].offset, out.subspan(first - offset, last - first));
+  }
+}
+
+void RandomModel::make_all() {
+  ThreadPool pool(available_threads());
+  for (size_t t = 0; t < plans_.size(); ++t) {
+    const std::span<std::byte> bytes = image_.tensor(plans_[t].name);
+    const auto n_pieces = static_cast<int64_t>((bytes.size() - 1) / kPiece + 1);
+    pool.parallel_for(n_pieces, 1, [&](int64_t first, int64_t last) {
+      const uint64_t begin = static_cast<uint64_t>(first) * kPiece;
+      const uint64_t end = std::min<uint64_t>(static_cast<uint64_t>(last) * kPiece, bytes.size());
+      make_part(t, begin, bytes.subspan(begin, end - begin));
+    });
+  }
+}
+
+ModelFile RandomModel::file(const std::string& name) const {
+  return ModelFile::from_bytes(
+      image_.bytes(), name,
+      [this](uint64_t offset, std::span<std::byte> out) { make(offset, out); });
+}
+
+ModelImage make_random_model(const ModelConfig& config, uint64_t seed) {
+  RandomModel model(config, seed);
+  model.make_all();
+  return std::move(model).image();
 }
 
 }  // namespace faststream

@@ -35,11 +35,17 @@ class SequenceGroup {
   [[nodiscard]] virtual std::span<const int32_t> source() const = 0;
   /// How its next token is chosen. The edits are valid until the next accept().
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
+  /// What a group that always has one sequence supposes that its text goes on with, no more than it
+  /// may still have; valid until the next accept(). A step may look at the first of these together
+  /// with the text's last token: it chooses a token after each of them, by the rule of
+  /// sampling_row() at the positions there.
+  [[nodiscard]] virtual std::span<const int32_t> proposed() const { return {}; }
 
-  /// Takes what the device chose for each sequence, which may finish the group. Returns from which
-  /// of them each of the group's sequences goes on now; valid until the next call. Throws Error
-  /// when it cannot go on. The device waits for this, and not for write(). Groups may do this at
-  /// the same time.
+  /// Takes what the device chose for each sequence, which may finish the group; where proposed
+  /// tokens were looked at, what it chose after each of these, too, of which all counts up to the
+  /// first choice that is not what was proposed. Returns from which of them each of the group's
+  /// sequences goes on now; valid until the next call. Throws Error when it cannot go on. The
+  /// device waits for this, and not for write(). Groups may do this at the same time.
   virtual std::span<const int32_t> accept(std::span<SampledToken> sampled) = 0;
   /// Makes text of what was accepted since the last call. Returns what can be printed now; valid
   /// until the next accept().

@@ -1,4 +1,4 @@
-// What a sequence of an encoder-decoder looks at.
+// What sequences of an encoder-decoder look at.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/batch.h"
+#include "engine/layer_cache.h"
 #include "engine/page_pool.h"
 #include "support/hash.h"
 
@@ -66,7 +67,27 @@ struct SourceTokens {
   bool operator()(const auto& a, const auto& b) const { return std::ranges::equal(of(a), of(b)); }
 };
 
-/// Sources, all different.
-using Sources = std::unordered_set<std::shared_ptr<Source>, SourceTokens, SourceTokens>;
+/// The sources that sequences look at, all different. They lie in pages of the texts' own pool: of
+/// their memory, as cross attention reads it, too.
+class EncoderOutputs final : public LayerCache {
+ public:
+  /// `pool` must outlive it. max_tokens: that the encoder reads.
+  EncoderOutputs(size_t index, PagePool& pool, int64_t max_tokens)
+      : LayerCache(index), pool_(pool), max_tokens_(max_tokens) {}
+
+  /// Nothing where another one looks at it.
+  [[nodiscard]] CacheCost missing_for_source(std::span<const int32_t> tokens) const override;
+  /// Throws Error when the source is empty, too, or longer than the encoder can read.
+  void look_at(Sequence& sequence, std::span<const int32_t> source) override;
+  void fork(const Sequence& sequence, Sequence& fork) override { fork.source = sequence.source; }
+  void release(Sequence& sequence) override;
+  /// Throws Error when the encoder has not read one.
+  void pack(std::span<const NewTokens> inputs, Batch& batch) const override;
+
+ private:
+  PagePool& pool_;
+  int64_t max_tokens_;
+  std::unordered_set<std::shared_ptr<Source>, SourceTokens, SourceTokens> sources_;
+};
 
 }  // namespace faststream

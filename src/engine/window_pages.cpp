@@ -3,7 +3,17 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/text_pages.h"
+
 namespace faststream {
+namespace {
+
+// The page in which the first position is that the token at `position` sees.
+int32_t first_page(int64_t position, int64_t window) {
+  return static_cast<int32_t>(std::max<int64_t>(position - window + 1, 0) / kPageTokens);
+}
+
+}  // namespace
 
 WindowPages::WindowPages(int64_t window, int32_t n_frames, int32_t n_pages)
     : window_(window), n_frames_(std::min(n_frames, n_pages)), pages_(index(n_pages)) {
@@ -47,6 +57,70 @@ int32_t WindowPages::take_frame() {
   const int32_t frame = free_.back();
   free_.pop_back();
   return frame;
+}
+
+bool WindowCache::can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const {
+  const auto end = static_cast<size_t>(pages_for(n_tokens));
+  const size_t first = std::min(end, static_cast<size_t>(first_page(n_tokens, pages_.window())));
+  return std::ranges::all_of(pages.subspan(first, end - first),
+                             [&](int32_t page) { return pages_.frame(page) >= 0; });
+}
+
+// Holds the pages that the next n_new tokens see and are written to, and lets go of those before.
+void WindowCache::move(Sequence& sequence, int32_t n_new) {
+  const auto page = [&](int32_t i) { return sequence.pages[static_cast<size_t>(i)]; };
+  CacheHold& held = hold(sequence);
+  const int32_t end = pages_for(int64_t{sequence.n_cached} + n_new);
+  const int32_t first = first_page(sequence.n_cached, pages_.window());
+  for (; held.from < std::min(first, held.to); ++held.from) pages_.release(page(held.from));
+  held.from = std::max(held.from, first);
+  held.to = std::max(held.to, held.from);
+  for (; held.to < end; ++held.to) pages_.hold(page(held.to));
+}
+
+void WindowCache::fork(const Sequence& /*sequence*/, Sequence& fork) { move(fork, 0); }
+
+void WindowCache::release(Sequence& sequence) {
+  CacheHold& held = hold(sequence);
+  for (; held.from < held.to; ++held.from) {
+    pages_.release(sequence.pages[static_cast<size_t>(held.from)]);
+  }
+  held = {};
+}
+
+void WindowCache::replaced(Sequence& sequence, size_t i, int32_t old) {
+  const CacheHold& held = hold(sequence);
+  const auto index = static_cast<int32_t>(i);
+  if (index < held.from || index >= held.to) return;
+  pages_.hold(sequence.pages[i]);
+  pages_.release(old);
+}
+
+std::vector<PageCopy> WindowCache::copies(std::span<const PageCopy> pages) {
+  for (const PageCopy& copy : pages) {
+    pages_.hold(copy.from);
+    pages_.hold(copy.to);
+  }
+  std::vector<PageCopy> frames(pages.size());
+  std::ranges::transform(pages, frames.begin(), [&](const PageCopy& copy) {
+    return PageCopy{.from = pages_.frame(copy.from), .to = pages_.frame(copy.to)};
+  });
+  for (const PageCopy& copy : pages) {
+    pages_.release(copy.from);
+    pages_.release(copy.to);
+  }
+  return frames;
+}
+
+void WindowCache::pack(std::span<const NewTokens> inputs, Batch& batch) const {
+  int32_t* row = add_page_rows(batch, inputs.size());
+  for (const NewTokens& input : inputs) {
+    const CacheHold& held = hold(*input.sequence);
+    for (int32_t i = held.from; i < held.to; ++i) {
+      row[i] = pages_.frame(input.sequence->pages[static_cast<size_t>(i)]);
+    }
+    row += batch.max_pages;
+  }
 }
 
 }  // namespace faststream

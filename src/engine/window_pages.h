@@ -4,7 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <span>
+#include <utility>
 #include <vector>
+
+#include "engine/layer_cache.h"
 
 namespace faststream {
 
@@ -53,6 +57,30 @@ class WindowPages {
   // Places move between the lists, so that only the constructor asks for memory.
   std::list<int32_t> idle_;    // pages with a frame that nobody holds, the first released first
   std::list<int32_t> others_;  // all other pages
+};
+
+/// The cache of layers with the same window. A sequence holds the pages that its next tokens see
+/// and are written to.
+class WindowCache final : public LayerCache {
+ public:
+  WindowCache(size_t index, WindowPages pages) : LayerCache(index), pages_(std::move(pages)) {}
+
+  [[nodiscard]] const WindowPages& pages() const { return pages_; }
+
+  [[nodiscard]] bool can_go_on(std::span<const int32_t> pages, int32_t n_tokens) const override;
+  void join(Sequence& sequence) override { move(sequence, 0); }
+  void begin(Sequence& sequence, int32_t n_new) override { move(sequence, n_new); }
+  void fork(const Sequence& sequence, Sequence& fork) override;
+  void release(Sequence& sequence) override;
+  void replaced(Sequence& sequence, size_t i, int32_t old) override;
+  void freed(int32_t page) override { pages_.forget(page); }
+  [[nodiscard]] std::vector<PageCopy> copies(std::span<const PageCopy> pages) override;
+  void pack(std::span<const NewTokens> inputs, Batch& batch) const override;
+
+ private:
+  void move(Sequence& sequence, int32_t n_new);
+
+  WindowPages pages_;
 };
 
 }  // namespace faststream

@@ -138,6 +138,7 @@ struct ModelFile::Impl {
   std::string name;
   std::optional<MappedFile> mapping;
   std::span<const std::byte> bytes;
+  MakeBytes make;
   nlohmann::json header;
   std::vector<TensorInfo> tensors;
   std::unordered_map<std::string_view, size_t> by_name;  // views of the names in `tensors`
@@ -169,10 +170,12 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   return ModelFile(std::move(impl));
 }
 
-ModelFile ModelFile::from_bytes(std::span<const std::byte> bytes, const std::string& name) {
+ModelFile ModelFile::from_bytes(std::span<const std::byte> bytes, const std::string& name,
+                                MakeBytes make) {
   auto impl = std::make_unique<Impl>();
   impl->name = name;
   impl->bytes = bytes;
+  impl->make = std::move(make);
   impl->read();
   return ModelFile(std::move(impl));
 }
@@ -223,6 +226,10 @@ WeightSource ModelFile::weights() const {
     break;
   }
   source.bytes = impl_->bytes.subspan(source.offset);
+  if (impl_->make) {
+    source.make = [make = impl_->make, first = source.offset](
+                      uint64_t offset, std::span<std::byte> out) { make(first + offset, out); };
+  }
   return source;
 }
 

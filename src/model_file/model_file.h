@@ -39,8 +39,10 @@ class ModelFile {
   static ModelFile open(const std::filesystem::path& path);
 
   /// The same checks on bytes in memory, which must outlive the result. `name` stands for the path
-  /// in messages.
-  static ModelFile from_bytes(std::span<const std::byte> bytes, const std::string& name);
+  /// in messages. `make`, if set, is where tensors come from that are not in `bytes` yet; its
+  /// offsets are the file's (weights()).
+  static ModelFile from_bytes(std::span<const std::byte> bytes, const std::string& name,
+                              MakeBytes make = nullptr);
 
   ModelFile(ModelFile&&) noexcept;
   ModelFile& operator=(ModelFile&&) noexcept;

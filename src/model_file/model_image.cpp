@@ -16,8 +16,9 @@ namespace faststream {
 ModelImage::ModelImage(const nlohmann::json& header, const std::vector<TensorSpec>& tensors) {
   layout::Plan plan = layout::make_plan(header, tensors);
   const std::vector<std::byte> metadata = layout::encode_metadata(plan);
-  void* memory =
-      ::mmap(nullptr, plan.file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Not reserved: it may stay a place where weights would be.
+  void* memory = ::mmap(nullptr, plan.file_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error("there is not enough memory for a model of " + format_bytes(plan.file_bytes));
   }

@@ -17,7 +17,8 @@ namespace faststream {
 /// tensors' checksums are 0, so ModelFile::verify() does not accept it; everything else does.
 class ModelImage {
  public:
-  /// As ModelWriter. Throws Error for impossible tensors or when there is not enough memory.
+  /// As ModelWriter. Tensors take memory when they are filled. Throws Error for impossible tensors
+  /// or when there are not so many addresses.
   ModelImage(const nlohmann::json& header, const std::vector<TensorSpec>& tensors);
   ModelImage(ModelImage&& other) noexcept;
   ModelImage& operator=(ModelImage&& other) noexcept;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/json.h"
 #include "support/printable.h"
 #include "support/utf8.h"
 #include "text/builtin_chat_templates.h"
@@ -181,6 +182,17 @@ std::vector<std::string> ChatTemplate::names() {
   std::vector<std::string> all;
   for (const BuiltinChatTemplate& known : builtin_chat_templates()) all.emplace_back(known.name);
   return all;
+}
+
+ChatTemplate ChatTemplate::from_json(const nlohmann::json& chat_template, std::string_view where,
+                                     const nlohmann::json* special_tokens) {
+  const JsonView view(chat_template, where);
+  if (chat_template.is_string()) {
+    return {view.as<std::string>(), where, {}, special_tokens};
+  }
+  if (!chat_template.is_object()) view.fail("is neither a text nor an object of named ones");
+  const auto tool_use = view.get<std::string>("tool_use", "");
+  return {view.get<std::string>("default"), where, tool_use, special_tokens};
 }
 
 ChatTemplate ChatTemplate::named(std::string_view name, const nlohmann::json* special_tokens) {

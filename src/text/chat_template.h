@@ -61,6 +61,10 @@ class ChatTemplate {
   /// EOS where it has no "bos_token" and "eos_token".
   ChatTemplate(std::string_view jinja, std::string_view where, std::string_view tool_use = {},
                const nlohmann::json* special_tokens = nullptr);
+  /// What a model file or a checkpoint has: Jinja, or {"default": Jinja, "tool_use": Jinja}. Throws
+  /// Error as the constructor does, and for other JSON.
+  static ChatTemplate from_json(const nlohmann::json& chat_template, std::string_view where,
+                                const nlohmann::json* special_tokens = nullptr);
   /// A built-in one. Throws UsageError for an unknown name, listing the known ones.
   static ChatTemplate named(std::string_view name, const nlohmann::json* special_tokens = nullptr);
   /// Names of the built-in ones.

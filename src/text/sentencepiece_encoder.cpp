@@ -9,11 +9,16 @@ namespace faststream {
 
 // Calls use(word) for each word of the normalized text.
 template <typename Use>
-void SentencePieceEncoder::for_each_word(std::string_view text, SpaceRules rules, Use&& use) const {
+void SentencePieceEncoder::for_each_word(std::string_view text, SpaceRules rules,
+                                         const CheckInterrupted& check_interrupted,
+                                         Use&& use) const {
+  TokenizerBudget budget(text.size(), &check_interrupted);
   std::string word;
   size_t last = 0;  // where the word's last character begins
   normalizer_.normalize(text, rules, [&](std::string_view character) {
     if (!word.empty() && !table_.can_join(std::string_view(word).substr(last), character)) {
+      budget.take(word.size());
+      budget.make(word.size());
       use(std::string_view(word));
       word.clear();
     }
@@ -22,19 +27,21 @@ void SentencePieceEncoder::for_each_word(std::string_view text, SpaceRules rules
     }
     last = word.size();
     word += character;
+    budget.check_size(word.size());
     return true;
   });
   if (!word.empty()) use(std::string_view(word));
 }
 
-std::vector<int32_t> SentencePieceEncoder::encode(std::string_view text, SpaceRules rules) const {
+std::vector<int32_t> SentencePieceEncoder::encode(std::string_view text, SpaceRules rules,
+                                                  const CheckInterrupted& check_interrupted) const {
   const auto splitter = model_.algorithm == SentencePieceModel::Algorithm::bpe
                             ? make_bpe_splitter(table_)
                             : make_unigram_splitter(table_);
   std::vector<int32_t> ids;
   std::vector<WordSplitter::Split> splits;
   bool after_unknown = false;
-  for_each_word(text, rules, [&](std::string_view word) {
+  for_each_word(text, rules, check_interrupted, [&](std::string_view word) {
     splits.clear();
     splitter->split(word, splits);
     for (const auto& [size, id] : splits) {

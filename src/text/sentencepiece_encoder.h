@@ -11,6 +11,7 @@
 #include "text/piece_table.h"
 #include "text/sentencepiece_model.h"
 #include "text/sentencepiece_normalizer.h"
+#include "text/tokenizer/budget.h"
 
 namespace faststream {
 
@@ -28,8 +29,10 @@ class SentencePieceEncoder {
   /// What SentencePiece's Encode() gives for any bytes, with the model's `rules` or others; control
   /// pieces never come up. Memory: the ids, and 20 bytes for each byte of the longest normalized
   /// word. A word ends where no piece reaches on; only odd texts (a letter that is repeated without
-  /// end) have long ones. Throws Error for a word of a gigabyte.
-  [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpaceRules rules) const;
+  /// end) have long ones. Throws Error for a word of a gigabyte, and when the normalization rules
+  /// make too much of the text. `check_interrupted` is called now and then.
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text, SpaceRules rules,
+                                            const CheckInterrupted& check_interrupted = {}) const;
 
   /// At most as many as encode(text, rules) gives, whatever the rules. Takes a fraction of its
   /// time. Counts no further once there are more than `enough`.
@@ -37,7 +40,8 @@ class SentencePieceEncoder {
 
  private:
   template <typename Use>
-  void for_each_word(std::string_view text, SpaceRules rules, Use&& use) const;
+  void for_each_word(std::string_view text, SpaceRules rules,
+                     const CheckInterrupted& check_interrupted, Use&& use) const;
 
   const SentencePieceModel& model_;
   PieceTable table_;

@@ -236,6 +236,11 @@ void refuse_denormalizer(std::string_view bytes, std::string_view where) {
   }
 }
 
+std::string byte_spelling(unsigned char byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'};
+}
+
 void check_repetitions(const SentencePieceModel& model, std::string_view where) {
   std::unordered_map<std::string_view, size_t> known;
   known.reserve(model.pieces.size());
@@ -245,6 +250,37 @@ void check_repetitions(const SentencePieceModel& model, std::string_view where) 
     refuse(where, "piece " + std::to_string(id) + " of the SentencePiece model repeats piece " +
                       std::to_string(other->second) + "; the file is damaged");
   }
+}
+
+// What the library asks of them: one unknown piece, and with byte fallback one of each byte.
+void check_types(const SentencePieceModel& model, std::string_view where) {
+  size_t n_unknown = 0;
+  size_t n_bytes = 0;  // different ones: no piece is there twice
+  bool has_text = false;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const SentencePieceModel::Piece& piece = model.pieces[id];
+    if (piece.type == PieceType::unknown) ++n_unknown;
+    has_text = has_text || piece.type == PieceType::normal ||
+               piece.type == PieceType::user_defined || piece.type == PieceType::unused;
+    if (piece.type != PieceType::byte) continue;
+    ++n_bytes;
+    if (piece.text != byte_spelling(byte_of_piece(piece))) {
+      refuse(where, "piece " + std::to_string(id) +
+                        " of the SentencePiece model is that of a byte and is not spelled so; the "
+                        "file is damaged");
+    }
+  }
+  constexpr size_t kBytes = 256;
+  if (n_unknown != 1) {
+    refuse(where, "the SentencePiece model has " + std::to_string(n_unknown) +
+                      " unknown pieces, where there must be one; the file is damaged");
+  }
+  if (n_bytes != (model.byte_fallback ? kBytes : 0)) {
+    refuse(where, "the SentencePiece model has the pieces of " + std::to_string(n_bytes) +
+                      " bytes, where " + (model.byte_fallback ? "256" : "none") +
+                      " must be; the file is damaged");
+  }
+  if (!has_text) refuse(where, "the SentencePiece model has no piece of a text; it is damaged");
 }
 
 /// The library finds user-defined symbols with a buffer of 64 matches and reads beyond it.
@@ -324,6 +360,7 @@ SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
     refuse(where, "the SentencePiece model's normalization rules are damaged");
   }
   check_repetitions(model, where);
+  check_types(model, where);
   check_user_defined(model, where);
   return model;
 }

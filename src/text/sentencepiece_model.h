@@ -1,7 +1,8 @@
 // A SentencePiece model as data: the part of its protocol buffer that encoding and decoding need.
 //
 // The library trusts what it loads: damaged normalization rules make it read out of bounds. So a
-// model is parsed and checked here first, and the library gets what serialize() writes.
+// model is parsed and checked here. The converter, which has the library as its judge, gives it
+// what serialize() writes; the runner does without.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,7 @@ struct SentencePieceModel {
 
 /// Reads a serialized ModelProto. Throws Error, starting with `where`, when it is none, is damaged
 /// (two pieces with the same text, normalization rules that leave their table), or needs what this
-/// program lacks (a denormalizer, word and character models).
+/// program lacks (a denormalizer, word and character models). What it accepts the library loads.
 SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
                                              std::string_view where);
 

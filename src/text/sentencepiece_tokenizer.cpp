@@ -1,5 +1,3 @@
-#include <sentencepiece_processor.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -27,30 +25,34 @@ std::string with_spaces(std::string_view piece) {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(SentencePieceModel model, TokenizerConfig config, std::string_view where)
-      : model_(std::move(model)), config_(std::move(config)), where_(where) {
-    load();
-    check_ids();
-    encoder_.emplace(model_);
+  SentencePieceTokenizer(SentencePieceModel model, TokenizerConfig config, std::string_view where,
+                         CheckInterrupted check_interrupted)
+      : model_(std::move(model)),
+        config_(std::move(config)),
+        check_interrupted_(std::move(check_interrupted)) {
+    check_ids(where);
     fill_tokens();
   }
 
   [[nodiscard]] const TokenizerConfig& config() const override { return config_; }
-  [[nodiscard]] int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
+  [[nodiscard]] int32_t vocab_size() const override {
+    return static_cast<int32_t>(model_.pieces.size());
+  }
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::vector<int32_t> ids;
     if (special) ids = config_.prefix;
-    const std::vector<int32_t> pieces = encoder_->encode(
+    const std::vector<int32_t> pieces = encoder_.encode(
         text,
-        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
+        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces},
+        check_interrupted_);
     ids.insert(ids.end(), pieces.begin(), pieces.end());
     if (special) ids.insert(ids.end(), config_.suffix.begin(), config_.suffix.end());
     return ids;
   }
 
   [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view text) const override {
-    return encoder_->encode(text, {.add_dummy = false, .remove_extra = false});
+    return encoder_.encode(text, {.add_dummy = false, .remove_extra = false}, check_interrupted_);
   }
 
   // After a special token a text begins anew, with a dummy prefix, as Llama's authors have it;
@@ -97,13 +99,14 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t enough) const override {
-    return encoder_->min_tokens(text, enough);
+    return encoder_.min_tokens(text, enough);
   }
 
   [[nodiscard]] std::optional<int32_t> find_token(std::string_view piece) const override {
-    const int id = processor_.PieceToId(piece);  // the unknown token's for what is none
-    if (processor_.IdToPiece(id) != piece) return std::nullopt;
-    return id;
+    const auto found = std::find_if(model_.pieces.begin(), model_.pieces.end(),
+                                    [piece](const auto& each) { return each.text == piece; });
+    if (found == model_.pieces.end()) return std::nullopt;
+    return static_cast<int32_t>(found - model_.pieces.begin());
   }
 
   [[nodiscard]] std::string token_bytes(int32_t id) const override {
@@ -117,9 +120,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::string bytes;
     bool still_at_start = false;
   };
-  [[nodiscard]] Start start_bytes(int32_t id) const {
+  [[nodiscard]] Start start_bytes(int32_t id, bool keep_leading_space) const {
     const Token& token = tokens_[static_cast<size_t>(id)];
-    const bool drop = token.begins_with_prefix && !config_.keep_leading_space;
+    const bool drop = token.begins_with_prefix && !keep_leading_space;
     Start start{.bytes = token.bytes.substr(drop ? 1 : 0)};
     // Where extra spaces are removed, any number of them goes; else the prefix's own is the only
     // one.
@@ -135,14 +138,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return piece.type == SentencePieceModel::PieceType::control ? piece.text : std::string_view();
   }
 
-  [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
-    std::vector<int> known;
-    std::copy_if(ids.begin(), ids.end(), std::back_inserter(known),
-                 [this](int32_t id) { return is_token(id); });
-    std::string text;
-    check(processor_.Decode(known, &text), "cannot turn the tokens into text");
-    return text;
-  }
+  [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override;
 
  private:
   struct Token {
@@ -184,28 +180,11 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   [[nodiscard]] bool is_token(int32_t id) const { return id >= 0 && id < vocab_size(); }
 
-  void check(const sentencepiece::util::Status& status, const char* what) const {
-    if (status.ok()) return;
-    throw Error(where_ + ": SentencePiece " + what + " (" + status.ToString() + ").");
-  }
-
-  // The library judges the model, and decodes; its encoder would take too much memory.
-  void load() {
-    constexpr const char* kRefused = "cannot load the tokenizer; use the model's original one";
-    try {
-      check(processor_.LoadFromSerializedProto(serialize_sentencepiece_model(model_)), kRefused);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {  // its trie builder throws
-      throw Error(where_ + ": SentencePiece " + kRefused + " (" + error.what() + ").");
-    }
-  }
-
-  void check_ids() const {
-    const auto check_id = [this](int32_t id, const char* name) {
-      if (id >= 0 && id < processor_.GetPieceSize()) return;
-      throw Error(where_ + ": the " + name + " token " + std::to_string(id) +
-                  " is not one of the tokenizer's " + std::to_string(processor_.GetPieceSize()) +
+  void check_ids(std::string_view where) const {
+    const auto check_id = [&](int32_t id, const char* name) {
+      if (id >= 0 && id < vocab_size()) return;
+      throw Error(std::string(where) + ": the " + name + " token " + std::to_string(id) +
+                  " is not one of the tokenizer's " + std::to_string(vocab_size()) +
                   " pieces; use the model's original tokenizer.");
     };
     if (config_.bos) check_id(*config_.bos, "BOS");
@@ -252,11 +231,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   SentencePieceModel model_;
-  sentencepiece::SentencePieceProcessor processor_;
-  std::optional<SentencePieceEncoder> encoder_;  // of model_, once that is known to be sound
-  std::optional<PrefixSearch> special_;          // spellings of special tokens
+  SentencePieceEncoder encoder_{model_};
+  std::optional<PrefixSearch> special_;  // spellings of special tokens
   TokenizerConfig config_;
-  std::string where_;
+  CheckInterrupted check_interrupted_;
   std::vector<Token> tokens_;
 };
 
@@ -264,14 +242,18 @@ class SentencePieceTokenizer final : public Tokenizer {
 /// decode() has it.
 class SentencePieceStream final : public TextStream {
  public:
-  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start, ShownSpecial shown)
-      : tokenizer_(tokenizer), at_start_(at_start), shown_(std::move(shown)) {}
+  SentencePieceStream(const SentencePieceTokenizer& tokenizer, bool at_start,
+                      bool keep_leading_space, ShownSpecial shown)
+      : tokenizer_(tokenizer),
+        at_start_(at_start),
+        keep_leading_space_(keep_leading_space),
+        shown_(std::move(shown)) {}
 
   std::string push(int32_t id) override {
     if (id < 0 || id >= tokenizer_.vocab_size()) return "";
     std::string bytes;
     if (at_start_) {
-      auto start = tokenizer_.start_bytes(id);
+      auto start = tokenizer_.start_bytes(id, keep_leading_space_);
       bytes = std::move(start.bytes);
       at_start_ = start.still_at_start;
     } else {
@@ -292,22 +274,32 @@ class SentencePieceStream final : public TextStream {
  private:
   const SentencePieceTokenizer& tokenizer_;
   bool at_start_;
+  bool keep_leading_space_;
   ShownSpecial shown_;
   std::string pending_;  // an incomplete character
 };
 
 std::unique_ptr<TextStream> SentencePieceTokenizer::stream(bool at_start,
                                                            ShownSpecial shown) const {
-  return std::make_unique<SentencePieceStream>(*this, at_start, std::move(shown));
+  return std::make_unique<SentencePieceStream>(*this, at_start, config_.keep_leading_space,
+                                               std::move(shown));
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
+  SentencePieceStream decoding(*this, true, false, {});
+  std::string text;
+  for (const int32_t id : ids) text += decoding.push(id);
+  return text + decoding.finish();
 }
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byte> model,
                                                         const TokenizerConfig& config,
-                                                        std::string_view where) {
+                                                        std::string_view where,
+                                                        CheckInterrupted check_interrupted) {
   return std::make_unique<SentencePieceTokenizer>(parse_sentencepiece_model(model, where), config,
-                                                  where);
+                                                  where, std::move(check_interrupted));
 }
 
 }  // namespace faststream

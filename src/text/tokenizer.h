@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/check_interrupted.h"
+
 namespace faststream {
 
 /// The largest token id that a model file or a checkpoint may name.
@@ -93,7 +95,8 @@ class Tokenizer {
   /// rule), between the configuration's prefix and suffix unless `special` is false. Spellings of
   /// special tokens in the text ("<s>") are plain text. Needs some bytes of memory for each token,
   /// and about 20 for each byte of the longest word; throws Error for a word of a gigabyte, where
-  /// the tokenizer's patterns take too long, and where it has no token for a character.
+  /// the tokenizer's rules take too long or make too much of the text (tokenizer/budget.h), and
+  /// where it has no token for a character.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                     bool special = true) const = 0;
 
@@ -137,10 +140,12 @@ class Tokenizer {
 };
 
 /// `model`: a serialized SentencePiece model (copied). Throws Error, starting with `where`, when it
-/// is none or when an id of `config` is not in it.
+/// is none or when an id of `config` is not in it. `check_interrupted` is called during long
+/// encodings, on any thread that encodes.
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byte> model,
                                                         const TokenizerConfig& config,
-                                                        std::string_view where);
+                                                        std::string_view where,
+                                                        CheckInterrupted check_interrupted = {});
 
 /// The kind of make_sentencepiece_tokenizer(), and of make_compiled_tokenizer()
 /// (tokenizer/compiled_tokenizer.h).
@@ -149,7 +154,8 @@ inline constexpr const char* kCompiledTokenizer = "compiled";
 
 /// The tokenizer of config.kind; `bytes`, as that takes them, must outlive it. Throws as it does.
 std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
-                                          const TokenizerConfig& config, std::string_view where);
+                                          const TokenizerConfig& config, std::string_view where,
+                                          CheckInterrupted check_interrupted = {});
 
 /// Turns a stream of tokens into a stream of whole UTF-8 characters: all output together is the
 /// tokens' text as decode() has it, but for the special ones that are shown.

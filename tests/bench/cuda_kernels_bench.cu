@@ -216,7 +216,7 @@ class Bench {
         rules[r].sequence = r;
         rules[r].position = static_cast<uint64_t>(i);
       }
-      cuda_check(cudaEventRecord(start_, backend_.stream()), "timing");
+      cuda_check(cudaEventRecord(start_, backend_.launched_stream()), "timing");
       backend_.sample(logits, rules, sampled);
       times.push_back(stop());
     }
@@ -227,14 +227,14 @@ class Bench {
     Buffer buffer = backend_.allocate(static_cast<size_t>(bytes));
     const uint16_t mask = type == DType::bf16 ? 0x807f : 0x83ff;
     const uint16_t base = type == DType::bf16 ? 0x3d80 : 0x2c00;
-    fill_kernel<<<1024, 256, 0, backend_.stream()>>>(reinterpret_cast<uint16_t*>(buffer.get()),
-                                                     bytes / 2, mask, base);
+    fill_kernel<<<1024, 256, 0, backend_.launched_stream()>>>(
+        reinterpret_cast<uint16_t*>(buffer.get()), bytes / 2, mask, base);
     cuda_check(cudaGetLastError(), "filling a buffer");
     return buffer;
   }
 
   double stop() {
-    cuda_check(cudaEventRecord(stop_, backend_.stream()), "timing");
+    cuda_check(cudaEventRecord(stop_, backend_.launched_stream()), "timing");
     cuda_check(cudaEventSynchronize(stop_), "timing");
     float milliseconds = 0;
     cuda_check(cudaEventElapsedTime(&milliseconds, start_, stop_), "timing");
@@ -251,7 +251,7 @@ class Bench {
   double time(int calls, const std::function<void(int64_t)>& call) {
     for (int i = 0; i < 2; ++i) call(i);  // grows workspaces, chooses algorithms
     backend_.synchronize();
-    const cudaStream_t stream = backend_.stream();
+    const cudaStream_t stream = backend_.launched_stream();
     cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
     for (int i = 0; i < calls; ++i) call(i);
     cudaGraph_t raw = nullptr;
@@ -296,9 +296,9 @@ class Bench {
     const int64_t columns = gated ? outputs / 2 : outputs;
     const Buffer x = filled(rows * inputs * 2, DType::bf16);
     const Buffer out = backend_.allocate(static_cast<size_t>(rows * columns) * 4);
-    cuda_check(
-        cudaMemsetAsync(out.get(), 0, static_cast<size_t>(rows * columns) * 4, backend_.stream()),
-        "clearing a buffer");
+    cuda_check(cudaMemsetAsync(out.get(), 0, static_cast<size_t>(rows * columns) * 4,
+                               backend_.launched_stream()),
+               "clearing a buffer");
     Input input{.x = {x.get(), DType::bf16, rows, inputs}};
     const auto call = [&](int64_t i) {
       const Weight weight{

@@ -1,6 +1,6 @@
 // How busy a program keeps the GPU: a library that CUDA loads into any program.
 //
-//   CUDA_INJECTION64_PATH=build/release/tests/libgpu-busy.so faststream-run ...
+//   CUDA_INJECTION64_PATH=build/release-sm90/tests/libgpu-busy.so faststream-run ...
 //
 // At the program's end it prints to stderr the time from the first to the last piece of GPU work
 // (kernels, copies, fills), the share of it in which at least one was running, how long the pauses

@@ -127,15 +127,15 @@ def draw_shares(path, title, subtitle, groups):
         plot.line([(LEFT, y(percent / 100)), (WIDTH - 20, y(percent / 100))], GRID, width=1)
         plot.text(LEFT - 8, y(percent / 100) + 4, f"{percent}%", "end", FAINT)
     pitch = (WIDTH - 20 - LEFT) / len(groups)
-    width = pitch * 0.3
+    width = pitch * 0.22
     for n, (model, weights, rate, ceiling, peers) in enumerate(groups):
-        left = LEFT + pitch * n + (pitch - width) / 2 - 28
+        left = LEFT + pitch * n + 8  # the rest is for the peers' labels
         plot.bar(left, y(rate / ceiling), width, y(0) - y(rate / ceiling), COLORS[weights])
         plot.text(left + width / 2, y(rate / ceiling) - 6, f"{rate:,.0f}", "middle", weight=600)
         for at, peer in spread([(y(value / ceiling), peer) for peer, value in peers], 12):
-            plot.text(left + width + 6, at + 4, peer, color=PEER, size=10)
+            plot.text(left + width + 5, at + 4, peer, color=PEER, size=10)
         for _, value in peers:
-            plot.line([(left - 4, y(value / ceiling)), (left + width + 4, y(value / ceiling))], PEER)
+            plot.line([(left - 3, y(value / ceiling)), (left + width + 3, y(value / ceiling))], PEER)
         plot.text(left + width / 2, HEIGHT - BOTTOM + 16, model, "middle", FAINT, size=11)
         plot.text(left + width / 2, HEIGHT - BOTTOM + 30, weights, "middle", FAINT, size=11)
     plot.save(path)

@@ -142,6 +142,19 @@ TEST(Bench, SaysWhenSequencesHaveNoRoom) {
   EXPECT_NE(result.err.find("smaller --depth"), std::string::npos) << result.err;
 }
 
+TEST(Bench, RefusesToMakeMoreInMemoryThanThereIs) {
+  constexpr int64_t kWeightBytes = 282'000'000'000;
+  if (int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) > kWeightBytes) {
+    GTEST_SKIP() << "there is so much memory";
+  }
+  const ProgramResult result = run_program(
+      {"faststream-bench", "--shape", "llama-3-70b", "--dtype", "f32", "--device", "cpu"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("the weights of llama-3-70b take 282"), std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("--dtype int8"), std::string::npos) << result.err;
+}
+
 TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
   const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
   EXPECT_EQ(result.exit_code, 2);

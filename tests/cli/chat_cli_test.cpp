@@ -406,6 +406,14 @@ TEST_F(ChatOnTerminal, CannotBeCommandedByAnAnswer) {
   EXPECT_TRUE(terminal.expect("\\x1B\\x1B"));
 }
 
+TEST_F(ChatOnTerminal, CannotBeCommandedByATemplate) {
+  const std::string jinja = (scratch_folder() / "escapes.jinja").string();
+  std::ofstream(jinja) << "\x1B]0;title\x07{{ messages[0].content }}";
+  PseudoTerminal terminal = start({"--chat-template", jinja, "-p", "Hi", "--show-prompt"});
+  EXPECT_TRUE(terminal.expect("\\x1B]0;title\\x07Hi"));
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
 TEST_F(ChatOnTerminal, CarriesOutCommands) {
   PseudoTerminal terminal = start();
   const std::string file = (scratch_folder() / "terminal.json").string();

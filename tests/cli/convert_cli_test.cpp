@@ -100,6 +100,28 @@ TEST_F(ConvertProgram, ChecksACheckpointWithoutWriting) {
   EXPECT_EQ(folder_.entries(), 1U) << "nothing but the checkpoint";
 }
 
+TEST_F(ConvertProgram, WarnsOfAChatTemplateThatCannotBeUsed) {
+  write_bytes(folder_ / "model" / "chat_template.jinja", "{% for \x1B %}");
+  const ProgramResult checked = run_program({"faststream-convert", "--check", model_});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_NE(checked.out.find("unusable: "), std::string::npos) << checked.out;
+  const ProgramResult converted = convert({model_, "-o", out_, "--quiet"});
+  EXPECT_EQ(converted.exit_code, 0);
+  EXPECT_NE(converted.err.find("its chat template, line 1"), std::string::npos) << converted.err;
+  EXPECT_EQ(converted.err.find('\n'), converted.err.size() - 1) << "one line";
+  EXPECT_EQ(converted.err.find('\x1B'), std::string::npos);
+}
+
+TEST_F(ConvertProgram, SaysWhatIsNoCheckpoint) {
+  ASSERT_EQ(convert({model_, "-o", out_, "--quiet"}).exit_code, 0);
+  const std::string other = folder_ / "other.bin";
+  const auto refusal = [&](const std::string& path) { return convert({path, "-o", other}).err; };
+  EXPECT_NE(refusal(out_).find("m.bin: is a model file already"), std::string::npos);
+  write_bytes(folder_ / "notes.txt", "Notes of no use, longer than a header would be.");
+  EXPECT_NE(refusal(folder_ / "notes.txt").find("notes.txt: is no checkpoint, neither a"),
+            std::string::npos);
+}
+
 TEST_F(ConvertProgram, IsSilentWhenQuiet) {
   const ProgramResult result = convert({model_, "-o", out_, "--quiet"});
   EXPECT_EQ(result.exit_code, 0);

@@ -11,6 +11,7 @@
 #include "convert/families/family.h"
 #include "convert/hf_folder.h"
 #include "convert/sentence_transformers.h"
+#include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -54,9 +55,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       static_cast<void>(faststream::pooling_from_json(config, "fuzz"));
     } catch (const faststream::Error&) {  // it is another file
     }
-    const nlohmann::json text = faststream::text_config(config);
+    const nlohmann::json of_text = faststream::text_config(config);
     const faststream::Checkpoint none("fuzz");
-    check(faststream::describe_family({faststream::JsonView(text, "fuzz"), none}, "fuzz").config);
+    check(
+        faststream::describe_family({faststream::JsonView(of_text, "fuzz"), none}, "fuzz").config);
   } catch (const faststream::Error&) {  // the only way to say no
   }
   return 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -94,16 +95,18 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
   }
 
   // The mean over positions of the Kullback-Leibler divergence from the golden distribution of the
-  // next token, in nats.
-  [[nodiscard]] double divergence(const std::vector<float>& logits) const {
+  // next token, in nats, where a position counts `most` at most.
+  [[nodiscard]] double divergence(const std::vector<float>& logits, double most) const {
     const auto vocab = static_cast<size_t>(golden_.vocab);
     double sum = 0;
     for (size_t row = 0; row < logits.size(); row += vocab) {
       const std::vector<double> expected = log_softmax(&golden_.logits[row], vocab);
       const std::vector<double> actual = log_softmax(&logits[row], vocab);
+      double of_row = 0;
       for (size_t i = 0; i < vocab; ++i) {
-        sum += std::exp(expected[i]) * (expected[i] - actual[i]);
+        of_row += std::exp(expected[i]) * (expected[i] - actual[i]);
       }
+      sum += std::min(of_row, most);
     }
     return sum / static_cast<double>(golden_.tokens.size());
   }
@@ -186,9 +189,12 @@ class GoldenFamilyTest : public GoldenTest {
 
 // What rounding did when the bounds were set, at most: without experts distances of 0.029 in bf16
 // and 0.11 in INT8, divergences of 0.0012 (on a GPU, whose activations have 16 bits; 0.0004 on a
-// CPU) and 0.010. With experts a rounded score may change which are used, and single logits much:
-// divergences of 0.005 and 0.060. The bounds are twice that.
+// CPU) and 0.010. With experts a rounded score may change which are used, and with them all that
+// follows at that position, which therefore counts half a nat at most: divergences of 0.005 and
+// 0.060. The bounds are twice that.
 TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
+  constexpr double kMostOfAPosition = 0.5;
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct Bound {
     DType dtype;
     double distance, divergence, divergence_with_experts;
@@ -199,10 +205,11 @@ TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
     const ModelConfig config = read_config(converted(golden_, bound.dtype));
     if (std::ranges::any_of(config.layer_kinds,
                             [](const LayerConfig& layer) { return layer.experts.has_value(); })) {
-      EXPECT_LT(divergence(logits), bound.divergence_with_experts) << dtype_name(bound.dtype);
+      EXPECT_LT(divergence(logits, kMostOfAPosition), bound.divergence_with_experts)
+          << dtype_name(bound.dtype);
     } else {
       EXPECT_LT(distance(logits), bound.distance) << dtype_name(bound.dtype);
-      EXPECT_LT(divergence(logits), bound.divergence) << dtype_name(bound.dtype);
+      EXPECT_LT(divergence(logits, kNoLimit), bound.divergence) << dtype_name(bound.dtype);
     }
   }
 }

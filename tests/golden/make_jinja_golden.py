@@ -57,37 +57,31 @@ TEMPLATES += ["{{ %s }}" % e for e in (
     "d['items'] is defined, d.items is defined", "(1, 2)[0]", "[1, 2,]", "{'a': 1,}", "'a' is string and 1 is number", "1 is not string",
     "n is divisibleby 7, n is odd, n is even", "list is iterable, list is sequence, d is mapping, d is sequence, 'a' is sequence",
     "nothing is none, missing is defined, missing is undefined, yes is boolean, x is float, n is integer, yes is integer",
-    "'a' is in 'abc', 1 is eq 1, 1 is ne 2, 1 is lt 2, 2 is ge 2, 3 is gt(2)", "'abc' is lower, 'ABC' is upper, name is callable",
-    "'tojson' is filter, 'none' is test, 'nope' is filter", "none is sameas none", "1 is nope", "1 | nope", "(missing or 'x') | upper",
+    "'a' is in 'abc', 1 is eq 1, 1 is ne 2, 1 is lt 2, 2 is ge 2, 3 is gt(2)", "'abc' is in 'abcd'",
+    "none is sameas none", "1 is nope", "1 | nope", "(missing or 'x') | upper",
     "d.update({})", "list.append(1)", "''.__class__", "''.__class__.__mro__", "d.pop('a')", "list.index(1), list.count(3)")]
 # Methods.
 TEMPLATES += ["{{ %s }}" % e for e in (
     "text.strip(), text.lstrip() | tojson, text.rstrip() | tojson, 'xxaxx'.strip('x')", "text.split(), text.split(' '), 'a,b,c'.split(',', 1)",
     "'a b  c '.rsplit(none, 1), 'a,b,c'.rsplit(',', 1)", "'a\\nb\\r\\nc\\n'.splitlines(), 'a\\nb'.splitlines(true)", "''.split(), ''.split(',')",
-    "name.upper(), name.lower(), 'hELLO wORLD'.capitalize(), \"they're bill's\".title(), 'aB'.swapcase(), 'stra\u00dfe'.upper()",
+    "name.upper(), name.lower(), 'hELLO wORLD'.capitalize(), \"they're bill's\".title(), 'stra\u00dfe'.upper()",
     "'aXbXc'.replace('X', '-'), 'aaa'.replace('a', 'b', 2), 'ab'.replace('', '-')", "'abc'.startswith('a'), 'abc'.endswith(('x', 'c'))",
-    "'abcabc'.find('c'), 'abcabc'.rfind('c'), 'abc'.find('z'), 'abcabc'.count('bc'), '\u00e9\u00e9x'.find('x')", "'abc'.index('z')",
-    "'-'.join(['a', 'b']), ','.join('abc')", "'-'.join([1])", "'7'.zfill(3), '-7'.zfill(4), 'ab'.center(5) ~ '|', 'ab'.ljust(4, '.'), 'ab'.rjust(4)",
-    "'123'.isdigit(), 'a1'.isalnum(), 'ab'.isalpha(), ' '.isspace(), ''.isdigit(), 'Ab'.isupper(), 'Hello World'.istitle()",
+    "'abcabc'.find('c'), 'abcabc'.rfind('c'), 'abc'.find('z'), 'abcabc'.count('bc'), '\u00e9\u00e9x'.find('x')", 
+    "'-'.join(['a', 'b']), ','.join('abc')", "'-'.join([1])",
+    "'123'.isdigit(), 'a1'.isdigit(), ''.isdigit()",
     "'a=b=c'.partition('='), 'a=b=c'.rpartition('='), 'abc'.partition('x')", "'prefix-x'.removeprefix('prefix-'), 'x.y'.removesuffix('.y')",
-    "'{} {1}'.format(1)", "'{} {}'.format('a', 2), '{1}{0}'.format(1, 2), '{a[b]} {c.x}'.format(a={'b': 1}, c={'x': 2})",
-    "'{:>5}|{:<5}|{:^5}|{:05d}|{:.2f}|{:,}|{!r}|{{}}'.format('a', 'b', 'c', 42, 3.14159, 1234567, 'q')", "'{:x} {:#x} {:b} {:e} {:%}'.format(255, 255, 5, 12.5, 0.25)",
-    "d.get('a').get('c'), d.get('z'), d.get('z', 5), d.items() | list | length, d.keys() | list", "'a\\tb'.expandtabs(4)", "(2.0).is_integer()",
-    "'%s is %d years, %.1f%%, %5s|%-5s|%05d|%x|%r' % ('Al', 30, 99.5, 'a', 'b', 42, 255, 'q')", "'%s' % 5, '%s' % [1]", "'%s %s' % 'a'", "'%(k)s' % {'k': 1}",
-    "'%d' % 'a'", "'a'.nope()", "'a'.upper(1)")]
+    "'{} {1}'.format(1)", "'{} {}'.format('a', 2), '{1}{0}{{}}'.format(1, 2), '{a} {c}'.format(a={'b': 1}, c=none)",
+    "d.get('a').get('c'), d.get('z'), d.get('z', 5), d.items() | list | length, d.keys() | list", "'a'.nope()", "'a'.upper(1)")]
 # Letters and numbers of the world.
 TEMPLATES += ["{{ %s }}" % e for e in (
-    "'\u0130I\u0131'.lower() | list, '\u03a3\u0391\u03a3 \u03a3. A\u03a3\u2019 \u0391\u03a3b'.lower(), '\ufb01\u00df\u0149'.upper(), '\u00df\u03c2\ufb01\u0130'.casefold() | list",
-    "'\u01c6x \ufb01n \u00dfa \u1f88\u03a3 o\u2019neil'.title(), '\ufb01N \u039f\u03a3'.capitalize(), '\u00df\u01c5\u0391\u03a3'.swapcase()",
-    "'\u00b2'.isdigit(), '\u00b2'.isdecimal(), '\u00b2'.isnumeric(), '\u00bd'.isdigit(), '\u4e09'.isnumeric(), '\u0663'.isdecimal(), '\u00b2\u4e09'.isalnum()",
-    "'\u01c5'.istitle(), '\u01c5'.isupper(), '\u1d43'.islower(), '\u2160'.isupper(), 'Ab Cd'.istitle(), 'AB'.istitle(), '1 A'.istitle()",
+    "'\u0130I\u0131'.lower() | list, '\u03a3\u0391\u03a3 \u03a3. A\u03a3\u2019 \u0391\u03a3b'.lower(), '\ufb01\u00df\u0149'.upper()",
+    "'\u01c6x \ufb01n \u00dfa \u1f88\u03a3 o\u2019neil'.title(), '\ufb01N \u039f\u03a3'.capitalize()",
+    "'\u00b2'.isdigit(), '\u00bd'.isdigit(), '\u0663'.isdigit()",
     "'\u03a3\u0391\u03a3 \u03a3\u03b1'| title, '\ufb01x' | capitalize, '\u0391\u03a3' | lower, '\u00df' | upper")]
 # What Python has besides.
 TEMPLATES += ["{{ %s }}" % e for e in (
-    "'%c|%3c|%-3c|%c' % (97, 'b', 128512, '\u00e9')", "'%c' % 'ab'", "'%c' % 1.0", "'%c' % -1", "'{:c}{:3c}|{:<3c}|'.format(97, 98, 99)", "'{:c}'.format('a')",
     "range(10)[2:5], range(10)[::-1], range(0, 20, 3)[1::2], range(3)[5:], range(5)[1:4][1:] | list",
-    "'{a}-{b[0]}'.format_map({'a': 1, 'b': [2]})", "'{a}'.format_map({})", "'{}'.format_map({'a': 1})", "dict.fromkeys(['a', 'b'], 1), {}.fromkeys('ab'), dict.fromkeys([1, 1.0, true])",
-    "dict.fromkeys([[]])", "'a'.translate({97: 'b'}) if false else 1")]
+    "'a'.translate({97: 'b'}) if false else 1")]
 TEMPLATES += [
     "{% set loop = 1 %}{{ loop }}", "{% for i in list %}{% set loop = 1 %}{% endfor %}", "{% for loop in list %}{% endfor %}", "{% for i in list %}{% else %}{% set a, loop = 1, 2 %}{% endfor %}",
     "{% for i in list %}{% macro f() %}{% set loop %}{% endset %}{% endmacro %}{% endfor %}", "{% for i in list %}{% with loop = 2 %}{{ loop }}{% endwith %}{% endfor %}", "{% macro f(loop) %}{{ loop }}{% endmacro %}{% for i in list %}{{ f(i) }}{% endfor %}"]
@@ -98,15 +92,14 @@ TEMPLATES += ["{{ %s }}" % e for e in (
     "people | sort(attribute='age,name') | map(attribute='name') | join(', ')", "people | map(attribute='at.city', default='-') | list", "[1, 'a'] | sort",
     "words | join, words | join('-'), list | join(', '), people | join(',', attribute='name'), [none, 1.5] | join('|')", "list | sum, people | sum(attribute='age'), [] | sum",
     "people | selectattr('age', 'gt', 26) | map(attribute='name') | list, people | rejectattr('at') | list | length", "list | select('odd') | list, list | reject('eq', 1) | list, [0, 1, ''] | select | list",
-    "words | map('upper') | list, list | map('string') | join", "people | groupby('age') | list | length, people | groupby('age') | map('first') | list", "d | dictsort, d | dictsort(by='value') | string",
+    "words | map('upper') | list, list | map('string') | join", "d | dictsort, d | dictsort(by='value') | string",
     "{'b': 2, 'a': 1, 'C': 3} | dictsort, {'b': 2, 'a': 1} | dictsort(reverse=true), {'b': 1, 'C': 0} | dictsort(true), {'b': 2, 'a': 3} | dictsort(by='value')", "words | unique | list, ['a', 'A'] | unique(case_sensitive=true) | list",
-    "list | min, list | max, words | min, people | max(attribute='age')", "list | reverse | list, 'abc' | reverse", "'abc' | list, d | list, (1, 2) | list", "[1, 2, 3, 4, 5] | batch(2, 0) | list, [1, 2, 3, 4, 5] | slice(3) | list, [1, 2, 3] | slice(2, 9) | list",
+    "list | min, list | max, words | min, people | max(attribute='age')", "list | reverse | list, 'abc' | reverse", "'abc' | list, d | list, (1, 2) | list",
     "missing | default('x'), '' | default('x'), '' | default('x', true), none | d('y', boolean=true)", "'12' | int, '3.7' | int, 'x' | int, 'x' | int(5), 3.9 | int, '0x1f' | int(base=16), ' 42 ' | int, true | int",
     "'1.5' | float, 'x' | float, 3 | float, 'inf' | float", "-5 | abs, -2.5 | abs", "(-5) | abs, 2.567 | round, 2.567 | round(2), 2.5 | round, 3.5 | round, 2.1 | round(method='ceil'), 2.9 | round(0, 'floor'), 1234 | round(-2)",
     "text | replace('o', '0'), 'aaa' | replace('a', 'b', 2), 5 | replace('5', '6')", "'a\\nb\\n\\nc' | indent, 'a\\nb' | indent(2, true), 'a\\n\\nb' | indent(2, blank=true), 'a\\nb' | indent('> ')",
-    "'hello big world' | truncate(9), 'hello' | truncate(3, true, '.', 0), 'hello world' | truncate(8, true, '...', 0)", "'a b  c' | wordcount, 'x' | center(5) ~ '|'", "'a b/c?\u00e9' | urlencode, {'a': 1, 'b': 'x y'} | urlencode",
-    "1000 | filesizeformat, 1 | filesizeformat, 123456789 | filesizeformat, 2048 | filesizeformat(true)", "'%s-%s' | format(1, 'a'), '%(a)s' | format(a=1)", "'<a>&\"' | e, '<' | safe, '<' | safe + '<', 'a<' | e + 'b<' | safe",
-    "[1, 2] | string + 'x', n | string | length", "d | items | list | length", "people[0] | attr('name')", "d | tojson, 'a\"\\n\u00e9</' | tojson, none | tojson, 1.0 | tojson, [1, [2]] | tojson, {} | tojson, [] | tojson",
+    "'<a>&\"' | e, '<' | safe, '<' | safe + '<', 'a<' | e + 'b<' | safe",
+    "[1, 2] | string + 'x', n | string | length", "d | items | list | length", "d | tojson, 'a\"\\n\u00e9</' | tojson, none | tojson, 1.0 | tojson, [1, [2]] | tojson, {} | tojson, [] | tojson",
     "d | tojson(indent=2), [[], {}] | tojson(indent=1), d | tojson(ensure_ascii=true), d | tojson(separators=(',', ':')), {'b': 1, 'a': 2} | tojson(sort_keys=true), {1: 2, none: 3, true: 4} | tojson",
     "missing | tojson", "missing | upper, missing | length, missing | list, missing | join", "missing | int", "list | map('nope') | list", "3 | join", "range(3) | list, range(100001) | length")]
 # Statements.
@@ -121,7 +114,7 @@ TEMPLATES += [
     "{% if nothing %}a{% elif n > 5 %}b{% else %}c{% endif %}", "{% macro f(a, b='x') %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f(1, b=2) }}{{ f(b=3, a=4) }}{{ f() }}{{ f(1, 2) | upper }}", "{% macro f() %}{% endmacro %}{{ f(1) }}", "{% macro f() %}{% endmacro %}{{ f(a=1) }}",
     "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, 3, b=4) }}", "{% macro f(x) %}[{{ caller(x) }}]{% endmacro %}{% call(y) f(5) %}{{ y }}{{ n }}{% endcall %}", "{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}",
     "{% macro f() %}{{ later }}{% endmacro %}{% set later = 1 %}{{ f() }}{{ f.name }}{{ f.arguments }}", "{% filter upper %}a{{ name }}{% endfilter %}", "{% filter replace('a', 'b') | upper %}a{% endfilter %}", "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}", "{% with %}{% set z = 1 %}{% endwith %}{{ z }}",
-    "{% block x %}{{ n }}{% endblock %}", "{% print n, 'a' %}", "{% generation %}a{{ n }}{% endgeneration %}", "{{ dict(a=1, **{'b': 2}) }}{{ dict({'a': 1}, b=2) }}{{ dict([('a', 1)]) }}", "{% set j = joiner('; ') %}{{ j() }}a{{ j() }}b{{ j() }}", "{% set c = cycler(1, 2) %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}",
+    "{% block x %}{{ n }}{% endblock %}", "{% print n, 'a' %}", "{% generation %}a{{ n }}{% endgeneration %}", "{{ dict(a=1, **{'b': 2}) }}{{ dict({'a': 1}, b=2) }}{{ dict([('a', 1)]) }}",
     "{{ raise_exception('no!') }}", "{{ strftime_now('%Y-%m-%d %H:%M:%S %a %A %b %B %j %y %I %p %%') }}", "{% set f = name.upper %}{{ f() }}", "{{ [1, 2, 3] | map('string') | join }}{% for m in messages %}<{{ m['role'] }}>{{ m.content }}{% endfor %}", "{% for m in messages %}{% if loop.last and m.role == 'assistant' %}{{ m | tojson }}{% endif %}{% endfor %}",
     "{% if %}", "{{ }}", "{{ 1 + }}", "{% endif %}", "{% for i in list %}", "{{ 'a }}", "{% nope %}", "{{ (1 }}", "{{ a b }}", "{# x", "{% raw %}", "{% set 1 = 2 %}", "{% set none = 2 %}", "{{ f(a=1, 2) }}", "{{ n is string is number }}", "{{ 01 }}", "{{ $ }}", "{% macro f(a=1, b) %}{% endmacro %}", "{% include 'x' %}",
     "{% set x = namespace(v=[]) %}{% for i in list %}{% set x.v = x.v + [i] %}{% endfor %}{{ x.v }}", "{{ messages[-1:][0].content }}{{ messages | length - 1 }}{{ messages[0]['content'][0:1] }}",

@@ -111,10 +111,9 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
   const ModelConfig whole = config_from_json(file.section("model"), file.name());
   ModelConfig config = *whole.encoder;
   config.embedding.shared = false;
-  const auto lookup = [&](std::string_view name) {
-    const bool is_shared = name == "embedding" && whole.encoder->embedding.shared;
-    const std::string full = (is_shared ? "" : kEncoderPrefix) + std::string(name);
-    return file.bytes(*file.find(full)).data();
+  const auto lookup = [&](TensorId id) {
+    id.of_encoder = id.kind != TensorKind::embedding || !whole.encoder->embedding.shared;
+    return file.bytes(*file.find(tensor_name(id))).data();
   };
   const auto n_tokens = static_cast<int32_t>(source.size());
   const auto model = make_model(config, lookup, backend, {.max_tokens = n_tokens, .max_logits = 1});

@@ -120,7 +120,8 @@ def theirs(template, given):
 def same(ours, expected):
     if "text" in expected:
         return ours.get("text") == expected["text"]
-    return "error" in ours and (not expected["own_words"] or ours["error"] == expected["error"].replace("\n", "\\n"))
+    own_words = "template refuses the conversation: " + expected["error"].replace("\n", "\\n")
+    return "error" in ours and (not expected["own_words"] or ours["error"] == own_words)
 
 
 def main():

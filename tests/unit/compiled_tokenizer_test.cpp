@@ -249,6 +249,71 @@ TEST(CompiledTokenizer, EndsAPatternThatTakesTooLongInOneSentence) {
   }
 }
 
+std::string refused_text(const Tokenizer& tokenizer, std::string_view text) {
+  try {
+    return std::to_string(tokenizer.encode(text).size()) + " tokens";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* kTooLong = "the tokenizer's rules make this text more than 32 times as long";
+
+TEST(CompiledTokenizer, BoundsWhatNormalizersMake) {
+  TokenizerDescription description = byte_level();
+  json steps = json::array();
+  for (int i = 0; i < 12; ++i) {
+    steps.push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(10, 'a')}});
+  }
+  description.pipeline["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+  const Compiled compiled(description);
+  EXPECT_TRUE(refused_text(*compiled.tokenizer, "a").starts_with(kTooLong));
+  EXPECT_EQ(compiled->encode("hello"), (Ids{259}));
+  description.added_tokens[0].normalized = true;  // it has an a, too
+  EXPECT_NE(refusal(description).find("\"<|a|>\": the tokenizer's rules"), std::string::npos);
+}
+
+TEST(CompiledTokenizer, BoundsOneNormalizerThatMakesMuchOfEachMatch) {
+  TokenizerDescription description = byte_level();
+  description.pipeline["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"Regex", "x"}}}, {"content", std::string(1 << 20, 'y')}};
+  const Compiled compiled(description);
+  EXPECT_TRUE(refused_text(*compiled.tokenizer, std::string(1 << 20, 'x')).starts_with(kTooLong));
+}
+
+TEST(CompiledTokenizer, BoundsWhatPreTokenizersMake) {
+  TokenizerDescription description = byte_level();
+  json steps = json::array();  // each writes two bytes for one
+  for (int i = 0; i < 60; ++i) {
+    steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  }
+  description.pipeline["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+  EXPECT_TRUE(refused_text(*Compiled(description).tokenizer, "\xC3\xA9").starts_with(kTooLong));
+}
+
+TEST(CompiledTokenizer, BoundsWhatDecodersMake) {
+  TokenizerDescription description = byte_level();
+  json steps = json::array();
+  for (int i = 0; i < 12; ++i) {
+    steps.push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", "h"}}}, {"content", std::string(10, 'h')}});
+  }
+  description.pipeline["decoder"] = {{"type", "Sequence"}, {"decoders", steps}};
+  const Compiled compiled(description);
+  EXPECT_THROW(static_cast<void>(compiled->decode(Ids{'h'})), Error);
+  EXPECT_EQ(compiled->decode(Ids{'a'}), "a");
+}
+
+TEST(CompiledTokenizer, LooksForInterruptionsInALongText) {
+  struct Stop {};
+  const std::string tables = compile_tokenizer(byte_level(), "test");
+  const auto tokenizer = make_compiled_tokenizer(std::as_bytes(std::span(tables)),
+                                                 TokenizerConfig{}, "test", [] { throw Stop(); });
+  EXPECT_EQ(tokenizer->encode("hello"), (Ids{259}));
+  EXPECT_THROW(static_cast<void>(tokenizer->encode(std::string(1 << 20, ' '))), Stop);
+}
+
 TEST(CompiledTokenizer, SplitsAMillionSpaces) {
   const Compiled compiled(byte_level());
   EXPECT_EQ(compiled->encode(std::string(1'000'000, ' ')).size(), 1'000'000U);

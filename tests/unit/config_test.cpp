@@ -6,114 +6,14 @@
 #include <cmath>
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "descriptions.h"
 #include "support/error.h"
 
 namespace faststream {
 namespace {
-
-ModelConfig small() {
-  return plain_decoder({.n_layers = 2,
-                        .hidden = 64,
-                        .n_heads = 4,
-                        .n_kv_heads = 2,
-                        .head_dim = 16,
-                        .ffn_hidden = 128,
-                        .vocab = 100,
-                        .max_context = 512});
-}
-
-// Every member differs from its default.
-ModelConfig rich() {
-  ModelConfig config = small();
-  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
-  config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
-  config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
-  config.weight_dtype = DType::i8;
-  config.down_dtype = DType::f16;
-  config.activation_bits = 16;
-  config.embedding_dtype = config.output_dtype = DType::bf16;
-  config.ropes = {{.name = "long",
-                   .frequencies = {1, 0.1F, 1e-7F},
-                   .attention_factor = 1.19F,
-                   .original_max_context = 128,
-                   .long_frequencies = {1, 0.01F, 1e-9F},
-                   .dynamic_factor = 0},
-                  {.name = "dynamic",
-                   .frequencies = {1, 0.1F},
-                   .attention_factor = 1,
-                   .original_max_context = 128,
-                   .long_frequencies = {},
-                   .dynamic_factor = 4}};
-  LayerConfig& first = config.layer_kinds[0];
-  first.attention.qkv_bias = first.attention.out_bias = first.attention.sinks = true;
-  first.attention.qk_norm = QkNorm::head;
-  first.attention.qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
-  first.attention.query_scaling = 0.1F;
-  first.attention.query_scaling_from = 8192;
-  first.attention.window = 128;
-  first.attention.soft_cap = 50;
-  first.attention.slopes = {1, 0.5F, 0.25F, 0.125F};
-  first.attention_norms = {.before = norm, .after = norm, .stream = norm};
-  first.ffn = {.size = 80, .gated = false, .activation = Activation::relu_squared, .bias = true};
-  LayerConfig second = first;
-  second.name = "experts";
-  second.parallel = true;
-  second.attention_norms.stream = {};
-  second.attention.rope = 1;
-  second.ffn = {};
-  second.experts = {.count = 8,
-                    .router = {.used = 2,
-                               .score = Router::Score::sigmoid,
-                               .bias = true,
-                               .correction = true,
-                               .groups = 4,
-                               .groups_used = 2,
-                               .normalized = true,
-                               .scale = 2.5F},
-                    .each = {.size = 32, .activation = Activation::swiglu_clamped},
-                    .shared = {.size = 64},
-                    .shared_gate = true};
-  config.layer_kinds.push_back(second);
-  config.layers = {0, 1, 1, 0};
-  return config;
-}
-
-ModelConfig small_encoder() {
-  ModelConfig config = small();
-  config.layer_kinds[0].attention.bidirectional = true;
-  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F};
-  config.output = {.norm = {}, .none = true};
-  config.pooling = {
-      .mode = Pooling::last,
-      .dense = {{.size = 8, .bias = true, .activation = Activation::tanh, .norm = norm}},
-      .normalize = true,
-      .scores = true,
-      .sigmoid = true,
-      .max_tokens = 100,
-      .prompt = "query: "};
-  return config;
-}
-
-// An encoder of other heads, and a decoder that looks at it.
-ModelConfig small_translator() {
-  ModelConfig config = small();
-  LayerConfig& layer = config.layer_kinds[0];
-  layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
-  layer.cross_attention.emplace().norms = layer.attention_norms;
-  ModelConfig encoder = small_encoder();
-  encoder.embedding.shared = true;
-  AttentionConfig& attention = encoder.layer_kinds[0].attention;
-  attention.n_heads = attention.n_kv_heads = 4;
-  attention.head_dim = 8;
-  attention.rope.reset();
-  attention.relative_bias = {.buckets = 8, .max_distance = 20, .bidirectional = true};
-  config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
-  return config;
-}
 
 std::string message_of(const std::function<void()>& action) {
   try {
@@ -125,7 +25,8 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config : {small(), rich(), small_encoder(), small_translator()}) {
+  for (const ModelConfig& config :
+       {small_decoder(), rich_decoder(), small_encoder(), small_translator()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -137,7 +38,7 @@ TEST(ModelConfig, SurvivesJson) {
 }
 
 TEST(ModelConfig, LeavesOutWhatIsNotSpecial) {
-  const nlohmann::json json = config_to_json(small());
+  const nlohmann::json json = config_to_json(small_decoder());
   EXPECT_EQ(json["layer_kinds"][0]["attention"],
             nlohmann::json::parse(R"({"head_dim": 16, "n_heads": 4, "n_kv_heads": 2,
                                       "rope": "rope", "scale": 0.25})"));
@@ -162,7 +63,7 @@ TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
   for (const nlohmann::json& wrong :
        {nlohmann::json::parse("[[]]"), nlohmann::json(-1), nlohmann::json(1e300),
         nlohmann::json(UINT64_MAX), nlohmann::json("seven")}) {
-    nlohmann::json json = config_to_json(rich());
+    nlohmann::json json = config_to_json(rich_decoder());
     damage_each(json, json, "", wrong, [&](const std::string& path) {
       // Numbers may be negative where a factor is asked for, and names are free.
       const bool may_be = path.ends_with("name") || path.ends_with("multiplier") ||
@@ -177,7 +78,7 @@ TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
 }
 
 TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
-  nlohmann::json json = config_to_json(rich());
+  nlohmann::json json = config_to_json(rich_decoder());
   json["layer_kinds"][1]["experts"]["router"]["noise"] = 1;
   EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("noise"),
             std::string::npos);
@@ -185,7 +86,7 @@ TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
 
 TEST(ModelConfig, RefusesContradictions) {
   const auto refused = [](const std::function<void(ModelConfig&)>& damage) {
-    ModelConfig config = rich();
+    ModelConfig config = rich_decoder();
     damage(config);
     return message_of([&] { validate(config, "test"); }) != "";
   };
@@ -309,7 +210,7 @@ TEST(RopeLength, TellsTextsApartThatAreRotatedDifferently) {
   EXPECT_EQ(config.rope_length(1 << 20), 0);
   EXPECT_FALSE(config.outgrows(0, 1 << 20));
 
-  config.ropes = {rich().ropes[0]};  // with long_frequencies above 128 tokens
+  config.ropes = {rich_decoder().ropes[0]};  // with long_frequencies above 128 tokens
   EXPECT_EQ(config.rope_length(128), 0);
   EXPECT_EQ(config.rope_length(129), config.rope_length(5000));
   EXPECT_FALSE(config.outgrows(0, 128));
@@ -326,52 +227,10 @@ TEST(RopeLength, TellsTextsApartThatAreRotatedDifferently) {
   EXPECT_EQ(config.rope_length(5000), 5000);
   EXPECT_FALSE(config.outgrows(0, 5000)) << "later tokens are rotated by their own length";
 
-  config.ropes.push_back(rich().ropes[0]);
+  config.ropes.push_back(rich_decoder().ropes[0]);
   EXPECT_EQ(config.rope_length(100), 100);
   EXPECT_TRUE(config.outgrows(100, 129));
   EXPECT_FALSE(config.outgrows(config.rope_length(129), 130));
-}
-
-TEST(TensorPlan, CountsTheParametersOfLlama2) {
-  const ModelConfig config = plain_decoder({.n_layers = 32,
-                                            .hidden = 4096,
-                                            .n_heads = 32,
-                                            .n_kv_heads = 32,
-                                            .head_dim = 128,
-                                            .ffn_hidden = 11008,
-                                            .vocab = 32000,
-                                            .max_context = 4096});
-  int64_t parameters = 0;
-  for (const TensorPlan& tensor : tensor_plan(config)) {
-    int64_t elements = 1;
-    for (const int64_t n : tensor.shape) elements *= n;
-    parameters += elements;
-  }
-  EXPECT_EQ(parameters, 6738415616);
-}
-
-TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
-  std::set<std::string> names;
-  for (const TensorPlan& tensor : tensor_plan(rich())) {
-    EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
-  }
-  for (const char* name :
-       {"positions", "segments", "embedding_norm_bias", "layers.0.attention_sinks",
-        "layers.0.ffn_up.scales", "layers.0.ffn_up_bias", "layers.1.router_bias",
-        "layers.1.router_correction", "layers.2.experts_gate_up", "layers.2.shared_gate",
-        "layers.3.attention_stream_norm", "output_bias"}) {
-    EXPECT_TRUE(names.contains(name)) << name;
-  }
-  EXPECT_FALSE(names.contains("output")) << "it is tied";
-  EXPECT_FALSE(names.contains("layers.1.ffn_up"));
-  names.clear();
-  for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
-  for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",
-                           "encoder.layers.0.attention_distances"}) {
-    EXPECT_TRUE(names.contains(name)) << name;
-  }
-  EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
-  EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
 }
 
 }  // namespace

@@ -134,8 +134,8 @@ TEST_P(CudaProducts, LogitsOfAnyVocabularyHaveTheRowsOfFew) {
   }
 }
 
-// One row may be multiplied by the kernel that runs a step (kernels/cuda/program/): of inputs that
-// are no whole chunks, by blocks that have no tile, one, and more than they have warps.
+// One row may be multiplied by the kernel that runs a step (kernels/cuda/step_kernel/): of inputs
+// that are no whole chunks, by blocks that have no tile, one, and more than they have warps.
 TEST_P(CudaProducts, OneRowHasTheBitsOfARowOfSeveral) {
   for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
     for (const Shape& shape : {Shape{3, 4, 32}, Shape{3, 20, 288}, Shape{3, 36, 544},

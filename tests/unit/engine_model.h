@@ -15,6 +15,7 @@
 #include "model_file/model_file.h"
 #include "model_file/model_image.h"
 #include "model_file/model_writer.h"
+#include "models/tensor_plan.h"
 #include "text/tokenizer.h"
 #include "tokenizer_models.h"
 

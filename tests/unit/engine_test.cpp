@@ -1,4 +1,4 @@
-// The engine: a text does not depend on its company, requests come and go from any thread, and
+// The engine: a text does not depend on its batch, requests come and go from any thread, and
 // every page comes back.
 #include "engine/engine.h"
 
@@ -10,11 +10,13 @@
 #include <future>
 #include <mutex>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "effort.h"
 #include "engine_model.h"
 #include "file_helpers.h"
+#include "refused_threads.h"
 #include "test_backends.h"
 
 namespace faststream {
@@ -79,7 +81,7 @@ class EngineTest : public DeviceTest {
   }
 };
 
-TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
+TEST_P(EngineTest, ATextDoesNotDependOnItsBatch) {
   const std::vector<Request> requests = mixed_requests(repetitions(100), false);
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
@@ -108,7 +110,7 @@ TEST_P(EngineTest, ATextDoesNotDependOnItsCompany) {
   EXPECT_EQ(run_together(in_chunks, requests), expected) << "prompts in chunks of 4";
 }
 
-TEST_P(EngineTest, ATextDoesNotDependOnItsCompanyWhereALayerHasMemoryForWindowsOnly) {
+TEST_P(EngineTest, ATextDoesNotDependOnItsBatchWhereALayerHasMemoryForWindowsOnly) {
   constexpr int64_t kWindow = 40;
   const std::vector<Request> requests = mixed_requests(40, false);
   EngineOptions plain = options(1);
@@ -176,7 +178,7 @@ TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
 
 // Random weights often make two tokens all but equally likely, so that any other order of a sum
 // shows.
-TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirCompanyInFewerBits) {
+TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirBatchInFewerBits) {
   for (const DType dtype : {DType::bf16, DType::i8}) {
     const std::vector<Request> requests = mixed_requests(repetitions(200), true);
     Engine alone(engine_model(dtype), options(1));
@@ -579,10 +581,18 @@ TEST_P(EngineTest, EndsWhereTheContextIsFull) {
   EXPECT_EQ(result.outputs[0].tokens.size(), 20U);
 
   request.prompt = random_prompt(random, 70);
-  EXPECT_TRUE(says(error_of([&] { (void)engine.submit(request); }),
-                   "the prompt fills the context of 70 tokens, and no answer has room"));
+  EXPECT_TRUE(says(error_of([&] { (void)engine.submit(request); }), "70 tokens",
+                   "no room for an answer", "--context"));
   request.max_tokens = 0;
-  EXPECT_EQ(engine.submit(request).get().outputs[0].finish_reason, FinishReason::length);
+  const Result none = engine.submit(request).get();
+  EXPECT_EQ(none.outputs[0].finish_reason, FinishReason::length) << "who wants no answer";
+}
+
+TEST_P(EngineTest, RefusesWhatACacheOfOneTokenCannotAnswer) {
+  Engine engine(engine_model(), options(1, 1));
+  EXPECT_EQ(engine.info().context, 1);
+  EXPECT_TRUE(says(error_of([&] { (void)engine.submit({.prompt = std::vector<int32_t>{1}}); }),
+                   "no room for an answer", "--kv-tokens"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EngineTest, testing::Values("cpu"));
@@ -640,6 +650,16 @@ TEST(Engine, RefusesLimitsThatMakeNoSense) {
   EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = int64_t{1} << 60; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.context = 64, o.kv_tokens = 32; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.chat_template = "/nowhere"; }), "");
+}
+
+TEST(Engine, IsNoneWhereTheSystemGivesNoThread) {
+  const EngineOptions options{.device = "cpu", .threads = 1, .slots = 1};
+  {
+    const RefusedThreads refused;
+    EXPECT_THROW({ const Engine engine(engine_model(), options); }, std::system_error);
+  }
+  Engine engine(engine_model(), options);
+  EXPECT_EQ(engine.submit({.prompt = "the", .max_tokens = 1}).get().outputs.size(), 1U);
 }
 
 TEST(Engine, PassesOnWhatItsListenerThrows) {

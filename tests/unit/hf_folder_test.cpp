@@ -156,6 +156,18 @@ TEST_F(HfFolder, ReadsTheChatTemplate) {
   EXPECT_EQ(open().chat_template, "J");
 }
 
+TEST_F(HfFolder, SaysWhyAChatTemplateIsUnusable) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "chat_template.jinja", "{{ messages }}");
+  EXPECT_EQ(open().chat_template_fault, "");
+  write_bytes(folder_ / "chat_template.jinja", "\n{% for x %}");
+  EXPECT_TRUE(says(open().chat_template_fault, "its chat template, line 2", "--chat-template"));
+  EXPECT_EQ(open().chat_template, "\n{% for x %}") << "it is kept, and can be looked at";
+  std::filesystem::remove(folder_ / "chat_template.jinja");
+  write_bytes(folder_ / "tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_TRUE(says(open_error(), "\"chat_template\" is neither a text nor a list of named ones"));
+}
+
 TEST_F(HfFolder, ReadsTheSpellingsOfSpecialTokens) {
   write(tiny_config(), tiny_tensors(DType::f32));
   EXPECT_TRUE(open().special_tokens.is_null());
@@ -418,7 +430,8 @@ TEST(SourceModel, RefusesPathsThatAreNoCheckpoint) {
   write_bytes(folder / "w.safetensors", "x");
   EXPECT_TRUE(says(error(folder / "w.safetensors"), "give the folder"));
   write_bytes(folder / "text.txt", std::string(1000, 'x'));
-  EXPECT_TRUE(says(error(folder / "text.txt"), "text.txt", "neither a folder nor a llama2.c"));
+  EXPECT_TRUE(
+      says(error(folder / "text.txt"), "text.txt", "neither a Hugging Face folder nor a GGUF"));
   write_bytes(folder / "empty", "");
   EXPECT_TRUE(says(error(folder / "empty"), "is empty"));
 }

@@ -48,6 +48,26 @@ TEST(Jinja, SaysInWhichLineWhatIsWrong) {
             "error: t refuses the conversation: Only this.");
 }
 
+TEST(Jinja, NamesWhatItHasNotOfJinjasAndPythonsOwn) {
+  EXPECT_EQ(rendered("{{ 'x' | wordwrap }}"),
+            "error: t, line 1: the filter \"wordwrap\" is not supported");
+  EXPECT_EQ(rendered("{{ 'x' is upper }}"),
+            "error: t, line 1: the test \"upper\" is not supported");
+  EXPECT_EQ(rendered("{{ 'x'.zfill(3) }}"),
+            "error: t, line 1: str's method \"zfill\" is not supported");
+  EXPECT_EQ(rendered("{{ '%d' % 5 }}"),
+            "error: t, line 1: \"%\" of a str, a format, is not supported; join texts with \"~\"");
+  EXPECT_EQ(rendered("{{ '{:>5}'.format(1) }}"),
+            "error: t, line 1: the format {:>5} is more than a number or a name, which is not "
+            "supported");
+  EXPECT_EQ(rendered("{{ '{a.b}'.format(a=1) }}"),
+            "error: t, line 1: the format {a.b} is more than a number or a name, which is not "
+            "supported");
+  EXPECT_EQ(rendered("{{ '{3} {'.format(1) }}"),
+            "error: t, line 1: a format needs more values than it is given");
+  EXPECT_EQ(rendered("{{ '{} {'.format(1) }}"), "error: t, line 1: a format has a single brace");
+}
+
 // Each within a second, however it tries.
 TEST(Jinja, EndsWhatDoesNotEndByItself) {
   const std::vector<std::string> sources = {
@@ -66,14 +86,8 @@ TEST(Jinja, EndsWhatDoesNotEndByItself) {
       "{% set n.x = [n.x, n.x] %}{% set m.x = [m.x, m.x] %}{% endfor %}{{ n.x == m.x }}",
       "{% set n = namespace() %}{% set n.x = n %}{{ n }}",
       "{% set n = namespace() %}{% set n.x = {'a': n} %}{{ n.x | tojson }}",
-      "{{ 'x' | center(10**10) }}",
-      "{{ 'x'.ljust(10**15) }}",
       "{{ 'a\nb' | indent(10**12) }}",
-      "{{ '%1000000000d' % 5 }}",
-      "{{ '{:1000000000}'.format(5) }}",
       "{{ 2 ** 64 }}",
-      "{{ [1] | batch(10**15, 0) | list }}",
-      "{{ [1] | slice(10**15) | list }}",
       "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
       "{{ ('a' * 10**7).replace('', 'bcd' * 10) }}",
       "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
@@ -85,7 +99,7 @@ TEST(Jinja, EndsWhatDoesNotEndByItself) {
       "{% set s = 'a' * 10**7 %}{% set t = s[1:] + 'b' %}{% set s = s[1:] + 'a' %}"
       "{% for i in range(100000) %}{{ s == t }}{{ s in [t] }}{% endfor %}",
       "{% set s = 'a' * 10**7 %}{% for i in range(100000) %}{{ {'a': 1}.get(s) }}{% endfor %}",
-      "{% set s = 'a' * 10**7 %}{% for i in range(100000) %}{{ '%.0s' % s }}{% endfor %}",
+      "{% set s = 'a' * 10**7 %}{% for i in range(100000) %}{{ '{}'.format(s) }}{% endfor %}",
       "{% set s = ' ' * 10**7 %}{% for i in range(100000) %}{{ s | trim }}{% endfor %}",
       "{{ ('a' * 10**6).find('a' * 500000 + 'b') }}",
       "{{ ('a' * 500000 + 'b') in 'a' * 10**6 }}",
@@ -130,7 +144,7 @@ TEST(Jinja, KeepsTheOriginOfEachByte) {
   EXPECT_EQ(origins("a{{ x }}b"), ".uuuu.");
   EXPECT_EQ(origins("{{ x[1:3] ~ '-' ~ x | upper }}"), "uu.uuuu");
   EXPECT_EQ(origins("{{ x.replace('se', 'SE') }}"), "u..u");
-  EXPECT_EQ(origins("{{ '%s, %d' % (x, 5) }}{{ [x] | tojson }}"), "uuuu.....uuuu..");
+  EXPECT_EQ(origins("{{ '{}, {}'.format(x, 5) }}{{ [x] | tojson }}"), "uuuu.....uuuu..");
   EXPECT_EQ(origins("{{ x.split('s') | join('+') }}{{ [x] }}"), "u.uu..uuuu..");
 }
 

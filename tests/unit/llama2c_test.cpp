@@ -129,7 +129,7 @@ TEST_F(Llama2c, RefusesAFileOfTheWrongSize) {
     EXPECT_TRUE(says(open_error(), "m.bin")) << i;
   }
   write_bytes(folder_ / "m.bin", bytes + "x");
-  EXPECT_TRUE(says(open_error(), "truncated or of another format"));
+  EXPECT_TRUE(says(open_error(), "truncated, or no checkpoint at all"));
 }
 
 TEST_F(Llama2c, RefusesAbsurdHeaders) {

@@ -68,6 +68,35 @@ TEST_P(LoadWeights, WorksWithoutAProgressCallback) {
   EXPECT_EQ(loaded, bytes);
 }
 
+TEST_P(LoadWeights, CopiesSlicesToTheirPlaces) {
+  const auto bytes = random_bytes(size_t{40} << 20);
+  constexpr uint64_t kPitch = 5000;
+  const WeightSource source{
+      bytes,
+      -1,
+      0,
+      nullptr,
+      {{.to = 0, .from = 100, .row_bytes = 300},
+       {.to = 512, .from = 7, .row_bytes = 1234, .rows = 8000, .pitch = kPitch},
+       {.to = 512 + 1234 * 8000, .from = size_t{20} << 20, .row_bytes = size_t{19} << 20}}};
+  std::vector<std::byte> loaded(source.size());
+  size_t done = 0;
+  backend_->copy_to_host(loaded.data(),
+                         backend_->load_weights(source, [&](size_t count) { done = count; }),
+                         loaded.size());
+  EXPECT_EQ(done, source.size());
+  for (const WeightSlice& slice : source.slices) {
+    for (uint64_t row = 0; row < slice.rows; ++row) {
+      const auto from = static_cast<std::ptrdiff_t>(slice.from + row * slice.pitch);
+      const auto to = static_cast<std::ptrdiff_t>(slice.to + row * slice.row_bytes);
+      ASSERT_TRUE(std::equal(loaded.begin() + to,
+                             loaded.begin() + to + static_cast<std::ptrdiff_t>(slice.row_bytes),
+                             bytes.begin() + from))
+          << row;
+    }
+  }
+}
+
 class LoadWeightsToGpu : public LoadWeights {};
 
 TEST_P(LoadWeightsToGpu, ReadsAFileFromAnOffset) {
@@ -75,6 +104,19 @@ TEST_P(LoadWeightsToGpu, ReadsAFileFromAnOffset) {
   const TemporaryFile file(bytes);
   constexpr size_t kOffset = 4096;
   expect_loaded({std::span<const std::byte>(bytes).subspan(kOffset), file.descriptor(), kOffset});
+}
+
+TEST_P(LoadWeightsToGpu, CopiesBytesThatAreMadeInPieces) {
+  const auto bytes = random_bytes((size_t{40} << 20) + 1);
+  const std::vector<std::byte> place(bytes.size());
+  const WeightSource source{place, -1, 0, [&](uint64_t offset, std::span<std::byte> out) {
+                              std::ranges::copy(std::span(bytes).subspan(offset, out.size()),
+                                                out.begin());
+                            }};
+  const std::byte* weights = backend_->load_weights(source, nullptr);
+  std::vector<std::byte> loaded(bytes.size());
+  backend_->copy_to_host(loaded.data(), weights, loaded.size());
+  EXPECT_EQ(loaded, bytes);
 }
 
 TEST_P(LoadWeightsToGpu, RefusesAFileThatEndsEarly) {

@@ -102,10 +102,11 @@ TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
   EXPECT_EQ(asked.head_dim, 128);
   EXPECT_EQ(asked.weight_dtype, DType::i8);
   ASSERT_EQ(asked.products.size(), 5U);
-  EXPECT_EQ(asked.products[0].rows, 1024);
-  EXPECT_EQ(asked.products[0].out, 128256);
-  EXPECT_EQ(asked.products[3].out, 2 * 14336);
-  EXPECT_TRUE(asked.products[3].gated);
+  EXPECT_EQ(asked.products[4].rows, 1024);
+  EXPECT_EQ(asked.products[4].out, 128256);
+  EXPECT_EQ(asked.products[2].rows, kMaxStepTokens) << "in the last layer fewer, which say no more";
+  EXPECT_EQ(asked.products[2].out, 2 * 14336);
+  EXPECT_TRUE(asked.products[2].gated);
 
   backend.scratch_bytes = [](const StepBounds&) { return 5 * kGiB; };
   const MemoryPlan five = plan(llama_8b(), backend, {.slots = 1024});

@@ -16,6 +16,7 @@
 #include "convert/show.h"
 #include "file_helpers.h"
 #include "model_file/model_file.h"
+#include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/hadamard.h"
 
@@ -262,7 +263,7 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
       tensors[product + ".bias"] = random({rows}, 9);
     }
   }
-  constexpr size_t kFirstValue = 256 + 128;
+  constexpr size_t kBeforeValues = 256 + 128;
   constexpr size_t kColumns = 256;  // of the output
   write(tensors, config);
   const std::vector<float> old_values = joined(tensors, {"model.layers.1.self_attn.v_proj.weight"});
@@ -276,7 +277,7 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
   const std::vector<float> out = values(file, "layers.1.attention_out");
   std::vector<float> qkv = values(file, "layers.1.attention_qkv");
   rotate_back(qkv);
-  EXPECT_NE(std::vector<float>(bias.begin() + kFirstValue, bias.end()), old_bias);
+  EXPECT_NE(std::vector<float>(bias.begin() + kBeforeValues, bias.end()), old_bias);
   EXPECT_EQ(values(file, "layers.1.attention_out_bias"),
             joined(tensors, {"model.layers.1.self_attn.o_proj.bias"}));
   for (size_t head = 0; head < 4; ++head) {
@@ -287,14 +288,14 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
       double sum = 0;
       double old_sum = 0;
       for (size_t d = 0; d < kHeadDim; ++d) {
-        sum += o[d] * bias[kFirstValue + first + d];
+        sum += o[d] * bias[kBeforeValues + first + d];
         old_sum += old_o[d] * old_bias[first + d];
       }
       EXPECT_NEAR(sum, old_sum, 0.02);
       for (size_t c = 0; c < kWidth; ++c) {
         sum = old_sum = 0;
         for (size_t d = 0; d < kHeadDim; ++d) {
-          sum += o[d] * qkv[(kFirstValue + first + d) * kWidth + c] * norm[c];
+          sum += o[d] * qkv[(kBeforeValues + first + d) * kWidth + c] * norm[c];
           old_sum += old_o[d] * old_values[(first + d) * kWidth + c] * old_norm[c];
         }
         EXPECT_NEAR(sum, old_sum, 0.02) << head << ", " << row << ", " << c;
@@ -360,6 +361,9 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
     EXPECT_NEAR(output[i], embedding[i], scale(file, "output", i / 16) * 0.51F);
   }
   options_.force = true;
+  size_t source_bytes = 0;
+  for (const auto& [name, tensor] : tensors) source_bytes += tensor.values.size() * 2;
+  EXPECT_EQ(convert_checkpoint(options_).source_bytes, source_bytes) << "the table counts once";
   options_.keep_output = true;
   const ModelFile kept = convert();
   EXPECT_TRUE(config_from_json(kept.header()["model"], "test").output.tied);

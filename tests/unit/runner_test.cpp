@@ -176,7 +176,7 @@ TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
   }
 }
 
-void expect_same_logits_in_company(TestModel& model) {
+void expect_same_logits_in_a_batch(TestModel& model) {
   Runner& runner = model.runner();
   // Some in prefill, some in decode, some both in turn; lengths around page borders.
   const std::vector<std::vector<int32_t>> texts = {
@@ -218,10 +218,10 @@ void expect_same_logits_in_company(TestModel& model) {
   }
 }
 
-TEST_P(RunnerTest, GivesTheSameLogitsInCompany) {
+TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
   for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
     TestModel model(shape, *backend_);
-    expect_same_logits_in_company(model);
+    expect_same_logits_in_a_batch(model);
   }
 }
 
@@ -277,7 +277,7 @@ TEST_P(RunnerTest, ReachesTheLongestContext) {
 }
 
 // A token alone may take another way than one beside others: on some GPUs it is a program's.
-TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInCompany) {
+TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
   for (const DType dtype : {DType::bf16, DType::i8}) {
     for (const int head_dim : {64, 128}) {
       ModelConfig shape = plain_decoder({.n_layers = 2,
@@ -296,7 +296,7 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInCompany) {
       const std::vector<int32_t> tokens = tokens_for(515, 9);
       const std::vector<int32_t> others = tokens_for(5, 4);
       std::vector<float> got[2];
-      for (const bool in_company : {false, true}) {
+      for (const bool in_batch : {false, true}) {
         Sequence sequence;
         Sequence other;
         const std::span text = tokens;
@@ -304,13 +304,13 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInCompany) {
         for (size_t i = 0; i < others.size(); ++i) {
           std::vector<NewTokens> inputs = {
               {&sequence, text.subspan(510 + i, 1), NewTokens::Logits::all}};
-          if (in_company) {
+          if (in_batch) {
             inputs.push_back({&other, std::span(others).subspan(i, 1), NewTokens::Logits::all});
           }
           runner.step(inputs);
           const std::vector<float> logits = runner.logits();
-          got[in_company ? 1 : 0].insert(got[in_company ? 1 : 0].end(), logits.begin(),
-                                         logits.begin() + 131);
+          got[in_batch ? 1 : 0].insert(got[in_batch ? 1 : 0].end(), logits.begin(),
+                                       logits.begin() + 131);
         }
         runner.release(sequence);
         runner.release(other);
@@ -345,6 +345,30 @@ TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
   EXPECT_THROW(runner.step({{{&sequences[2], text, NewTokens::Logits::none}}}), Error);
   EXPECT_EQ(runner.pages().n_free(), left);
   for (Sequence& s : sequences) runner.release(s);
+}
+
+TEST_P(RunnerTest, ComputesProposedTokensAndKeepsThoseThatCount) {
+  TestModel model(rich_shape(DType::f32), *backend_);
+  Runner& runner = model.runner();
+  const std::vector<int32_t> text = tokens_for(64, 2);
+  const std::vector<int32_t> wrong = {text[41], 7, 9};
+  const std::vector<float> want = model.logits(text, {text.size()});
+  Sequence sequence;
+  const std::span tokens = text;
+  runner.step({{{&sequence, tokens.first(40), NewTokens::Logits::none}}});
+  const NewTokens proposing{&sequence, tokens.subspan(40, 1), NewTokens::Logits::all, wrong};
+  runner.begin_step({&proposing, 1});
+  runner.compute({&proposing, 1});
+  EXPECT_EQ(runner.n_logits(), 4);
+  const std::vector<float> proposed = runner.logits();
+  EXPECT_LT(
+      distance(std::span(proposed).first(2 * 131), std::span(want).subspan(40 * 131, 2 * 131)),
+      1e-5);
+  runner.caches().commit(sequence, 4, 2);
+  EXPECT_EQ(sequence.n_cached, 42);
+  runner.step({{{&sequence, tokens.subspan(42), NewTokens::Logits::all}}});
+  EXPECT_LT(distance(runner.logits(), std::span(want).subspan(42 * 131)), 1e-5);
+  runner.release(sequence);
 }
 
 INSTANTIATE_TEST_SUITE_P(Reference, RunnerTest, testing::Values("reference"));

@@ -15,6 +15,7 @@
 #include "engine_model.h"
 #include "failing_backend.h"
 #include "model_file/model_file.h"
+#include "refused_threads.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
@@ -269,6 +270,17 @@ TEST_F(FailingScheduler, TakesTurnsWithTheSameTexts) {
                  sound);
     if (HasFailure()) return;
   }
+}
+
+TEST_F(FailingScheduler, TakesTurnsInOneThreadWhereTheSystemGivesNoOther) {
+  SchedulerLimits turns = kSchedulerLimits;
+  turns.turn_slots = 1;
+  const Trial sound = run(never);
+  const RefusedThreads refused;
+  const Trial in_turns = run(never, turns);
+  EXPECT_TRUE(in_turns.errors.empty());
+  EXPECT_EQ(in_turns.texts, sound.texts);
+  EXPECT_EQ(in_turns.threads, std::set({std::this_thread::get_id()}));
 }
 
 TEST_F(FailingScheduler, IsLeftByAGroupBetweenTurns) {

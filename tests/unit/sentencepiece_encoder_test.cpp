@@ -14,6 +14,7 @@
 #include <random>
 
 #include "effort.h"
+#include "support/error.h"
 #include "text/tokenizer.h"
 #include "unit/text_samples.h"
 #include "unit/tokenizer_models.h"
@@ -108,8 +109,12 @@ class EncoderAgainstLibrary {
  public:
   explicit EncoderAgainstLibrary(const SentencePieceModel& model)
       : model_(model), encoder_(model_) {
-    const auto status = library_.LoadFromSerializedProto(serialize_sentencepiece_model(model));
+    const std::string proto = serialize_sentencepiece_model(model);
+    const auto status = library_.LoadFromSerializedProto(proto);
     EXPECT_TRUE(status.ok()) << status.ToString();
+    TokenizerConfig config;
+    config.keep_leading_space = true;  // which decode() does not look at
+    tokenizer_ = make_sentencepiece_tokenizer(as_bytes(proto), config, "t");
   }
 
   void expect_the_same(const std::string& text) const {
@@ -119,6 +124,7 @@ class EncoderAgainstLibrary {
         text,
         {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
     ASSERT_EQ(ids, std::vector<int32_t>(expected.begin(), expected.end())) << text;
+    ASSERT_NO_FATAL_FAILURE(expect_the_same_text(expected));
     ASSERT_LE(encoder_.min_tokens(text, kCountAll), static_cast<int64_t>(ids.size())) << text;
     ASSERT_LE(encoder_.min_tokens(text, kCountAll),
               static_cast<int64_t>(
@@ -126,10 +132,18 @@ class EncoderAgainstLibrary {
         << text;
   }
 
+  void expect_the_same_text(const std::vector<int>& ids) const {
+    std::string expected;
+    ASSERT_TRUE(library_.Decode(ids, &expected).ok());
+    ASSERT_EQ(tokenizer_->decode(std::vector<int32_t>(ids.begin(), ids.end())), expected);
+  }
+  [[nodiscard]] int vocab_size() const { return library_.GetPieceSize(); }
+
  private:
   SentencePieceModel model_;
   SentencePieceEncoder encoder_;
   sentencepiece::SentencePieceProcessor library_;
+  std::unique_ptr<Tokenizer> tokenizer_;
 };
 
 class SentencePieceEncoderOf : public testing::TestWithParam<Algorithm> {};
@@ -152,6 +166,31 @@ TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces)
     const EncoderAgainstLibrary encoder(model);
     for (const std::string& text : texts(flags, repetitions(30))) {
       ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "flags " << flags;
+    }
+  }
+}
+
+TEST_P(SentencePieceEncoderOf, DecodesAnyTokensAsTheLibrary) {
+  for (uint32_t flags = 0; flags < 16; ++flags) {
+    SentencePieceModel model = trained(GetParam());
+    model.add_dummy_prefix = (flags & 1U) != 0;
+    model.remove_extra_whitespaces = (flags & 2U) != 0;
+    model.whitespace_as_suffix = (flags & 4U) != 0;
+    if ((flags & 8U) != 0) model.unknown_surface = "\xE2\x96\x81?";
+    model.pieces.push_back({"\xE2\x96\x81\xE2\x96\x81", -1, Type::user_defined});
+    model.pieces.push_back({"<end>", 0, Type::control});
+    const EncoderAgainstLibrary encoder(model);
+    std::mt19937 random(flags);
+    for (size_t i = 0; i < repetitions(300); ++i) {
+      std::vector<int> ids;
+      for (size_t n = random() % 12; n > 0; --n) {
+        // Bytes, spaces and what is special more often than others.
+        const auto size = static_cast<uint32_t>(encoder.vocab_size());
+        ids.push_back(static_cast<int>(random() % 4 == 0   ? size - 1 - random() % 2
+                                       : random() % 2 == 0 ? random() % 270
+                                                           : random() % size));
+      }
+      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same_text(ids)) << "flags " << flags;
     }
   }
 }
@@ -216,6 +255,35 @@ size_t peak_memory(const std::function<void()>& work) {
   ::close(ends[0]);
   ::waitpid(child, nullptr, 0);
   return added;
+}
+
+TEST(SentencePieceModelAgainstLibrary, AcceptsWhatTheLibraryLoads) {
+  std::mt19937 random(11);
+  size_t n_accepted = 0;
+  for (size_t i = 0; i < repetitions(3000); ++i) {
+    SentencePieceModel model = small_model(i % 2 == 0);
+    model.algorithm = i % 3 == 0 ? Algorithm::unigram : Algorithm::bpe;
+    for (size_t n = random() % 3; n > 0; --n) {
+      SentencePieceModel::Piece& piece = model.pieces[random() % model.pieces.size()];
+      const std::vector<std::string> texts = {"<0x0a>", "<0x41>", "<0x4>", "x", "<unk>", "\xF0"};
+      if (random() % 2 == 0) piece.type = static_cast<Type>(random() % 7);
+      if (random() % 4 == 0) piece.text = texts[random() % texts.size()];
+    }
+    if (random() % 8 == 0) model.byte_fallback = !model.byte_fallback;
+    if (random() % 8 == 0) model.pieces.resize(random() % 4);
+    const std::string proto = serialize_sentencepiece_model(model);
+    bool accepted = true;
+    try {
+      static_cast<void>(parse_sentencepiece_model(as_bytes(proto), "m"));
+    } catch (const Error&) {
+      accepted = false;
+    }
+    n_accepted += accepted ? 1 : 0;
+    sentencepiece::SentencePieceProcessor library;
+    if (!accepted) continue;
+    ASSERT_TRUE(library.LoadFromSerializedProto(proto).ok());
+  }
+  EXPECT_GT(n_accepted, repetitions(3000) / 10);
 }
 
 TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWord) {

@@ -222,6 +222,14 @@ TEST(SentencePieceTokenizer, RefusesPiecesThatMakeNoSense) {
             "accepted");
 }
 
+TEST(SentencePieceTokenizer, RefusesAModelWithoutPiecesOfTexts) {
+  SentencePieceModel model;
+  model.pieces = {{"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control}};
+  EXPECT_NE(model_refusal(model).find("no piece of a text"), std::string::npos);
+  model.pieces.push_back({"<unknown>", 0, Type::unknown});
+  EXPECT_NE(model_refusal(model).find("2 unknown pieces"), std::string::npos);
+}
+
 TEST(SentencePieceTokenizer, RefusesUserDefinedSymbolsNestedTooDeeply) {
   SentencePieceModel model = small_model(true);
   for (size_t length = 1; length <= 64; ++length) {
@@ -233,8 +241,8 @@ TEST(SentencePieceTokenizer, RefusesUserDefinedSymbolsNestedTooDeeply) {
   EXPECT_NE(model_refusal(model).find("nests user-defined symbols too deeply"), std::string::npos);
 }
 
-/// A charsmap that turns "A" into string number `value`: 0 is "a", 1 is "", more are none.
-std::string small_charsmap(uint32_t value) {
+/// A charsmap that turns "A" into string number `value` of `first` and "".
+std::string small_charsmap(uint32_t value, std::string_view first = "a") {
   constexpr uint32_t kRoot = 0;
   constexpr uint32_t kChildren = 256;  // a byte's unit is at kChildren ^ byte
   constexpr uint32_t kLeaf = 511;
@@ -247,7 +255,7 @@ std::string small_charsmap(uint32_t value) {
   const auto size = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
   std::string map(reinterpret_cast<const char*>(&size), sizeof size);
   map.append(reinterpret_cast<const char*>(units.data()), size);
-  map.append("a", 2);
+  map.append(first).push_back('\0');
   return map;
 }
 
@@ -255,6 +263,29 @@ TEST(SentencePieceTokenizer, AppliesNormalizationRules) {
   SentencePieceModel model = small_model(true);
   model.charsmap = small_charsmap(0);
   EXPECT_EQ(make(model, {})->encode("A", false), make(model, {})->encode("a", false));
+}
+
+TEST(SentencePieceTokenizer, BoundsWhatNormalizationRulesMake) {
+  SentencePieceModel model = small_model(true);
+  model.charsmap = small_charsmap(0, std::string(1 << 16, 'a'));
+  try {
+    static_cast<void>(make(model, {})->encode(std::string(1 << 20, 'A')));
+    FAIL() << "64 GB were made";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string_view(error.what()).starts_with("the tokenizer's rules make this text"))
+        << error.what();
+  }
+}
+
+TEST(SentencePieceTokenizer, LooksForInterruptionsInALongText) {
+  struct Stop {};
+  const auto tokenizer =
+      make_sentencepiece_tokenizer(as_bytes(serialize_sentencepiece_model(small_model(true))),
+                                   TokenizerConfig{}, "test.model", [] { throw Stop(); });
+  EXPECT_EQ(tokenizer->encode("the").size(), 1U);
+  std::string text;
+  for (int i = 0; i < 1 << 18; ++i) text += "hello ";
+  EXPECT_THROW(static_cast<void>(tokenizer->encode(text)), Stop);
 }
 
 TEST(SentencePieceTokenizer, RefusesNormalizationRulesThatLeaveTheirTable) {

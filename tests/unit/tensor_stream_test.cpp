@@ -33,7 +33,7 @@ class TensorParts : public testing::Test {
                        true);
     ThreadPool pool(2);
     TensorStream stream(checkpoint, writer, pool);
-    stream.add({"t", DType::f32, shape, TensorRole::matrix}, parts, {}, [](uint64_t) {});
+    stream.add({.name = "t", .shape = shape}, parts, {}, [](uint64_t) {});
     stream.flush();
     writer.finish();
     const ModelFile file = ModelFile::open(folder_ / "m.bin");

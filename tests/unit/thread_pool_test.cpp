@@ -2,13 +2,18 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -109,6 +114,28 @@ TEST(ThreadPool, WorksWithFarMoreThreadsThanProcessors) {
   }
   EXPECT_EQ(total, 200 * 100);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+// Sanitizers need more memory than any limit leaves.
+TEST(ThreadPool, EndsThreadsThatHaveStartedWhereTheSystemRefusesMore) {
+  const auto start_too_many = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes =
+        pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 5 * (rlim_t{8} << 20) / 2;
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    try {
+      const ThreadPool pool(1000);
+    } catch (const std::system_error&) {
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 /// The calling thread, and those that it starts, run on one processor during the lifetime.
 class OneProcessor {

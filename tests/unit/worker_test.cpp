@@ -4,8 +4,11 @@
 
 #include <future>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "refused_threads.h"
 
 namespace faststream {
 namespace {
@@ -46,6 +49,11 @@ TEST(Worker, IsDestroyedAfterAllOfItsTasks) {
     for (int i = 0; i < 10; ++i) (void)worker.run([&n_done] { ++n_done; });
   }
   EXPECT_EQ(n_done, 10);
+}
+
+TEST(Worker, IsNoneWhereTheSystemGivesNoThread) {
+  const RefusedThreads refused;
+  EXPECT_THROW({ const Worker worker; }, std::system_error);
 }
 
 }  // namespace

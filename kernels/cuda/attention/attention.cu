@@ -3,7 +3,7 @@
 // other's sequences.
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
-//     one token alone, on Hopper                                            in a program
+//     one token alone, on Hopper                                            in the step's kernel
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //     of one query of many sequences, on Hopper                             by blocks that stay
 //   else                                                                  float arithmetic
@@ -43,7 +43,7 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   const int64_t seen = most_seen(a.rule, batch.max_kv_len);
   Splits splits;
   splits.count = splits_of(seen);
-  const Piece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, seen);
+  const ScratchPiece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, seen);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
@@ -65,7 +65,7 @@ int max_splits(const AttentionRule& rule, const BatchView& batch) {
   return splits_of(most_seen(rule, batch.max_kv_len));
 }
 
-Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len) {
+ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len) {
   const int splits = splits_of(kv_len);
   if (splits == 1) return {n_sequences, 0};
   return piece_of(n_sequences,
@@ -76,8 +76,8 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
                             const HeadTransform& transform, const KvLayer& kv,
                             const AttentionRule& rule, const Matrix& out) {
   if (batch.n_tokens == 0) return;
-  if (kv.head_dim > kMaxHeadDim) {
-    throw Error("The GPU backend supports heads of up to " + std::to_string(kMaxHeadDim) +
+  if (kv.head_dim > kLargestHeadDim) {
+    throw Error("The GPU backend supports heads of up to " + std::to_string(kLargestHeadDim) +
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
@@ -95,7 +95,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
 
   const bool appends = qkv.cols != out.cols;
   if (appends && tensor_cores_fit(arguments) &&
-      program_.attention(batch, arguments, transform, cos_sin)) {
+      step_kernel_.attention(batch, arguments, transform, cos_sin)) {
     return;
   }
   if (appends) rope_append(batch, qkv, cos_sin, transform, kv);

@@ -11,7 +11,7 @@
 namespace faststream {
 
 /// The largest head_dim; kernels keep a head's accumulators in registers.
-inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kLargestHeadDim = 256;
 
 /// Arguments of every attention kernel. Scores are scaled by softmax scale · log2(e), so that
 /// probabilities are powers of two.
@@ -43,7 +43,7 @@ int max_splits(const AttentionRule& rule, const BatchView& batch);
 
 /// How many sequences with one query each attention takes at a time when the longest has `kv_len`
 /// tokens to see, and the memory for the partial results of their splits.
-Piece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);
+ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and
 /// any even head_dim:

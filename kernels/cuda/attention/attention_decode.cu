@@ -22,7 +22,7 @@ constexpr int kMergedHeads = 4;    // by a block
 template <typename T, int kVector, int kVectors, int kHeads, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArguments a,
                                                                     Splits splits, int lanes) {
-  __shared__ WarpResults<kWarps, kHeads, kMaxHeadDim> results;
+  __shared__ WarpResults<kWarps, kHeads, kLargestHeadDim> results;
   begin_kernel();
   const Split split = split_of_block(a, splits, kHeads);
   if (split.empty()) return;
@@ -208,9 +208,9 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
     };
     if constexpr (sizeof(T) == 4) {
       if (dim % 4 == 0 && dim <= 4 * kWarp) return with_heads.template operator()<4, 1>();
-      if (dim % 4 == 0) return with_heads.template operator()<4, kMaxHeadDim / 4 / kWarp>();
+      if (dim % 4 == 0) return with_heads.template operator()<4, kLargestHeadDim / 4 / kWarp>();
     }
-    with_heads.template operator()<2, kMaxHeadDim / 2 / kWarp>();
+    with_heads.template operator()<2, kLargestHeadDim / 2 / kWarp>();
   });
 }
 

@@ -18,7 +18,7 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kRows = 4;  // queries of a warp
 constexpr int kTile = kWarps * kRows;
-constexpr int kDims = kMaxHeadDim / kWarp;  // of a lane
+constexpr int kDims = kLargestHeadDim / kWarp;  // of a lane
 static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
 template <typename T, typename Rule>

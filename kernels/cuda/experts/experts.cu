@@ -78,8 +78,8 @@ void multiply(GroupedProduct product, const Matrix& x, Parts& parts, DeviceBuffe
 
 }  // namespace
 
-Piece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
-  Piece piece = piece_of(pairs, bytes_per_pair, used);
+ScratchPiece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
+  ScratchPiece piece = piece_of(pairs, bytes_per_pair, used);
   piece.bytes += kParts * kAlignment;
   return piece;
 }
@@ -88,18 +88,18 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                           const Experts& experts, OutputMode output, const Matrix& out) {
   if (input.x.rows == 0) return;
   const bool adds = output == OutputMode::add;
-  if (program_.experts(input, scores, router, experts, adds, out)) return;
+  if (step_kernel_.experts(input, scores, router, experts, adds, out)) return;
   const Matrix x = normalize(*this, input);
   const int64_t n_experts = experts.n_experts;
-  if (n_experts > kMaxExperts) {
-    throw Error("The GPU backend supports up to " + std::to_string(kMaxExperts) +
+  if (n_experts > kMostExperts) {
+    throw Error("The GPU backend supports up to " + std::to_string(kMostExperts) +
                 " experts, but the model has " + std::to_string(n_experts) + "; use --device cpu.");
   }
   const Queue queue = this->queue();
   const int64_t used = router.used;
   const int64_t hidden = out.cols;
   const int64_t middle = experts.down.cols;
-  const Piece piece = experts_piece(
+  const ScratchPiece piece = experts_piece(
       x.rows * used, used, expert_row_bytes(x.cols, middle) + expert_row_bytes(middle, hidden));
   std::byte* memory = scratch_.at_least(piece.bytes);
   const int64_t piece_tokens = piece.rows / used;

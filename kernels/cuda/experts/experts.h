@@ -14,7 +14,7 @@
 namespace faststream {
 
 /// Choosing holds the scores of a token in registers.
-inline constexpr int32_t kMaxExperts = 4096;
+inline constexpr int32_t kMostExperts = 4096;
 
 /// Places of one expert that a block multiplies.
 struct RowTile {
@@ -73,6 +73,6 @@ constexpr size_t expert_row_bytes(int64_t in, int64_t out) {
 }
 
 /// What experts() does at a time of `pairs`, when its two products take so many bytes a pair.
-Piece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair);
+ScratchPiece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair);
 
 }  // namespace faststream

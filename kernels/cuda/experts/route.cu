@@ -139,7 +139,7 @@ void route(const Matrix& scores, const Router& router, const Routing& routing, c
   } else if (scores.cols <= kMostEach * kWarp) {
     route_from<kMostEach>(scores, router, routing, queue);
   } else {
-    route_from<kMaxExperts / kWarp>(scores, router, routing, queue);
+    route_from<kMostExperts / kWarp>(scores, router, routing, queue);
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace faststream {
 
-Piece gated_piece(int64_t rows, int64_t width, DType type) {
+ScratchPiece gated_piece(int64_t rows, int64_t width, DType type) {
   return piece_of(rows, static_cast<size_t>(width) * dtype_size(type), 16);
 }
 
@@ -22,12 +22,12 @@ void CudaBackend::gated_linear(Input& input, const Weight& given, const float* b
                        .scales = gate_up.scales,
                        .bias = bias,
                        .activation = activation};
-  if (program_.gated_linear(input, gate_up, to)) return;
+  if (step_kernel_.gated_linear(input, gate_up, to)) return;
   const Queue queue = this->queue();
   if (multiply_fused(input, gate_up, to, true, queue)) return;
 
   const Matrix x = normalize(*this, input);
-  const Piece piece = gated_piece(x.rows, gate_up.rows, x.dtype);
+  const ScratchPiece piece = gated_piece(x.rows, gate_up.rows, x.dtype);
   std::byte* memory = products_.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     const int64_t rows = std::min(piece.rows, x.rows - first);

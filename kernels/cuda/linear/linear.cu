@@ -1,6 +1,6 @@
 // Which kernel multiplies: by the number of rows, the types and the alignment.
 //
-//   program    one row on Hopper, 16-bit x
+//   step       one row on Hopper, 16-bit x
 //                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
 //                  tensor cores, weights read once; on Hopper more than 4 beside i8 as int8
@@ -49,14 +49,6 @@ bool is_ours(const Matrix& x, const Destination& to) {
 // inputs), and ours have no kernel: the last few are a product of their own.
 constexpr int64_t kEvenOutputs = 8;
 
-Weight rows_of(const Weight& weight, int64_t first, int64_t count) {
-  Weight some = weight;
-  some.data = static_cast<const std::byte*>(weight.data) +
-              static_cast<size_t>(first * weight.cols) * dtype_size(weight.dtype);
-  some.rows = count;
-  return some;
-}
-
 enum class Method { few_rows, int8, cublas, any };
 
 Method choose_method(const Matrix& x, const Weight& weight) {
@@ -73,8 +65,8 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
                                      const Queue& queue) {
   const int64_t even = weight.rows / kEvenOutputs * kEvenOutputs;
   if (even < weight.rows && few_rows_fit(x, weight)) {
-    if (even > 0 && !multiply_many_rows(x, rows_of(weight, 0, even), to, queue)) return false;
-    const Weight rest = rows_of(weight, even, weight.rows - even);
+    if (even > 0 && !multiply_many_rows(x, weight.row_range(0, even), to, queue)) return false;
+    const Weight rest = weight.row_range(even, weight.rows - even);
     in_order_product(product_of(x, 0, x.rows, rest, to.from_column(even), false), x.dtype, false,
                      queue);
     return true;
@@ -120,7 +112,7 @@ void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epil
                        .bias = epilogue.bias,
                        .add = epilogue.output == OutputMode::add,
                        .activation = epilogue.activation};
-  if (program_.linear(input, weight, to)) return;
+  if (step_kernel_.linear(input, weight, to)) return;
   const Queue queue = this->queue();
   if (!multiply_fused(input, weight, to, false, queue)) {
     any_rows_product(rows_for(normalize(*this, input), weight, rotated_, queue), weight, to, queue);

@@ -83,7 +83,7 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   }
   // All is done before the result is rounded, as beside few rows.
   shape.out_stride = weight.rows;
-  const Piece piece = finished_piece(x.rows, weight.rows);
+  const ScratchPiece piece = finished_piece(x.rows, weight.rows);
   std::byte* memory = scratch.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     shape.n = std::min(piece.rows, x.rows - first);
@@ -95,7 +95,7 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
   return true;
 }
 
-Piece finished_piece(int64_t rows, int64_t outputs) {
+ScratchPiece finished_piece(int64_t rows, int64_t outputs) {
   return piece_of(rows, static_cast<size_t>(outputs) * sizeof(float), kGrain);
 }
 
@@ -104,7 +104,7 @@ bool int8_fits(const Matrix& x, const Weight& weight) {
          weight.cols % kGrain == 0;
 }
 
-Piece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
+ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
   const auto row_bytes =
       static_cast<size_t>(width) * sizeof(int32_t) + static_cast<size_t>(inputs) + sizeof(float);
   return piece_of(rows, row_bytes, kGrain, kMaxSumRows);
@@ -115,7 +115,7 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
   const Matrix& x = input.x;
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;
-  const Piece piece = int8_piece(x.rows, weight.cols, width);
+  const ScratchPiece piece = int8_piece(x.rows, weight.cols, width);
   std::byte* memory = scratch.at_least(piece.bytes);
   for (int64_t first = 0; first < x.rows; first += piece.rows) {
     const int64_t rows = std::min(piece.rows, x.rows - first);

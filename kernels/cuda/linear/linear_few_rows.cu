@@ -248,7 +248,7 @@ bool few_rows_fit(const Matrix& x, const Weight& weight) {
          rows_begin_at_16(weight.data, weight.cols, weight.dtype);
 }
 
-Piece few_rows_piece(int64_t rows, int64_t inputs) {
+ScratchPiece few_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) * 2 + sizeof(float), kMaxFewRows);
 }
 
@@ -259,7 +259,7 @@ void few_rows_product(const Input& input, const Weight& weight, const Destinatio
     in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.dtype, gated, queue);
     return;
   }
-  const Piece piece = few_rows_piece(x.rows, x.cols);
+  const ScratchPiece piece = few_rows_piece(x.rows, x.cols);
   std::byte* quantized = scratch.at_least(piece.bytes);
   for (int64_t begin = 0; begin < x.rows; begin += piece.rows) {
     const int64_t rows = std::min(piece.rows, x.rows - begin);

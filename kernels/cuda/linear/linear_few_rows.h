@@ -81,7 +81,7 @@ bool few_rows_fit(const Matrix& x, const Weight& weight);
 
 /// What few_rows_product() quantizes at a time beside i8 weights; beside others it takes no
 /// scratch.
-Piece few_rows_piece(int64_t rows, int64_t inputs);
+ScratchPiece few_rows_piece(int64_t rows, int64_t inputs);
 
 /// x [rows, in] · weightᵀ on the tensor cores. If `gated`, weight is gate_up and the result is
 /// activation(gate) · up with half as many columns. Beside i8 weights, x is quantized as

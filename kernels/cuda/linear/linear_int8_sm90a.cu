@@ -23,7 +23,7 @@ void launch_finished(const Product& product, bool gated, const Queue& queue) {
 
 }  // namespace
 
-Piece int8_rows_piece(int64_t rows, int64_t inputs) {
+ScratchPiece int8_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) + sizeof(float), kGrain);
 }
 
@@ -31,7 +31,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
                         const Destination& to, bool gated, const Queue& queue) {
   const Matrix& x = input.x;
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
-  const Piece piece = int8_rows_piece(x.rows, x.cols);
+  const ScratchPiece piece = int8_rows_piece(x.rows, x.cols);
   std::byte* memory = scratch.at_least(piece.bytes);
   const bool finishes = to.activation == (gated ? Activation::silu : Activation::none);
   if (!has_kernel || !finishes || !boxes_fit({memory, DType::i8, piece.rows, x.cols}, weight, to)) {

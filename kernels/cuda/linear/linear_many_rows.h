@@ -14,7 +14,7 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
 
 /// What float_product() does at a time when there is a bias or an activation; without, it takes no
 /// scratch.
-Piece finished_piece(int64_t rows, int64_t outputs);
+ScratchPiece finished_piece(int64_t rows, int64_t outputs);
 
 /// Whether int8_product can run: 16-bit x, and i8 weights whose sides are multiples of 16.
 bool int8_fits(const Matrix& x, const Weight& weight);
@@ -27,7 +27,7 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
                   const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product() does at a time, for weights [width, inputs].
-Piece int8_piece(int64_t rows, int64_t inputs, int64_t width);
+ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
 /// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to
 /// the result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with
@@ -36,7 +36,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
                         const Destination& to, bool gated, const Queue& queue);
 
 /// What int8_product_sm90a() does at a time.
-Piece int8_rows_piece(int64_t rows, int64_t inputs);
+ScratchPiece int8_rows_piece(int64_t rows, int64_t inputs);
 
 /// x [rows, in] · gate_upᵀ and its gate at once, on Hopper, for 16-bit x and weights of its type.
 /// Returns false, with nothing done, for others, for rows of x or of the result that do not begin
@@ -55,7 +55,7 @@ size_t widened_bytes(int64_t rows, int64_t cols);
 
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].
-Piece gated_piece(int64_t rows, int64_t width, DType type);
+ScratchPiece gated_piece(int64_t rows, int64_t width, DType type);
 
 /// out [rows, n] = activation(gate_up[:, :n]) * gate_up[:, n:], any types.
 void apply_gate(const Matrix& gate_up, Activation activation, const Matrix& out,

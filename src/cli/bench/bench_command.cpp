@@ -276,6 +276,18 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
                    report);
 }
 
+// For a backend that uses weights where they are; one that copies them has them made in pieces.
+void make_in_memory(RandomModel& model, const ModelFile& file, const Backend& backend) {
+  const size_t bytes = file.weights().bytes.size();
+  const size_t free = backend.free_memory();
+  if (bytes > free) {
+    throw Error("the weights of " + file.name() + " take " + format_bytes(bytes) +
+                " of memory, of which " + format_bytes(free) +
+                " are free; give a smaller --shape or --dtype int8");
+  }
+  model.make_all();
+}
+
 std::string weights_text(const ModelConfig& config) {
   const double bytes = step_work(config, DType::f32, 1, 0, 1).weight_bytes;
   return format_bytes(static_cast<uint64_t>(bytes));
@@ -298,14 +310,11 @@ void report_ceilings(const Ceilings& ceilings, const std::string& weights,
 void bench_command(const BenchOptions& options) {
   catch_interrupts();
   check(options);
-  std::optional<ModelImage> image;
+  std::optional<RandomModel> random;
   if (!options.shape.empty()) {
-    const ModelConfig shape = named_shape(options.shape, *dtype_from_name(options.dtype));
-    std::fprintf(stderr, "making random weights...\n");
-    image.emplace(make_random_model(shape, 1));
+    random.emplace(named_shape(options.shape, *dtype_from_name(options.dtype)), 1);
   }
-  const ModelFile file =
-      image ? ModelFile::from_bytes(image->bytes(), options.shape) : ModelFile::open(options.model);
+  const ModelFile file = random ? random->file(options.shape) : ModelFile::open(options.model);
   const ModelConfig config = read_config(file);
   if (config.encoder || config.output.none) {
     throw Error(
@@ -320,6 +329,10 @@ void bench_command(const BenchOptions& options) {
   }
   const size_t weight_bytes = file.weights().bytes.size();
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
+  if (random) {
+    std::fprintf(stderr, "making random weights...\n");
+    if (backend->takes_memory_on_use()) make_in_memory(*random, file, *backend);
+  }
   const std::string weights(dtype_name(config.weight_dtype));
   const std::string activations(dtype_name(backend->activation_dtype(config.weight_dtype)));
   const size_t bytes_read = std::min(weight_bytes, kMostRead);

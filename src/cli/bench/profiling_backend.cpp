@@ -45,7 +45,7 @@ StepWork ProfilingBackend::product_work(int64_t rows, const Weight& weight, doub
   const double read = 1 - std::pow(1 - used / of, static_cast<double>(rows));
   const double ops = 2 * static_cast<double>(rows) * elements * used / of;
   const bool of_weights = weight.dtype == weights_;
-  return {.weight_bytes = read * elements * static_cast<double>(dtype_size(weight.dtype)),
+  return {.weight_bytes = read * static_cast<double>(weight.rows * weight.row_bytes()),
           .weight_ops = of_weights ? ops : 0,
           .activation_ops = of_weights ? 0 : ops};
 }

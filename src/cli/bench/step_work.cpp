@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+
+#include "models/tensor_plan.h"
 
 namespace faststream {
 namespace {
@@ -13,15 +14,6 @@ double sum_seen(double first, double last, double most) {
   return (full * (full + 1) - (first - 1) * first) / 2 + (last - full) * most;
 }
 
-// Whether only tokens whose logits are wanted need this tensor: of the last layer, all but what
-// gives keys and values to others, and the output.
-bool is_for_logits(const ModelConfig& config, const std::string& tensor) {
-  const std::string last = "layers." + std::to_string(config.n_layers() - 1) + ".";
-  if (!tensor.starts_with(last)) return tensor == (config.output.tied ? "embedding" : "output");
-  const bool parallel = config.layer(config.n_layers() - 1).parallel;
-  return !parallel && !tensor.substr(last.size()).starts_with("attention");
-}
-
 void add_weights(const ModelConfig& config, int64_t sequences, int64_t n_new, StepWork& work) {
   double used = 1;  // share of experts that a token uses
   for (const LayerConfig& layer : config.layer_kinds) {
@@ -30,14 +22,14 @@ void add_weights(const ModelConfig& config, int64_t sequences, int64_t n_new, St
         static_cast<double>(layer.experts->router.used) / static_cast<double>(layer.experts->count);
   }
   for (const TensorPlan& tensor : tensor_plan(config)) {
-    const bool for_logits = is_for_logits(config, tensor.name);
-    if (tensor.role == TensorRole::table && !for_logits) continue;
+    if (tensor.readers == TensorReaders::lookup) continue;
+    const bool for_logits = tensor.readers == TensorReaders::wanted;
     const auto tokens = static_cast<double>(sequences * (for_logits ? 1 : n_new));
     double elements = 1;
     for (const int64_t n : tensor.shape) elements *= static_cast<double>(n);
     const double read = tensor.experts > 0 ? 1 - std::pow(1 - used, tokens) : 1;
     work.weight_bytes += read * elements * static_cast<double>(dtype_size(tensor.dtype));
-    if (tensor.role != TensorRole::matrix && tensor.role != TensorRole::table) continue;
+    if (!tensor.is_multiplied()) continue;
     const double ops = 2 * tokens * elements * (tensor.experts > 0 ? used : 1);
     (tensor.dtype == config.weight_dtype ? work.weight_ops : work.activation_ops) += ops;
   }

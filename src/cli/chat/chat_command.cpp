@@ -192,7 +192,7 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
     if (options.show_prompt || !options.messages.empty()) {
       const std::string text = written_text(*chat_template, prompt, options.messages);
       check_interrupted();
-      if (options.show_prompt) return print(text);
+      if (options.show_prompt) return text_output(false)(text);
     }
     model = chat_model(file);
   }

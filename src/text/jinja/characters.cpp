@@ -85,14 +85,11 @@ bool is_alpha(char32_t code) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_upper(char32_t code) {
-  return category(code) == UTF8PROC_CATEGORY_LU || is_in(kOtherUppercase, code);
+bool is_cased(char32_t code) {
+  const auto kind = category(code);
+  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
+         kind == UTF8PROC_CATEGORY_LT || is_in(kOtherCased, code);
 }
-bool is_lower(char32_t code) {
-  return category(code) == UTF8PROC_CATEGORY_LL || is_in(kOtherLowercase, code);
-}
-bool is_title(char32_t code) { return category(code) == UTF8PROC_CATEGORY_LT; }
-bool is_cased(char32_t code) { return is_upper(code) || is_lower(code) || is_title(code); }
 
 bool is_case_ignorable(char32_t code) {
   constexpr std::u32string_view kInWords =
@@ -103,13 +100,8 @@ bool is_case_ignorable(char32_t code) {
          kind == UTF8PROC_CATEGORY_SK || kInWords.find(code) != kInWords.npos;
 }
 
-bool is_decimal(char32_t code) { return category(code) == UTF8PROC_CATEGORY_ND; }
-bool is_digit(char32_t code) { return is_decimal(code) || is_in(kOtherDigits, code); }
-
-bool is_numeric(char32_t code) {
-  const auto kind = category(code);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-         kind == UTF8PROC_CATEGORY_NO || is_in(kIdeographicNumbers, code);
+bool is_digit(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_ND || is_in(kOtherDigits, code);
 }
 
 bool is_printable(char32_t code) {
@@ -145,19 +137,6 @@ std::string to_lower(std::string_view character) {
   if (character == "\u0130") return "i\u0307";  // the only one that becomes two
   return encode_utf8(static_cast<char32_t>(
       utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point(character)))));
-}
-
-std::string to_folded(std::string_view character) {
-  std::array<utf8proc_int32_t, 4> folded{};
-  int boundary = 0;
-  const utf8proc_ssize_t n =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point(character)), folded.data(),
-                              folded.size(), UTF8PROC_CASEFOLD, &boundary);
-  std::string text;
-  for (utf8proc_ssize_t i = 0; i < n; ++i) {
-    append_utf8(text, static_cast<char32_t>(folded.at(static_cast<size_t>(i))));
-  }
-  return text;
 }
 
 }  // namespace faststream::jinja

@@ -23,17 +23,11 @@ size_t start_of_character(std::string_view text, size_t end);
 
 bool is_space(char32_t code);
 bool is_alpha(char32_t code);
-bool is_upper(char32_t code);
-bool is_lower(char32_t code);
-/// Of two letters, of which the first alone is upper case.
-bool is_title(char32_t code);
 bool is_cased(char32_t code);
 /// What is passed over where a word's last letter is looked for: marks, apostrophes and the like.
 bool is_case_ignorable(char32_t code);
-/// What int() takes for a digit, what isdigit() counts besides, and isnumeric() besides that.
-bool is_decimal(char32_t code);
+/// As isdigit() counts them, superscripts and the like too.
 bool is_digit(char32_t code);
-bool is_numeric(char32_t code);
 /// Whether repr() shows it as it is.
 bool is_printable(char32_t code);
 /// What a name may begin with, and go on with.
@@ -45,6 +39,5 @@ bool continues_name(char32_t code);
 std::string to_upper(std::string_view character);
 std::string to_lower(std::string_view character);
 std::string to_title(std::string_view character);
-std::string to_folded(std::string_view character);
 
 }  // namespace faststream::jinja

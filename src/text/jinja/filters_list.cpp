@@ -1,5 +1,6 @@
 // Filters of lists and dictionaries.
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "support/printable.h"
@@ -86,37 +87,6 @@ Value dictsort(Runtime& runtime, const Value& input, Arguments arguments) {
     keys.push_back(sort_key(runtime, by == "key" ? key : value, Value(), given.flag(0, false)));
   }
   return runtime.list(sorted(runtime, items, keys, given.flag(2, false)));
-}
-
-Value groupby(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("groupby", std::move(arguments),
-                             {"attribute", "default", "case_sensitive"});
-  const Value otherwise = given.get(1);
-  std::vector<Value> keys;
-  const std::vector<Value> items = elements(runtime, input);
-  std::vector<Value> shown;
-  for (const Value& item : items) {
-    Value key = at_path(runtime, item, given.at(0), otherwise);
-    keys.push_back(sort_key(runtime, key, Value(), given.flag(2, false)));
-  }
-  std::vector<Value> groups;
-  std::vector<Value> group;
-  const auto close = [&] {
-    if (group.empty()) return;
-    Value name = at_path(runtime, group.front(), given.at(0), otherwise);
-    groups.push_back(runtime.tuple({std::move(name), runtime.list(std::move(group))}));
-    group.clear();
-  };
-  Value last;
-  for (const Value& item : sorted(runtime, items, keys, false)) {
-    Value key = at_path(runtime, item, given.at(0), otherwise);
-    key = sort_key(runtime, key, Value(), given.flag(2, false));
-    if (!group.empty() && !equal(key, last)) close();
-    last = std::move(key);
-    group.push_back(item);
-  }
-  close();
-  return runtime.list(std::move(groups));
 }
 
 Value unique(Runtime& runtime, const Value& input, Arguments arguments) {
@@ -219,62 +189,6 @@ Value sum(Runtime& runtime, const Value& input, Arguments arguments) {
   return total;
 }
 
-Value batch(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("batch", std::move(arguments), {"linecount", "fill_with"});
-  const int64_t size = given.integer(0);
-  const std::vector<Value> items = elements(runtime, input);
-  std::vector<Value> batches;
-  std::vector<Value> current;
-  for (const Value& item : items) {
-    if (static_cast<int64_t>(current.size()) == size) {
-      batches.push_back(runtime.list(std::move(current)));
-      current.clear();
-    }
-    current.push_back(item);
-  }
-  if (!current.empty()) {
-    const auto missing = size - static_cast<int64_t>(current.size());
-    if (missing > 0 && !given.get(1).is_none()) {
-      runtime.spend_bytes(static_cast<size_t>(std::min<int64_t>(missing, 1 << 30)) * sizeof(Value));
-      current.insert(current.end(), static_cast<size_t>(missing), given.at(1));
-    }
-    batches.push_back(runtime.list(std::move(current)));
-  }
-  return runtime.generator(std::move(batches));
-}
-
-Value slice_filter(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("slice", std::move(arguments), {"slices", "fill_with"});
-  const int64_t n_slices = given.integer(0);
-  const std::vector<Value> items = elements(runtime, input);
-  if (n_slices == 0) throw Failure("a division by zero");
-  runtime.spend_bytes(static_cast<size_t>(std::clamp<int64_t>(n_slices, 0, 1 << 30)) *
-                      sizeof(Value));
-  const auto n = static_cast<int64_t>(items.size());
-  std::vector<Value> slices;
-  auto next = items.begin();
-  for (int64_t i = 0; i < n_slices; ++i) {
-    const bool longer = i < n % n_slices;
-    const auto end = next + static_cast<std::ptrdiff_t>(n / n_slices + (longer ? 1 : 0));
-    std::vector<Value> part(next, end);
-    if (!longer && !given.get(1).is_none()) part.push_back(given.at(1));
-    slices.push_back(runtime.list(std::move(part)));
-    next = end;
-  }
-  return runtime.generator(std::move(slices));
-}
-
-Value attr(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("attr", std::move(arguments), {"name"});
-  const std::string& name = given.text(0).bytes();
-  runtime.spend_steps(given.at(0).weight());
-  if (input.dict() != nullptr) {
-    if (auto method = find_method(runtime, input, name)) return *std::move(method);
-    return Value::undefined("a dict has no attribute \"" + name + "\"");
-  }
-  return get_attribute(runtime, input, name);
-}
-
 Value default_filter(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader given("default", std::move(arguments), {"default_value", "boolean"});
   if (!input.is_undefined() && (!given.flag(1, false) || truth(input))) return input;
@@ -367,14 +281,11 @@ Value sort_key(Runtime& runtime, const Value& item, const Value& path, bool case
 
 Filter find_list_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> known_filters = {
-      {"attr", &attr},
-      {"batch", &batch},
       {"count", &length_filter},
       {"d", &default_filter},
       {"default", &default_filter},
       {"dictsort", &dictsort},
       {"first", &first},
-      {"groupby", &groupby},
       {"items", &items_filter},
       {"join", &join},
       {"last", &last},
@@ -390,7 +301,6 @@ Filter find_list_filter(std::string_view name) {
       {"reverse", &reverse},
       {"select", &select<true, false>},
       {"selectattr", &select<true, true>},
-      {"slice", &slice_filter},
       {"sort", &sort},
       {"sum", &sum},
       {"unique", &unique}};
@@ -399,6 +309,13 @@ Filter find_list_filter(std::string_view name) {
 }
 
 Failure no_filter(std::string_view name) {
+  constexpr std::array<std::string_view, 17> kOfJinja = {
+      "attr",      "batch",  "center",    "filesizeformat", "forceescape", "format",
+      "groupby",   "pprint", "random",    "slice",          "striptags",   "truncate",
+      "urlencode", "urlize", "wordcount", "wordwrap",       "xmlattr"};
+  if (std::find(kOfJinja.begin(), kOfJinja.end(), name) != kOfJinja.end()) {
+    return Failure("the filter " + in_quotes(name) + " is not supported");
+  }
   return Failure("there is no filter named " + in_quotes(name));
 }
 

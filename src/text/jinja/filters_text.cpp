@@ -82,13 +82,6 @@ Value escape(Runtime& runtime, const Value& input, Arguments arguments) {
   return runtime.text(std::move(text));
 }
 
-Value center_filter(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("center", std::move(arguments), {"width"});
-  const int64_t width = given.integer(0, 80);
-  runtime.spend_bytes(static_cast<size_t>(std::max<int64_t>(width, 0)));
-  return runtime.text(center(to_text(runtime, input), width, " "));
-}
-
 Value indent(Runtime& runtime, const Value& input, Arguments arguments) {
   const ArgumentReader given("indent", std::move(arguments), {"width", "first", "blank"});
   if (!input.is_text()) {
@@ -114,130 +107,6 @@ Value indent(Runtime& runtime, const Value& input, Arguments arguments) {
     out.append(lines[i]);
   }
   return runtime.text(std::move(out));
-}
-
-Value truncate(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("truncate", std::move(arguments),
-                             {"length", "killwords", "end", "leeway"});
-  const Text text = to_text(runtime, input);
-  const int64_t most = given.integer(0, 255);
-  const Text end = given.has(2) ? given.text(2) : Text("...");
-  const int64_t leeway = given.get(3).is_none() ? 5 : given.integer(3);
-  const auto end_size = static_cast<int64_t>(count_characters(end.view()));
-  if (most < end_size || leeway < 0) throw Failure("truncate has no room for its end");
-  runtime.spend_steps(text.size() / 16);
-  if (static_cast<int64_t>(count_characters(text.view())) <= most + leeway) return input;
-  Text out = text.substr(0, character_offset(text.view(), static_cast<size_t>(most - end_size)));
-  if (!given.flag(1, false)) {
-    const size_t space = out.view().rfind(' ');
-    if (space != std::string_view::npos) out = out.substr(0, space);
-  }
-  out.append(end);
-  return runtime.text(std::move(out));
-}
-
-Value wordcount(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader none("wordcount", std::move(arguments), {});
-  const Text text = to_text(runtime, input);
-  runtime.spend_steps(text.size() / 8);
-  int64_t n = 0;
-  bool in_word = false;
-  for (std::string_view rest = text.view(); !rest.empty();) {
-    const char32_t code = code_point(rest);
-    const bool is_word = is_alpha(code) || is_numeric(code) || code == '_';
-    n += is_word && !in_word ? 1 : 0;
-    in_word = is_word;
-    rest.remove_prefix(character_size(rest));
-  }
-  return Value(n);
-}
-
-std::string url_quote(std::string_view text, bool for_query) {
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~";
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    if (kPlain.find(c) != std::string_view::npos || (c == '/' && !for_query)) {
-      out += c;
-    } else if (c == ' ' && for_query) {
-      out += '+';
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += {'%', kHex[byte >> 4U], kHex[byte & 15U]};
-    }
-  }
-  return out;
-}
-
-// Characters that stand for others keep their origin.
-Text quoted(const Text& text, bool for_query) {
-  if (text.runs().empty()) return Text(url_quote(text.view(), for_query));
-  Text out;
-  size_t at = 0;
-  for (const Text::Run& run : text.runs()) {
-    out.append(url_quote(text.view().substr(at, run.end - at), for_query), run.origin);
-    at = run.end;
-  }
-  return out;
-}
-
-Value urlencode(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader none("urlencode", std::move(arguments), {});
-  if (input.dict() == nullptr && input.list() == nullptr) {
-    return runtime.text(quoted(to_text(runtime, input), false));
-  }
-  Text out;
-  const auto add = [&](const Value& key, const Value& value) {
-    if (!out.empty()) out.append("&");
-    out.append(quoted(to_text(runtime, key), true));
-    out.append("=");
-    out.append(quoted(to_text(runtime, value), true));
-    runtime.spend_bytes(out.size());
-  };
-  if (const Dict* dict = input.dict()) {
-    for (const auto& [key, value] : dict->entries()) add(key, value);
-  } else {
-    for (const Value& pair : elements(runtime, input)) {
-      const std::vector<Value> parts = elements(runtime, pair);
-      if (parts.size() != 2) throw Failure("urlencode needs pairs");
-      add(parts[0], parts[1]);
-    }
-  }
-  return runtime.text(std::move(out));
-}
-
-Value filesizeformat(Runtime& runtime, const Value& input, Arguments arguments) {
-  const ArgumentReader given("filesizeformat", std::move(arguments), {"binary"});
-  if (!input.is_number()) throw Failure("filesizeformat needs a number");
-  const bool binary = given.flag(0, false);
-  const double base = binary ? 1024 : 1000;
-  const double size = input.real();
-  if (size == 1) return runtime.text("1 Byte");
-  if (size < base) return runtime.text(std::to_string(static_cast<int64_t>(size)) + " Bytes");
-  constexpr std::string_view kPrefixes = "kMGTPEZY";
-  double unit = base;
-  size_t i = 0;
-  for (; i + 1 < kPrefixes.size() && size >= unit * base; ++i) unit *= base;
-  Text text = format_spec(runtime, Value(size / unit), ".1f");
-  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
-  text.append(std::string(" ") + prefix + (binary ? "iB" : "B"));
-  return runtime.text(std::move(text));
-}
-
-Value format_filter(Runtime& runtime, const Value& input, Arguments arguments) {
-  if (!arguments.positional.empty() && !arguments.named.empty()) {
-    throw Failure("format takes values either by place or by name");
-  }
-  Value values;
-  if (arguments.named.empty()) {
-    values = runtime.tuple(std::move(arguments.positional));
-  } else {
-    Dict dict;
-    for (auto& [name, value] : arguments.named) dict.set(Value(name), std::move(value));
-    values = Value(std::move(dict));
-  }
-  return runtime.text(format_percent(runtime, to_text(runtime, input), values));
 }
 
 Value tojson(Runtime& runtime, const Value& input, Arguments arguments) {
@@ -389,13 +258,9 @@ Filter find_text_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> known_filters = {
       {"abs", &abs_filter},
       {"capitalize", &changed<&capitalize>},
-      {"center", &center_filter},
       {"e", &escape},
       {"escape", &escape},
-      {"filesizeformat", &filesizeformat},
       {"float", &float_filter},
-      {"forceescape", &escape},
-      {"format", &format_filter},
       {"indent", &indent},
       {"int", &int_filter},
       {"lower", &changed<&lower>},
@@ -406,10 +271,7 @@ Filter find_text_filter(std::string_view name) {
       {"title", &changed<&title_words>},
       {"tojson", &tojson},
       {"trim", &trim},
-      {"truncate", &truncate},
-      {"upper", &changed<&upper>},
-      {"urlencode", &urlencode},
-      {"wordcount", &wordcount}};
+      {"upper", &changed<&upper>}};
   const auto found = known_filters.find(name);
   return found == known_filters.end() ? nullptr : found->second;
 }

@@ -63,19 +63,6 @@ Dict make_dict(Runtime& runtime, const char* function, const Arguments& argument
   return dict;
 }
 
-class DictType final : public Object {
- public:
-  [[nodiscard]] std::string_view type_name() const override { return "type"; }
-  [[nodiscard]] bool callable() const override { return true; }
-  Value call(Runtime& runtime, Arguments arguments) override {
-    return Value(make_dict(runtime, "dict", arguments));
-  }
-  [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
-    if (name != "fromkeys") return std::nullopt;
-    return Value(runtime.make<Function>("method", &dict_from_keys));
-  }
-};
-
 Value make_namespace(Runtime& runtime, const Arguments& arguments) {
   auto* space = runtime.make<Namespace>();
   const Dict members = make_dict(runtime, "namespace", arguments);
@@ -84,63 +71,6 @@ Value make_namespace(Runtime& runtime, const Arguments& arguments) {
     space->set(name.text()->view(), value);
   }
   return Value(space);
-}
-
-class Joiner final : public Object {
- public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-  [[nodiscard]] std::string_view type_name() const override { return "Joiner"; }
-  [[nodiscard]] bool callable() const override { return true; }
-  Value call(Runtime& runtime, Arguments /*arguments*/) override {
-    return std::exchange(used_, true) ? separator_ : runtime.text("");
-  }
-
- private:
-  Value separator_;
-  bool used_ = false;
-};
-
-Value joiner(Runtime& runtime, Arguments arguments) {
-  const ArgumentReader given("joiner", std::move(arguments), {"sep"});
-  return Value(runtime.make<Joiner>(given.get(0, Value(std::string_view(", ")))));
-}
-
-class Cycler final : public Object {
- public:
-  explicit Cycler(std::vector<Value> items) : items_(std::move(items)) {}
-  [[nodiscard]] std::string_view type_name() const override { return "Cycler"; }
-  [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override {
-    if (name == "current") return items_[at_];
-    if (name == "next") return method(runtime, [this] { return next(); });
-    if (name == "reset") {
-      return method(runtime, [this] {
-        at_ = 0;
-        return Value();
-      });
-    }
-    return std::nullopt;
-  }
-
- private:
-  static Value method(Runtime& runtime, std::function<Value()> body) {
-    return Value(runtime.make<Function>(
-        "method", [body = std::move(body)](Runtime& /*runtime*/, const Arguments& /*arguments*/) {
-          return body();
-        }));
-  }
-  Value next() {
-    Value current = items_[at_];
-    at_ = (at_ + 1) % items_.size();
-    return current;
-  }
-
-  std::vector<Value> items_;
-  size_t at_ = 0;
-};
-
-Value cycler(Runtime& runtime, Arguments arguments) {
-  if (arguments.positional.empty()) throw Failure("cycler has nothing to cycle through");
-  return Value(runtime.make<Cycler>(std::move(arguments.positional)));
 }
 
 Value raise_exception(Runtime& runtime, Arguments arguments) {
@@ -158,13 +88,11 @@ Value strftime_now(Runtime& runtime, Arguments arguments) {
 
 std::optional<Value> find_global(Runtime& runtime, std::string_view name) {
   static const std::unordered_map<std::string_view, Function::Body> known_globals = {
-      {"cycler", &cycler},
-      {"joiner", &joiner},
+      {"dict", [](Runtime& r, const Arguments& a) { return Value(make_dict(r, "dict", a)); }},
       {"namespace", &make_namespace},
       {"raise_exception", &raise_exception},
       {"range", &range},
       {"strftime_now", &strftime_now}};
-  if (name == "dict") return Value(runtime.make<DictType>());
   const auto found = known_globals.find(name);
   if (found == known_globals.end()) return std::nullopt;
   return Value(runtime.make<Function>("function", found->second));

@@ -12,8 +12,8 @@
 
 namespace faststream::jinja {
 
-/// Null for a name that none has. Filters are Jinja2's (3.1) but for random, urlize, xmlattr and
-/// pprint; tojson is Transformers'. Of Markup there is what "+" does.
+/// Null for a name that none has. They are those of Jinja2 (3.1) that chat templates use, and some
+/// that they might; tojson is Transformers'. Of Markup there is what "+" does.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 
@@ -21,12 +21,12 @@ Test find_test(std::string_view name);
 Failure no_filter(std::string_view name);
 Failure no_test(std::string_view name);
 
-/// range, dict, namespace, joiner, cycler, raise_exception, strftime_now.
+/// range, dict, namespace, raise_exception, strftime_now.
 std::optional<Value> find_global(Runtime& runtime, std::string_view name);
 
-/// A method of a text, list or dictionary, its value bound to it: Python's, but for those that
-/// change a list or dictionary, and encode, maketrans and translate, which are undefined with that
-/// reason.
+/// A method of a text, list or dictionary, its value bound to it. Python's other ones, those that
+/// change a list or dictionary and those of texts that templates have no use for, are undefined
+/// with that reason.
 std::optional<Value> find_method(Runtime& runtime, const Value& value, std::string_view name);
 /// The same, called; `arguments` stay as they are when there is no such method.
 std::optional<Value> call_method(Runtime& runtime, const Value& value, std::string_view name,
@@ -59,13 +59,9 @@ struct JsonStyle {
   Text key_separator = {};
 };
 Text to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
-std::string real_text(double value);
 
-/// "%s of %d" % value, and "{} of {}".format(...).
-Text format_percent(Runtime& runtime, const Text& format, const Value& value);
+/// "{} of {name}".format(...): no attributes, conversions and specifications.
 Text format_braces(Runtime& runtime, const Text& format, const Arguments& arguments);
-/// One value by a format specification of Python's: ">8.2f".
-Text format_spec(Runtime& runtime, const Value& value, std::string_view spec);
 /// strftime(). Throws Failure for a directive that is unknown.
 std::string format_time(const LocalTime& time, std::string_view format);
 

@@ -41,10 +41,6 @@ Value copy(Runtime& /*runtime*/, const Value& self, Arguments arguments) {
   return self;
 }
 
-Value dict_of_keys(Runtime& runtime, const Value& /*self*/, Arguments arguments) {
-  return dict_from_keys(runtime, std::move(arguments));
-}
-
 Value list_count(Runtime& runtime, const Value& self, Arguments arguments) {
   const ArgumentReader given("count", std::move(arguments), {"value"});
   runtime.spend_steps(self.weight());
@@ -63,12 +59,6 @@ Value list_index(Runtime& runtime, const Value& self, Arguments arguments) {
   return Value(static_cast<int64_t>(found - items.begin()));
 }
 
-Value is_whole(Runtime& /*runtime*/, const Value& self, Arguments arguments) {
-  const ArgumentReader none("is_integer", std::move(arguments), {});
-  return Value(self.is_integer() || self.real() == static_cast<double>(static_cast<int64_t>(
-                                                       std::clamp(self.real(), -9e18, 9e18))));
-}
-
 struct Named {
   std::string_view name;
   Method method;
@@ -81,21 +71,17 @@ Method find(std::span<const Named> methods, std::string_view name) {
 }
 
 Method find_method(const Value& value, std::string_view name) {
-  static constexpr std::array<Named, 6> kOfDicts = {{{"get", &dict_get},
+  static constexpr std::array<Named, 5> kOfDicts = {{{"get", &dict_get},
                                                      {"items", &dict_view<List::Type::items>},
                                                      {"keys", &dict_view<List::Type::keys>},
                                                      {"values", &dict_view<List::Type::values>},
-                                                     {"fromkeys", &dict_of_keys},
                                                      {"copy", &copy}}};
   static constexpr std::array<Named, 3> kOfLists = {
       {{"count", &list_count}, {"index", &list_index}, {"copy", &copy}}};
-  static constexpr std::array<Named, 1> kOfNumbers = {{{"is_integer", &is_whole}}};
   if (value.dict() != nullptr) return find(kOfDicts, name);
-  if (const List* list = value.list()) {
-    if (!list->is_sequence()) return nullptr;
-    return find(std::span(kOfLists).first(list->type == List::Type::list ? 3 : 2), name);
-  }
-  return value.is_number() ? find(kOfNumbers, name) : nullptr;
+  const List* list = value.list();
+  if (list == nullptr || !list->is_sequence()) return nullptr;
+  return find(std::span(kOfLists).first(list->type == List::Type::list ? 3 : 2), name);
 }
 
 // Templates cannot change what they are given.
@@ -116,25 +102,18 @@ Value unsafe(const Value& value, std::string_view name) {
                           std::string(value.type_name()) + "'s " + in_quotes(name));
 }
 
-// Of str's methods, those of bytes and of tables of characters.
+// Of str's methods those that templates have no use for.
 std::optional<Value> missing_text_method(std::string_view name) {
-  constexpr std::array<std::string_view, 3> kMissing = {"encode", "maketrans", "translate"};
+  constexpr std::array<std::string_view, 24> kMissing = {
+      "casefold",  "center",      "encode",  "expandtabs", "format_map",   "index",
+      "isalnum",   "isalpha",     "isascii", "isdecimal",  "isidentifier", "islower",
+      "isnumeric", "isprintable", "isspace", "istitle",    "isupper",      "ljust",
+      "maketrans", "rindex",      "rjust",   "swapcase",   "translate",    "zfill"};
   if (std::find(kMissing.begin(), kMissing.end(), name) == kMissing.end()) return std::nullopt;
   return Value::undefined("str's method " + in_quotes(name) + " is not supported");
 }
 
 }  // namespace
-
-Value dict_from_keys(Runtime& runtime, Arguments arguments) {
-  const ArgumentReader given("fromkeys", std::move(arguments), {"iterable", "value"});
-  Dict dict;
-  for (const Value& key : elements(runtime, given.at(0))) {
-    runtime.spend_bytes(sizeof(Dict::Entry));
-    runtime.spend_steps(key.is_text() ? key.weight() : key.weight() * (dict.size() + 1));
-    dict.set(key, given.get(1));
-  }
-  return Value(std::move(dict));
-}
 
 std::optional<Value> find_method(Runtime& runtime, const Value& value, std::string_view name) {
   if (value.is_text()) {

@@ -11,9 +11,6 @@ using TextMethod = Value (*)(Runtime&, const Text&, Arguments);
 /// Null for a name that none has.
 TextMethod find_text_method(std::string_view name);
 
-/// dict.fromkeys().
-Value dict_from_keys(Runtime& runtime, Arguments arguments);
-
 /// str.replace(), with what it makes counted.
 Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Text& with,
                    int64_t most);

@@ -269,7 +269,7 @@ Value binary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return of_reals(op, a.real(), b.real());
   if (op == BinaryOp::modulo && a.is_text()) {
     if (b.is_undefined()) throw Failure(b.reason());
-    return runtime.text(format_percent(runtime, *a.text(), b));
+    throw Failure("\"%\" of a str, a format, is not supported; join texts with \"~\"");
   }
   if (op == BinaryOp::add) {
     const bool same = is_joinable(a) && is_joinable(b) && a.list()->type == b.list()->type;

@@ -11,6 +11,20 @@
 namespace faststream::jinja {
 namespace {
 
+std::string real_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::array<char, 64> buffer{};
+  const double size = std::abs(value);
+  const bool scientific = size != 0 && (size < 1e-4 || size >= 1e16);
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    scientific ? std::chars_format::scientific : std::chars_format::fixed);
+  std::string text(buffer.data(), result.ptr);
+  if (!scientific && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
 std::string escape(const char* format, unsigned code) {
   std::array<char, 16> text{};
   std::snprintf(text.data(), text.size(), format, code);
@@ -269,20 +283,6 @@ class JsonWriter {
 };
 
 }  // namespace
-
-std::string real_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  std::array<char, 64> buffer{};
-  const double size = std::abs(value);
-  const bool scientific = size != 0 && (size < 1e-4 || size >= 1e16);
-  const auto result =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                    scientific ? std::chars_format::scientific : std::chars_format::fixed);
-  std::string text(buffer.data(), result.ptr);
-  if (!scientific && text.find('.') == std::string::npos) text += ".0";
-  return text;
-}
 
 Text to_repr(Runtime& runtime, const Value& value) {
   Text out;

@@ -1,12 +1,12 @@
 // Tests: what stands after "is".
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "support/printable.h"
 #include "text/jinja/arguments.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/library.h"
-#include "text/jinja/text_case.h"
 
 namespace faststream::jinja {
 namespace {
@@ -56,11 +56,7 @@ bool is_real(const Value& value) { return value.is_real(); }
 bool is_number(const Value& value) { return value.is_number(); }
 bool is_text(const Value& value) { return value.is_text(); }
 bool is_mapping(const Value& value) { return value.dict() != nullptr; }
-// Python's Undefined has the methods of what can be called and of a sequence.
-bool is_callable(const Value& value) {
-  if (value.is_undefined()) return true;
-  return value.object() != nullptr && value.object()->callable();
-}
+// Python's Undefined has the methods of a sequence.
 bool is_iterable(const Value& value) {
   return value.is_text() || value.list() != nullptr || value.dict() != nullptr ||
          value.is_undefined();
@@ -70,37 +66,19 @@ bool is_sequence(const Value& value) {
   return value.is_text() || value.dict() != nullptr || value.is_undefined() ||
          (list != nullptr && list->is_sequence());
 }
-bool is_markup(const Value& value) { return value.is_text() && value.text()->is_markup(); }
-
-bool in_lower_case(Runtime& runtime, const Value& input, Arguments arguments) {
-  no_arguments(std::move(arguments));
-  runtime.spend_steps(8 * input.weight());
-  return is_lower_text(to_text(runtime, input).view());
-}
-bool in_upper_case(Runtime& runtime, const Value& input, Arguments arguments) {
-  no_arguments(std::move(arguments));
-  runtime.spend_steps(8 * input.weight());
-  return is_upper_text(to_text(runtime, input).view());
-}
 bool is_same(Runtime& runtime, const Value& input, Arguments arguments) {
   runtime.spend_steps(input.weight());
   const ArgumentReader given("sameas", std::move(arguments), {"other"});
   return input.same_as(given.at(0));
 }
-bool names_filter(Runtime& runtime, const Value& input, Arguments arguments) {
-  runtime.spend_steps(input.weight());
-  no_arguments(std::move(arguments));
-  return input.is_text() && find_filter(input.text()->view()) != nullptr;
-}
-bool names_test(Runtime& runtime, const Value& input, Arguments arguments) {
-  runtime.spend_steps(input.weight());
-  no_arguments(std::move(arguments));
-  return input.is_text() && find_test(input.text()->view()) != nullptr;
-}
-
 }  // namespace
 
 Failure no_test(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kOfJinja = {"callable", "escaped", "filter",
+                                                        "lower",    "test",    "upper"};
+  if (std::find(kOfJinja.begin(), kOfJinja.end(), name) != kOfJinja.end()) {
+    return Failure("the test " + in_quotes(name) + " is not supported");
+  }
   return Failure("there is no test named " + in_quotes(name));
 }
 
@@ -113,15 +91,12 @@ Test find_test(std::string_view name) {
       {">", &compared<CompareOp::greater>},
       {">=", &compared<CompareOp::greater_equal>},
       {"boolean", &plain<&is_boolean>},
-      {"callable", &plain<&is_callable>},
       {"defined", &plain<&is_defined>},
       {"divisibleby", &divisible_by},
       {"eq", &compared<CompareOp::equal>},
       {"equalto", &compared<CompareOp::equal>},
-      {"escaped", &plain<&is_markup>},
       {"even", &even},
       {"false", &plain<&is_false>},
-      {"filter", &names_filter},
       {"float", &plain<&is_real>},
       {"ge", &compared<CompareOp::greater_equal>},
       {"greaterthan", &compared<CompareOp::greater>},
@@ -131,7 +106,6 @@ Test find_test(std::string_view name) {
       {"iterable", &plain<&is_iterable>},
       {"le", &compared<CompareOp::less_equal>},
       {"lessthan", &compared<CompareOp::less>},
-      {"lower", &in_lower_case},
       {"lt", &compared<CompareOp::less>},
       {"mapping", &plain<&is_mapping>},
       {"ne", &compared<CompareOp::not_equal>},
@@ -141,10 +115,8 @@ Test find_test(std::string_view name) {
       {"sameas", &is_same},
       {"sequence", &plain<&is_sequence>},
       {"string", &plain<&is_text>},
-      {"test", &names_test},
       {"true", &plain<&is_true>},
-      {"undefined", &plain<&is_undefined>},
-      {"upper", &in_upper_case}};
+      {"undefined", &plain<&is_undefined>}};
   const auto found = known_tests.find(name);
   return found == known_tests.end() ? nullptr : found->second;
 }

@@ -8,16 +8,6 @@
 namespace faststream::jinja {
 namespace {
 
-bool has_case(std::string_view text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
-  bool any = false;
-  for (; !text.empty(); text.remove_prefix(character_size(text))) {
-    const char32_t code = code_point(text);
-    if (other(code) || is_title(code)) return false;
-    any = any || wanted(code);
-  }
-  return any;
-}
-
 constexpr std::string_view kSigma = "\u03A3";
 
 // Whether the letter at `at` ends a word (Unicode's Final_Sigma): there is a letter before it, and
@@ -71,34 +61,6 @@ Text title(const Text& text) {
     after_letter = is_cased(code_point(character));
     return changed;
   });
-}
-
-Text swap_case(const Text& text) {
-  return map_characters(text, [&](std::string_view character) {
-    const char32_t code = code_point(character);
-    if (is_upper(code)) return lower_in(text, character);
-    return is_lower(code) ? to_upper(character) : std::string(character);
-  });
-}
-
-Text fold_case(const Text& text) {
-  return map_characters(text, [](std::string_view character) { return to_folded(character); });
-}
-
-bool is_upper_text(std::string_view text) { return has_case(text, &is_upper, &is_lower); }
-bool is_lower_text(std::string_view text) { return has_case(text, &is_lower, &is_upper); }
-
-bool is_title_text(std::string_view text) {
-  bool any = false;
-  bool after_letter = false;
-  for (; !text.empty(); text.remove_prefix(character_size(text))) {
-    const char32_t code = code_point(text);
-    const bool begins = is_upper(code) || is_title(code);
-    if (begins ? after_letter : is_lower(code) && !after_letter) return false;
-    after_letter = begins || is_lower(code);
-    any = any || after_letter;
-  }
-  return any;
 }
 
 }  // namespace faststream::jinja

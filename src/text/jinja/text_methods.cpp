@@ -15,17 +15,6 @@
 namespace faststream::jinja {
 namespace {
 
-// Whether there are characters, and `test` holds for all.
-template <typename Test>
-bool all_characters(std::string_view text, Test&& test) {
-  if (text.empty()) return false;
-  while (!text.empty()) {
-    if (!test(code_point(text))) return false;
-    text.remove_prefix(character_size(text));
-  }
-  return true;
-}
-
 std::vector<Text> split_at_spaces(Runtime& runtime, const Text& text, int64_t most,
                                   bool from_right) {
   runtime.spend_steps(text.size() / 8);
@@ -136,8 +125,7 @@ Value has_edge(Runtime& runtime, const Text& text, Arguments arguments, bool at_
   return Value(std::any_of(several->items.begin(), several->items.end(), fits));
 }
 
-Value find_text(Runtime& runtime, const Text& text, Arguments arguments, bool from_right,
-                bool must_be_there) {
+Value find_text(Runtime& runtime, const Text& text, Arguments arguments, bool from_right) {
   const ArgumentReader given("find", std::move(arguments), {"sub", "start", "end"});
   const std::string_view part = bounded(runtime, text, given, 1);
   const std::string_view wanted = given.text(0).view();
@@ -147,7 +135,6 @@ Value find_text(Runtime& runtime, const Text& text, Arguments arguments, bool fr
     const auto offset = static_cast<size_t>(part.data() - text.view().data()) + at;
     return Value(static_cast<int64_t>(count_characters(text.view().substr(0, offset))));
   }
-  if (must_be_there) throw Failure("index does not find its text");
   return Value(int64_t{-1});
 }
 
@@ -163,50 +150,6 @@ Value count_text(Runtime& runtime, const Text& text, Arguments arguments) {
     ++n;
   }
   return Value(n);
-}
-
-Value justify(Runtime& runtime, const Text& text, Arguments arguments, std::string_view side) {
-  const ArgumentReader given(side, std::move(arguments), {"width", "fillchar"});
-  const int64_t width = given.integer(0);
-  const std::string fill = given.has(1) ? given.text(1).bytes() : " ";
-  if (count_characters(fill) != 1) throw Failure("a fill character is not one character");
-  const auto missing = width - static_cast<int64_t>(count_characters(text.view()));
-  if (missing <= 0) return runtime.text(text);
-  runtime.spend_bytes(static_cast<size_t>(missing) * fill.size());
-  if (side == "center") return runtime.text(center(text, width, fill));
-  Text padding;
-  for (int64_t i = 0; i < missing; ++i) padding.append(fill);
-  Text padded = side == "ljust" ? text : padding;
-  padded.append(side == "ljust" ? padding : text);
-  return runtime.text(std::move(padded));
-}
-
-Value zero_fill(Runtime& runtime, const Text& text, Arguments arguments) {
-  const ArgumentReader given("zfill", std::move(arguments), {"width"});
-  const auto missing = given.integer(0) - static_cast<int64_t>(count_characters(text.view()));
-  if (missing <= 0) return runtime.text(text);
-  runtime.spend_bytes(static_cast<size_t>(missing));
-  const bool is_signed = text.view().starts_with('-') || text.view().starts_with('+');
-  Text filled = text.substr(0, is_signed ? 1 : 0);
-  filled.append(std::string(static_cast<size_t>(missing), '0'));
-  filled.append(text.substr(is_signed ? 1 : 0));
-  return runtime.text(std::move(filled));
-}
-
-Value expand_tabs(Runtime& runtime, const Text& text, Arguments arguments) {
-  const ArgumentReader given("expandtabs", std::move(arguments), {"tabsize"});
-  const int64_t size = given.integer(0, 8);
-  int64_t column = 0;
-  return runtime.text(map_characters(text, [&](std::string_view character) -> std::string {
-    if (character == "\t") {
-      const int64_t spaces = size > 0 ? size - column % size : 0;
-      runtime.spend_bytes(static_cast<size_t>(spaces));
-      column += spaces;
-      return std::string(static_cast<size_t>(spaces), ' ');
-    }
-    column = character == "\n" || character == "\r" ? 0 : column + 1;
-    return std::string(character);
-  }));
 }
 
 Value strip_method(Runtime& runtime, const Text& text, Arguments arguments, bool left, bool right) {
@@ -246,19 +189,6 @@ Value join_method(Runtime& runtime, const Text& separator, Arguments arguments) 
   return runtime.text(std::move(joined));
 }
 
-Value format_map(Runtime& runtime, const Text& text, Arguments arguments) {
-  const ArgumentReader given("format_map", std::move(arguments), {"mapping"});
-  const Dict* dict = given.at(0).dict();
-  if (dict == nullptr) throw Failure("format_map needs a dict");
-  Arguments named;
-  for (const auto& [key, value] : dict->entries()) {
-    if (!key.is_text()) continue;
-    runtime.spend_bytes(key.text()->size() + sizeof(named.named.front()));
-    named.named.emplace_back(key.text()->bytes(), value);
-  }
-  return runtime.text(format_braces(runtime, text, named));
-}
-
 Value lines_method(Runtime& runtime, const Text& text, Arguments arguments) {
   const ArgumentReader given("splitlines", std::move(arguments), {"keepends"});
   std::vector<Value> lines;
@@ -275,32 +205,15 @@ Value changed(Runtime& runtime, const Text& text, Arguments arguments) {
   return runtime.text(change(text));
 }
 
-template <bool (*test)(char32_t)>
-Value every(Runtime& runtime, const Text& text, Arguments arguments) {
-  const ArgumentReader none("this method", std::move(arguments), {});
+// Whether there are characters, all of them digits.
+Value only_digits(Runtime& runtime, const Text& text, Arguments arguments) {
+  const ArgumentReader none("isdigit", std::move(arguments), {});
   runtime.spend_steps(text.size() / 8);
-  return Value(all_characters(text.view(), test));
+  std::string_view rest = text.view();
+  while (!rest.empty() && is_digit(code_point(rest))) rest.remove_prefix(character_size(rest));
+  return Value(!text.empty() && rest.empty());
 }
 
-template <bool (*test)(std::string_view)>
-Value whole(Runtime& runtime, const Text& text, Arguments arguments) {
-  const ArgumentReader none("this method", std::move(arguments), {});
-  runtime.spend_steps(text.size() / 8);
-  return Value(test(text.view()));
-}
-
-bool is_alphanumeric(char32_t code) { return is_alpha(code) || is_numeric(code); }
-
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-bool is_identifier(std::string_view text) {
-  return !text.empty() && begins_name(code_point(text)) && all_characters(text, &continues_name);
-}
-bool is_printable_text(std::string_view text) {
-  return text.empty() || all_characters(text, &is_printable);
-}
 }  // namespace
 
 Text map_characters(const Text& text, const std::function<std::string(std::string_view)>& change) {
@@ -395,20 +308,6 @@ Text escape_html(const Text& text) {
   });
 }
 
-// As Python's str.center() shares an odd number of spaces.
-Text center(const Text& text, int64_t width, std::string_view fill) {
-  const auto missing = width - static_cast<int64_t>(count_characters(text.view()));
-  if (missing <= 0) return text;
-  const int64_t before = missing / 2 + (missing & width & 1);
-  Text out;
-  for (int64_t i = 0; i < missing; ++i) {
-    if (i == before) out.append(text);
-    out.append(fill);
-  }
-  if (before == missing) out.append(text);
-  return out;
-}
-
 Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Text& with,
                    int64_t most) {
   // Each replacement makes the text longer by as much at most.
@@ -426,37 +325,17 @@ Value replace_text(Runtime& runtime, const Text& text, const Text& old, const Te
 TextMethod find_text_method(std::string_view name) {
   static const std::unordered_map<std::string_view, TextMethod> known_methods = {
       {"capitalize", &changed<&capitalize>},
-      {"casefold", &changed<&fold_case>},
-      {"center", [](Runtime& r, const Text& t,
-                    Arguments a) { return justify(r, t, std::move(a), "center"); }},
       {"count", &count_text},
       {"endswith",
        [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), false); }},
-      {"expandtabs", &expand_tabs},
-      {"find", [](Runtime& r, const Text& t,
-                  Arguments a) { return find_text(r, t, std::move(a), false, false); }},
+      {"find",
+       [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), false); }},
       {"format",
        [](Runtime& r, const Text& t, Arguments a) {  // NOLINT(performance-unnecessary-value-param)
          return r.text(format_braces(r, t, a));
        }},
-      {"format_map", &format_map},
-      {"index", [](Runtime& r, const Text& t,
-                   Arguments a) { return find_text(r, t, std::move(a), false, true); }},
-      {"isalnum", &every<&is_alphanumeric>},
-      {"isalpha", &every<&is_alpha>},
-      {"isascii", &whole<&is_ascii>},
-      {"isdecimal", &every<&is_decimal>},
-      {"isdigit", &every<&is_digit>},
-      {"isidentifier", &whole<&is_identifier>},
-      {"islower", &whole<&is_lower_text>},
-      {"isnumeric", &every<&is_numeric>},
-      {"isprintable", &whole<&is_printable_text>},
-      {"isspace", &every<&is_space>},
-      {"istitle", &whole<&is_title_text>},
-      {"isupper", &whole<&is_upper_text>},
+      {"isdigit", &only_digits},
       {"join", &join_method},
-      {"ljust",
-       [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "ljust"); }},
       {"lower", &changed<&lower>},
       {"lstrip", [](Runtime& r, const Text& t,
                     Arguments a) { return strip_method(r, t, std::move(a), true, false); }},
@@ -467,12 +346,8 @@ TextMethod find_text_method(std::string_view name) {
       {"removesuffix", [](Runtime& r, const Text& t,
                           Arguments a) { return remove_edge(r, t, std::move(a), false); }},
       {"replace", &replace_method},
-      {"rfind", [](Runtime& r, const Text& t,
-                   Arguments a) { return find_text(r, t, std::move(a), true, false); }},
-      {"rindex", [](Runtime& r, const Text& t,
-                    Arguments a) { return find_text(r, t, std::move(a), true, true); }},
-      {"rjust",
-       [](Runtime& r, const Text& t, Arguments a) { return justify(r, t, std::move(a), "rjust"); }},
+      {"rfind",
+       [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), true); }},
       {"rpartition",
        [](Runtime& r, const Text& t, Arguments a) { return partition(r, t, std::move(a), true); }},
       {"rsplit",
@@ -486,10 +361,8 @@ TextMethod find_text_method(std::string_view name) {
        [](Runtime& r, const Text& t, Arguments a) { return has_edge(r, t, std::move(a), true); }},
       {"strip", [](Runtime& r, const Text& t,
                    Arguments a) { return strip_method(r, t, std::move(a), true, true); }},
-      {"swapcase", &changed<&swap_case>},
       {"title", &changed<&title>},
-      {"upper", &changed<&upper>},
-      {"zfill", &zero_fill}};
+      {"upper", &changed<&upper>}};
   const auto found = known_methods.find(name);
   return found == known_methods.end() ? nullptr : found->second;
 }

@@ -17,8 +17,6 @@ Text map_characters(const Text& text, const std::function<std::string(std::strin
 Text strip(const Text& text, const Text* chars, bool left, bool right);
 Text replace(const Text& text, std::string_view old, const Text& with, int64_t most);
 std::vector<Text> split_lines(const Text& text, bool keep_ends);
-/// Spaces or other characters before and after, up to `width` characters.
-Text center(const Text& text, int64_t width, std::string_view fill);
 /// With &, <, >, ' and " as HTML writes them.
 Text escape_html(const Text& text);
 

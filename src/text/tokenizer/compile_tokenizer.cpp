@@ -339,8 +339,12 @@ class TokenizerCompiler {
       longest_token_ = std::max(longest_token_, token.text.size());
       if (token.normalized && !token.text.empty()) {
         NormalizedText normalized{.text = token.text};
-        PatternBudget budget(token.text.size());
-        for (const auto& step : normalizers) step->normalize(normalized, budget);
+        TokenizerBudget budget(token.text.size());
+        try {
+          normalize(normalizers, normalized, budget);
+        } catch (const Error& error) {
+          fail("the added token " + in_quotes(token.text) + ": " + error.what());
+        }
         std::tie(normalized_begin, normalized_size) = store(normalized.text);
         longest_token_ = std::max(longest_token_, normalized.text.size());
       }

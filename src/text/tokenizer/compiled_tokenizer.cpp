@@ -90,8 +90,11 @@ struct Pipeline {
 /// Encodes one text.
 class TextEncoding {
  public:
-  TextEncoding(const Pipeline& pipeline, size_t text_size)
-      : pipeline_(pipeline), budget_(text_size), words_(pipeline.model->start()) {}
+  TextEncoding(const Pipeline& pipeline, size_t text_size,
+               const CheckInterrupted& check_interrupted)
+      : pipeline_(pipeline),
+        budget_(text_size, &check_interrupted),
+        words_(pipeline.model->start()) {}
 
   /// `specials`: where in the text special tokens may stand; `all_special`: everywhere.
   std::vector<int32_t> encode(std::string_view text, const AddedTokenFinder::Allowed& specials,
@@ -126,7 +129,7 @@ class TextEncoding {
     NormalizedText normalized{.text = std::string(stretch.text),
                               .at_start = stretch.at_start,
                               .continues = stretch.continues};
-    for (const auto& step : pipeline_.normalizers) step->normalize(normalized, budget_);
+    normalize(pipeline_.normalizers, normalized, budget_);
     add_normalized({.text = normalized.text,
                     .at_start = normalized.at_start,
                     .continues = normalized.continues},
@@ -148,6 +151,8 @@ class TextEncoding {
   }
 
   void split(const Piece& piece, size_t step) {
+    budget_.take(piece.text.size());
+    budget_.check_size(piece.text.size());
     if (step < pipeline_.pre_tokenizers.size()) {
       pipeline_.pre_tokenizers[step]->split(
           piece, budget_, [this, step](const Piece& part) { split(part, step + 1); });
@@ -156,11 +161,12 @@ class TextEncoding {
     if (piece.text.size() > WordEncoder::kLongestWord) {
       throw Error("a text with a word of a gigabyte cannot be split into tokens; shorten it");
     }
+    budget_.make(piece.text.size());
     words_->encode(piece.text, ids_);
   }
 
   const Pipeline& pipeline_;
-  PatternBudget budget_;
+  TokenizerBudget budget_;
   std::unique_ptr<WordEncoder> words_;
   std::vector<int32_t> ids_;
 };
@@ -168,9 +174,10 @@ class TextEncoding {
 class CompiledTokenizer final : public Tokenizer {
  public:
   CompiledTokenizer(std::span<const std::byte> tables, TokenizerConfig config,
-                    std::string_view where)
+                    std::string_view where, CheckInterrupted check_interrupted)
       : tables_(tables, where),
         config_(std::move(config)),
+        check_interrupted_(std::move(check_interrupted)),
         json_(parse_json_object(tables_.section(TableSection::pipeline),
                                 std::string(where) + ": tokenizer", kAgain)),
         pipeline_(tables_, JsonView(json_, std::string(where) + ": tokenizer", kAgain)) {
@@ -183,8 +190,7 @@ class CompiledTokenizer final : public Tokenizer {
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view bytes, bool special) const override {
     const ValidText valid(bytes);
-    std::vector<int32_t> ids =
-        TextEncoding(pipeline_, valid.text().size()).encode(valid.text(), nullptr, false, false);
+    std::vector<int32_t> ids = start(valid.text()).encode(valid.text(), nullptr, false, false);
     if (!special) return ids;
     ids.insert(ids.begin(), config_.prefix.begin(), config_.prefix.end());
     ids.insert(ids.end(), config_.suffix.begin(), config_.suffix.end());
@@ -193,7 +199,7 @@ class CompiledTokenizer final : public Tokenizer {
 
   [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view bytes) const override {
     const ValidText valid(bytes);
-    return TextEncoding(pipeline_, valid.text().size()).encode(valid.text(), nullptr, false, true);
+    return start(valid.text()).encode(valid.text(), nullptr, false, true);
   }
 
   [[nodiscard]] std::vector<int32_t> encode_stretches(
@@ -215,7 +221,7 @@ class CompiledTokenizer final : public Tokenizer {
       return (first - ends.begin()) % 2 == 0 && (first == ends.end() || *first >= end);
     };
     const bool continues = !stretches.empty() && stretches.front().continues;
-    return TextEncoding(pipeline_, text.size()).encode(text, specials, all_special, continues);
+    return start(text).encode(text, specials, all_special, continues);
   }
 
   [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t /*enough*/) const override {
@@ -270,6 +276,10 @@ class CompiledTokenizer final : public Tokenizer {
   }
 
  private:
+  [[nodiscard]] TextEncoding start(std::string_view text) const {
+    return {pipeline_, text.size(), check_interrupted_};
+  }
+
   void check_ids(std::string_view where) const {
     const auto check = [&](int32_t id, const char* name) {
       if (tables_.is_token(id)) return;
@@ -320,6 +330,7 @@ class CompiledTokenizer final : public Tokenizer {
 
   TokenizerTables tables_;
   TokenizerConfig config_;
+  CheckInterrupted check_interrupted_;
   nlohmann::json json_;
   Pipeline pipeline_;
   std::unordered_map<std::string_view, int32_t> added_;
@@ -362,8 +373,9 @@ std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start, ShownSpecia
 
 std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::span<const std::byte> tables,
                                                    const TokenizerConfig& config,
-                                                   std::string_view where) {
-  return std::make_unique<CompiledTokenizer>(tables, config, where);
+                                                   std::string_view where,
+                                                   CheckInterrupted check_interrupted) {
+  return std::make_unique<CompiledTokenizer>(tables, config, where, std::move(check_interrupted));
 }
 
 }  // namespace faststream

@@ -20,9 +20,11 @@ std::string compile_tokenizer(const TokenizerDescription& description, std::stri
 
 /// `tables`: what compile_tokenizer() wrote, or any other bytes; they must outlive the tokenizer.
 /// Takes a few milliseconds at most, whatever the vocabulary. Throws Error, starting with `where`,
-/// when they are damaged or an id of `config` is not in them.
+/// when they are damaged or an id of `config` is not in them. `check_interrupted` is called during
+/// long encodings, on any thread that encodes.
 std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::span<const std::byte> tables,
                                                    const TokenizerConfig& config,
-                                                   std::string_view where);
+                                                   std::string_view where,
+                                                   CheckInterrupted check_interrupted = {});
 
 }  // namespace faststream

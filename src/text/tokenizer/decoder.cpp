@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "support/error.h"
 #include "support/printable.h"
 #include "support/utf8.h"
 #include "text/tokenizer/byte_level.h"
@@ -114,7 +115,7 @@ class ReplaceStep final : public CopyableStep<ReplaceStep, TokenStep> {
 
  protected:
   void take(std::string token, const Next& next) override {
-    PatternBudget budget(token.size());
+    TokenizerBudget budget(token.size());
     next({.text = replace_all(token, *pattern_, content_, budget)});
   }
 
@@ -341,6 +342,12 @@ Decoder::Stream::Stream(const Stream& other) {
 }
 
 void Decoder::Stream::pass(size_t step, const DecodingStep::Part& part, std::string& bytes) {
+  constexpr size_t kMost = size_t{16} << 20;  // a whole text, where a step makes one token of all
+  if (part.text.size() > kMost) {
+    throw Error(
+        "the tokenizer's decoder makes more than 16 MB of text of a token; is the tokenizer the "
+        "model's original one?");
+  }
   if (step == steps_.size()) {
     bytes += part.text;
     return;

@@ -48,7 +48,7 @@ void filter(NormalizedText& text, Keep&& keep) {
 class FormNormalizer final : public Normalizer {
  public:
   explicit FormNormalizer(NormalForm form) : form_(form) {}
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     if (!is_ascii(text.text)) text.text = normal_form(text.text, form_);
   }
   // Canonical composition makes 3 bytes of 9 at best, and a compatibility mapping 1 of 4.
@@ -74,7 +74,7 @@ void lower_case(std::string& text) {
 
 class LowercaseNormalizer final : public Normalizer {
  public:
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     lower_case(text.text);
   }
 };
@@ -84,7 +84,7 @@ class StripNormalizer final : public Normalizer {
   explicit StripNormalizer(const JsonView& description)
       : left_(description.get<bool>("strip_left")), right_(description.get<bool>("strip_right")) {}
 
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     const std::string_view all = text.text;
     size_t begin = 0;
     size_t kept_to = 0;  // where the last character that is no space ends
@@ -110,14 +110,14 @@ class StripNormalizer final : public Normalizer {
 
 class StripAccentsNormalizer final : public Normalizer {
  public:
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     if (!is_ascii(text.text)) filter(text, [](uint32_t code) { return !is_mark(code); });
   }
 };
 
 class NmtNormalizer final : public Normalizer {
  public:
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     filter(text, [](uint32_t code) {
       return !((code >= 0x01 && code <= 0x08) || code == 0x0B || (code >= 0x0E && code <= 0x1F) ||
                code == 0x7F || code == 0x8F || code == 0x9F);
@@ -139,7 +139,7 @@ class ReplaceNormalizer final : public Normalizer {
   explicit ReplaceNormalizer(const JsonView& description)
       : pattern_(description.member("pattern")),
         content_(description.get<std::string>("content")) {}
-  void normalize(NormalizedText& text, PatternBudget& budget) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& budget) const override {
     if (content_.empty() && text.at_start) {
       pattern_.find_all(text.text, budget, [&](size_t begin, size_t end) {
         if (begin == 0 && end > 0) text.at_start = false;
@@ -161,7 +161,7 @@ class PrependNormalizer final : public Normalizer {
  public:
   explicit PrependNormalizer(const JsonView& description)
       : prepend_(description.get<std::string>("prepend")) {}
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     if (!text.text.empty() && !text.continues) text.text.insert(0, prepend_);
   }
   [[nodiscard]] std::optional<size_t> shrinks_by() const override { return 1; }
@@ -172,7 +172,7 @@ class PrependNormalizer final : public Normalizer {
 
 class ByteLevelNormalizer final : public Normalizer {
  public:
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     text.text = to_byte_level(text.text);
   }
   [[nodiscard]] std::optional<size_t> shrinks_by() const override { return 1; }
@@ -201,7 +201,7 @@ class BertNormalizer final : public Normalizer {
         lower_(description.get<bool>("lowercase")),
         accents_(description.get<bool>("strip_accents", lower_)) {}
 
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& /*budget*/) const override {
     if (clean_) clean(text);
     if (chinese_ && !is_ascii(text.text)) {
       std::string spaced;
@@ -260,7 +260,7 @@ class PrecompiledNormalizer final : public Normalizer {
     strings_ = charsmap.substr(trie_size);
   }
 
-  void normalize(NormalizedText& text, PatternBudget& /*budget*/) const override {
+  void normalize(NormalizedText& text, TokenizerBudget& budget) const override {
     const std::string_view all = text.text;
     std::string mapped;
     mapped.reserve(all.size());
@@ -272,12 +272,14 @@ class PrecompiledNormalizer final : public Normalizer {
       if (size <= kLongestWhole) {
         if (const auto rule = find(grapheme)) {
           mapped += *rule;
+          budget.check_size(mapped.size());
           continue;
         }
       }
       for_each_character(grapheme, [&](uint32_t, std::string_view character) {
         mapped += find(character).value_or(character);
       });
+      budget.check_size(mapped.size());
     }
     if (!all.empty() && mapped.empty()) text.at_start = false;
     text.text = std::move(mapped);
@@ -347,7 +349,7 @@ TextOrPattern::TextOrPattern(const JsonView& description) {
   }
 }
 
-void TextOrPattern::find_all(std::string_view text, PatternBudget& budget,
+void TextOrPattern::find_all(std::string_view text, TokenizerBudget& budget,
                              const Pattern::OnMatch& on_match) const {
   if (pattern_) return pattern_->find_all(text, budget, on_match);
   for (size_t at = text.find(text_); at != std::string_view::npos;
@@ -357,17 +359,26 @@ void TextOrPattern::find_all(std::string_view text, PatternBudget& budget,
 }
 
 std::string replace_all(std::string_view text, const TextOrPattern& pattern,
-                        std::string_view content, PatternBudget& budget) {
+                        std::string_view content, TokenizerBudget& budget) {
   std::string replaced;
   replaced.reserve(text.size() + text.size() / 2);
   size_t done = 0;
   pattern.find_all(text, budget, [&](size_t begin, size_t end) {
     replaced += text.substr(done, begin - done);
     replaced += content;
+    budget.check_size(replaced.size());
     done = end;
   });
   replaced += text.substr(done);
   return replaced;
+}
+
+void normalize(const Normalizers& steps, NormalizedText& text, TokenizerBudget& budget) {
+  for (const auto& step : steps) {
+    budget.take(text.text.size());
+    step->normalize(text, budget);
+    budget.check_size(text.text.size());
+  }
 }
 
 Normalizers make_normalizers(const JsonView& normalizer, std::string_view charsmap) {

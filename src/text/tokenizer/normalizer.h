@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/json.h"
+#include "text/tokenizer/budget.h"
 #include "text/tokenizer/pattern.h"
 
 namespace faststream {
@@ -25,12 +26,15 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   /// Throws Error when `budget` is spent.
-  virtual void normalize(NormalizedText& text, PatternBudget& budget) const = 0;
+  virtual void normalize(NormalizedText& text, TokenizerBudget& budget) const = 0;
   /// How many times shorter, in bytes, it can make a text; nothing where there is no limit.
   [[nodiscard]] virtual std::optional<size_t> shrinks_by() const { return std::nullopt; }
 };
 
 using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
+
+/// Takes a text through all steps. Throws Error when `budget` is spent.
+void normalize(const Normalizers& steps, NormalizedText& text, TokenizerBudget& budget);
 
 /// The steps of tokenizer.json's "normalizer", sequences flattened. `charsmap`, SentencePiece's
 /// rules for the type Precompiled, must outlive them. Throws Error for an unknown one.
@@ -41,7 +45,7 @@ Normalizers make_normalizers(const JsonView& normalizer, std::string_view charsm
 class TextOrPattern {
  public:
   explicit TextOrPattern(const JsonView& description);
-  void find_all(std::string_view text, PatternBudget& budget,
+  void find_all(std::string_view text, TokenizerBudget& budget,
                 const Pattern::OnMatch& on_match) const;
   /// Bytes of the longest match.
   [[nodiscard]] size_t longest() const {
@@ -53,8 +57,8 @@ class TextOrPattern {
   std::unique_ptr<const Pattern> pattern_;
 };
 
-/// Replaces each match in a text.
+/// Replaces each match in a text. Throws Error when `budget` is spent.
 std::string replace_all(std::string_view text, const TextOrPattern& pattern,
-                        std::string_view content, PatternBudget& budget);
+                        std::string_view content, TokenizerBudget& budget);
 
 }  // namespace faststream

@@ -1,7 +1,5 @@
 #include "text/tokenizer/pattern.h"
 
-#include <ctime>
-
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -23,12 +21,6 @@ constexpr size_t kStepsPerByte = 16;                   // more of them for a mat
 constexpr uint32_t kHeapLimit = 64 << 10;              // KiB, where there is no JIT
 constexpr size_t kJitStack = size_t{16} << 20;         // bytes
 constexpr size_t kLongestPattern = size_t{256} << 10;  // bytes
-
-int64_t thread_time() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 template <auto release>
 struct Releaser {
@@ -63,14 +55,6 @@ std::string message_of(int code) {
 
 }  // namespace
 
-PatternBudget::PatternBudget(size_t text_size)
-    : end_(thread_time() + 500'000'000 + static_cast<int64_t>(text_size) * 1000) {}
-
-void PatternBudget::look() const {
-  if (thread_time() < end_) return;
-  throw Error("the tokenizer's pattern takes too long on this text; shorten the text");
-}
-
 struct Pattern::Code {
   CodePointer pcre2;
   bool jit = false;
@@ -97,7 +81,7 @@ Pattern::Pattern(std::string_view oniguruma, std::string_view where) {
   code_ = std::make_shared<const Code>(Code{.pcre2 = std::move(compiled), .jit = jit});
 }
 
-void Pattern::find_all(std::string_view text, PatternBudget& budget,
+void Pattern::find_all(std::string_view text, TokenizerBudget& budget,
                        const OnMatch& on_match) const {
   thread_local const Matcher matcher;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());

@@ -8,27 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "text/tokenizer/budget.h"
+
 namespace faststream {
-
-/// What one call of a tokenizer may spend on patterns: a pattern can take exponential time.
-class PatternBudget {
- public:
-  /// Half a second of this thread's time and a microsecond for each byte of the text.
-  explicit PatternBudget(size_t text_size);
-
-  /// To be called for each match: most calls only count, some look().
-  void spend() {
-    if (++matches_ % kMatchesPerLook == 0) look();
-  }
-  /// Throws Error when all is spent.
-  void look() const;
-
- private:
-  static constexpr uint32_t kMatchesPerLook = 64;
-
-  int64_t end_;  // of the thread's clock, in nanoseconds
-  uint32_t matches_ = 0;
-};
 
 /// Immutable; any number of threads may use it.
 class Pattern {
@@ -41,7 +23,7 @@ class Pattern {
 
   /// Calls on_match for each match in valid UTF-8, from left to right, as Rust's onig finds them.
   /// Throws Error when a match takes too many steps or `budget` is spent.
-  void find_all(std::string_view text, PatternBudget& budget, const OnMatch& on_match) const;
+  void find_all(std::string_view text, TokenizerBudget& budget, const OnMatch& on_match) const;
 
  private:
   struct Code;

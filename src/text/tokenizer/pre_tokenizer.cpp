@@ -120,7 +120,7 @@ class SplitPreTokenizer final : public PreTokenizer {
         behavior_(behavior_from_json(description.member("behavior"))),
         invert_(description.get<bool>("invert")) {}
 
-  void split(const Piece& piece, PatternBudget& budget, const OnPiece& on_piece) const override {
+  void split(const Piece& piece, TokenizerBudget& budget, const OnPiece& on_piece) const override {
     split_matches(piece, behavior_, invert_, on_piece, [&](const Pattern::OnMatch& on_match) {
       pattern_.find_all(piece.text, budget, on_match);
     });
@@ -140,7 +140,7 @@ class ByteLevelPreTokenizer final : public PreTokenizer {
     if (description.get("use_regex", true)) pattern_.emplace(kGpt2, "tokenizer");
   }
 
-  void split(const Piece& given, PatternBudget& budget, const OnPiece& on_piece) const override {
+  void split(const Piece& given, TokenizerBudget& budget, const OnPiece& on_piece) const override {
     Piece piece = given;
     std::string with_space;
     if (add_space_ && !piece.continues && !piece.text.starts_with(' ')) {
@@ -192,7 +192,7 @@ class MetaspacePreTokenizer final : public PreTokenizer {
     first_ = prepends && scheme == "first";
   }
 
-  void split(const Piece& given, PatternBudget& /*budget*/,
+  void split(const Piece& given, TokenizerBudget& /*budget*/,
              const OnPiece& on_piece) const override {
     std::string text;
     text.reserve(given.text.size() + symbol_.size());
@@ -225,7 +225,7 @@ class CharacterPreTokenizer final : public PreTokenizer {
   using IsMatch = std::function<bool(uint32_t)>;
   CharacterPreTokenizer(IsMatch is_match, Behavior behavior)
       : is_match_(std::move(is_match)), behavior_(behavior) {}
-  void split(const Piece& piece, PatternBudget& /*budget*/,
+  void split(const Piece& piece, TokenizerBudget& /*budget*/,
              const OnPiece& on_piece) const override {
     split_characters(piece, behavior_, on_piece, is_match_);
   }
@@ -239,7 +239,7 @@ class CharacterPreTokenizer final : public PreTokenizer {
 /// \w+|[^\w\s]+
 class WhitespacePreTokenizer final : public PreTokenizer {
  public:
-  void split(const Piece& piece, PatternBudget& /*budget*/,
+  void split(const Piece& piece, TokenizerBudget& /*budget*/,
              const OnPiece& on_piece) const override {
     enum class Kind { space, word, other };
     const auto kind_of = [](uint32_t code) {
@@ -268,7 +268,7 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
   explicit FixedLengthPreTokenizer(const JsonView& description)
       : length_(description.find("length") ? description.member("length").as<int64_t>(1, 1 << 30)
                                            : 5) {}
-  void split(const Piece& piece, PatternBudget& /*budget*/,
+  void split(const Piece& piece, TokenizerBudget& /*budget*/,
              const OnPiece& on_piece) const override {
     Splitter splitter(piece, Behavior::isolated, on_piece);
     for (size_t begin = 0; begin < piece.text.size();) {
@@ -291,7 +291,7 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
 class UnicodeScriptsPreTokenizer final : public PreTokenizer {
  public:
   UnicodeScriptsPreTokenizer() : pattern_(all_scripts(), "tokenizer") {}
-  void split(const Piece& piece, PatternBudget& budget, const OnPiece& on_piece) const override {
+  void split(const Piece& piece, TokenizerBudget& budget, const OnPiece& on_piece) const override {
     split_matches(piece, Behavior::removed, true, on_piece, [&](const Pattern::OnMatch& on_match) {
       pattern_.find_all(piece.text, budget, on_match);
     });

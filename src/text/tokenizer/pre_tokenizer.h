@@ -26,7 +26,8 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Calls on_piece for the parts of a piece in order, none of them empty. Throws Error when
   /// `budget` is spent.
-  virtual void split(const Piece& piece, PatternBudget& budget, const OnPiece& on_piece) const = 0;
+  virtual void split(const Piece& piece, TokenizerBudget& budget,
+                     const OnPiece& on_piece) const = 0;
   /// Whether every byte of a piece is in one of its parts.
   [[nodiscard]] virtual bool keeps_all_bytes() const { return true; }
 };

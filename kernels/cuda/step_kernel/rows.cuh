@@ -1,4 +1,4 @@
-// How the blocks of a program hand rows to one another: through memory in which a word is unset
+// How the blocks of a step hand rows to one another: through memory in which a word is unset
 // until it has its result. Who needs a word looks for it until it is there, so data are their own
 // message. Counters beside them would take two more trips to the L2 cache, and a fence that waits
 // for every store of the block.
@@ -6,15 +6,15 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/program/instruction.h"
+#include "kernels/cuda/step_kernel/instruction.h"
 #include "kernels/cuda/types.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// No result has this word: in arithmetic, NaN is 0x7fffffff, or 0x7fff twice.
 inline constexpr uint32_t kUnset = 0xffffffffU;
 
-/// Where a program's rows are.
+/// Where a step's rows are.
 struct RowMemory {
   std::byte* data;
 
@@ -93,4 +93,4 @@ __device__ inline void publish(void* to, float first, float second) {
                : "memory");
 }
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -1,13 +1,13 @@
-// What the warps of a program's block share.
+// What the warps of a step's block share.
 #pragma once
 
 #include "kernels/cuda/attention/attention_split.cuh"
 #include "kernels/cuda/barriers.cuh"
-#include "kernels/cuda/program/program.h"
-#include "kernels/cuda/program/rows.cuh"
 #include "kernels/cuda/row.cuh"
+#include "kernels/cuda/step_kernel/rows.cuh"
+#include "kernels/cuda/step_kernel/step_kernel.h"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 using T = __nv_bfloat16;  // activations, keys and values
 
@@ -62,7 +62,7 @@ struct Choice {
 
 struct Shared {
   Stage ring[kStages];
-  /// What is multiplied: rows of the weight's type, or of the program's. In attention something
+  /// What is multiplied: rows of the weight's type, or of the step's. In attention something
   /// else.
   alignas(16) unsigned char x[kMaxInputBytes];
   alignas(16) Instruction instructions[kInstructions];
@@ -75,8 +75,8 @@ struct Shared {
   float row_scales[kMaxExpertsUsed];
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
-  alignas(16) T heads[kConsumers][kMaxHeadDim];  // a warp's, before it is transformed
-  uint32_t looks;                                // 1: the block, for an instruction's input
+  alignas(16) T heads[kConsumers][kLargestHeadDim];  // a warp's, before it is transformed
+  uint32_t looks;                                    // 1: the block, for an instruction's input
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
@@ -162,4 +162,4 @@ inline __device__ int parts_of(const ProductInstruction& p) {
   return p.sums_experts ? p.router.used : 1;
 }
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "engine/entry_tokens.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling_policy.h"
+#include "engine/source.h"
 
 namespace faststream {
 namespace {
 
 // How many of n_pending prompt tokens a step with room for n_room takes. It cuts off no single
-// token: rounding would then depend on where the sequence's company had the prompt cut.
+// token: rounding would then depend on where the rest of the batch had the prompt cut.
 int32_t cut(int32_t n_pending, int32_t n_room) {
   if (n_room >= n_pending) return n_pending;
   const int32_t n = n_pending - n_room == 1 ? n_room - 1 : n_room;
@@ -20,13 +21,17 @@ int32_t cut(int32_t n_pending, int32_t n_room) {
 
 }  // namespace
 
-void Scheduler::plan() {
-  step_->inputs.clear();
-  step_->copies.clear();
-  step_->parts.clear();
-  is_short_of_pages_ = false;
+void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
+  step_ = &step;
+  beside_another_ = beside_another;
+  begin_outgrown_again();
+  admit();
+  step.inputs.clear();
+  step.copies.clear();
+  step.parts.clear();
+  is_short_of_room_ = false;
   choose_entries();
-  for (Entry* entry : step_->entries) {
+  for (Entry* entry : step.entries) {
     if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
@@ -35,7 +40,7 @@ void Scheduler::plan() {
 }
 
 // Takes the groups that are in no step, of half of the slots where there are to be two steps.
-void Scheduler::choose_entries() {
+void SchedulingPolicy::choose_entries() {
   const int32_t share = n_running_ / static_cast<int32_t>(n_turns());
   step_->entries.clear();
   int32_t n = 0;
@@ -48,7 +53,7 @@ void Scheduler::choose_entries() {
 }
 
 // Takes sources that are to be read, whole ones, as many as the step has room for.
-void Scheduler::plan_sources() {
+void SchedulingPolicy::plan_sources() {
   std::vector<Source*>& sources = step_->sources;
   sources.clear();
   int32_t n_tokens = 0;
@@ -63,17 +68,18 @@ void Scheduler::plan_sources() {
 }
 
 // Makes one sequence of what a group's sequences have in common all of these.
-void Scheduler::split(Entry& entry) {
+void SchedulingPolicy::split(Entry& entry) {
   const size_t n = entry.group->n_sequences();
   entry.sequences.reserve(n);
   while (entry.sequences.size() < n) {
-    entry.sequences.push_back(runner_.fork(entry.sequences.front()));
+    entry.sequences.push_back(caches_.fork(entry.sequences.front()));
   }
 }
 
 // Plans what is in decode; step_->in_prompt are the others then. Preempted entries are in no step.
-void Scheduler::plan_decode() {
+void SchedulingPolicy::plan_decode() {
   step_->in_prompt.clear();
+  n_proposable_ = limits_.proposed_tokens;
   for (Entry* next : step_->entries) {
     Entry& entry = *next;
     if (entry.step != step_) continue;
@@ -81,29 +87,43 @@ void Scheduler::plan_decode() {
       step_->in_prompt.push_back(&entry);
       continue;
     }
-    while (!cache_.make_room(pages_for_step(entry))) {
-      is_short_of_pages_ = !in_flight_.empty();
-      if (is_short_of_pages_) return;
+    while (!caches_.make_room(caches_.missing_for_step(entry.sequences))) {
+      is_short_of_room_ = beside_another_;
+      if (is_short_of_room_) return;
       Entry& last = *running_.back();
       preempt(last);
       if (&last == &entry) return;
     }
-    begin_part(entry);
-    step_->parts.back().is_decode = true;
-    for (size_t s = 0; s < entry.sequences.size(); ++s) {
-      (void)make_room(entry.sequences[s], 1);
-      add_input(s, 1, NewTokens::Logits::last);
-    }
-    end_part();
+    plan_decode(entry);
   }
 }
 
-void Scheduler::plan_prefill() {
-  const auto n_decode = static_cast<int32_t>(step_->inputs.size());
+// Plans a token for each sequence of an entry, for which there is room, and what its group
+// proposes, as far as there is room for that, too: nobody is preempted for it.
+void SchedulingPolicy::plan_decode(Entry& entry) {
+  begin_part(entry, true);
+  for (size_t i = 0; i < entry.sequences.size(); ++i) {
+    (void)take_pages(entry.sequences[i], 1);
+    std::span<const int32_t> proposed = entry.group->proposed();
+    proposed = proposed.first(std::min(proposed.size(), static_cast<size_t>(n_proposable_)));
+    if (proposed.empty()) {
+      add_input(i, 1, NewTokens::Logits::last);
+      continue;
+    }
+    const auto wanted = static_cast<int32_t>(proposed.size()) + 1;
+    const int32_t n = take_pages(entry.sequences[i], wanted);
+    add_input(i, 1, NewTokens::Logits::all).proposed = proposed.first(static_cast<size_t>(n - 1));
+    n_proposable_ -= n - 1;
+  }
+  end_part();
+}
+
+void SchedulingPolicy::plan_prefill() {
+  const int32_t n_decode = step_->n_tokens(step_->parts, true);
   int32_t budget = std::min(limits_.max_step_tokens - n_decode,
                             n_decode > 0 ? beside_.tokens() : alone_.tokens());
   for (Entry* entry : step_->in_prompt) {
-    if (budget <= 0 || is_short_of_pages_) return;
+    if (budget <= 0 || is_short_of_room_) return;
     if (entry->step != step_) continue;
     const Source* source = entry->sequences.front().source.get();
     const bool waits = source != nullptr && !source->is_read &&
@@ -113,24 +133,24 @@ void Scheduler::plan_prefill() {
 }
 
 // Has up to `budget` tokens of an entry processed; returns how many.
-int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
+int32_t SchedulingPolicy::plan_prefill(Entry& entry, int32_t budget) {
   const bool is_single = entry.group->n_sequences() == 1;
   // Sequences that are to get a token together keep their last one until all are ready.
   const int32_t n_kept = is_single || is_joint(entry) ? 0 : 1;
   int32_t n_planned = 0;
-  begin_part(entry);
+  begin_part(entry, false);
   for (size_t i = 0; i < entry.sequences.size() && n_planned < budget; ++i) {
     Sequence& sequence = entry.sequences[i];
     const int32_t n_pending = pending(entry, i) - n_kept;
     const int32_t n_wanted = std::min(n_pending, budget - n_planned);
-    int32_t n = cut(n_pending, make_room(sequence, n_wanted));
+    int32_t n = cut(n_pending, take_pages(sequence, n_wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
     const auto is_stuck = [&] {
-      return n == 0 && n_wanted > 0 && step_->inputs.empty() && in_flight_.empty();
+      return n == 0 && n_wanted > 0 && step_->inputs.empty() && !beside_another_;
     };
     while (is_stuck() && running_.back() != &entry) {
       preempt(*running_.back());
-      n = cut(n_pending, make_room(sequence, n_wanted));
+      n = cut(n_pending, take_pages(sequence, n_wanted));
     }
     if (n == 0) continue;
     const bool complete = is_single && n == n_pending;
@@ -141,13 +161,15 @@ int32_t Scheduler::plan_prefill(Entry& entry, int32_t budget) {
   return n_planned;
 }
 
-void Scheduler::begin_part(Entry& entry) {
-  step_->parts.push_back(
-      {.entry = &entry, .first_input = step_->inputs.size(), .first_copy = step_->copies.size()});
+void SchedulingPolicy::begin_part(Entry& entry, bool is_decode) {
+  step_->parts.push_back({.entry = &entry,
+                          .is_decode = is_decode,
+                          .first_input = step_->inputs.size(),
+                          .first_copy = step_->copies.size()});
 }
 
 // The next n_tokens of sequence i of the part's entry take part in the step.
-void Scheduler::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) {
+NewTokens& SchedulingPolicy::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) {
   Entry& entry = *step_->parts.back().entry;
   Sequence& sequence = entry.sequences[i];
   const std::span<const int32_t> tokens = wanted_tokens(entry, i);
@@ -155,55 +177,22 @@ void Scheduler::add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits) 
                            .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached),
                                                     static_cast<size_t>(n_tokens)),
                            .logits = logits});
+  return step_->inputs.back();
 }
 
-void Scheduler::end_part() {
+void SchedulingPolicy::end_part() {
   Part& part = step_->parts.back();
   part.n_inputs = step_->inputs.size() - part.first_input;
   part.n_copies = step_->copies.size() - part.first_copy;
   if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
 }
 
-// Whether the page that the sequence's next token goes to has tokens of others, too.
-bool Scheduler::shares_next_page(const Sequence& sequence) const {
-  const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
-  return page < sequence.pages.size() && runner_.pages().holders(sequence.pages[page]) > 1;
+// Pages for a sequence's next n_tokens, or as many as there is room for; returns how many.
+int32_t SchedulingPolicy::take_pages(Sequence& sequence, int32_t n_tokens) {
+  return caches_.take_pages(sequence, n_tokens, step_->copies);
 }
 
-// Pages that the entry's sequences need for a token each. Of those that share a page the last one
-// writes into it.
-int32_t Scheduler::pages_for_step(const Entry& entry) const {
-  std::vector<int32_t> shared;
-  int32_t n = 0;
-  for (const Sequence& sequence : entry.sequences) {
-    n += sequence.missing_pages(sequence.n_cached + 1);
-    if (!shares_next_page(sequence)) continue;
-    const int32_t page = sequence.pages[static_cast<size_t>(sequence.n_cached / kPageTokens)];
-    if (std::ranges::find(shared, page) == shared.end()) {
-      shared.push_back(page);
-    } else {
-      ++n;
-    }
-  }
-  return n;
-}
-
-// Takes pages for a sequence's next n_tokens, or as many as there is room for; returns how many.
-int32_t Scheduler::make_room(Sequence& sequence, int32_t n_tokens) {
-  if (n_tokens <= 0) return 0;
-  if (shares_next_page(sequence)) {
-    if (!cache_.make_room(1)) return 0;
-    const auto page = static_cast<size_t>(sequence.n_cached / kPageTokens);
-    step_->copies.push_back(runner_.replace_page(sequence, page, runner_.pages().take()));
-  }
-  while (sequence.missing_pages(sequence.n_cached + n_tokens) > 0 && cache_.make_room(1)) {
-    sequence.pages.push_back(runner_.pages().take());
-  }
-  const auto room = static_cast<int32_t>(sequence.pages.size()) * kPageTokens - sequence.n_cached;
-  return std::min(n_tokens, room);
-}
-
-void Scheduler::preempt(Entry& entry) {
+void SchedulingPolicy::preempt(Entry& entry) {
   leave(entry, true);
   add(entry);
   ++counts_.preemptions;

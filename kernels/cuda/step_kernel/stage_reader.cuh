@@ -1,9 +1,9 @@
 // What a consumer's warp takes from the ring.
 #pragma once
 
-#include "kernels/cuda/program/consumer_threads.cuh"
+#include "kernels/cuda/step_kernel/consumer_threads.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// A warp's place in the ring, over all instructions. An instruction's stages follow those of the
 /// one before it; which of them are whose, the instruction says.
@@ -38,4 +38,4 @@ class StageReader {
   uint32_t announced_ = 0;
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -8,8 +8,8 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/program/instruction.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/step_kernel/instruction.h"
 
 namespace faststream {
 
@@ -31,16 +31,16 @@ inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;
 inline constexpr int kChoiceBytes = (256 + 64) * 4;  ///< 256 experts of 64 groups
 
-/// The right to run programs on a GPU. Their blocks wait for each other, so all must run at once,
-/// and they would not beside those of another program: one backend of a process has it, and none
+/// The right to run the step's kernel on a GPU. Its blocks wait for each other, so all must run at
+/// once, and they would not beside those of another one: one backend of a process has it, and none
 /// where processes share a GPU at the same time (CUDA's Multi-Process Service).
-class ProgramTurn {
+class StepKernelTurn {
  public:
   /// A negative device has no turn.
-  explicit ProgramTurn(int device);
-  ~ProgramTurn();
-  ProgramTurn(const ProgramTurn&) = delete;
-  ProgramTurn& operator=(const ProgramTurn&) = delete;
+  explicit StepKernelTurn(int device);
+  ~StepKernelTurn();
+  StepKernelTurn(const StepKernelTurn&) = delete;
+  StepKernelTurn& operator=(const StepKernelTurn&) = delete;
 
   explicit operator bool() const { return device_ >= 0; }
 
@@ -50,12 +50,12 @@ class ProgramTurn {
 
 /// Collects operations on one row and launches them together: from Hopper on, products of i8 and
 /// bf16 weights, and what is between them. Each method adds an operation and returns true, or
-/// returns false where a program cannot have it, or where it begins with anything else.
+/// returns false where the kernel cannot have it, or where it begins with anything else.
 /// An operation's results are there once launch() was called and the kernel has run.
-class Program {
+class StepKernel {
  public:
-  /// Of the current GPU, which is number `device`. able: whether it can run programs.
-  Program(bool able, int device, cudaStream_t stream);
+  /// Of the current GPU, which is number `device`. able: whether it can run this kernel.
+  StepKernel(bool able, int device, cudaStream_t stream);
 
   bool linear(const Input& input, const Weight& weight, const Destination& to);
   bool gated_linear(const Input& input, const Weight& gate_up, const Destination& to);
@@ -67,7 +67,7 @@ class Program {
 
   /// Launches what was added, if anything.
   void launch();
-  /// Whether operations are added from now on, where the GPU can run programs; they are at first.
+  /// Whether operations are added from now on, where the GPU can run it; they are at first.
   void collect(bool on);
 
  private:
@@ -85,14 +85,14 @@ class Program {
   };
   static Span span_of(const void* data, int64_t elements, DType type);
 
-  /// What the program has of a span's present content.
+  /// What the step has of a span's present content.
   struct Known {
     Span span;
-    int64_t offset = -1;       ///< in the program's memory; negative: it is not there
+    int64_t offset = -1;       ///< in the step's memory; negative: it is not there
     int64_t instruction = -1;  ///< that makes it; negative: it comes from outside
   };
 
-  /// Before an instruction is added that reads and writes these: launches the program, where one
+  /// Before an instruction is added that reads and writes these: launches the step, where one
   /// could not say from which result something is read, or which one is there at last.
   void make_way(std::initializer_list<Span> read, const Span& written);
   /// The row that is read from there.
@@ -101,13 +101,13 @@ class Program {
   Row result_at(const Span& span);
   int64_t reserve(size_t bytes);
 
-  /// Whether a program can multiply what `input` says by rows of `weight`: fills in what follows
+  /// Whether the kernel can multiply what `input` says by rows of `weight`: fills in what follows
   /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(ProductInstruction product);
 
-  ProgramTurn turn_;
+  StepKernelTurn turn_;
   bool enabled_;
   cudaStream_t stream_;
   int multiprocessors_ = 0;
@@ -116,9 +116,9 @@ class Program {
   int32_t head_dim_ = 0;  ///< 0: nothing attends
   bool varied_ = false;   ///< some rule is no PlainRule
   std::vector<Known> known_;
-  std::vector<Known> from_outside_;  ///< what is copied to the program's memory before it runs
+  std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
   size_t reserved_ = 0;              ///< bytes of that memory
-  /// Two programs' memories, by turns: one makes unset again what the other has used.
+  /// Two steps' memories, by turns: one makes unset again what the other has used.
   struct Rows {
     DeviceBuffer memory;
     size_t size = 0;

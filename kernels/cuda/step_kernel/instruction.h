@@ -1,4 +1,4 @@
-// What a program consists of: an operation on one row, for all multiprocessors together.
+// What a step consists of: an operation on one row, for all multiprocessors together.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace faststream {
 
-/// A row in a program's memory. Each instruction's result has a place of its own there, which is
+/// A row in a step's memory. Each instruction's result has a place of its own there, which is
 /// unset, all ones, until it is written: no result has such a word.
 struct Row {
   int64_t offset = -1;   ///< bytes; negative: there is none
-  bool awaited = false;  ///< an instruction of this program makes it
+  bool awaited = false;  ///< an instruction of this step makes it
 };
 
 /// Attention of a token's queries, after these and its key are transformed and its key and value
@@ -41,9 +41,9 @@ struct ProductInstruction {
   DType x_dtype = DType::f32;
   int32_t x_rows = 1;  ///< experts used, where each has its own
   int64_t x_stride = 0;
-  Norm norm;  ///< of x; then it is rounded to the program's type
+  Norm norm;  ///< of x; then it is rounded to the step's type
   const void* weight = nullptr;
-  DType weight_dtype = DType::f32;  ///< the program's type or i8; of a router also f32
+  DType weight_dtype = DType::f32;  ///< the step's type or i8; of a router also f32
   bool rotated = false;             ///< see Weight
   int32_t inputs = 0;
   int64_t row_bytes = 0;  ///< of the weight

@@ -4,9 +4,9 @@
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/attention/attention_decode_mma.cuh"
 #include "kernels/cuda/experts/choose_experts.cuh"
-#include "kernels/cuda/program/shared_memory.cuh"
+#include "kernels/cuda/step_kernel/shared_memory.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// Copies weights. By kProducers warps, each a share of every stage's rows: to start a copy takes a
 /// warp 90 clocks, and a stage has sixteen. The first warp also brings instructions and
@@ -224,4 +224,4 @@ class Producer {
   uint32_t filled_ = 0;  // stages, in all
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

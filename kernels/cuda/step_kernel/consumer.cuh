@@ -1,11 +1,11 @@
-// The warps of a block that do a program's work.
+// The warps of a block that do a step's work.
 #pragma once
 
-#include "kernels/cuda/program/attend.cuh"
-#include "kernels/cuda/program/multiply.cuh"
-#include "kernels/cuda/program/prepare.cuh"
+#include "kernels/cuda/step_kernel/attend.cuh"
+#include "kernels/cuda/step_kernel/multiply.cuh"
+#include "kernels/cuda/step_kernel/prepare.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// Carries out instructions, one after the other.
 template <int kDim, typename Rule>
@@ -39,4 +39,4 @@ class Consumer {
   Attender<kDim, Rule> attender_;
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -1,5 +1,5 @@
 // Which operations become instructions, and the launch of what they have become.
-#include "kernels/cuda/program/program.h"
+#include "kernels/cuda/step_kernel/step_kernel.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/hadamard.cuh"
-#include "kernels/cuda/program/run_program.cuh"
+#include "kernels/cuda/step_kernel/run_step.cuh"
 
 namespace faststream {
 
@@ -39,12 +39,12 @@ bool gpu_is_shared() {
          std::filesystem::exists("/tmp/nvidia-mps", ignored);
 }
 
-using Kernel = void (*)(const Instruction*, int, program::RowMemory, uint4*, int64_t);
+using Kernel = void (*)(const Instruction*, int, step_kernel::RowMemory, uint4*, int64_t);
 
 template <int kDim>
 Kernel kernel_for(bool varied) {
-  return varied ? program::run_kernel<kDim, VariedRule>
-                : program::run_kernel<kDim, PlainRule<false>>;
+  return varied ? step_kernel::run_kernel<kDim, VariedRule>
+                : step_kernel::run_kernel<kDim, PlainRule<false>>;
 }
 Kernel kernel_for(int head_dim, bool varied) {
   if (head_dim <= 64) return kernel_for<64>(varied);
@@ -54,28 +54,28 @@ Kernel kernel_for(int head_dim, bool varied) {
 
 }  // namespace
 
-ProgramTurn::ProgramTurn(int device) {
+StepKernelTurn::StepKernelTurn(int device) {
   const auto number = static_cast<size_t>(device);
   if (device >= 0 && number < taken.size() && !gpu_is_shared() && !taken[number].exchange(true)) {
     device_ = device;
   }
 }
 
-ProgramTurn::~ProgramTurn() {
+StepKernelTurn::~StepKernelTurn() {
   if (device_ >= 0) taken[static_cast<size_t>(device_)] = false;
 }
 
-Program::Program(bool able, int device, cudaStream_t stream)
+StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
     : turn_(able ? device : -1), enabled_(static_cast<bool>(turn_)), stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
 }
 
-Program::Span Program::span_of(const void* data, int64_t elements, DType type) {
+StepKernel::Span StepKernel::span_of(const void* data, int64_t elements, DType type) {
   return {static_cast<const std::byte*>(data), static_cast<size_t>(elements) * dtype_size(type)};
 }
 
-void Program::make_way(std::initializer_list<Span> read, const Span& written) {
+void StepKernel::make_way(std::initializer_list<Span> read, const Span& written) {
   const bool is_clear = std::all_of(known_.begin(), known_.end(), [&](const Known& known) {
     return (!known.span.overlaps(written) || written.covers(known.span)) &&
            std::all_of(read.begin(), read.end(), [&](const Span& span) {
@@ -85,13 +85,13 @@ void Program::make_way(std::initializer_list<Span> read, const Span& written) {
   if (!is_clear) launch();
 }
 
-int64_t Program::reserve(size_t bytes) {
+int64_t StepKernel::reserve(size_t bytes) {
   const size_t offset = reserved_;
   reserved_ += (bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   return static_cast<int64_t>(offset);
 }
 
-Row Program::row_of(const Span& span) {
+Row StepKernel::row_of(const Span& span) {
   for (const Known& known : known_) {
     if (!known.span.covers(span)) continue;
     return {.offset = known.offset + (span.data - known.span.data),
@@ -103,11 +103,11 @@ Row Program::row_of(const Span& span) {
   return {.offset = known.offset};
 }
 
-Row Program::result_at(const Span& span) {
+Row StepKernel::result_at(const Span& span) {
   std::erase_if(known_, [&](const Known& known) {
     if (!span.covers(known.span)) return false;
     if (known.instruction >= 0) {
-      // It will not be there after the program.
+      // It will not be there after the step.
       Instruction& maker = instructions_[static_cast<size_t>(known.instruction)];
       if (maker.kind == Instruction::Kind::attend) {
         maker.attend.attention.out.data = nullptr;
@@ -122,15 +122,15 @@ Row Program::result_at(const Span& span) {
   return {.offset = offset, .awaited = true};
 }
 
-bool Program::describe(const Input& input, const Weight& weight,
-                       ProductInstruction& product) const {
+bool StepKernel::describe(const Input& input, const Weight& weight,
+                          ProductInstruction& product) const {
   const Matrix& x = input.x;
   const bool is_float = x.dtype == DType::f32;
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
-  const auto row_bytes = static_cast<int64_t>(dtype_size(weight.dtype)) * weight.cols;
+  const int64_t row_bytes = weight.row_bytes();
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
                      (weight.quantizes_inputs() || weight.dtype == DType::f32 ||
-                      (weight.dtype == act && row_bytes % program::kPairBytes == 0));
+                      (weight.dtype == act && row_bytes % step_kernel::kPairBytes == 0));
   const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
                     static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
@@ -156,8 +156,8 @@ bool Program::describe(const Input& input, const Weight& weight,
   return true;
 }
 
-bool Program::multiply(const Input& input, const Weight& weight, const Destination& to,
-                       bool gated) {
+bool StepKernel::multiply(const Input& input, const Weight& weight, const Destination& to,
+                          bool gated) {
   ProductInstruction p;
   if (input.x.rows != 1 || !describe(input, weight, p)) return false;
   const bool floats = weight.dtype == DType::f32;
@@ -183,16 +183,16 @@ bool Program::multiply(const Input& input, const Weight& weight, const Destinati
   return true;
 }
 
-bool Program::linear(const Input& input, const Weight& weight, const Destination& to) {
+bool StepKernel::linear(const Input& input, const Weight& weight, const Destination& to) {
   return multiply(input, weight, to, false);
 }
 
-bool Program::gated_linear(const Input& input, const Weight& gate_up, const Destination& to) {
+bool StepKernel::gated_linear(const Input& input, const Weight& gate_up, const Destination& to) {
   return multiply(input, gate_up, to, true);
 }
 
-bool Program::experts(const Input& input, const Matrix& scores, const Router& router,
-                      const Experts& experts, bool add_to, const Matrix& out) {
+bool StepKernel::experts(const Input& input, const Matrix& scores, const Router& router,
+                         const Experts& experts, bool add_to, const Matrix& out) {
   ProductInstruction up;
   ProductInstruction down;
   const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
@@ -201,7 +201,7 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
       choice_bytes(experts.n_experts, router) > kChoiceBytes || experts.up.dtype == DType::f32 ||
       experts.down.dtype == DType::f32 || out.dtype != DType::f32 ||
       !describe(input, experts.up, up) || !describe({.x = middle}, experts.down, down) ||
-      router.used * ceil_div(down.row_bytes, program::kChunkBytes) > kMaxTileStages ||
+      router.used * ceil_div(down.row_bytes, step_kernel::kChunkBytes) > kMaxTileStages ||
       !copies_in_pieces(experts.up.scales, experts.up_bias, middle.cols) ||
       !copies_in_pieces(experts.down.scales, experts.down_bias, out.cols)) {
     return false;
@@ -248,8 +248,8 @@ bool Program::experts(const Input& input, const Matrix& scores, const Router& ro
   return true;
 }
 
-bool Program::attention(const BatchView& batch, const AttentionArguments& arguments,
-                        const HeadTransform& transform, const Matrix& cos_sin) {
+bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arguments,
+                           const HeadTransform& transform, const Matrix& cos_sin) {
   const KvLayer& kv = arguments.kv;
   if (instructions_.empty() || batch.n_tokens != 1 || kv.dtype != DType::bf16) return false;
   if (head_dim_ != 0 && head_dim_ != kv.head_dim) return false;
@@ -284,7 +284,7 @@ bool Program::attention(const BatchView& batch, const AttentionArguments& argume
   return true;
 }
 
-void Program::add(ProductInstruction product) {
+void StepKernel::add(ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
   product.dealt = dealt_;
@@ -297,7 +297,7 @@ void Program::add(ProductInstruction product) {
   instructions_.emplace_back(kind, product);
 }
 
-void Program::launch() {
+void StepKernel::launch() {
   if (instructions_.empty()) return;
   const std::vector<Instruction> instructions = std::exchange(instructions_, {});
   const std::vector<Known> from_outside = std::exchange(from_outside_, {});
@@ -327,16 +327,16 @@ void Program::launch() {
   std::memcpy(uploads_.fill(bytes), instructions.data(), bytes);
   const std::byte* device = uploads_.copy(stream_);
 
-  allow_shared_memory(kernel, sizeof(program::Shared));
+  allow_shared_memory(kernel, sizeof(step_kernel::Shared));
   Queue{stream_, true}.launch(
       "running a step", kernel,
-      {static_cast<unsigned>(multiprocessors_), program::kThreads, sizeof(program::Shared)},
+      {static_cast<unsigned>(multiprocessors_), step_kernel::kThreads, sizeof(step_kernel::Shared)},
       reinterpret_cast<const Instruction*>(device), static_cast<int>(instructions.size()),
-      program::RowMemory{memory}, reinterpret_cast<uint4*>(other.memory.at_least(1)),
+      step_kernel::RowMemory{memory}, reinterpret_cast<uint4*>(other.memory.at_least(1)),
       static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4)));
 }
 
-void Program::collect(bool on) {
+void StepKernel::collect(bool on) {
   launch();
   enabled_ = on && turn_;
 }

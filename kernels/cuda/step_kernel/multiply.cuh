@@ -3,9 +3,9 @@
 
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/program/stage_reader.cuh"
+#include "kernels/cuda/step_kernel/stage_reader.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
@@ -324,4 +324,4 @@ class Multiplier {
   RowMemory rows_;
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

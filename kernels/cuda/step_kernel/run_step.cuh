@@ -1,4 +1,4 @@
-// The kernel that runs a program: one block on each multiprocessor, which stays for all
+// The kernel that runs a step: one block on each multiprocessor, which stays for all
 // instructions.
 //
 // A step of one token reads every weight once: memory is to be busy all the time, and what a kernel
@@ -19,7 +19,7 @@
 // A layer is five instructions: queries, keys and values; attention; its output; gate and up; down.
 // Each needs all of a row that all blocks make, looks for it in the L2 cache (rows.cuh), normalizes
 // and quantizes it, every block for itself. That is latency, not bytes (measured: RESULTS.md).
-// Every result has a place of its own in the program's memory, so no block waits for another to
+// Every result has a place of its own in the step's memory, so no block waits for another to
 // have read. What would not fit into registers would be in local memory, for which the L1 cache has
 // no room beside the ring: as slow as the L2 cache. So functions are inlined and hold little.
 //
@@ -27,10 +27,10 @@
 // 4.84 ms, 207 tokens/s.
 #pragma once
 
-#include "kernels/cuda/program/consumer.cuh"
-#include "kernels/cuda/program/producer.cuh"
+#include "kernels/cuda/step_kernel/consumer.cuh"
+#include "kernels/cuda/step_kernel/producer.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// By all blocks: makes `pieces` words of sixteen bytes unset.
 inline __device__ void unset(uint4* memory, int64_t pieces) {
@@ -43,7 +43,7 @@ inline __device__ void unset(uint4* memory, int64_t pieces) {
 }
 
 /// One block a multiprocessor. rows: unset but for what comes from outside. used: the rows of the
-/// program before, of which so many pieces are to be unset for the next.
+/// step before, of which so many pieces are to be unset for the next.
 template <int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
                                                           int count, RowMemory rows, uint4* used,
@@ -78,4 +78,4 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
 #endif
 }
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -1,10 +1,10 @@
-// The threads of a block that do a program's work, of which each part of it makes teams.
+// The threads of a block that do a step's work, of which each part of it makes teams.
 #pragma once
 
-#include "kernels/cuda/program/shared_memory.cuh"
 #include "kernels/cuda/row.cuh"
+#include "kernels/cuda/step_kernel/shared_memory.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 __device__ inline int thread() { return static_cast<int>(threadIdx.x); }
 __device__ inline int warp() { return thread() / kWarp; }
@@ -22,4 +22,4 @@ __device__ inline void look(bool looks) {
   if (thread() == 0) store_relaxed(shared_memory().looks, looks ? 1 : 0);
 }
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_decode_mma.cuh"
-#include "kernels/cuda/program/stage_reader.cuh"
 #include "kernels/cuda/rope.cuh"
+#include "kernels/cuda/step_kernel/stage_reader.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// By teams of kDecodeWarps consumers, each with a part of the context for a tile of heads.
 template <int kDim, typename Rule>
@@ -234,4 +234,4 @@ class Attender {
   RowMemory rows_;
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -3,10 +3,10 @@
 
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/hadamard.cuh"
-#include "kernels/cuda/program/consumer_threads.cuh"
+#include "kernels/cuda/step_kernel/consumer_threads.cuh"
 #include "kernels/cuda/types.cuh"
 
-namespace faststream::program {
+namespace faststream::step_kernel {
 
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
 /// rounds them to T or, beside i8 weights, to eight bits.
@@ -187,4 +187,4 @@ class Preparer {
   RowMemory rows_;
 };
 
-}  // namespace faststream::program
+}  // namespace faststream::step_kernel

@@ -1,0 +1,388 @@
+#include "models/tensor_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace faststream {
+namespace {
+
+std::string_view name_of(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::embedding:
+      return "embedding";
+    case TensorKind::positions:
+      return "positions";
+    case TensorKind::segments:
+      return "segments";
+    case TensorKind::embedding_norm:
+      return "embedding_norm";
+    case TensorKind::attention_norm:
+      return "attention_norm";
+    case TensorKind::attention_qkv:
+      return "attention_qkv";
+    case TensorKind::attention_q_norm:
+      return "attention_q_norm";
+    case TensorKind::attention_k_norm:
+      return "attention_k_norm";
+    case TensorKind::attention_sinks:
+      return "attention_sinks";
+    case TensorKind::attention_distances:
+      return "attention_distances";
+    case TensorKind::attention_out:
+      return "attention_out";
+    case TensorKind::attention_after_norm:
+      return "attention_after_norm";
+    case TensorKind::attention_stream_norm:
+      return "attention_stream_norm";
+    case TensorKind::cross_norm:
+      return "cross_norm";
+    case TensorKind::cross_q:
+      return "cross_q";
+    case TensorKind::cross_kv:
+      return "cross_kv";
+    case TensorKind::cross_out:
+      return "cross_out";
+    case TensorKind::cross_after_norm:
+      return "cross_after_norm";
+    case TensorKind::cross_stream_norm:
+      return "cross_stream_norm";
+    case TensorKind::ffn_norm:
+      return "ffn_norm";
+    case TensorKind::ffn_gate_up:
+      return "ffn_gate_up";
+    case TensorKind::ffn_up:
+      return "ffn_up";
+    case TensorKind::ffn_down:
+      return "ffn_down";
+    case TensorKind::router:
+      return "router";
+    case TensorKind::router_correction:
+      return "router_correction";
+    case TensorKind::experts_gate_up:
+      return "experts_gate_up";
+    case TensorKind::experts_up:
+      return "experts_up";
+    case TensorKind::experts_down:
+      return "experts_down";
+    case TensorKind::shared_gate_up:
+      return "shared_gate_up";
+    case TensorKind::shared_up:
+      return "shared_up";
+    case TensorKind::shared_down:
+      return "shared_down";
+    case TensorKind::shared_gate:
+      return "shared_gate";
+    case TensorKind::ffn_after_norm:
+      return "ffn_after_norm";
+    case TensorKind::ffn_stream_norm:
+      return "ffn_stream_norm";
+    case TensorKind::output_norm:
+      return "output_norm";
+    case TensorKind::dense:
+      return "dense";
+    case TensorKind::dense_norm:
+      return "dense";  // "dense.0_norm"
+    case TensorKind::output:
+      return "output";
+  }
+  return "?";
+}
+
+// How a matrix is not like most.
+struct MatrixTraits {
+  TensorRole role = TensorRole::matrix;
+  TensorReaders readers = TensorReaders::all;
+  SplitRule split = {};
+  int64_t experts = 0;
+  HeadRotation heads = {};
+};
+
+// Collects the tensors of a description in file order.
+class Planner {
+ public:
+  explicit Planner(const ModelConfig& config) : config_(config) {}
+
+  std::vector<TensorPlan> plan() {
+    embedding();
+    for (n_ = 0; n_ < config_.n_layers(); ++n_) layer(config_.layer(n_));
+    n_ = 0;
+    norm(TensorKind::output_norm, config_.output.norm);
+    if (config_.pooling) dense(*config_.pooling);
+    output();
+    return std::move(tensors_);
+  }
+
+ private:
+  void embedding() {
+    const EmbeddingConfig& embedding = config_.embedding;
+    const DType dtype = config_.embedding_dtype;
+    const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
+    if (!embedding.shared) {
+      MatrixTraits traits = table;
+      traits.split = of_vocabulary();
+      if (config_.output.tied) traits.readers = TensorReaders::wanted;
+      matrix(TensorKind::embedding, dtype, config_.vocab, config_.hidden, false, traits);
+    }
+    if (embedding.positions != 0) {
+      matrix(TensorKind::positions, dtype, embedding.positions, config_.hidden, false, table);
+    }
+    if (embedding.segments != 0) {
+      matrix(TensorKind::segments, dtype, embedding.segments, config_.hidden, false, table);
+    }
+    norm(TensorKind::embedding_norm, embedding.norm);
+  }
+
+  void layer(const LayerConfig& layer) {
+    attention(layer);
+    if (layer.cross_attention) cross_attention(layer.attention, layer.cross_attention->norms);
+    norm(TensorKind::ffn_norm, layer.ffn_norms.before);
+    if (layer.experts) {
+      experts(*layer.experts);
+    } else {
+      feed_forward(ffn_tensors(layer.ffn), layer.ffn);
+    }
+    norm(TensorKind::ffn_after_norm, layer.ffn_norms.after);
+    norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
+  }
+
+  void attention(const LayerConfig& layer) {
+    const AttentionConfig& attention = layer.attention;
+    norm(TensorKind::attention_norm, layer.attention_norms.before);
+    matrix(
+        TensorKind::attention_qkv, config_.weight_dtype, attention.qkv_dim(), config_.hidden,
+        attention.qkv_bias,
+        {.split = of_heads(attention, {attention.q_dim(), attention.kv_dim(), attention.kv_dim()}),
+         .heads = values(attention, attention.q_dim())});
+    if (attention.qk_norm != QkNorm::none) {
+      vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
+             of_heads(attention, {attention.q_dim()}));
+      vector(TensorKind::attention_k_norm, attention.kv_dim(), TensorRole::norm,
+             of_heads(attention, {attention.kv_dim()}));
+    }
+    const SplitRule each_head{.by = SplitBy::head, .parts = {attention.n_heads}};
+    if (attention.sinks) {
+      vector(TensorKind::attention_sinks, attention.n_heads, TensorRole::bias, each_head);
+    }
+    if (attention.relative_bias) {
+      SplitRule columns = each_head;
+      columns.columns = true;
+      add({.id = id(TensorKind::attention_distances),
+           .shape = {attention.relative_bias.buckets, attention.n_heads},
+           .role = TensorRole::bias,
+           .split = columns});
+    }
+    matrix(TensorKind::attention_out, config_.weight_dtype, config_.hidden, attention.q_dim(),
+           attention.out_bias, sums_of_values(attention));
+    norm(TensorKind::attention_after_norm, layer.attention_norms.after);
+    norm(TensorKind::attention_stream_norm, layer.attention_norms.stream);
+  }
+
+  void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
+    const DType dtype = config_.weight_dtype;
+    norm(TensorKind::cross_norm, norms.before);
+    matrix(TensorKind::cross_q, dtype, attention.q_dim(), config_.hidden, attention.qkv_bias,
+           {.split = of_heads(attention, {attention.q_dim()})});
+    matrix(TensorKind::cross_kv, dtype, 2 * attention.kv_dim(), config_.encoder->hidden,
+           attention.qkv_bias,
+           {.split = of_heads(attention, {attention.kv_dim(), attention.kv_dim()}),
+            .heads = values(attention, 0)});
+    matrix(TensorKind::cross_out, dtype, config_.hidden, attention.q_dim(), attention.out_bias,
+           sums_of_values(attention));
+    norm(TensorKind::cross_after_norm, norms.after);
+    norm(TensorKind::cross_stream_norm, norms.stream);
+  }
+
+  void experts(const ExpertsConfig& experts) {
+    const TensorReaders readers = of_feed_forward();
+    matrix(TensorKind::router, DType::f32, experts.count, config_.hidden, experts.router.bias,
+           {.readers = readers});
+    if (experts.router.correction) {
+      vector(TensorKind::router_correction, experts.count, TensorRole::bias);
+    }
+    feed_forward(expert_tensors(experts.each), experts.each, experts.count);
+    if (experts.shared.size != 0) feed_forward(shared_tensors(experts.shared), experts.shared);
+    if (experts.shared_gate) {
+      matrix(TensorKind::shared_gate, DType::f32, 1, config_.hidden, false, {.readers = readers});
+    }
+  }
+
+  void feed_forward(const FeedForwardTensors& tensors, const FeedForwardConfig& ffn,
+                    int64_t experts = 0) {
+    const int64_t copies = std::max<int64_t>(experts, 1);
+    const int64_t up_rows = copies * ffn.up_dim();
+    const int64_t down_rows = copies * config_.hidden;
+    SplitRule of_up{.by = SplitBy::output, .parts = {ffn.size, ffn.gated ? ffn.size : 0}};
+    SplitRule of_down{.by = SplitBy::input, .columns = true, .parts = {ffn.size}};
+    if (experts != 0) {
+      of_up = {.by = SplitBy::expert, .unit = ffn.up_dim(), .parts = {up_rows}};
+      of_down = {.by = SplitBy::expert, .unit = config_.hidden, .parts = {down_rows}};
+    }
+    const TensorReaders readers = of_feed_forward();
+    matrix(tensors.up, config_.weight_dtype, up_rows, config_.hidden, ffn.bias,
+           {.readers = readers, .split = of_up, .experts = experts});
+    matrix(tensors.down, config_.down_type(), down_rows, ffn.size, ffn.bias,
+           {.readers = readers, .split = of_down, .experts = experts});
+  }
+
+  void dense(const PoolingConfig& pooling) {
+    int64_t columns = config_.hidden;
+    for (const DenseConfig& layer : pooling.dense) {
+      matrix(TensorKind::dense, DType::f32, layer.size, columns, layer.bias,
+             {.readers = TensorReaders::wanted});
+      norm(TensorKind::dense_norm, layer.norm, layer.size);
+      columns = layer.size;
+      ++n_;
+    }
+    n_ = 0;
+  }
+
+  void output() {
+    const OutputConfig& output = config_.output;
+    if (output.none) return;
+    if (!output.tied) {
+      matrix(TensorKind::output, config_.output_dtype, config_.vocab, config_.hidden, output.bias,
+             {.readers = TensorReaders::wanted, .split = of_vocabulary()});
+    } else if (output.bias) {
+      add({.id = bias_of(id(TensorKind::output)),
+           .shape = {config_.vocab},
+           .role = TensorRole::bias,
+           .split = of_vocabulary()});
+    }
+  }
+
+  void matrix(TensorKind kind, DType dtype, int64_t rows, int64_t cols, bool bias,
+              const MatrixTraits& traits) {
+    const auto& [role, readers, split, experts, heads] = traits;
+    const bool is_int8 = dtype == DType::i8;
+    TensorPlan plan{.id = id(kind),
+                    .dtype = dtype,
+                    .shape = {rows, cols},
+                    .role = role,
+                    .readers = readers,
+                    .split = split,
+                    .experts = experts,
+                    .rotated = is_int8 && config_.rotated && !heads.columns,
+                    .heads = heads};
+    TensorPlan of_rows{.id = plan.id,
+                       .shape = {rows},
+                       .readers = readers,
+                       .split = split.columns ? SplitRule{} : split,
+                       .experts = experts};
+    add(std::move(plan));
+    if (is_int8) {
+      TensorPlan scales = of_rows;
+      scales.id = scales_of(scales.id);
+      scales.role = TensorRole::scales;
+      add(std::move(scales));
+    }
+    if (bias) {
+      of_rows.id = bias_of(of_rows.id);
+      of_rows.role = TensorRole::bias;
+      if (!heads.columns) of_rows.heads = heads;
+      add(std::move(of_rows));
+    }
+  }
+
+  void norm(TensorKind kind, const NormConfig& norm) { this->norm(kind, norm, config_.hidden); }
+  void norm(TensorKind kind, const NormConfig& norm, int64_t size) {
+    if (!norm) return;
+    vector(kind, size, TensorRole::norm);
+    if (!norm.bias) return;
+    add({.id = bias_of(id(kind)), .shape = {size}, .role = TensorRole::bias});
+  }
+
+  void vector(TensorKind kind, int64_t size, TensorRole role, const SplitRule& split = {}) {
+    add({.id = id(kind), .shape = {size}, .role = role, .split = split});
+  }
+
+  void add(TensorPlan plan) {
+    plan.name = tensor_name(plan.id);
+    tensors_.push_back(std::move(plan));
+  }
+
+  [[nodiscard]] TensorId id(TensorKind kind) const { return {.kind = kind, .n = n_}; }
+
+  // In the last layer other tokens see no more of a token than its keys and values.
+  [[nodiscard]] TensorReaders of_feed_forward() const {
+    const bool is_last = n_ + 1 == config_.n_layers();
+    return is_last && !config_.output.none && !config_.layer(n_).parallel ? TensorReaders::wanted
+                                                                          : TensorReaders::all;
+  }
+
+  [[nodiscard]] SplitRule of_vocabulary() const {
+    return {.by = SplitBy::vocabulary, .parts = {config_.vocab}};
+  }
+  static SplitRule of_heads(const AttentionConfig& attention, std::array<int64_t, 3> parts) {
+    return {.by = SplitBy::head, .unit = attention.head_dim, .parts = parts};
+  }
+  // In the rows of a product that gives `before` elements, keys, and values.
+  [[nodiscard]] HeadRotation values(const AttentionConfig& attention, int64_t before) const {
+    if (!config_.values_rotated) return {};
+    return {.dim = attention.head_dim, .first_row = before + attention.kv_dim()};
+  }
+  [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
+    MatrixTraits traits{.split = of_heads(attention, {attention.q_dim()})};
+    traits.split.columns = true;
+    if (config_.values_rotated) traits.heads = {.dim = attention.head_dim, .columns = true};
+    return traits;
+  }
+
+  const ModelConfig& config_;
+  int64_t n_ = 0;  // of the layer, or dense layer
+  std::vector<TensorPlan> tensors_;
+};
+
+}  // namespace
+
+std::string tensor_name(const TensorId& id) {
+  std::string name = id.of_encoder ? "encoder." : "";
+  if (is_of_layers(id.kind)) name += "layers." + std::to_string(id.n) + ".";
+  name += name_of(id.kind);
+  const bool is_norm = id.kind == TensorKind::dense_norm;
+  if (id.kind == TensorKind::dense || is_norm) name += "." + std::to_string(id.n);
+  if (is_norm) name += "_norm";
+  if (id.member == TensorMember::scales) name += ".scales";
+  if (id.member == TensorMember::bias) name += "_bias";
+  return name;
+}
+
+FeedForwardTensors ffn_tensors(const FeedForwardConfig& ffn) {
+  return {ffn.gated ? TensorKind::ffn_gate_up : TensorKind::ffn_up, TensorKind::ffn_down};
+}
+
+FeedForwardTensors expert_tensors(const FeedForwardConfig& each) {
+  return {each.gated ? TensorKind::experts_gate_up : TensorKind::experts_up,
+          TensorKind::experts_down};
+}
+
+FeedForwardTensors shared_tensors(const FeedForwardConfig& shared) {
+  return {shared.gated ? TensorKind::shared_gate_up : TensorKind::shared_up,
+          TensorKind::shared_down};
+}
+
+std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices) {
+  std::vector<SplitShare> shares;
+  int64_t part_begin = 0;
+  for (const int64_t part : rule.parts) {
+    if (part == 0) break;
+    const int64_t units = part / rule.unit;
+    const int64_t first = device * units / devices;
+    const int64_t end = std::max((device + 1) * units / devices, first + 1);
+    shares.push_back({part_begin + first * rule.unit, (end - first) * rule.unit});
+    part_begin += part;
+  }
+  return shares;
+}
+
+std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
+  std::vector<TensorPlan> tensors = Planner(config).plan();
+  if (!config.encoder) return tensors;
+  for (TensorPlan& tensor : Planner(*config.encoder).plan()) {
+    tensor.id.of_encoder = true;
+    tensor.name = tensor_name(tensor.id);
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace faststream

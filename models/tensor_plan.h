@@ -1,0 +1,225 @@
+// The tensors of a description: the one table that all who deal with weights read. What the model
+// file holds, where the converter takes it from, what a model looks up, what its products are, what
+// a step reads, and how several devices share it, come from here.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/config.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// Which tensor, of the model or of a layer. Their names in the file are these.
+enum class TensorKind : uint8_t {
+  embedding,
+  positions,
+  segments,
+  embedding_norm,
+  attention_norm,  // of each layer, from here on
+  attention_qkv,
+  attention_q_norm,
+  attention_k_norm,
+  attention_sinks,
+  attention_distances,
+  attention_out,
+  attention_after_norm,
+  attention_stream_norm,
+  cross_norm,
+  cross_q,
+  cross_kv,
+  cross_out,
+  cross_after_norm,
+  cross_stream_norm,
+  ffn_norm,
+  ffn_gate_up,
+  ffn_up,
+  ffn_down,
+  router,
+  router_correction,
+  experts_gate_up,
+  experts_up,
+  experts_down,
+  shared_gate_up,
+  shared_up,
+  shared_down,
+  shared_gate,
+  ffn_after_norm,
+  ffn_stream_norm,
+  output_norm,  // of the model again
+  dense,
+  dense_norm,
+  output,
+};
+
+/// Whether there is one in each layer, rather than in the model.
+constexpr bool is_of_layers(TensorKind kind) {
+  return TensorKind::attention_norm <= kind && kind <= TensorKind::ffn_stream_norm;
+}
+
+/// A tensor of that kind, or one that belongs to it.
+enum class TensorMember : uint8_t {
+  weights,
+  scales,  ///< of an i8 matrix' rows
+  bias,
+};
+
+/// Tells a tensor of a model from all others.
+struct TensorId {
+  TensorKind kind = TensorKind::embedding;
+  int64_t n = 0;  ///< of which layer, or of which dense layer of pooling; else 0
+  TensorMember member = TensorMember::weights;
+  bool of_encoder = false;
+
+  auto operator<=>(const TensorId&) const = default;
+};
+
+/// Those that belong to a tensor.
+constexpr TensorId scales_of(TensorId id) {
+  id.member = TensorMember::scales;
+  return id;
+}
+constexpr TensorId bias_of(TensorId id) {
+  id.member = TensorMember::bias;
+  return id;
+}
+
+/// "layers.3.attention_qkv_bias", "encoder.embedding": its name in a model file.
+std::string tensor_name(const TensorId& id);
+
+/// The first and the last matrix of a layer's feed-forward, of its experts, or of the one that all
+/// tokens use beside these.
+struct FeedForwardTensors {
+  TensorKind up;
+  TensorKind down;
+};
+FeedForwardTensors ffn_tensors(const FeedForwardConfig& ffn);
+FeedForwardTensors expert_tensors(const FeedForwardConfig& each);
+FeedForwardTensors shared_tensors(const FeedForwardConfig& shared);
+
+/// What a tensor is for.
+enum class TensorRole {
+  table,   ///< rows that are looked up: embedding, positions, segments
+  matrix,  ///< of a product, [out, in]
+  norm,    ///< weights of a normalization
+  bias,    ///< what is added: biases, corrections, sinks
+  scales,  ///< of the matrix before it
+};
+
+/// Whose products a step needs a tensor for.
+enum class TensorReaders {
+  lookup,  ///< nobody's: its rows are looked up
+  all,     ///< all tokens'
+  wanted,  ///< those of tokens whose logits, or of texts whose vectors, are wanted
+};
+
+/// How devices that compute one step together share a tensor.
+enum class SplitBy {
+  none,        ///< each has all of it
+  output,      ///< rows: each has some elements of the result
+  input,       ///< columns: results of all are added up
+  head,        ///< rows, or columns of what has them there, in whole heads
+  expert,      ///< rows, in whole experts
+  vocabulary,  ///< rows, of tokens
+};
+
+/// The rows of a tensor, or its columns, are one or more parts, one after the other, of which each
+/// device has its share: of Q, K and V; of gate and up.
+struct SplitRule {
+  SplitBy by = SplitBy::none;
+  bool columns = false;
+  int64_t unit = 1;                ///< rows or columns that stay together: a head's, an expert's
+  std::array<int64_t, 3> parts{};  ///< extents, each a multiple of the unit; 0: no more
+};
+
+/// Rows or columns that follow each other.
+struct SplitShare {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool operator==(const SplitShare&) const = default;
+};
+/// What device `device` of so many has of a tensor that is split: of each part whole units in
+/// order, shares that differ by one unit at most. Where a part has fewer units than there are
+/// devices, each has one, and several the same.
+std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices);
+
+/// Which heads of a tensor its conversion rotates where ModelConfig::values_rotated, each by
+/// itself: V's rows, and the columns of what multiplies attention's sums of values, whose products
+/// stay what they are. So these sums need no rotation when the model runs.
+struct HeadRotation {
+  int64_t dim = 0;        ///< of a head; 0: none
+  int64_t first_row = 0;  ///< from here on; all before are left as they are
+  bool columns = false;   ///< of columns rather than of rows
+};
+
+/// A tensor that a model file must hold.
+struct TensorPlan {
+  TensorId id = {};
+  std::string name = {};  ///< tensor_name(id)
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape = {};
+  TensorRole role = TensorRole::matrix;
+  TensorReaders readers = TensorReaders::all;
+  SplitRule split = {};
+  int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
+  bool rotated = false;  ///< see Weight
+  HeadRotation heads = {};
+
+  /// Whether rows are multiplied with it, as with the embedding table where that is the output
+  /// matrix.
+  [[nodiscard]] bool is_multiplied() const {
+    return role == TensorRole::matrix ||
+           (role == TensorRole::table && readers == TensorReaders::wanted);
+  }
+};
+
+/// All tensors of a description in file order, each only where the description asks for it:
+///
+///   embedding                         [vocab, hidden]
+///   positions                         [embedding.positions, hidden]
+///   segments                          [embedding.segments, hidden]
+///   embedding_norm                    [hidden]
+///   layers.N.attention_norm           [hidden]              before
+///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
+///   layers.N.attention_q_norm         [q_dim]
+///   layers.N.attention_k_norm         [kv_dim]
+///   layers.N.attention_sinks          [n_heads]
+///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
+///   layers.N.attention_out            [hidden, q_dim]
+///   layers.N.attention_after_norm     [hidden]
+///   layers.N.attention_stream_norm    [hidden]
+///   layers.N.cross_norm               [hidden]              before
+///   layers.N.cross_q                  [q_dim, hidden]
+///   layers.N.cross_kv                 [2 kv_dim, encoder's hidden]   K rows, then V
+///   layers.N.cross_out                [hidden, q_dim]
+///   layers.N.cross_after_norm         [hidden]
+///   layers.N.cross_stream_norm        [hidden]
+///   layers.N.ffn_norm                 [hidden]              before
+///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
+///   layers.N.ffn_up                   [size, hidden]
+///   layers.N.ffn_down                 [hidden, size]
+///   layers.N.router                   [experts, hidden]     f32
+///   layers.N.router_correction        [experts]
+///   layers.N.experts_gate_up          [experts · 2 size, hidden], or experts_up
+///   layers.N.experts_down             [experts · hidden, size]
+///   layers.N.shared_gate_up, shared_up, shared_down         as ffn_
+///   layers.N.shared_gate              [1, hidden]           f32
+///   layers.N.ffn_after_norm           [hidden]
+///   layers.N.ffn_stream_norm          [hidden]
+///   output_norm                       [hidden]
+///   dense.N                           [size, size before]   f32
+///   dense.N_norm                      [size]
+///   output                            [vocab, hidden]       unless tied or none
+///
+/// and then those of the encoder, whose names begin with "encoder.". X.scales, f32 [rows of X],
+/// follows an i8 matrix; X_bias, f32 with as many elements as X has rows, follows X where that has
+/// a bias. Rows of Q and K are in Transformers' order (halves of what is rotated are the pairs'
+/// members).
+std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
+
+}  // namespace faststream

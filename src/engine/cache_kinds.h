@@ -1,0 +1,21 @@
+// Which caches a model needs.
+#pragma once
+
+#include "engine/kv_groups.h"
+#include "engine/layer_cache.h"
+#include "models/config.h"
+#include "support/dtype.h"
+
+namespace faststream {
+
+/// The caches of a model whose keys and values are of `dtype`: of each of its groups of layers
+/// (kv_groups()) in their order, then of its encoder's outputs. The first one is TextPages.
+CacheKinds cache_kinds(const ModelConfig& config, DType dtype);
+
+/// Pages that a group of layers has memory for: all, or as many as sequences see at a time.
+int32_t pages_of_group(const KvGroup& group, const CacheBounds& bounds);
+
+/// Bytes of device memory of all of these caches.
+size_t bytes_of(const CacheKinds& kinds, const CacheBounds& bounds);
+
+}  // namespace faststream

@@ -1,0 +1,48 @@
+// What whoever loads a model can choose.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace faststream {
+
+/// Of an Engine.
+struct EngineOptions {
+  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
+  int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
+  int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
+  int32_t slots = 0;    ///< sequences that run at once; 0: as device and memory allow
+  /// At least as many slots as the beam search has that the model's makers recommend.
+  bool slots_for_search = false;
+  int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
+  /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
+  /// time that the step takes limits them.
+  int32_t chunk = 0;
+  bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
+  /// For work of which nobody waits for a part: once no more requests wait than fill the slots
+  /// twice, of equal ones those go first that may generate most, so that all end soonest; and
+  /// steps with prompts may take a second.
+  bool ends_together = false;
+  /// A built-in chat template's name or a file (Jinja); empty: the model file's own.
+  std::string chat_template = {};
+  /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
+  std::function<void(size_t, size_t)> load_progress = {};
+  /// Called now and then while a text is tokenized, on the caller's thread; what it throws ends
+  /// that call. May be empty.
+  std::function<void()> check_interrupted = {};
+};
+
+/// Of an Embedder.
+struct EmbedderOptions {
+  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
+  int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
+  int64_t context = 0;          ///< tokens at which texts are cut; 0: the model's own
+  /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
+  std::function<void(size_t, size_t)> load_progress = {};
+  /// Called before each step of embed() and score(), which what it throws ends. May be empty.
+  std::function<void()> before_step = {};
+};
+
+}  // namespace faststream

@@ -1,0 +1,58 @@
+// A sequence's place in the caches, and what a step adds to it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/batch.h"
+
+namespace faststream {
+
+class Source;
+
+/// What a sequence holds in one cache: two numbers that only this cache reads, such as a range of
+/// the sequence's pages, or the state that a step reads from and the one that it writes to.
+struct CacheHold {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+/// A sequence's place in the caches (SequenceCaches). It holds its pages once each, and what else
+/// the caches have of it, until it is released, which must happen before it goes.
+struct Sequence {
+  int32_t n_cached = 0;                 ///< tokens that are in the caches, or that a step adds
+  int32_t rope_length = 0;              ///< ModelConfig::rope_length() of the text when it began
+  std::vector<int32_t> pages = {};      ///< one for each kPageTokens tokens
+  std::vector<CacheHold> holds = {};    ///< in each cache; the caches' own
+  std::shared_ptr<Source> source = {};  ///< what it looks at, where the model has an encoder
+
+  /// Pages that it lacks to hold so many tokens.
+  [[nodiscard]] int32_t missing_pages(int64_t tokens) const {
+    return std::max(pages_for(tokens) - static_cast<int32_t>(pages.size()), 0);
+  }
+};
+
+/// New tokens of one sequence, to be processed in one step.
+struct NewTokens {
+  enum class Logits { none, last, all };
+
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;  ///< at least one
+  Logits logits = Logits::last;     ///< of which tokens the next-token logits are wanted
+  /// Tokens that may come next and are processed after the others: how many of them stay is said
+  /// after the step (SequenceCaches::commit()).
+  std::span<const int32_t> proposed = {};
+
+  [[nodiscard]] int32_t n_tokens() const {
+    return static_cast<int32_t>(tokens.size() + proposed.size());
+  }
+  [[nodiscard]] int32_t n_logits() const {
+    return logits == Logits::all ? n_tokens() : logits == Logits::last ? 1 : 0;
+  }
+};
+
+}  // namespace faststream

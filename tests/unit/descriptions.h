@@ -1,0 +1,110 @@
+// Descriptions of small models: a plain one, one that has everything, an encoder, both together.
+#pragma once
+
+#include <memory>
+
+#include "models/config.h"
+
+namespace faststream {
+
+inline ModelConfig small_decoder() {
+  return plain_decoder({.n_layers = 2,
+                        .hidden = 64,
+                        .n_heads = 4,
+                        .n_kv_heads = 2,
+                        .head_dim = 16,
+                        .ffn_hidden = 128,
+                        .vocab = 100,
+                        .max_context = 512});
+}
+
+// Every member differs from its default.
+inline ModelConfig rich_decoder() {
+  ModelConfig config = small_decoder();
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
+  config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
+  config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
+  config.weight_dtype = DType::i8;
+  config.down_dtype = DType::f16;
+  config.activation_bits = 16;
+  config.embedding_dtype = config.output_dtype = DType::bf16;
+  config.ropes = {{.name = "long",
+                   .frequencies = {1, 0.1F, 1e-7F},
+                   .attention_factor = 1.19F,
+                   .original_max_context = 128,
+                   .long_frequencies = {1, 0.01F, 1e-9F},
+                   .dynamic_factor = 0},
+                  {.name = "dynamic",
+                   .frequencies = {1, 0.1F},
+                   .attention_factor = 1,
+                   .original_max_context = 128,
+                   .long_frequencies = {},
+                   .dynamic_factor = 4}};
+  LayerConfig& first = config.layer_kinds[0];
+  first.attention.qkv_bias = first.attention.out_bias = first.attention.sinks = true;
+  first.attention.qk_norm = QkNorm::head;
+  first.attention.qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
+  first.attention.query_scaling = 0.1F;
+  first.attention.query_scaling_from = 8192;
+  first.attention.window = 128;
+  first.attention.soft_cap = 50;
+  first.attention.slopes = {1, 0.5F, 0.25F, 0.125F};
+  first.attention_norms = {.before = norm, .after = norm, .stream = norm};
+  first.ffn = {.size = 80, .gated = false, .activation = Activation::relu_squared, .bias = true};
+  LayerConfig second = first;
+  second.name = "experts";
+  second.parallel = true;
+  second.attention_norms.stream = {};
+  second.attention.rope = 1;
+  second.ffn = {};
+  second.experts = {.count = 8,
+                    .router = {.used = 2,
+                               .score = Router::Score::sigmoid,
+                               .bias = true,
+                               .correction = true,
+                               .groups = 4,
+                               .groups_used = 2,
+                               .normalized = true,
+                               .scale = 2.5F},
+                    .each = {.size = 32, .activation = Activation::swiglu_clamped},
+                    .shared = {.size = 64},
+                    .shared_gate = true};
+  config.layer_kinds.push_back(second);
+  config.layers = {0, 1, 1, 0};
+  return config;
+}
+
+inline ModelConfig small_encoder() {
+  ModelConfig config = small_decoder();
+  config.layer_kinds[0].attention.bidirectional = true;
+  const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F};
+  config.output = {.norm = {}, .none = true};
+  config.pooling = {
+      .mode = Pooling::last,
+      .dense = {{.size = 8, .bias = true, .activation = Activation::tanh, .norm = norm}},
+      .normalize = true,
+      .scores = true,
+      .sigmoid = true,
+      .max_tokens = 100,
+      .prompt = "query: "};
+  return config;
+}
+
+// An encoder of other heads, and a decoder that looks at it.
+inline ModelConfig small_translator() {
+  ModelConfig config = small_decoder();
+  LayerConfig& layer = config.layer_kinds[0];
+  layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
+  layer.cross_attention.emplace().norms = layer.attention_norms;
+  ModelConfig encoder = small_encoder();
+  encoder.embedding.shared = true;
+  AttentionConfig& attention = encoder.layer_kinds[0].attention;
+  attention.n_heads = attention.n_kv_heads = 4;
+  attention.head_dim = 8;
+  attention.rope.reset();
+  attention.relative_bias = {.buckets = 8, .max_distance = 20, .bidirectional = true};
+  config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  return config;
+}
+
+}  // namespace faststream
