@@ -65,7 +65,7 @@ std::string wrong_count(const CLI::App& app, const CLI::ParseError& error) {
              " times; give it once";
     }
   }
-  const std::string message = error.what();
+  std::string message = error.what();
   const std::string name = message.substr(0, message.find(':'));
   const CLI::Option* option = app.get_option_no_throw(name);
   if (option == nullptr) return message;
