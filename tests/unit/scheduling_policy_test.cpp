@@ -226,11 +226,11 @@ class Stage {
   int32_t most_running_ = 0;
 };
 
-constexpr SchedulerLimits kLimits{
+constexpr SchedulerLimits kPolicyLimits{
     .slots = 4, .max_step_tokens = 96, .first_tokens = 96, .chunk = 64};
 
 SchedulerLimits proposing(int32_t n) {
-  SchedulerLimits limits = kLimits;
+  SchedulerLimits limits = kPolicyLimits;
   limits.proposed_tokens = n;
   return limits;
 }
@@ -249,7 +249,7 @@ void add_texts(Stage& stage, size_t n_proposed) {
 }
 
 TEST(SchedulingPolicy, RunsTextsInPagesThatDoNotDoForAll) {
-  Stage stage(7, kLimits);
+  Stage stage(7, kPolicyLimits);
   add_texts(stage, 0);
   stage.run();
   EXPECT_GT(stage.counts().preemptions, 0);
@@ -257,7 +257,7 @@ TEST(SchedulingPolicy, RunsTextsInPagesThatDoNotDoForAll) {
 }
 
 TEST(SchedulingPolicy, KeepsOfProposedTokensThoseThatTheTextHas) {
-  Stage plain(40, kLimits);
+  Stage plain(40, kPolicyLimits);
   add_texts(plain, 0);
   plain.run();
   for (const int32_t n_pages : {40, 7}) {
@@ -307,7 +307,7 @@ TEST(SchedulingPolicy, CountsProposedTokensInTheStep) {
 }
 
 TEST(SchedulingPolicy, LetsSequencesWaitForStates) {
-  Stage stage(40, kLimits, 2);
+  Stage stage(40, kPolicyLimits, 2);
   add_texts(stage, 0);
   stage.run();
   EXPECT_EQ(stage.most_running(), 2) << "of four slots";
@@ -330,7 +330,7 @@ TEST(SchedulingPolicy, TriesPartsOfAFailedStepAgainFromWhereTheyWere) {
 }
 
 TEST(SchedulingPolicy, TakesAKnownTextUpToWhereEveryCacheHasIt) {
-  SchedulerLimits limits = kLimits;
+  SchedulerLimits limits = kPolicyLimits;
   limits.first_tokens = 64;  // so that a step ends with a page
   for (const int32_t n_states : {0, 6}) {
     Stage stage(40, limits, n_states);

@@ -13,8 +13,8 @@
 namespace faststream {
 namespace {
 
-constexpr int32_t kPages = 8;
-constexpr int32_t kWindow = 32;
+constexpr int32_t kCachePages = 8;
+constexpr int32_t kCacheWindow = 32;
 
 ModelConfig config_with_window() {
   ModelConfig config = plain_decoder({.n_layers = 2,
@@ -27,7 +27,7 @@ ModelConfig config_with_window() {
                                       .max_context = 1000});
   config.layer_kinds.push_back(config.layer_kinds[0]);
   config.layer_kinds[1].name = "windowed";
-  config.layer_kinds[1].attention.window = kWindow;
+  config.layer_kinds[1].attention.window = kCacheWindow;
   config.layers = {0, 1};
   return config;
 }
@@ -44,7 +44,7 @@ class SequenceCachesTest : public testing::Test {
     caches_.commit(sequence, n, n);
   }
 
-  SequenceCaches caches_{kinds(), {.n_pages = kPages}};
+  SequenceCaches caches_{kinds(), {.n_pages = kCachePages}};
   const FixedStates& states_ = dynamic_cast<const FixedStates&>(*caches_.caches()[2]);
 };
 
@@ -59,7 +59,7 @@ TEST_F(SequenceCachesTest, AddUpWhatTokensTake) {
   EXPECT_FALSE(caches_.has_room({.pages = 7, .states = 1}));
   EXPECT_FALSE(caches_.has_room({.pages = 6, .states = 2}));
   caches_.release(sequence);
-  EXPECT_TRUE(caches_.has_room({.pages = kPages, .states = 2}));
+  EXPECT_TRUE(caches_.has_room({.pages = kCachePages, .states = 2}));
 }
 
 TEST_F(SequenceCachesTest, HaveWhatTheyHadBeforeAStepThatFails) {
@@ -91,7 +91,7 @@ TEST_F(SequenceCachesTest, KeepOfAStepWhatAllOfThemCanKeep) {
   EXPECT_EQ(states_.states_of(sequence).from, before);
   caches_.release(sequence);
 
-  SequenceCaches pages(cache_kinds(config_with_window(), DType::f32), {.n_pages = kPages});
+  SequenceCaches pages(cache_kinds(config_with_window(), DType::f32), {.n_pages = kCachePages});
   pages.begin(sequence, 4);
   pages.commit(sequence, 4, 2);
   EXPECT_EQ(sequence.n_cached, 2) << "pages keep any number of them";
@@ -116,7 +116,7 @@ TEST_F(SequenceCachesTest, ForkWhatAStepReadsAndNotWhatItWrites) {
   caches_.commit(third, 1, 1);
   caches_.release(second);
   caches_.release(third);
-  EXPECT_EQ(caches_.pages().n_free(), kPages);
+  EXPECT_EQ(caches_.pages().n_free(), kCachePages);
 }
 
 TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
@@ -135,7 +135,7 @@ TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
   caches_.release(sequence);
   caches_.forget_texts();
   EXPECT_EQ(caches_.find(text, 0).n_tokens(), 0);
-  EXPECT_EQ(caches_.pages().n_free(), kPages);
+  EXPECT_EQ(caches_.pages().n_free(), kCachePages);
 }
 
 TEST(CacheKinds, SayWhatMemoryTheyTake) {
