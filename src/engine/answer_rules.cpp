@@ -43,6 +43,7 @@ Request read_recommended(const JsonView& view) {
   for (const std::string_view key : kRecommended) {
     if (const auto value = view.find(key)) find_request_setting(key)->read(*value, request);
   }
+  if (request.max_tokens == 0) view.member("max_tokens").fail("is 0, which leaves no answer");
   return request;
 }
 

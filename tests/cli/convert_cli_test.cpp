@@ -147,7 +147,7 @@ TEST_F(ConvertProgram, ExitsWith2WhenTheCommandMakesNoSense) {
   }
   expect_failure({model_, "-o", out_, "--nonsense"}, 2, "--nonsense");
   expect_failure({model_, "--show", out_}, 2, "--show");
-  expect_failure({"--show", out_, "--dtype", "int8"}, 2, "--dtype excludes --show");
+  expect_failure({"--show", out_, "--dtype", "int8"}, 2, "--dtype and --show do not go together");
 }
 
 TEST_F(ConvertProgram, ExplainsItself) {

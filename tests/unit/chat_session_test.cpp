@@ -77,7 +77,7 @@ TEST(ChatSession, RefusesWhatIsNoSession) {
   EXPECT_TRUE(says(refused("\"assistant\"", "\"robot\""), "s.json", "messages[1]"));
   EXPECT_TRUE(says(refused("\"content\"", "\"text\""), "s.json", "messages[0]", "text"));
   EXPECT_TRUE(says(refused("\"messages\": [", "\"messages\": [3,"), "s.json", "messages[0]"));
-  EXPECT_TRUE(says(refused("\"top-k\"", "\"top-q\""), "s.json", "top-q"));
+  EXPECT_TRUE(says(refused("\"top-k\"", "\"top-q\""), "s.json", "top-k", "is missing"));
   EXPECT_TRUE(says(refused("\"messages\"", "\"notes\":1, \"messages\""), "s.json", "notes"));
   EXPECT_TRUE(says(refused("\"seed\":7", "\"seed\":1e999"), "s.json"));
 

@@ -213,7 +213,7 @@ TEST(AnswerRules, RefuseWhatNoModelCanSay) {
   for (const json& wrong :
        {json::object(), json{{"start", 12}}, json{{"start", 0}, {"first", -1}},
         json{{"start", 0}, {"never", {json::array()}}}, json{{"start", 0}, {"beams", 1000}},
-        json{{"start", 0}, {"early_stopping", true}}, json{{"start", 0}, {"max_tokens", 0}},
+        json{{"start", 0}, {"early_stopping", "sometimes"}}, json{{"start", 0}, {"max_tokens", 0}},
         json{{"start", 0}, {"languages", {{"target", "everywhere"}}}},
         json{{"start", 0}, {"languages", {{"tokens", {"en"}}}}},
         json{{"start", 0}, {"languages", {{"tokens", {{"en", 12}}}}}},
@@ -295,7 +295,7 @@ TEST(AnswersFromHf, TakeWhatGenerationConfigSaysAndElseConfig) {
         [&] { (void)answers_from_hf(in_config, in_generation, {}, {}, 100, "folder"); });
   };
   EXPECT_TRUE(says(refusal_of(config, {{"length_penalty", 99}}),
-                   "folder: generation_config.json: the length penalty", "correct it there"));
+                   "folder: generation_config.json: \"length_penalty\"", "correct it there"));
   EXPECT_TRUE(says(refusal_of({{"length_penalty", 99}}, json::object()), "folder: config.json: "));
 }
 
