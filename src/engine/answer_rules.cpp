@@ -23,7 +23,6 @@ constexpr size_t kMaxNeverTokens = 256;  // of one
 constexpr int kNamesShown = 5;           // of languages, in an error
 constexpr int kNamesBefore = 2;          // of which come before the unknown one
 constexpr std::array kTargets = {"none", "first", "start", "source"};
-constexpr std::array kStopping = {"false", "true", "never"};  // by EarlyStopping
 
 // The value's place in a list of names.
 template <typename Names>
@@ -109,12 +108,14 @@ json answer_rules_to_json(const AnswerRules& rules) {
   if (!rules.never.empty()) view["never"] = rules.never;
   if (rules.renormalizes) view["renormalizes"] = true;
   const BeamParams untouched;
+  Request recommended;
+  recommended.search = rules.search;
   if (rules.search.beams != untouched.beams) view["beams"] = rules.search.beams;
   if (rules.search.length_penalty != untouched.length_penalty) {
     view["length_penalty"] = rules.search.length_penalty;
   }
   if (rules.search.early_stopping != untouched.early_stopping) {
-    view["early_stopping"] = kStopping[static_cast<size_t>(rules.search.early_stopping)];
+    view["early_stopping"] = find_request_setting("early_stopping")->show(recommended);
   }
   if (rules.max_tokens >= 0) view["max_tokens"] = rules.max_tokens;
   if (rules.min_tokens > 0) view["min_tokens"] = rules.min_tokens;

@@ -52,6 +52,12 @@ Kernel kernel_for(int head_dim, bool varied) {
   return kernel_for<256>(varied);
 }
 
+// Desktops' GPUs after Hopper have less than half of its shared memory.
+bool has_shared_memory() {
+  return gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
+         static_cast<int>(sizeof(step_kernel::Shared));
+}
+
 }  // namespace
 
 StepKernelTurn::StepKernelTurn(int device) {
@@ -66,7 +72,9 @@ StepKernelTurn::~StepKernelTurn() {
 }
 
 StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
-    : turn_(able ? device : -1), enabled_(static_cast<bool>(turn_)), stream_(stream) {
+    : turn_(able && has_shared_memory() ? device : -1),
+      enabled_(static_cast<bool>(turn_)),
+      stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
 }
