@@ -10,11 +10,11 @@ class Finder {
  public:
   Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder) : config_(config) {
     for (TensorPlan& tensor : tensor_plan(config)) {
-      TensorId id = tensor.id;
-      if (id.of_encoder) continue;  // of this stack's own
-      id.of_encoder = of_encoder;
-      const std::byte* data = lookup(id);
-      found_[tensor.id] = {std::move(tensor), data};
+      const TensorId id = tensor.id;
+      if (id.of_encoder) continue;
+      TensorId in_file = id;  // where this is an encoder, "encoder." begins its names
+      in_file.of_encoder = of_encoder;
+      found_[id] = {std::move(tensor), lookup(in_file)};
     }
   }
 

@@ -81,7 +81,7 @@ std::string_view name_of(TensorKind kind) {
     case TensorKind::dense:
       return "dense";
     case TensorKind::dense_norm:
-      return "dense";  // "dense.0_norm"
+      return "dense_norm";
     case TensorKind::output:
       return "output";
   }
@@ -337,10 +337,10 @@ class Planner {
 std::string tensor_name(const TensorId& id) {
   std::string name = id.of_encoder ? "encoder." : "";
   if (is_of_layers(id.kind)) name += "layers." + std::to_string(id.n) + ".";
-  name += name_of(id.kind);
-  const bool is_norm = id.kind == TensorKind::dense_norm;
-  if (id.kind == TensorKind::dense || is_norm) name += "." + std::to_string(id.n);
-  if (is_norm) name += "_norm";
+  const bool is_dense_norm = id.kind == TensorKind::dense_norm;
+  name += is_dense_norm ? "dense" : name_of(id.kind);
+  if (id.kind == TensorKind::dense || is_dense_norm) name += "." + std::to_string(id.n);
+  if (is_dense_norm) name += "_norm";
   if (id.member == TensorMember::scales) name += ".scales";
   if (id.member == TensorMember::bias) name += "_bias";
   return name;

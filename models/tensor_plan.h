@@ -4,10 +4,10 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "models/config.h"
@@ -76,7 +76,11 @@ struct TensorId {
   TensorMember member = TensorMember::weights;
   bool of_encoder = false;
 
-  auto operator<=>(const TensorId&) const = default;
+  bool operator==(const TensorId&) const = default;
+  bool operator<(const TensorId& other) const {
+    return std::tie(of_encoder, n, kind, member) <
+           std::tie(other.of_encoder, other.n, other.kind, other.member);
+  }
 };
 
 /// Those that belong to a tensor.
