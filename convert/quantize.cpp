@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "convert/elements.h"
@@ -43,6 +44,7 @@ void quantize_lanes(const float* weights, size_t count, float scale, int8_t* out
 QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out) {
   QuantizedRow result;
   result.scale = largest_magnitude(row) / 127.0F;
+  if (!std::isfinite(result.scale)) return result;
   if (result.scale == 0) {
     std::ranges::fill(out, int8_t{0});
     return result;

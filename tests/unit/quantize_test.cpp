@@ -48,6 +48,14 @@ TEST(Quantize, MakesZerosOfARowOfZeros) {
   EXPECT_EQ(out, std::vector<int8_t>(3, 0));
 }
 
+TEST(Quantize, TellsOfARowThatIsNotFinite) {
+  for (const float value : {std::numeric_limits<float>::infinity(), -NAN}) {
+    std::vector<int8_t> out(3, 7);
+    EXPECT_FALSE(std::isfinite(quantize_row(std::vector<float>{1, value, 2}, out).scale));
+    EXPECT_EQ(out, (std::vector<int8_t>(3, 7)));
+  }
+}
+
 TEST(Quantize, SurvivesTheSmallestAndLargestNumbers) {
   std::vector<int8_t> out(2);
   for (const float value : {std::numeric_limits<float>::denorm_min(), 1e-43F, 1e-38F,
