@@ -163,6 +163,24 @@ TEST(Batch, WritesResultsWhileItWaitsForMoreInput) {
   for (const int end : input) close(end);
 }
 
+TEST(Batch, SaysThatItWasInterruptedBeforeAnyLineWasDone) {
+  std::array<int, 2> input{};
+  ASSERT_EQ(pipe2(input.data(), O_CLOEXEC), 0);
+  const std::string output = new_output("nothing.jsonl");
+  BackgroundBatch batch("-", {"-o", output}, input[0]);
+  // More than a pipe holds: once all is written the program is reading lines, which are blank.
+  const std::string lines(size_t{1} << 18, '\n');
+  for (size_t written = 0; written < lines.size();) {
+    const ssize_t n = write(input[1], lines.data() + written, lines.size() - written);
+    ASSERT_GT(n, 0);
+    written += static_cast<size_t>(n);
+  }
+  EXPECT_EQ(batch.end(SIGINT), 130);
+  EXPECT_NE(batch.errors().find("batch interrupted: 0 lines done"), std::string::npos)
+      << batch.errors();
+  for (const int end : input) close(end);
+}
+
 // Resuming. ---------------------------------------------------------------------------------------
 
 TEST(Batch, CountsErrorsOfAFormerRunAsDone) {

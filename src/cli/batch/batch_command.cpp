@@ -28,6 +28,7 @@
 #include "cli/batch/batch_resume.h"
 #include "cli/batch/batch_submitters.h"
 #include "cli/batch/batch_window.h"
+#include "program/interrupt.h"
 #include "program/open_file.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -199,10 +200,15 @@ class BatchRun {
 void BatchRun::run() {
   std::future<void> writer = std::async(std::launch::async, [this] { write_results(); });
   std::exception_ptr failure;
+  bool interrupted = false;
   try {
     feed();
     window_->close();
     window_->wait_until_empty();
+  } catch (const Interrupted&) {
+    interrupted = true;
+    failure = std::current_exception();
+    window_->abandon();
   } catch (...) {
     failure = std::current_exception();
     window_->abandon();
@@ -214,7 +220,7 @@ void BatchRun::run() {
   }
   progress_.erase();
   const BatchCounts counts = counts_now();
-  if (!failure || counts.lines > 0) {
+  if (!failure || interrupted || counts.lines > 0) {
     std::fprintf(stderr, "%s (seed %llu)\n",
                  batch_summary(counts, progress_.seconds(), failure != nullptr).c_str(),
                  static_cast<unsigned long long>(*defaults_.sampling.seed));
