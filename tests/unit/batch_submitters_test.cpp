@@ -1,13 +1,12 @@
 #include "cli/batch/batch_submitters.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <latch>
 #include <set>
+
+#include "refused_threads.h"
 
 namespace faststream {
 namespace {
@@ -49,12 +48,7 @@ TEST(BatchSubmitters, WorkSideBySide) {
 // Sanitizers need more memory than any limit leaves.
 TEST(BatchSubmitters, WorkWithTheThreadsThatTheSystemGives) {
   const auto submit_with_little_memory = [] {
-    rlim_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t bytes =
-        pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 5 * (rlim_t{8} << 20) / 2;
-    const rlimit limit{bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    leave_room_for_two_threads();
     std::latch all(50);
     BatchSubmitters submitters(1000, [&](uint64_t, const Request&) { all.count_down(); });
     for (uint64_t line = 1; line <= 50; ++line) submitters.add(line, {});

@@ -10,8 +10,21 @@
 #include <vector>
 
 #include "engine/layer_cache.h"
+#include "models/config.h"
 
 namespace faststream {
+
+/// A description whose caches are of interest, and not what it computes.
+inline ModelConfig tiny_decoder(int64_t n_layers) {
+  return plain_decoder({.n_layers = n_layers,
+                        .hidden = 8,
+                        .n_heads = 1,
+                        .n_kv_heads = 1,
+                        .head_dim = 8,
+                        .ffn_hidden = 8,
+                        .vocab = 100,
+                        .max_context = 1000});
+}
 
 /// A sequence holds the state that its next step reads (CacheHold::from) and, during a step, the
 /// one that is written (to); 0 is none. Sequences share what they read. States at the ends of pages

@@ -17,17 +17,6 @@
 namespace faststream {
 namespace {
 
-ModelConfig some_config() {
-  return plain_decoder({.n_layers = 1,
-                        .hidden = 8,
-                        .n_heads = 1,
-                        .n_kv_heads = 1,
-                        .head_dim = 8,
-                        .ffn_hidden = 8,
-                        .vocab = 100,
-                        .max_context = 1000});
-}
-
 // A text that is known beforehand, and proposals for it that are right now and then.
 class KnownText final : public SequenceGroup {
  public:
@@ -156,7 +145,7 @@ class Stage {
   using Parts = std::span<const StepPlan::Part>;
 
   static CacheKinds kinds(int32_t n_states) {
-    CacheKinds kinds = cache_kinds(some_config(), DType::f32);
+    CacheKinds kinds = cache_kinds(tiny_decoder(1), DType::f32);
     if (n_states > 0) kinds.push_back(std::make_unique<FixedStatesKind>(n_states));
     return kinds;
   }
@@ -212,7 +201,7 @@ class Stage {
     }
   }
 
-  ModelConfig config_ = some_config();
+  ModelConfig config_ = tiny_decoder(1);
   SchedulerLimits limits_;
   SequenceCaches caches_;
   SchedulingPolicy policy_;

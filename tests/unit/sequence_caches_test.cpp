@@ -17,14 +17,7 @@ constexpr int32_t kCachePages = 8;
 constexpr int32_t kCacheWindow = 32;
 
 ModelConfig config_with_window() {
-  ModelConfig config = plain_decoder({.n_layers = 2,
-                                      .hidden = 8,
-                                      .n_heads = 1,
-                                      .n_kv_heads = 1,
-                                      .head_dim = 8,
-                                      .ffn_hidden = 8,
-                                      .vocab = 100,
-                                      .max_context = 1000});
+  ModelConfig config = tiny_decoder(2);
   config.layer_kinds.push_back(config.layer_kinds[0]);
   config.layer_kinds[1].name = "windowed";
   config.layer_kinds[1].attention.window = kCacheWindow;

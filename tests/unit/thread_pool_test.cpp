@@ -10,13 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "refused_threads.h"
 #include "support/machine.h"
 
 namespace faststream {
@@ -119,12 +119,7 @@ TEST(ThreadPool, WorksWithFarMoreThreadsThanProcessors) {
 // Sanitizers need more memory than any limit leaves.
 TEST(ThreadPool, EndsThreadsThatHaveStartedWhereTheSystemRefusesMore) {
   const auto start_too_many = [] {
-    rlim_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t bytes =
-        pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 5 * (rlim_t{8} << 20) / 2;
-    const rlimit limit{bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    leave_room_for_two_threads();
     try {
       const ThreadPool pool(1000);
     } catch (const std::system_error&) {

@@ -200,15 +200,10 @@ class BatchRun {
 void BatchRun::run() {
   std::future<void> writer = std::async(std::launch::async, [this] { write_results(); });
   std::exception_ptr failure;
-  bool interrupted = false;
   try {
     feed();
     window_->close();
     window_->wait_until_empty();
-  } catch (const Interrupted&) {
-    interrupted = true;
-    failure = std::current_exception();
-    window_->abandon();
   } catch (...) {
     failure = std::current_exception();
     window_->abandon();
@@ -220,7 +215,7 @@ void BatchRun::run() {
   }
   progress_.erase();
   const BatchCounts counts = counts_now();
-  if (!failure || interrupted || counts.lines > 0) {
+  if (!failure || interrupted() || counts.lines > 0) {
     std::fprintf(stderr, "%s (seed %llu)\n",
                  batch_summary(counts, progress_.seconds(), failure != nullptr).c_str(),
                  static_cast<unsigned long long>(*defaults_.sampling.seed));
