@@ -5,9 +5,9 @@
 #include "program/program.h"
 
 int main(int argc, char** argv) {
-  faststream::RunOptions options;
+  faststream::cli::RunOptions options;
   return faststream::run_program(
       "faststream-run", argc, argv,
-      [&](CLI::App& app) { faststream::add_run_options(app, options); },
-      [&] { faststream::run_command(options); });
+      [&](CLI::App& app) { faststream::cli::add_run_options(app, options); },
+      [&] { faststream::cli::run_command(options); });
 }

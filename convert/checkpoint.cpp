@@ -9,7 +9,7 @@
 #include "support/printable.h"
 #include "support/shape_text.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 uint64_t SourceTensor::bytes() const {
   return format->bytes(
@@ -91,4 +91,4 @@ void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/elements.h"
 #include "convert/source_files.h"
+#include "convert/weights/elements.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps.
 struct SourceTensor {
@@ -71,4 +71,4 @@ class Checkpoint {
   std::map<std::string, SourceTensor, std::less<>> tensors_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::convert

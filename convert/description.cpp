@@ -6,7 +6,7 @@
 
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 std::string_view name_of(Activation activation) {
@@ -215,4 +215,4 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   return lines;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,13 +1,13 @@
 // faststream-convert: a checkpoint becomes a model file.
 
-#include "convert/convert_command.h"
-#include "convert/convert_options.h"
+#include "convert/command/convert_command.h"
+#include "convert/command/convert_options.h"
 #include "program/program.h"
 
 int main(int argc, char** argv) {
-  faststream::ConvertCommandOptions options;
+  faststream::convert::ConvertCommandOptions options;
   return faststream::run_program(
       "faststream-convert", argc, argv,
-      [&](CLI::App& app) { faststream::add_convert_options(app, options); },
-      [&] { faststream::convert_command(options); });
+      [&](CLI::App& app) { faststream::convert::add_convert_options(app, options); },
+      [&] { faststream::convert::convert_command(options); });
 }

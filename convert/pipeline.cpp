@@ -13,15 +13,15 @@
 #include <sstream>
 #include <utility>
 
-#include "convert/balance.h"
-#include "convert/tensor_stream.h"
+#include "convert/weights/balance.h"
+#include "convert/weights/tensor_stream.h"
 #include "model_file/model_writer.h"
 #include "support/error.h"
 #include "support/printable.h"
 #include "support/progress.h"
 #include "support/thread_pool.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -298,4 +298,4 @@ void print_report(const ConvertReport& report, std::ostream& out) {
   out << text.str();
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

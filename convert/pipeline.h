@@ -12,7 +12,7 @@
 #include "convert/source_model.h"
 #include "support/dtype.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 struct ConvertOptions {
   std::filesystem::path checkpoint;
@@ -69,4 +69,4 @@ uint64_t model_size(const SourceModel& source, const ConvertOptions& options);
 /// A few lines for the user.
 void print_report(const ConvertReport& report, std::ostream& out);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -15,7 +15,7 @@
 #include "support/mapped_file.h"
 #include "support/progress.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 namespace fs = std::filesystem;
 
@@ -115,4 +115,4 @@ void SourceFiles::refuse_as_output(const fs::path& output) const {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace faststream {
+namespace faststream::convert {
 
 /// A file open for reading at any place, from any number of threads.
 class InputFile {
@@ -57,4 +57,4 @@ class SourceFiles {
   std::vector<std::filesystem::path> opened_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -7,11 +7,11 @@
 #include <set>
 #include <span>
 
-#include "convert/answers_from_hf.h"
 #include "convert/gguf/gguf_file.h"
 #include "convert/gguf/gguf_model.h"
-#include "convert/hf_folder.h"
-#include "convert/llama2c.h"
+#include "convert/huggingface/answers_from_hf.h"
+#include "convert/huggingface/hf_folder.h"
+#include "convert/llama2c/llama2c.h"
 #include "convert/tokenizers/sentencepiece_judge.h"
 #include "model_file/layout.h"
 #include "support/error.h"
@@ -20,7 +20,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ SourceModel open_source_model(const fs::path& path, const std::optional<fs::path
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -12,15 +12,15 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/added_tokens.h"
 #include "convert/checkpoint.h"
+#include "convert/tokenizers/added_tokens.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "models/config.h"
 #include "models/tensor_plan.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Heads of a checkpoint that keeps the members of a rotary pair side by side: of each head_dim
 /// rows the first `rotated` are reordered, 2i and 2i + 1 becoming i and i + rotated / 2.
@@ -129,4 +129,4 @@ void use_tokenizer(TokenizerFile file, SourceTokenizer& tokenizer);
 void refuse_unknown_tensors(const SourceModel& model,
                             const std::function<bool(std::string_view)>& is_derived);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -41,7 +41,7 @@ same_definitions() {
   if ! { cmake -S . -B "$at" -G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_CXX_FLAGS_DEBUG='-O0 -flto' -DCMAKE_UNITY_BUILD=ON -DFASTSTREAM_CUDA=OFF \
     -DFASTSTREAM_TESTS=OFF && cmake --build "$at" --target faststream faststream_convert \
-    faststream_cli; } >"$at.log"; then
+    faststream_cli faststream_bench; } >"$at.log"; then
     cat "$at.log"
     return 1
   fi

@@ -1,7 +1,7 @@
 // Baichuan 1 and 2 (arXiv:2309.10305).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_baichuan(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -21,4 +21,4 @@ FamilyModel describe_baichuan(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

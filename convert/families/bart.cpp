@@ -8,7 +8,7 @@
 #include "convert/families/family.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 /// What differs between them.
@@ -204,4 +204,4 @@ FamilyModel describe_marian(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -3,7 +3,7 @@
 #include "convert/families/family.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr PlainShape kBert = {.n_layers = 12,
@@ -106,4 +106,4 @@ FamilyModel describe_roberta(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // BLOOM (arXiv:2211.05100).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_bloom(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -41,4 +41,4 @@ FamilyModel describe_bloom(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

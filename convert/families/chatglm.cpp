@@ -1,7 +1,7 @@
 // ChatGLM 2 and 3, and GLM 4 of 9B as first released (arXiv:2406.12793).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_chatglm(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -45,4 +45,4 @@ FamilyModel describe_chatglm(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

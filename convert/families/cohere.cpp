@@ -1,7 +1,7 @@
 // Command R (Cohere) and Command R7B (Cohere 2): attention and feed-forward side by side.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 FamilyModel cohere_in(const JsonView& config, double theta) {
@@ -53,4 +53,4 @@ FamilyModel describe_cohere2(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // DistilBERT (arXiv:1910.01108): BERT's layers without segments.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_distilbert(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -42,4 +42,4 @@ FamilyModel describe_distilbert(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

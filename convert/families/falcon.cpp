@@ -1,7 +1,7 @@
 // Falcon (arXiv:2311.16867): 7B, 40B, 11B, and the older ones with ALiBi.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_falcon(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -52,4 +52,4 @@ FamilyModel describe_falcon(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -9,7 +9,7 @@
 #include "support/error.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 struct Family {
@@ -377,4 +377,4 @@ std::vector<float> alibi_slopes(int64_t n_heads) {
   return slopes;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

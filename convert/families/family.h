@@ -14,12 +14,12 @@
 
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
-#include "convert/rope_rules.h"
+#include "convert/families/rope_rules.h"
 #include "engine/answer_rules.h"
 #include "models/config.h"
 #include "support/json.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// What a family has to go by.
 struct FamilySource {
@@ -173,4 +173,4 @@ std::vector<float> alibi_slopes(int64_t n_heads);
 #include "convert/families/table.inc"
 #undef FASTSTREAM_FAMILY
 
-}  // namespace faststream
+}  // namespace faststream::convert

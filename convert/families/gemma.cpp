@@ -6,7 +6,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr double kQueryScalar = 256;
@@ -151,4 +151,4 @@ FamilyModel describe_t5gemma(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

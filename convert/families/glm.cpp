@@ -1,7 +1,7 @@
 // GLM 4 of 9B (arXiv:2406.12793) and of 0414 in the form of Transformers.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_glm(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -24,4 +24,4 @@ FamilyModel describe_glm4(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

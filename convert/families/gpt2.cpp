@@ -1,7 +1,7 @@
 // GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_gpt2(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -47,4 +47,4 @@ FamilyModel describe_gpt2(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // GPT-NeoX and Pythia (arXiv:2204.06745, arXiv:2304.01373).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_gpt_neox(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -29,4 +29,4 @@ FamilyModel describe_gpt_neox(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

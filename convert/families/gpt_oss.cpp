@@ -1,7 +1,7 @@
 // gpt-oss (arXiv:2508.10925). Its experts come in MXFP4, or as plain matrices [in, out].
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Gates and ups lie row by row in turn; biases have names of their own.
@@ -79,4 +79,4 @@ FamilyModel describe_gpt_oss(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -2,7 +2,7 @@
 // the embedding folded into weights.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_granite(const FamilySource& source) {
   FamilyModel model = describe_llama(source);
@@ -28,4 +28,4 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // InternLM 2 (arXiv:2403.17297).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_internlm2(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -20,4 +20,4 @@ FamilyModel describe_internlm2(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // Llama 1 to 3 (arXiv:2302.13971, arXiv:2407.21783) and the many that share its code.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_llama(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -19,4 +19,4 @@ FamilyModel describe_llama(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // Mistral 7B and its like (arXiv:2310.06825), and Ministral 3.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_mistral(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -41,4 +41,4 @@ FamilyModel describe_ministral3(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

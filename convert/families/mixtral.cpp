@@ -1,7 +1,7 @@
 // Mixtral (arXiv:2401.04088).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_mixtral(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -20,4 +20,4 @@ FamilyModel describe_mixtral(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -2,7 +2,7 @@
 // own.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr PlainShape kModernBert = {.n_layers = 22,
@@ -80,4 +80,4 @@ FamilyModel describe_modernbert(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

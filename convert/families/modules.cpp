@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 using Parts = std::vector<TensorPart>;
@@ -333,4 +333,4 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
   return parts;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

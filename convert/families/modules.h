@@ -11,7 +11,7 @@
 #include "convert/source_model.h"
 #include "models/config.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// In what order one tensor holds queries, keys and values.
 enum class JoinedQkv {
@@ -101,4 +101,4 @@ std::string base_in(const Checkpoint& weights, const Modules& modules);
 TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Checkpoint& weights,
                      const Modules& encoder = {});
 
-}  // namespace faststream
+}  // namespace faststream::convert

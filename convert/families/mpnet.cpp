@@ -2,7 +2,7 @@
 // table for all layers.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_mpnet(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -52,4 +52,4 @@ FamilyModel describe_mpnet(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // NomicBERT (arXiv:2402.01613): BERT with rotations and a gated feed-forward without biases.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 // config.json has GPT-2's names in the first releases, and BERT's since Transformers has the class.
 FamilyModel describe_nomic_bert(const FamilySource& source) {
@@ -53,4 +53,4 @@ FamilyModel describe_nomic_bert(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -3,7 +3,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // What all share: queries and keys are normalized before they are cut into heads.
@@ -60,4 +60,4 @@ FamilyModel describe_olmoe(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -3,7 +3,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Embeddings are `width` wide, with a matrix before the layers and one after them: both become part
@@ -74,4 +74,4 @@ FamilyModel describe_opt(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

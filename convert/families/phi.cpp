@@ -1,7 +1,7 @@
 // Phi 1, 1.5 and 2 (arXiv:2306.11644, arXiv:2309.05463).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_phi(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -23,4 +23,4 @@ FamilyModel describe_phi(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

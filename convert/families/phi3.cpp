@@ -1,7 +1,7 @@
 // Phi 3 and 4, mini and not (arXiv:2404.14219).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_phi3(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -13,4 +13,4 @@ FamilyModel describe_phi3(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

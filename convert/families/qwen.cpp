@@ -3,7 +3,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Those without experts, which differ in head_dim.
@@ -104,4 +104,4 @@ FamilyModel describe_qwen3_moe(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // SmolLM 3: Llama with layers that have no rotation.
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Whether each layer rotates: 1 in "no_rope_layers" means that it does.
@@ -44,4 +44,4 @@ FamilyModel describe_smollm3(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

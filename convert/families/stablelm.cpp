@@ -1,7 +1,7 @@
 // StableLM (arXiv:2402.17834).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Norms of heads are modules of their own.
@@ -42,4 +42,4 @@ FamilyModel describe_stablelm(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -1,7 +1,7 @@
 // StarCoder 2 (arXiv:2402.19173).
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 FamilyModel describe_starcoder2(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -18,4 +18,4 @@ FamilyModel describe_starcoder2(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

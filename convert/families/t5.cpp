@@ -5,7 +5,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Relative positions have no end; texts of the length that T5 was trained for are short.
@@ -115,4 +115,4 @@ FamilyModel describe_umt5(const FamilySource& source) {
                           source.config.get("tie_word_embeddings", true));
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -4,7 +4,7 @@
 
 #include "convert/families/family.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Its NTK-aware base: for texts up to the length of training, so for those that are shorter too.
@@ -73,4 +73,4 @@ FamilyModel describe_telechat(const FamilySource& source) {
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 template <typename T>
@@ -362,4 +362,4 @@ std::string convertible_ggml_types() {
   return names;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "convert/elements.h"
+#include "convert/weights/elements.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// The format of ggml's type number `type`; null for one that cannot be converted. Decoded values
 /// equal those of PyPI's gguf (gguf.quants.dequantize) to the last bit.
@@ -19,4 +19,4 @@ std::string ggml_type_name(uint32_t type);
 /// The names of the formats that can be converted, for messages: "F32, F16, ... and MXFP4".
 std::string convertible_ggml_types();
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -9,7 +9,7 @@
 #include "convert/families/family.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 int64_t window_of(const GgufSource& source) {
@@ -246,4 +246,4 @@ void refuse_scalings(const GgufSource& source) {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

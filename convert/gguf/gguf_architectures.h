@@ -6,7 +6,7 @@
 #include "convert/gguf/gguf_family.h"
 #include "convert/gguf/gguf_source.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Where the members of rotary pairs are in a head.
 enum class GgufPairs {
@@ -29,4 +29,4 @@ const GgufArchitecture& find_gguf_architecture(const GgufSource& source);
 /// Throws Error when the metadata ask for a factor that their architecture does not know.
 void refuse_scalings(const GgufSource& source);
 
-}  // namespace faststream
+}  // namespace faststream::convert

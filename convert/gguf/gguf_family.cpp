@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "convert/families/family.h"
+#include "convert/families/rope_rules.h"
 #include "convert/gguf/gguf_architectures.h"
 #include "convert/gguf/gguf_source.h"
-#include "convert/rope_rules.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // The names of llama.cpp's gguf-py (constants.py).
@@ -279,4 +279,4 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

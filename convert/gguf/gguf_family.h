@@ -6,7 +6,7 @@
 #include "convert/gguf/metadata.h"
 #include "models/config.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// A description and what the tensors are called.
 struct GgufFamilyModel {
@@ -20,4 +20,4 @@ struct GgufFamilyModel {
 /// supported.
 GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& weights);
 
-}  // namespace faststream
+}  // namespace faststream::convert

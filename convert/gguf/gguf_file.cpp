@@ -13,7 +13,7 @@
 #include "support/error.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -336,4 +336,4 @@ GgufFile open_gguf_file(const fs::path& path, SourceFiles& files) {
   return gguf;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

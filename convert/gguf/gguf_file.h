@@ -12,7 +12,7 @@
 #include "convert/checkpoint.h"
 #include "convert/gguf/metadata.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// What stands before the tensors' bytes of a GGUF file.
 struct GgufHeader {
@@ -41,4 +41,4 @@ struct GgufFile {
 /// naming the file, when a part is missing or unsound.
 GgufFile open_gguf_file(const std::filesystem::path& path, SourceFiles& files);
 
-}  // namespace faststream
+}  // namespace faststream::convert

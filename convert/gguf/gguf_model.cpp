@@ -13,7 +13,7 @@
 #include "convert/tokenizers/tokenizer_file.h"
 #include "engine/default_sampling.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,4 +80,4 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   return model;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -4,7 +4,7 @@
 
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 std::string GgufSource::key(std::string_view name) const {
   return architecture_ + "." + std::string(name);
@@ -58,4 +58,4 @@ std::optional<std::vector<float>> GgufSource::vector(std::string_view name, int6
   return values;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -10,7 +10,7 @@
 #include "convert/checkpoint.h"
 #include "convert/gguf/metadata.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Metadata under the name of the architecture that they begin with, and the tensors beside them.
 class GgufSource {
@@ -53,4 +53,4 @@ class GgufSource {
   std::string architecture_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -8,7 +8,7 @@
 #include "support/printable.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 template <typename T>
@@ -215,4 +215,4 @@ std::string_view GgufMetadata::bytes(std::string_view key) const {
   return value->bytes;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

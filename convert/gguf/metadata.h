@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Types of values; the numbers are those of the format.
 enum class GgufType : uint32_t {
@@ -88,4 +88,4 @@ class GgufMetadata {
   std::map<std::string, GgufValue, std::less<>> values_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::convert

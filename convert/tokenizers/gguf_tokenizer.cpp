@@ -14,7 +14,7 @@
 #include "support/utf8.h"
 #include "text/sentencepiece_model.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 using nlohmann::json;
@@ -385,4 +385,4 @@ GgufTokenizer tokenizer_from_gguf(const GgufMetadata& metadata) {
                             "bert and t5");
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -8,7 +8,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// One of the two is there.
 struct GgufTokenizer {
@@ -22,4 +22,4 @@ struct GgufTokenizer {
 /// is missing, contradicts itself, or is a kind of tokenizer that is not supported.
 GgufTokenizer tokenizer_from_gguf(const GgufMetadata& metadata);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 using nlohmann::json;
@@ -294,4 +294,4 @@ json bpe_pipeline(const Pretokenizer& pretokenizer) {
           {"model", std::move(model)}};
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

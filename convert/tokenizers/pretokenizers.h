@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace faststream {
+namespace faststream::convert {
 
 struct Pretokenizer {
   enum class Spelling {
@@ -30,4 +30,4 @@ const Pretokenizer* find_pretokenizer(std::string_view name);
 /// encoding with such a pre-tokenizer.
 nlohmann::json bpe_pipeline(const Pretokenizer& pretokenizer);
 
-}  // namespace faststream
+}  // namespace faststream::convert

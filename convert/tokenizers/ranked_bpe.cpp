@@ -9,7 +9,7 @@
 #include "support/printable.h"
 #include "text/tokenizer/byte_level.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;  // the longest of real vocabularies have 128
@@ -89,4 +89,4 @@ TokenizerDescription describe_ranked_bpe(const std::vector<std::string>& tokens,
   return description;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

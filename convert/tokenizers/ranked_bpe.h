@@ -9,7 +9,7 @@
 #include "convert/tokenizers/pretokenizers.h"
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// A token for templates.
 struct SpecialToken {
@@ -27,4 +27,4 @@ TokenizerDescription describe_ranked_bpe(const std::vector<std::string>& tokens,
                                          const std::vector<SpecialToken>& special_tokens,
                                          const Pretokenizer& pretokenizer, std::string_view where);
 
-}  // namespace faststream
+}  // namespace faststream::convert

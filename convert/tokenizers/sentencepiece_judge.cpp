@@ -12,7 +12,7 @@
 #include "support/printable.h"
 #include "support/split_mix.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 // Spaces, letters that are composed, widened, ligatures or rare, signs, and bytes that are none.
@@ -115,4 +115,4 @@ void compare_with_sentencepiece(const SentencePieceModel& model, const Tokenizer
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -6,7 +6,7 @@
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Has the library load `model` (not its file, which it would trust), and compares what it makes of
 /// a few hundred texts (of the model's pieces, of characters of all kinds, of bytes that are none)
@@ -15,4 +15,4 @@ namespace faststream {
 void compare_with_sentencepiece(const SentencePieceModel& model, const Tokenizer& tokenizer,
                                 std::string_view where);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -15,7 +15,7 @@
 #include "support/utf8.h"
 #include "text/sentencepiece_model.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -180,4 +180,4 @@ std::optional<TokenizerFiles> read_separate_vocabulary(const fs::path& folder, S
   return std::nullopt;
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -8,7 +8,7 @@
 #include "convert/source_files.h"
 #include "convert/tokenizers/tokenizer_file.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// The tokenizer of a folder without a tokenizer.json, as one SentencePiece model by the ids of
 ///
@@ -23,4 +23,4 @@ namespace faststream {
 std::optional<TokenizerFiles> read_separate_vocabulary(const std::filesystem::path& folder,
                                                        SourceFiles& files);
 
-}  // namespace faststream
+}  // namespace faststream::convert

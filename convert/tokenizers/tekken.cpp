@@ -12,7 +12,7 @@
 #include "support/json.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
@@ -102,4 +102,4 @@ TokenizerDescription parse_tekken(std::string_view bytes, std::string_view where
                              pretokenizer, where);
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -5,7 +5,7 @@
 
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Whether a file begins as JSON does.
 bool is_tekken(std::string_view bytes);
@@ -15,4 +15,4 @@ bool is_tekken(std::string_view bytes);
 /// `where`, when the file is damaged or of another kind.
 TokenizerDescription parse_tekken(std::string_view bytes, std::string_view where);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -11,7 +11,7 @@
 #include "support/base64.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 constexpr size_t kLlama3Tokens = 128000;
@@ -133,4 +133,4 @@ TokenizerDescription parse_tiktoken(std::string_view bytes, std::string_view whe
               "tokenizer.json");
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

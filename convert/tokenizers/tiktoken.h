@@ -6,7 +6,7 @@
 
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// Whether a file begins as one does.
 bool is_tiktoken(std::string_view bytes);
@@ -16,4 +16,4 @@ bool is_tiktoken(std::string_view bytes);
 /// qwen.tiktoken. Throws Error, starting with `where`, when it is damaged or of another model.
 TokenizerDescription parse_tiktoken(std::string_view bytes, std::string_view where);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "convert/llama2c_tokenizer.h"
+#include "convert/llama2c/llama2c_tokenizer.h"
 #include "convert/tokenizers/tekken.h"
 #include "convert/tokenizers/tiktoken.h"
 #include "convert/tokenizers/tokenizer_json.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 TokenizerFile read_tokenizer_file(const std::filesystem::path& path, int64_t vocab,
                                   SourceFiles& files) {
@@ -36,4 +36,4 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& path, int64_t voc
   return {.path = path, .sentencepiece = std::move(bytes)};
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

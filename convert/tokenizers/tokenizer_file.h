@@ -10,7 +10,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 /// A SentencePiece model or a description.
 struct TokenizerFile {
@@ -32,4 +32,4 @@ struct TokenizerFiles {
 TokenizerFile read_tokenizer_file(const std::filesystem::path& path, int64_t vocab,
                                   SourceFiles& files);
 
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -13,7 +13,7 @@
 #include "support/json.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -355,4 +355,4 @@ HfTokenizer read_tokenizer_json(const fs::path& path, SourceFiles& files) {
                              path.filename().string());
 }
 
-}  // namespace faststream
+}  // namespace faststream::convert

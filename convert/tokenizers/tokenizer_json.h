@@ -11,7 +11,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_description.h"
 
-namespace faststream {
+namespace faststream::convert {
 
 struct HfTokenizer {
   TokenizerDescription description;
@@ -31,4 +31,4 @@ HfTokenizer tokenizer_from_json(nlohmann::json tokenizer, const nlohmann::json& 
                                 const nlohmann::json& special_tokens_map, std::string_view where,
                                 std::string_view name = "tokenizer.json");
 
-}  // namespace faststream
+}  // namespace faststream::convert

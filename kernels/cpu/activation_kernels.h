@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/activation.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/isa/simd.h"
 
 namespace faststream {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "kernels/cpu/host_backend.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/output_screen.h"
-#include "kernels/cpu/row_ranking.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/sampling/output_screen.h"
+#include "kernels/cpu/sampling/row_ranking.h"
 #include "support/thread_pool.h"
 
 namespace faststream {

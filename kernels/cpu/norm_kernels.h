@@ -2,8 +2,8 @@
 // file.
 #pragma once
 
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/isa/simd.h"
 
 namespace faststream {
 namespace {

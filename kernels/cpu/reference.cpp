@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "kernels/cpu/experts/router.h"
 #include "kernels/cpu/host_backend.h"
-#include "kernels/cpu/router.h"
-#include "kernels/cpu/sorted_ranking.h"
+#include "kernels/cpu/sampling/sorted_ranking.h"
 #include "support/hadamard.h"
 
 namespace faststream {

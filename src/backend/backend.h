@@ -2,7 +2,7 @@
 //
 // Three implementations: the plain float reference (kernels/cpu/reference.cpp), the fast CPU
 // backend (kernels/cpu) and the CUDA backend (kernels/cuda). Every operation of the fast ones is
-// tested against the reference (tests/unit/backend_ops_test.cpp).
+// tested against the reference (tests/unit/backend/backend_ops_test.cpp).
 //
 // Operations are asynchronous in order: an operation sees the results of all earlier ones; only
 // Choices::wait(), copy_to_host() and synchronize() wait for them. One thread at a time may use a

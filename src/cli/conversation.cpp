@@ -11,7 +11,7 @@
 #include "support/printable.h"
 #include "text/chat_variables.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -142,4 +142,4 @@ void add_template_variable(std::string& variables, const std::string& definition
   variables = object.dump();
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

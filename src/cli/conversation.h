@@ -7,7 +7,7 @@
 
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Whether read_conversation() reads the member of that name.
 bool is_conversation_member(std::string_view name);
@@ -25,4 +25,4 @@ ChatPrompt read_conversation_file(const std::string& path);
 /// object in JSON, which may be empty. Throws UsageError for other forms.
 void add_template_variable(std::string& variables, const std::string& definition);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -6,7 +6,7 @@
 #include "program/interrupt.h"
 #include "support/progress.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 Result generate(Engine& engine, Request request,
                 const std::function<bool(std::string_view)>& on_text) {
@@ -25,4 +25,4 @@ Result generate(Engine& engine, Request request,
       });
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

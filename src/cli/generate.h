@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// A model that is loaded, and what all requests to it share. Prompts are not used.
 struct LoadedEngine {
@@ -21,4 +21,4 @@ struct LoadedEngine {
 Result generate(Engine& engine, Request request,
                 const std::function<bool(std::string_view)>& on_text);
 
-}  // namespace faststream
+}  // namespace faststream::cli

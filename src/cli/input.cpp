@@ -13,7 +13,7 @@
 #include "support/error.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr size_t kMaxBytes = 256 << 20;
@@ -57,4 +57,4 @@ std::string read_text_file(const std::string& path, const std::string& option) {
   return read_all(fd, name);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

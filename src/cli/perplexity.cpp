@@ -10,7 +10,7 @@
 #include "program/interrupt.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr int32_t kStepTokens = 256;  // that a step processes; bounds the memory of the logits
@@ -212,4 +212,4 @@ void perplexity_command(const PerplexityOptions& options) {
   std::printf("top token agrees      %.3f %%\n", 100 * divergence.top_token_agrees);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// How far a model's next-token distributions are from a reference's.
 struct Divergence {
@@ -47,4 +47,4 @@ struct PerplexityOptions {
 /// Measures and prints to stdout. Throws Error, UsageError or Interrupted.
 void perplexity_command(const PerplexityOptions& options);
 
-}  // namespace faststream
+}  // namespace faststream::cli

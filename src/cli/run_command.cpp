@@ -24,7 +24,7 @@
 #include "support/machine.h"
 #include "support/progress.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 // A final newline is the editor's or the shell's, not the prompt's.
@@ -224,4 +224,4 @@ void run_command(const RunOptions& options) {
   check_interrupted();
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

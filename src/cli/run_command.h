@@ -3,10 +3,10 @@
 
 #include "cli/run_options.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Reads the prompt, loads the model and prints its text to stdout. Throws Error, UsageError or
 /// Interrupted.
 void run_command(const RunOptions& options);
 
-}  // namespace faststream
+}  // namespace faststream::cli

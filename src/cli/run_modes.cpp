@@ -12,7 +12,7 @@
 #include "engine/request_settings.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 // Bits, for sets.
@@ -153,4 +153,4 @@ std::string check_modes(const CLI::App& app) {
   return notices;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

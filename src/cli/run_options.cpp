@@ -13,7 +13,7 @@
 #include "program/option_values.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr const char* kGeneration = "Generation";
@@ -214,4 +214,4 @@ Examples:
   faststream-run -m llama-int8.bin --perplexity book.txt --against llama-f32.bin)");
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -14,7 +14,7 @@ namespace CLI {
 class App;
 }
 
-namespace faststream {
+namespace faststream::cli {
 
 struct RunOptions {
   std::string model;
@@ -37,4 +37,4 @@ struct RunOptions {
 /// Adds the options to `app`, bound to `options`, with help that teaches.
 void add_run_options(CLI::App& app, RunOptions& options);
 
-}  // namespace faststream
+}  // namespace faststream::cli

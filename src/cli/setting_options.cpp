@@ -6,7 +6,7 @@
 #include "engine/request_settings.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 bool is_among(std::span<const std::string> given, std::string_view option) {
@@ -66,4 +66,4 @@ std::string idle_options(std::span<const std::string> given, const Request& requ
   return lines;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

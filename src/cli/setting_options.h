@@ -12,7 +12,7 @@ namespace CLI {
 class App;
 }
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Adds those options that are in this group of the help to `app`, bound to `request`.
 void add_setting_options(CLI::App& app, std::string_view group, Request& request);
@@ -28,4 +28,4 @@ bool asks_for_draws(std::span<const std::string> given);
 /// What to say of the given options that have no effect on what `request` asks for: lines.
 std::string idle_options(std::span<const std::string> given, const Request& request);
 
-}  // namespace faststream
+}  // namespace faststream::cli

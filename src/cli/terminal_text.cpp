@@ -15,7 +15,7 @@
 #include "support/printable.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr int kTabStop = 8;
@@ -113,4 +113,4 @@ std::function<void(std::string_view)> text_output(bool wraps) {
   };
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Makes control characters visible, which a terminal would obey, those of Unicode that change the
 /// direction of text too, and breaks lines between words.
@@ -54,4 +54,4 @@ int terminal_columns();
 /// TerminalText to a terminal; `wraps`: with lines broken between words. Throws as print() does.
 std::function<void(std::string_view)> text_output(bool wraps);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -73,10 +73,11 @@ void answer_lines(const Tokenizer& tokenizer) {
 int main(int argc, char** argv) {
   try {
     if (argc != 2 && argc != 3) throw faststream::Error("usage: tokenizer-bench FOLDER [TEXT]");
-    faststream::SourceFiles files;
-    std::optional<faststream::HfTokenizer> read;
+    faststream::convert::SourceFiles files;
+    std::optional<faststream::convert::HfTokenizer> read;
     const auto path = std::filesystem::path(argv[1]) / "tokenizer.json";
-    const double reading = fastest([&] { read = faststream::read_tokenizer_json(path, files); });
+    const double reading =
+        fastest([&] { read = faststream::convert::read_tokenizer_json(path, files); });
     const std::string tables = faststream::compile_tokenizer(read->description, argv[1]);
     const auto bytes = std::as_bytes(std::span(tables));
     const auto tokenizer = faststream::make_compiled_tokenizer(bytes, read->config, argv[1]);

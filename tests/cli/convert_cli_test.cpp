@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "cli/run_program.h"
-#include "unit/checkpoint_files.h"
+#include "unit/convert/checkpoint_files.h"
 #include "unit/effort.h"
-#include "unit/file_helpers.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/random_model.h"
 #include "cli/chat/chat_settings.h"
 #include "cli/run_program.h"
 #include "cli/stories.h"
-#include "engine/random_model.h"
 #include "text/chat_template.h"
 
 namespace faststream {

@@ -11,7 +11,7 @@
 
 #include "run_program.h"
 #include "stories.h"
-#include "unit/engine_model.h"
+#include "unit/engine/engine_model.h"
 
 namespace faststream {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "run_program.h"
 #include "stories.h"
-#include "unit/engine_model.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
+#include "unit/engine/engine_model.h"
 
 namespace faststream {
 namespace {

@@ -12,13 +12,13 @@
 
 namespace {
 
-void check(const faststream::BatchLine& line, uint64_t number) {
+void check(const faststream::cli::BatchLine& line, uint64_t number) {
   const bool known = line.id.is_string() || line.id.is_number_integer();
   if (!known && (line.error.empty() || !line.id.is_null())) std::abort();
   if (line.error.empty() && !line.request.sampling.seed) std::abort();
 
-  const faststream::RecordHead head{.id = line.id, .line = number};
-  const std::string record = faststream::error_record(head, line.error);
+  const faststream::cli::RecordHead head{.id = line.id, .line = number};
+  const std::string record = faststream::cli::error_record(head, line.error);
   if (record.find('\n') != std::string::npos) std::abort();
   const nlohmann::json read = nlohmann::json::parse(record);
   if (read.value("id", nlohmann::json()) != line.id || read.at("line") != number) std::abort();
@@ -32,13 +32,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   faststream::Request defaults;
   defaults.sampling.seed = 1;
   try {
-    const faststream::BatchFormat format = faststream::recognize_batch_format(text, "input");
-    check(faststream::parse_batch_line(text, kNumber, format, defaults), kNumber);
+    const faststream::cli::BatchFormat format =
+        faststream::cli::recognize_batch_format(text, "input");
+    check(faststream::cli::parse_batch_line(text, kNumber, format, defaults), kNumber);
   } catch (const faststream::Error& error) {  // no lines
     if (std::string_view(error.what()).empty()) std::abort();
   }
-  check(faststream::parse_batch_line(text, kNumber, faststream::BatchFormat::json, defaults),
+  check(faststream::cli::parse_batch_line(text, kNumber, faststream::cli::BatchFormat::json,
+                                          defaults),
         kNumber);
-  static_cast<void>(faststream::is_blank(text));
+  static_cast<void>(faststream::cli::is_blank(text));
   return 0;
 }

@@ -12,7 +12,7 @@
 
 namespace {
 
-using faststream::Session;
+using faststream::cli::Session;
 
 void check(const Session& session, const Session& current) {
   for (const faststream::Message& message : session.conversation.messages) {
@@ -21,7 +21,7 @@ void check(const Session& session, const Session& current) {
     }
   }
   const std::string written = session_to_json(session);
-  const Session again = faststream::session_from_json(written, current, "again");
+  const Session again = faststream::cli::session_from_json(written, current, "again");
   if (session_to_json(again) != written) std::abort();
 }
 
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::optional<Session> session;
   try {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
-    session = faststream::session_from_json(text, current, "fuzz");
+    session = faststream::cli::session_from_json(text, current, "fuzz");
   } catch (const faststream::Error&) {  // the only way to say no
     return 0;
   }

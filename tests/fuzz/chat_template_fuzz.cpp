@@ -8,7 +8,7 @@
 
 #include "support/error.h"
 #include "text/chat_template.h"
-#include "unit/tokenizer_models.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace {
 

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "convert/added_tokens.h"
-#include "convert/answers_from_hf.h"
 #include "convert/families/family.h"
-#include "convert/hf_folder.h"
-#include "convert/sentence_transformers.h"
+#include "convert/huggingface/answers_from_hf.h"
+#include "convert/huggingface/hf_folder.h"
+#include "convert/huggingface/sentence_transformers.h"
+#include "convert/tokenizers/added_tokens.h"
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -46,19 +46,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const nlohmann::json config = faststream::parse_json_object(text, "fuzz");
     const nlohmann::json empty = nlohmann::json::object();
-    static_cast<void>(faststream::tokenizer_config_from_hf(config, config, config, "fuzz"));
-    static_cast<void>(faststream::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
-    static_cast<void>(faststream::added_tokens_from_hf(config, empty, config, "fuzz"));
-    static_cast<void>(faststream::added_tokens_from_hf(empty, config, empty, "fuzz"));
-    check(faststream::answers_from_hf(config, config, {}, {}, 1000, "fuzz"));
+    static_cast<void>(
+        faststream::convert::tokenizer_config_from_hf(config, config, config, "fuzz"));
+    static_cast<void>(faststream::convert::tokenizer_config_from_hf(empty, empty, config, "fuzz"));
+    static_cast<void>(faststream::convert::added_tokens_from_hf(config, empty, config, "fuzz"));
+    static_cast<void>(faststream::convert::added_tokens_from_hf(empty, config, empty, "fuzz"));
+    check(faststream::convert::answers_from_hf(config, config, {}, {}, 1000, "fuzz"));
     try {
-      static_cast<void>(faststream::pooling_from_json(config, "fuzz"));
+      static_cast<void>(faststream::convert::pooling_from_json(config, "fuzz"));
     } catch (const faststream::Error&) {  // it is another file
     }
-    const nlohmann::json of_text = faststream::text_config(config);
-    const faststream::Checkpoint none("fuzz");
+    const nlohmann::json of_text = faststream::convert::text_config(config);
+    const faststream::convert::Checkpoint none("fuzz");
     check(
-        faststream::describe_family({faststream::JsonView(of_text, "fuzz"), none}, "fuzz").config);
+        faststream::convert::describe_family({faststream::JsonView(of_text, "fuzz"), none}, "fuzz")
+            .config);
   } catch (const faststream::Error&) {  // the only way to say no
   }
   return 0;

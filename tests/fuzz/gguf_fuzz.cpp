@@ -30,14 +30,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(out.data(), data + offset, out.size());
   };
   expect_error_only([&] {
-    const faststream::GgufHeader header = faststream::parse_gguf(read, size, "fuzz");
-    for (const faststream::SourceTensor& tensor : header.tensors) {
+    const faststream::convert::GgufHeader header =
+        faststream::convert::parse_gguf(read, size, "fuzz");
+    for (const faststream::convert::SourceTensor& tensor : header.tensors) {
       if (tensor.offset > size || tensor.bytes() > size - tensor.offset) std::abort();
     }
     expect_error_only([&] {
-      static_cast<void>(faststream::describe_gguf(header.metadata, faststream::Checkpoint("fuzz")));
+      static_cast<void>(faststream::convert::describe_gguf(
+          header.metadata, faststream::convert::Checkpoint("fuzz")));
     });
-    const faststream::GgufTokenizer tokenizer = faststream::tokenizer_from_gguf(header.metadata);
+    const faststream::convert::GgufTokenizer tokenizer =
+        faststream::convert::tokenizer_from_gguf(header.metadata);
     if (tokenizer.description) return;
     faststream::parse_sentencepiece_model(std::as_bytes(std::span(tokenizer.sentencepiece)),
                                           "fuzz");

@@ -10,7 +10,7 @@
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "support/error.h"
-#include "unit/model_file_helpers.h"
+#include "unit/model_file/model_file_helpers.h"
 
 namespace {
 

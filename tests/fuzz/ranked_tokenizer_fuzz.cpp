@@ -30,8 +30,9 @@ void check(const faststream::TokenizerDescription& description) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
-    check(faststream::is_tiktoken(bytes) ? faststream::parse_tiktoken(bytes, "fuzz")
-                                         : faststream::parse_tekken(bytes, "fuzz"));
+    check(faststream::convert::is_tiktoken(bytes)
+              ? faststream::convert::parse_tiktoken(bytes, "fuzz")
+              : faststream::convert::parse_tekken(bytes, "fuzz"));
   } catch (const faststream::Error&) {  // the only way to say no
   }
   return 0;

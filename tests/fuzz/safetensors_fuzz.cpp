@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "convert/safetensors.h"
+#include "convert/huggingface/safetensors.h"
 #include "support/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view header(reinterpret_cast<const char*>(data) + 2, size - 2);
   const uint64_t start = sizeof(uint64_t) + header.size();
   try {
-    for (const faststream::SourceTensor& tensor :
-         faststream::parse_safetensors_header(header, start, start + buffer, "fuzz")) {
+    for (const faststream::convert::SourceTensor& tensor :
+         faststream::convert::parse_safetensors_header(header, start, start + buffer, "fuzz")) {
       if (tensor.offset < start || tensor.offset + tensor.bytes() > start + buffer) std::abort();
     }
   } catch (const faststream::Error&) {  // the only way to say no

@@ -74,10 +74,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                rest);
   if (kind == 'm') folder.write("target.spm", rest);
   try {
-    faststream::SourceFiles files;
-    const auto read = faststream::read_separate_vocabulary(folder.path(), files);
+    faststream::convert::SourceFiles files;
+    const auto read = faststream::convert::read_separate_vocabulary(folder.path(), files);
     if (!read) return 0;
-    const faststream::TokenizerFile& file = read->encoder ? *read->encoder : read->tokenizer;
+    const faststream::convert::TokenizerFile& file =
+        read->encoder ? *read->encoder : read->tokenizer;
     const auto tokenizer = faststream::make_tokenizer(std::as_bytes(std::span(file.sentencepiece)),
                                                       file.config.value(), "fuzz");
     for (const char* text : {"the cat", " \xE2\x96\x81 \xC3\xBC>>deu<< __en__", ""}) {

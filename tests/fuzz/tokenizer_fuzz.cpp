@@ -13,7 +13,7 @@
 #include "support/error.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
-#include "unit/tokenizer_models.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace {
 

@@ -37,9 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(bytes.rfind('\n'), bytes.size());  // of the JSON; then comes the text
   try {
-    const faststream::HfTokenizer read =
-        faststream::tokenizer_from_json(faststream::parse_json_object(bytes.substr(0, end), "fuzz"),
-                                        nlohmann::json::object(), nlohmann::json::object(), "fuzz");
+    const faststream::convert::HfTokenizer read = faststream::convert::tokenizer_from_json(
+        faststream::parse_json_object(bytes.substr(0, end), "fuzz"), nlohmann::json::object(),
+        nlohmann::json::object(), "fuzz");
     // A token of 2^22 makes a vocabulary of that size: right, but slow.
     if (read.description.vocabulary.size() > 10'000) return 0;
     const std::string tables = faststream::compile_tokenizer(read.description, "fuzz");

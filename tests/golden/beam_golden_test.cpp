@@ -17,8 +17,8 @@
 #include "engine/engine.h"
 #include "golden_data.h"
 #include "searches.h"
+#include "unit/backend/test_backends.h"
 #include "unit/effort.h"
-#include "unit/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -33,8 +33,8 @@ const json& beam_golden() {
   return all;
 }
 
-ConvertOptions searched_model(const std::string& family) {
-  ConvertOptions options;
+convert::ConvertOptions searched_model(const std::string& family) {
+  convert::ConvertOptions options;
   options.checkpoint = golden_root() / "families" / family;
   options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
   options.dtype = DType::f32;
@@ -51,7 +51,8 @@ Request search_line(const json& search, const json& prompt) {
   line["ignore_eos"] = true;  // 2 is among the ends
   Request defaults;
   defaults.sampling.seed = 0;
-  const BatchLine parsed = parse_batch_line(line.dump(), 1, BatchFormat::json, defaults);
+  const cli::BatchLine parsed =
+      cli::parse_batch_line(line.dump(), 1, cli::BatchFormat::json, defaults);
   EXPECT_EQ(parsed.error, "");
   return parsed.request;
 }

@@ -49,8 +49,8 @@ TEST(CompiledTokenizer, EqualsHuggingFacesTokenizersOnAThousandStringsEach) {
   const json golden = json::parse(file);
   for (const json& test_case : golden.at("cases")) {
     SCOPED_TRACE(test_case.at("name").get<std::string>());
-    const HfTokenizer read = tokenizer_from_json(tokenizer_of(golden, test_case), json::object(),
-                                                 json::object(), "test");
+    const convert::HfTokenizer read = convert::tokenizer_from_json(
+        tokenizer_of(golden, test_case), json::object(), json::object(), "test");
     const std::string tables = compile_tokenizer(read.description, "test");
     const auto tokenizer =
         make_compiled_tokenizer(std::as_bytes(std::span(tables)), read.config, "test");

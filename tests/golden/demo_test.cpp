@@ -18,8 +18,8 @@
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "golden_data.h"
+#include "unit/backend/test_backends.h"
 #include "unit/effort.h"
-#include "unit/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -48,12 +48,12 @@ std::string converted(DType dtype) {
     path = std::filesystem::temp_directory_path() /
            ("faststream-demo-" + std::string(dtype_name(dtype)) + "-" + std::to_string(getpid()) +
             ".bin");
-    ConvertOptions options;
+    convert::ConvertOptions options;
     options.checkpoint = demo_folder();
     options.output = path;
     options.dtype = dtype;
     options.threads = 2;
-    convert_checkpoint(options);
+    convert::convert_checkpoint(options);
   }
   return path;
 }
@@ -116,14 +116,14 @@ double accuracy(const Scores& scores) {
 class DemoTest : public DeviceTest {
  protected:
   // Of the first of `parts` parts of the held-out text.
-  Perplexity measure(size_t parts, DType dtype, std::optional<DType> against = std::nullopt) {
+  cli::Perplexity measure(size_t parts, DType dtype, std::optional<DType> against = std::nullopt) {
     const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
     LoadedModel model(converted(dtype), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
     std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
     text.resize(text.size() / parts);
-    return measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
+    return cli::measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
   }
 };
 
@@ -145,7 +145,7 @@ TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
 TEST_P(DemoTest, HasTransformersPerplexity) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
   const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
-  const Perplexity perplexity = measure(1, DType::f32);
+  const cli::Perplexity perplexity = measure(1, DType::f32);
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
   EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
   EXPECT_GT(perplexity.standard_error, 0);
@@ -164,8 +164,8 @@ TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
 
 TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
-  const Perplexity quantized = measure(2, DType::i8, DType::f32);
-  const Perplexity rounded = measure(2, DType::bf16, DType::f32);
+  const cli::Perplexity quantized = measure(2, DType::i8, DType::f32);
+  const cli::Perplexity rounded = measure(2, DType::bf16, DType::f32);
   ASSERT_TRUE(quantized.divergence && rounded.divergence);
   EXPECT_NEAR(quantized.value / quantized.divergence->reference_perplexity, 1, 0.005);
   EXPECT_GE(quantized.divergence->top_token_agrees, 0.99);
@@ -221,7 +221,7 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
     SCOPED_TRACE(dtype_name(dtype));
-    const Perplexity same = measure(20, dtype, dtype);
+    const cli::Perplexity same = measure(20, dtype, dtype);
     EXPECT_EQ(same.divergence->mean_kl, 0);
     EXPECT_EQ(same.divergence->top_token_agrees, 1);
     EXPECT_EQ(same.value, same.divergence->reference_perplexity);
@@ -229,12 +229,12 @@ TEST_P(DemoTest, IsAtNoDistanceFromItself) {
 }
 
 TEST_P(DemoTest, IsMeasuredAgainstReferencesOfEveryType) {
-  const Perplexity full = measure(20, DType::f32);
+  const cli::Perplexity full = measure(20, DType::f32);
   for (const DType dtype : {DType::bf16, DType::i8}) {
     SCOPED_TRACE(dtype_name(dtype));
-    const Perplexity alone = measure(20, dtype);
-    const Perplexity from = measure(20, DType::f32, dtype);
-    const Perplexity to = measure(20, dtype, DType::f32);
+    const cli::Perplexity alone = measure(20, dtype);
+    const cli::Perplexity from = measure(20, DType::f32, dtype);
+    const cli::Perplexity to = measure(20, dtype, DType::f32);
     EXPECT_EQ(from.value, full.value);
     EXPECT_EQ(from.divergence->reference_perplexity, alone.value);
     EXPECT_EQ(to.value, alone.value);
@@ -249,17 +249,17 @@ INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
 
 TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
   LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
-  EXPECT_THROW(measure_perplexity(model, nullptr, "", [] {}), Error);
+  EXPECT_THROW(cli::measure_perplexity(model, nullptr, "", [] {}), Error);
 
   const auto path = std::filesystem::temp_directory_path() /
                     ("faststream-other-" + std::to_string(getpid()) + ".bin");
-  ConvertOptions options;
+  convert::ConvertOptions options;
   options.checkpoint = golden_root() / "gqa";
   options.output = path;
-  convert_checkpoint(options);
+  convert::convert_checkpoint(options);
   LoadedModel other(path, {.device = "cpu", .threads = 1, .slots = 1}, 256);
   std::filesystem::remove(path);
-  EXPECT_THROW(measure_perplexity(model, &other, "a text", [] {}), Error);
+  EXPECT_THROW(cli::measure_perplexity(model, &other, "a text", [] {}), Error);
 }
 
 }  // namespace

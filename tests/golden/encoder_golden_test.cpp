@@ -20,7 +20,7 @@
 #include "golden_data.h"
 #include "models/model.h"
 #include "searches.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -37,8 +37,8 @@ std::vector<std::string> texts(const char* name) {
   return manifest().at(name).get<std::vector<std::string>>();
 }
 
-ConvertOptions encoder_file(const std::string& variant, DType dtype = DType::f32) {
-  ConvertOptions options;
+convert::ConvertOptions encoder_file(const std::string& variant, DType dtype = DType::f32) {
+  convert::ConvertOptions options;
   options.checkpoint = golden_root() / "encoders" / variant;
   options.dtype = dtype;
   return options;

@@ -11,8 +11,8 @@
 #include "convert/pipeline.h"
 #include "engine/runner.h"
 #include "golden_data.h"
-#include "unit/file_helpers.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 class GgufElements : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(GgufElements, DecodeToTheLastBit) {
-  const ElementFormat* format = find_ggml_format(GetParam());
+  const convert::ElementFormat* format = convert::find_ggml_format(GetParam());
   ASSERT_NE(format, nullptr);
   const auto path = golden_root() / "gguf" / format->name;
   const auto blocks = read_numbers<std::byte>(path.string() + ".blocks");
@@ -36,15 +36,15 @@ TEST_P(GgufElements, DecodeToTheLastBit) {
 
 INSTANTIATE_TEST_SUITE_P(Types, GgufElements,
                          testing::Values(2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39),
-                         [](const auto& type) { return ggml_type_name(type.param); });
+                         [](const auto& type) { return convert::ggml_type_name(type.param); });
 
 ModelFile converted(const char* name, std::optional<DType> dtype) {
   const TemporaryFolder folder;
-  ConvertOptions options;
+  convert::ConvertOptions options;
   options.checkpoint = golden_root() / "gguf" / name;
   options.output = folder / "m.bin";
   options.dtype = dtype;
-  convert_checkpoint(options);
+  convert::convert_checkpoint(options);
   return ModelFile::open(options.output);  // the mapping keeps it
 }
 
@@ -67,11 +67,11 @@ class GgufModel : public testing::Test {
 TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
   const GoldenData golden = load_golden("gqa");
   const ModelFile file = converted("gqa-00001-of-00002.gguf", DType::f32);
-  ConvertOptions options;
+  convert::ConvertOptions options;
   const TemporaryFolder folder;
   options.checkpoint = golden.folder;
   options.output = folder / "m.bin";
-  convert_checkpoint(options);
+  convert::convert_checkpoint(options);
   const ModelFile original = ModelFile::open(options.output);
   for (const TensorInfo& tensor : original.tensors()) {
     if (tensor.name == "tokenizer") continue;
@@ -115,10 +115,10 @@ TEST_F(GgufModel, IsPackedAsBf16WhereItIsQuantized) {
 
 TEST_F(GgufModel, HasTheTokenizerOfItsOriginal) {
   const GoldenData golden = load_golden("gqa");
-  const SourceModel original = open_source_model(golden.folder, std::nullopt);
-  const SourceModel model =
-      open_source_model(golden_root() / "gguf" / "gqa-00001-of-00002.gguf", std::nullopt);
-  const auto tokenizer = [](const SourceModel& source) {
+  const convert::SourceModel original = convert::open_source_model(golden.folder, std::nullopt);
+  const convert::SourceModel model =
+      convert::open_source_model(golden_root() / "gguf" / "gqa-00001-of-00002.gguf", std::nullopt);
+  const auto tokenizer = [](const convert::SourceModel& source) {
     return make_sentencepiece_tokenizer(std::as_bytes(std::span(source.tokenizer.model)),
                                         source.tokenizer.config, "test");
   };

@@ -16,7 +16,7 @@
 #include "convert/pipeline.h"
 #include "engine/runner.h"
 #include "golden_data.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -36,12 +36,12 @@ const ModelFile& converted(const GoldenData& golden, DType dtype) {
   const auto path =
       std::filesystem::temp_directory_path() /
       ("faststream-golden-" + plain(golden.name) + "-" + std::to_string(getpid()) + ".bin");
-  ConvertOptions options;
+  convert::ConvertOptions options;
   options.checkpoint = golden.folder;
   options.tokenizer = golden.tokenizer;
   options.output = path;
   options.dtype = dtype;
-  convert_checkpoint(options);
+  convert::convert_checkpoint(options);
   const auto [entry, added] = files.emplace(key, ModelFile::open(path));
   std::filesystem::remove(path);  // the mapping keeps it
   return entry->second;

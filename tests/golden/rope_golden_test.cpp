@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "golden_data.h"
 #include "searches.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -31,7 +31,7 @@ class RopeGolden : public DeviceTest {
   static void compare(const std::string& family, EngineOptions options, bool together,
                       int times = 1, bool preempts = false) {
     SCOPED_TRACE(family);
-    ConvertOptions converted;
+    convert::ConvertOptions converted;
     converted.checkpoint = golden_root() / "families" / family;
     converted.tokenizer = golden_root() / "gqa" / "tokenizer.model";
     converted.dtype = DType::f32;

@@ -25,13 +25,13 @@ namespace faststream {
 class ConvertedCheckpoint {
  public:
   /// Sets options.output.
-  explicit ConvertedCheckpoint(ConvertOptions options) {
+  explicit ConvertedCheckpoint(convert::ConvertOptions options) {
     static int made = 0;
     path_ = std::filesystem::temp_directory_path() /
             ("faststream-converted-" + std::to_string(getpid()) + "-" + std::to_string(made++) +
              ".bin");
     options.output = path_;
-    convert_checkpoint(options);
+    convert::convert_checkpoint(options);
   }
   ConvertedCheckpoint(const ConvertedCheckpoint&) = delete;
   ConvertedCheckpoint& operator=(const ConvertedCheckpoint&) = delete;

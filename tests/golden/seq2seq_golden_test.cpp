@@ -17,7 +17,7 @@
 #include "model_file/model_file.h"
 #include "models/model.h"
 #include "searches.h"
-#include "unit/test_backends.h"
+#include "unit/backend/test_backends.h"
 
 namespace faststream {
 namespace {
@@ -38,8 +38,8 @@ std::vector<std::string> seq2seq_models() {
   return names;
 }
 
-ConvertOptions seq2seq_model(const std::string& name) {
-  ConvertOptions options;
+convert::ConvertOptions seq2seq_model(const std::string& name) {
+  convert::ConvertOptions options;
   options.checkpoint = golden_root() / "seq2seq" / name;
   if (!std::filesystem::exists(options.checkpoint / "vocab.json")) {
     options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
@@ -57,7 +57,8 @@ Request seq2seq_line(const json& search, const json& source) {
   Request defaults;
   defaults.sampling.seed = 0;
   defaults.sampling.temperature = 0;
-  const BatchLine parsed = parse_batch_line(line.dump(), 1, BatchFormat::json, defaults);
+  const cli::BatchLine parsed =
+      cli::parse_batch_line(line.dump(), 1, cli::BatchFormat::json, defaults);
   EXPECT_EQ(parsed.error, "");
   return parsed.request;
 }

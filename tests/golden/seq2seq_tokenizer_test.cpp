@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/answers_from_hf.h"
+#include "convert/huggingface/answers_from_hf.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "golden_data.h"
 #include "text/tokenizer.h"
@@ -21,14 +21,14 @@ class Seq2SeqTokenizer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     folder_ = golden_root() / "seq2seq" / "tokenizers" / GetParam();
-    SourceFiles files;
-    const auto found = read_separate_vocabulary(folder_, files);
+    convert::SourceFiles files;
+    const auto found = convert::read_separate_vocabulary(folder_, files);
     ASSERT_TRUE(found);
     tokenizer_ = tokenizer_of(found->encoder ? *found->encoder : found->tokenizer);
     if (found->encoder) tokenizer_of_answers_ = tokenizer_of(found->tokenizer);
   }
 
-  static std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerFile& file) {
+  static std::unique_ptr<Tokenizer> tokenizer_of(const convert::TokenizerFile& file) {
     return make_tokenizer(std::as_bytes(std::span(file.sentencepiece)), file.config.value(), "t");
   }
 
@@ -59,7 +59,7 @@ TEST_P(Seq2SeqTokenizer, GivesTransformersIdsAndTexts) {
 
 TEST_P(Seq2SeqTokenizer, KnowsItsLanguages) {
   const std::string name = GetParam();
-  const auto languages = languages_from_hf(*tokenizer_, nullptr);
+  const auto languages = convert::languages_from_hf(*tokenizer_, nullptr);
   if (name.starts_with("marian")) {
     EXPECT_EQ(languages.at("deu"), tokenizer_->find_token(">>deu<<"));
     EXPECT_EQ(languages.size(), name == "marian" ? 2U : 1U);

@@ -35,7 +35,7 @@
 #include "support/machine.h"
 #include "support/random_seed.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kWriterPatience(100);
@@ -389,4 +389,4 @@ void batch_command(const BatchOptions& options, const Request& asked,
   BatchRun(options, model.prototype, input, output, done, done_is_checked, model.engine).run();
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -6,7 +6,7 @@
 #include "cli/batch/batch_options.h"
 #include "cli/generate.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Answers the lines of options.input with the model that `load` loads, and writes the results.
 /// `asked`: what the command line says of requests, its seed included. The loaded prototype, which
@@ -20,4 +20,4 @@ namespace faststream {
 void batch_command(const BatchOptions& options, const Request& asked,
                    const std::function<LoadedEngine()>& load);
 
-}  // namespace faststream
+}  // namespace faststream::cli

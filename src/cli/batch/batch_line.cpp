@@ -17,7 +17,7 @@
 #include "support/split_mix.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 using nlohmann::json;
@@ -376,4 +376,4 @@ std::string line_error(const std::function<void()>& work) {
 
 uint64_t line_seed(uint64_t run_seed, uint64_t line) { return split_mix(run_seed, line) >> 11; }
 
-}  // namespace faststream
+}  // namespace faststream::cli

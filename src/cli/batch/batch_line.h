@@ -16,7 +16,7 @@
 
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// A longer line is an error.
 constexpr size_t kMaxBatchLineBytes = 64 << 20;
@@ -56,4 +56,4 @@ std::string line_error(const std::function<void()>& work);
 /// `run_seed`, its upper 53 bits so that every reader of JSON keeps it exactly.
 uint64_t line_seed(uint64_t run_seed, uint64_t line);
 
-}  // namespace faststream
+}  // namespace faststream::cli

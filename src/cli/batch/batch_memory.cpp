@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 // Vectors and texts that grow have room for twice what is in them, and the heap has its own share.
@@ -82,4 +82,4 @@ size_t bytes_of(const Result& result) {
   return bytes;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -6,7 +6,7 @@
 
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Samples that the engine draws for a request.
 size_t samples_of(const Request& request);
@@ -18,4 +18,4 @@ size_t bytes_in_work(const Request& request, int64_t context);
 /// Bytes of a result, about.
 size_t bytes_of(const Result& result);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -4,7 +4,7 @@
 
 #include "cli/setting_options.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) {
   constexpr const char* kGroup = "Batch";
@@ -31,4 +31,4 @@ void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) 
   add_setting_options(app, kGroup, defaults);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

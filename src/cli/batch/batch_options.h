@@ -9,7 +9,7 @@ namespace CLI {
 class App;
 }
 
-namespace faststream {
+namespace faststream::cli {
 
 struct BatchOptions {
   std::string input;   ///< a file, or "-" for standard input; empty: no batch
@@ -22,4 +22,4 @@ struct BatchOptions {
 /// Adds the options to `app`, bound to `options`, and --logprobs, bound to `defaults`.
 void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -11,7 +11,7 @@
 #include "program/open_file.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 // Throws Error if results must not be added to the open file.
@@ -80,4 +80,4 @@ void BatchOutput::write(std::string_view bytes) {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

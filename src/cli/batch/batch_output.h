@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace faststream {
+namespace faststream::cli {
 
 /// A file, or standard output, that whole lines, or other bytes, are appended to.
 class BatchOutput {
@@ -42,4 +42,4 @@ class BatchOutput {
   int fd_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -7,7 +7,7 @@
 
 #include "support/progress.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kDrawInterval(100);
@@ -87,4 +87,4 @@ double BatchProgress::seconds() const {
   return std::chrono::duration<double>(Clock::now() - start_).count();
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

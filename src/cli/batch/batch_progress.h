@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace faststream {
+namespace faststream::cli {
 
 struct BatchCounts {
   uint64_t lines = 0;         ///< answered by this run, the failed ones included
@@ -44,4 +44,4 @@ class BatchProgress {
   Clock::time_point last_draw_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

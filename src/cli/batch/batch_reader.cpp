@@ -12,7 +12,7 @@
 #include "program/interrupt.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr size_t kBlockBytes = 256 << 10;
@@ -78,4 +78,4 @@ bool LineReader::fill() {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace faststream {
+namespace faststream::cli {
 
 class LineReader {
  public:
@@ -46,4 +46,4 @@ class LineReader {
   uint64_t position_ = 0;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

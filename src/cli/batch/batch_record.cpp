@@ -10,7 +10,7 @@
 #include "support/hash.h"
 #include "text/tool_calls.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 using Record = nlohmann::ordered_json;
@@ -128,4 +128,4 @@ std::string error_record(const RecordHead& head, const std::string& error) {
   return finish(record);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -10,7 +10,7 @@
 
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// What a record says of the line that it answers.
 struct RecordHead {
@@ -43,4 +43,4 @@ std::string result_record(const RecordHead& head, const Result& result, const To
 /// {"id", "line", "line_hash", "error"}.
 std::string error_record(const RecordHead& head, const std::string& error);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -9,7 +9,7 @@
 #include "support/error.h"
 #include "support/hash.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 using nlohmann::json;
@@ -209,4 +209,4 @@ void DoneLines::check_end(uint64_t last_line) const {
               " lines; resume with the input that the former run had");
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

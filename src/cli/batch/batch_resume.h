@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace faststream {
+namespace faststream::cli {
 
 /// The records of a former run's output. 20 bytes a record: of ids and the like only a hash is
 /// kept.
@@ -55,4 +55,4 @@ class DoneLines {
   uint64_t whole_bytes_ = 0;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-namespace faststream {
+namespace faststream::cli {
 
 BatchSubmitters::BatchSubmitters(int threads,
                                  std::function<void(uint64_t line, Request request)> submit)
@@ -45,4 +45,4 @@ void BatchSubmitters::work() {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

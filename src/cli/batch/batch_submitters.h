@@ -12,7 +12,7 @@
 
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Turning prompts into tokens takes processor time, and what generates should not wait for it: so
 /// the requests that one thread reads are submitted by several. What waits here is not limited;
@@ -40,4 +40,4 @@ class BatchSubmitters {
   std::vector<std::jthread> threads_;  // last: they use all others
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -5,7 +5,7 @@
 #include "cli/batch/batch_memory.h"
 #include "program/interrupt.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 // Signals do not end a wait, so waits ask now and then.
@@ -128,4 +128,4 @@ bool BatchWindow::has_ready() const {
   return !items_.empty() && is_finished(items_.begin()->second);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

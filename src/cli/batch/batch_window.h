@@ -14,7 +14,7 @@
 #include "cli/batch/batch_record.h"
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// A line between reading and writing.
 struct BatchItem {
@@ -92,4 +92,4 @@ class BatchWindow {
   std::string reason_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -13,7 +13,7 @@
 #include "support/printable.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 void check_text(const std::string& text, const char* what) {
@@ -357,4 +357,4 @@ Message assistant_message(const Output& output) {
   return message;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

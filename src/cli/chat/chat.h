@@ -14,7 +14,7 @@
 #include "cli/chat/chat_session.h"
 #include "engine/request.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Where a chat writes.
 struct ChatOutput {
@@ -112,4 +112,4 @@ class Chat {
 /// cut the text short, since then tokens and text differ.
 Message assistant_message(const Output& output);
 
-}  // namespace faststream
+}  // namespace faststream::cli

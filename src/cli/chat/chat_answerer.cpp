@@ -4,7 +4,7 @@
 
 #include "cli/generate.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 int64_t EngineAnswerer::context() const { return engine_->info().context; }
 
@@ -23,4 +23,4 @@ Result EngineAnswerer::answer(Request request,
   return generate(*engine_, std::move(request), on_text);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

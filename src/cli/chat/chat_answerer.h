@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// What a chat needs of an engine; tests put a fake in its place.
 class Answerer {
@@ -46,4 +46,4 @@ class EngineAnswerer : public Answerer {
   bool parse_special_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

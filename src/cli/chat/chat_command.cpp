@@ -22,7 +22,7 @@
 #include "support/file_lock.h"
 #include "support/json.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 ChatOutput standard_output() {
@@ -228,4 +228,4 @@ void chat_command(const ChatOptions& options, const ChatRun& run,
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

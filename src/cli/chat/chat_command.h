@@ -12,7 +12,7 @@
 #include "cli/chat/chat_options.h"
 #include "cli/generate.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Takes lines until there are no more, or /quit. On a terminal Ctrl-C stops an answer, or empties
 /// the line; else it ends the chat, with Interrupted. What the chat refuses is told by a notice;
@@ -33,4 +33,4 @@ struct ChatRun {
 void chat_command(const ChatOptions& options, const ChatRun& run,
                   const std::function<LoadedEngine()>& load);
 
-}  // namespace faststream
+}  // namespace faststream::cli

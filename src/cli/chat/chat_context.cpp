@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 std::optional<std::string> system_prompt(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -56,4 +56,4 @@ size_t fit_context(const Answerer& answerer, const Conversation& conversation, s
   return first;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

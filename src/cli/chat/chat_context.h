@@ -10,7 +10,7 @@
 #include "cli/chat/chat_answerer.h"
 #include "cli/chat/chat_session.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// The system prompt that a text is: none where it is empty.
 std::optional<std::string> system_prompt(const std::string& text);
@@ -27,4 +27,4 @@ ChatPrompt prompt_of(const Conversation& conversation, size_t first, const ChatP
 size_t fit_context(const Answerer& answerer, const Conversation& conversation, size_t first,
                    int64_t max_tokens, const ChatPrompt& frame);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -4,7 +4,7 @@
 
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr std::string_view kBlockMark = "\"\"\"";
@@ -59,4 +59,4 @@ void InputAssembler::clear() {
   continued_ = false;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace faststream {
+namespace faststream::cli {
 
 /// A message, or a command such as "/set top-k 5".
 struct ChatInput {
@@ -36,4 +36,4 @@ class InputAssembler {
   bool continued_ = false;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -11,7 +11,7 @@
 #include "program/interrupt.h"
 #include "support/error.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 constexpr size_t kMaxLineBytes = 16 << 20;
@@ -48,4 +48,4 @@ LineSource::Event ScriptLines::next(bool /*continues*/, std::string& line) {
   }
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

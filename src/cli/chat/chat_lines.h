@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace faststream {
+namespace faststream::cli {
 
 class LineSource {
  public:
@@ -37,4 +37,4 @@ class ScriptLines : public LineSource {
   bool ended_ = false;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -4,7 +4,7 @@
 
 #include "program/option_values.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine) {
   constexpr const char* kGroup = "Chat";
@@ -48,4 +48,4 @@ void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine
       ->type_name("NAME|FILE");
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

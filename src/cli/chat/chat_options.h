@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace faststream {
+namespace faststream::cli {
 
 struct ChatOptions {
   bool enabled = false;
@@ -27,4 +27,4 @@ struct ChatOptions {
 /// Adds the options to `app`, bound to `options` and `engine`.
 void add_chat_options(CLI::App& app, ChatOptions& options, EngineOptions& engine);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -18,7 +18,7 @@
 #include "support/partial_file.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 using nlohmann::json;
@@ -164,4 +164,4 @@ Session read_session(const std::string& path, const Session& current, const std:
   return session_from_json(read_text_file(file, command), current, path);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

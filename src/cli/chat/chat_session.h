@@ -18,7 +18,7 @@
 #include "support/file_lock.h"
 #include "text/message.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// What a session knows of the model it was held with.
 struct ChatModel {
@@ -60,4 +60,4 @@ void write_session(const std::filesystem::path& path, const Session& session, bo
 /// session_from_json() does, and Error when the file cannot be read or is no regular one.
 Session read_session(const std::string& path, const Session& current, const std::string& command);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -8,7 +8,7 @@
 #include "support/json.h"
 #include "support/printable.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 const std::vector<const RequestSetting*>& chat_settings() {
   static const std::vector<const RequestSetting*> settings = [] {
@@ -85,4 +85,4 @@ void settings_from_json(Request& request, const nlohmann::json& json, std::strin
   for (const RequestSetting* setting : chat_settings()) setting->copy(changed, request);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

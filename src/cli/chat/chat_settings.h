@@ -10,7 +10,7 @@
 #include "engine/request.h"
 #include "engine/request_settings.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// All of them.
 const std::vector<const RequestSetting*>& chat_settings();
@@ -34,4 +34,4 @@ nlohmann::ordered_json settings_to_json(const Request& request);
 /// missing, unknown or out of range.
 void settings_from_json(Request& request, const nlohmann::json& json, std::string_view where);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -25,7 +25,7 @@
 #include "support/io.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -304,4 +304,4 @@ void TerminalLines::remember(const std::string& text) {
   impl_->remembered = true;
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

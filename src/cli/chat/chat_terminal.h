@@ -7,7 +7,7 @@
 
 #include "cli/chat/chat_lines.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 /// Where the history of chats is kept: ${XDG_STATE_HOME:-~/.local/state}/faststream/history. Empty
 /// where neither variable is set.
@@ -31,4 +31,4 @@ class TerminalLines : public LineSource {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -28,7 +28,7 @@
 #include "support/progress.h"
 #include "support/utf8.h"
 
-namespace faststream {
+namespace faststream::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -300,4 +300,4 @@ void embed_command(const EmbedTask& task) {
                static_cast<double>(n_texts) / seconds, static_cast<double>(n_tokens) / seconds);
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -7,7 +7,7 @@
 #include "cli/embed/embed_options.h"
 #include "engine/embedder.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 struct EmbedTask {
   std::string model;
@@ -26,4 +26,4 @@ struct EmbedTask {
 /// Error for what cannot be read or written, Interrupted.
 void embed_command(const EmbedTask& task);
 
-}  // namespace faststream
+}  // namespace faststream::cli

@@ -4,7 +4,7 @@
 
 #include "program/option_values.h"
 
-namespace faststream {
+namespace faststream::cli {
 
 void add_embed_options(CLI::App& app, EmbedOptions& options) {
   constexpr const char* kGroup = "Encoders";
@@ -25,4 +25,4 @@ void add_embed_options(CLI::App& app, EmbedOptions& options) {
       ->capture_default_str();
 }
 
-}  // namespace faststream
+}  // namespace faststream::cli

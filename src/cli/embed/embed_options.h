@@ -8,7 +8,7 @@ namespace CLI {
 class App;
 }
 
-namespace faststream {
+namespace faststream::cli {
 
 struct EmbedOptions {
   bool enabled = false;              ///< --embed
@@ -19,4 +19,4 @@ struct EmbedOptions {
 /// Adds the options to `app`, bound to `options`.
 void add_embed_options(CLI::App& app, EmbedOptions& options);
 
-}  // namespace faststream
+}  // namespace faststream::cli

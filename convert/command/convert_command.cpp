@@ -1,0 +1,60 @@
+#include "convert/command/convert_command.h"
+
+#include <iostream>
+
+#include "convert/command/check.h"
+#include "convert/command/show.h"
+#include "convert/huggingface/sentence_transformers.h"
+#include "convert/pipeline.h"
+#include "program/interrupt.h"
+#include "program/output.h"
+#include "support/error.h"
+#include "support/machine.h"
+
+namespace faststream::convert {
+namespace {
+
+// What decides the contents of the model file.
+ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommandOptions& options) {
+  ConvertOptions conversion;
+  conversion.checkpoint = checkpoint;
+  conversion.dtype = dtype_from_name(options.dtype);
+  conversion.keep_output = options.keep_output;
+  if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
+  conversion.pooling = pooling_named(options.pooling);
+  conversion.normalize = options.normalize;
+  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
+  return conversion;
+}
+
+void convert(const ConvertCommandOptions& options) {
+  if (options.checkpoint.empty()) {
+    throw UsageError("CHECKPOINT is missing (see faststream-convert --help)");
+  }
+  if (options.output.empty()) {
+    throw UsageError("-o FILE is missing: where should the model file go?");
+  }
+  ConvertOptions conversion = conversion_of(options.checkpoint, options);
+  conversion.output = options.output;
+  conversion.force = options.force;
+  conversion.show_progress = !options.quiet;
+  conversion.threads = options.threads == 0 ? available_threads() : options.threads;
+  conversion.check_interrupted = check_interrupted;
+  const ConvertReport report = convert_checkpoint(conversion);
+  if (!report.chat_template_fault.empty()) print_notice(report.chat_template_fault);
+  if (!options.quiet) print_report(report, std::cerr);
+}
+
+}  // namespace
+
+void convert_command(const ConvertCommandOptions& options) {
+  if (!options.show.empty()) return show_model_file(options.show, std::cout);
+  if (!options.verify.empty()) return verify_model_file(options.verify, std::cout);
+  if (!options.check.empty()) {
+    return check_checkpoint(conversion_of(options.check, options), std::cout);
+  }
+  catch_interrupts();
+  convert(options);
+}
+
+}  // namespace faststream::convert

@@ -1,0 +1,89 @@
+#include "convert/command/convert_options.h"
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "program/option_values.h"
+
+namespace faststream::convert {
+
+void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
+  app.description(
+      "Packs a checkpoint (weights, tokenizer, chat template) into one model file for\n"
+      "faststream-run.");
+  app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
+  app.add_option(
+      "CHECKPOINT", options.checkpoint,
+      "A Hugging Face folder (config.json, *.safetensors, a tokenizer), a GGUF file or a "
+      "llama2.c .bin file");
+  app.add_option("-o,--output", options.output, "The model file to write")->type_name("FILE");
+  app.add_option("--dtype", options.dtype,
+                 "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
+                 "default: the checkpoint's own, bf16 for GGUF's quantized ones")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+      ->type_name("TYPE");
+  app.add_flag("--keep-output", options.keep_output,
+               "With --dtype int8: leave the output matrix in 16 bits");
+  app.add_option(
+         "--activation-bits", options.activation_bits,
+         "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "
+         "(matrices are not rotated, and the last one of each feed-forward stays in 16 bits, "
+         "too); default: 8")
+      ->check(CLI::IsMember({8, 16}))
+      ->type_name("N");
+  app.add_option(
+         "--tokenizer", options.tokenizer,
+         "A tokenizer.json, SentencePiece .model, tekken.json or llama2.c tokenizer .bin instead "
+         "of the checkpoint's")
+      ->type_name("FILE");
+  app.add_option("--pooling", options.pooling,
+                 "How an encoder makes a text's vector of its tokens', where the checkpoint lacks "
+                 "sentence-transformers' modules.json: mean, cls, max, lasttoken, weightedmean or "
+                 "mean_sqrt_len_tokens")
+      ->check(CLI::IsMember(
+          {"mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"}))
+      ->type_name("HOW");
+  app.add_flag("--normalize", options.normalize, "With --pooling: vectors get length 1");
+  app.add_flag("--force", options.force, "Overwrite the output file");
+  app.add_flag("-q,--quiet", options.quiet, "No progress bar and no summary");
+  app.add_option("-t,--threads", options.threads, "Threads; default: all")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+  const std::vector<CLI::Option*> of_conversions = app.get_options();
+  CLI::Option* check =
+      app.add_option(
+             "--check", options.check,
+             "Say what converting a checkpoint would do, or why it cannot be converted, and "
+             "leave; takes --dtype, --keep-output, --activation-bits and --tokenizer")
+          ->type_name("PATH");
+  for (const char* name : {"CHECKPOINT", "--output", "--force", "--quiet", "--threads"}) {
+    check->excludes(app.get_option(name));
+  }
+  CLI::Option* show =
+      app.add_option("--show", options.show, "Print what is in a model file, and leave")
+          ->type_name("FILE");
+  CLI::Option* verify =
+      app.add_option("--verify", options.verify, "Check every byte of a model file, and leave")
+          ->type_name("FILE");
+  show->excludes(verify)->excludes(check);
+  verify->excludes(check);
+  for (const char* option :
+       {"CHECKPOINT", "--output", "--tokenizer", "--check", "--show", "--verify"}) {
+    app.get_option(option)->check(named_file());
+  }
+  for (CLI::Option* option : of_conversions) {
+    show->excludes(option);
+    verify->excludes(option);
+  }
+  app.footer(
+      "Examples:\n"
+      "  faststream-convert Llama-2-7b-hf/ -o llama2-7b.bin --dtype int8\n"
+      "  faststream-convert llama-3.2-1b-q8_0.gguf -o llama.bin\n"
+      "  faststream-convert stories260K.bin -o stories.bin --tokenizer tok512.bin\n"
+      "  faststream-convert --check SmolLM2-135M-Instruct.Q4_1.gguf\n"
+      "  faststream-convert --show llama2-7b.bin\n"
+      "\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.");
+}
+
+}  // namespace faststream::convert

@@ -1,0 +1,106 @@
+#include "convert/command/show.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <sstream>
+#include <string>
+
+#include "convert/description.h"
+#include "model_file/layout.h"
+#include "model_file/model_file.h"
+#include "models/config.h"
+#include "models/tensor_plan.h"
+#include "support/printable.h"
+#include "support/progress.h"
+#include "support/shape_text.h"
+
+namespace faststream::convert {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kLabelWidth = 24;
+
+std::string shown(const json& value) {
+  if (value.is_string()) return printable(value.get_ref<const std::string&>());
+  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// One line for each member; objects are indented under their name.
+void show_members(const json& object, const std::string& indent, std::ostream& out) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      out << indent << printable(key) << '\n';
+      show_members(value, indent + "  ", out);
+      continue;
+    }
+    const int width = std::max(1, kLabelWidth - static_cast<int>(indent.size()));
+    out << indent << std::left << std::setw(width) << printable(key) << ' ' << shown(value) << '\n';
+  }
+}
+
+void show_model(const ModelConfig& config, std::ostream& out) {
+  out << "model\n";
+  for (const auto& [label, what] : describe(config)) {
+    out << "  " << std::left << std::setw(kLabelWidth - 2) << label << ' ' << printable(what)
+        << '\n';
+  }
+}
+
+void show_tensors(const ModelFile& file, std::ostream& out) {
+  size_t name_width = 4;
+  size_t shape_width = 5;
+  for (const TensorInfo& tensor : file.tensors()) {
+    name_width = std::max(name_width, printable(tensor.name).size());
+    shape_width = std::max(shape_width, shape_text(tensor.shape).size());
+  }
+  const auto name = [&](const std::string& text) {
+    out << "  " << std::left << std::setw(static_cast<int>(name_width)) << text;
+  };
+  const auto shape = [&](const std::string& text) {
+    out << "  " << std::setw(static_cast<int>(shape_width)) << text;
+  };
+  name("name");
+  out << "  type";
+  shape("shape");
+  out << "  " << std::right << std::setw(10) << "size"
+      << "  checksum\n";
+  for (const TensorInfo& tensor : file.tensors()) {
+    name(printable(tensor.name));
+    out << "  " << std::setw(4) << dtype_name(tensor.dtype);
+    shape(shape_text(tensor.shape));
+    out << "  " << std::right << std::setw(10) << format_bytes(tensor.bytes) << "  " << std::hex
+        << std::setfill('0') << std::setw(16) << tensor.checksum << std::dec << std::setfill(' ')
+        << '\n';
+  }
+}
+
+}  // namespace
+
+void show_model_file(const std::filesystem::path& path, std::ostream& out) {
+  const ModelFile file = ModelFile::open(path);
+  std::ostringstream text;
+  text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version "
+       << layout::kVersion << ", " << file.tensors().size() << " tensors\n\n";
+  show_model(config_from_json(file.section("model"), file.name()), text);
+  json rest = file.header();
+  rest.erase("model");
+  show_members(rest, "", text);
+  text << "\ntensors\n";
+  show_tensors(file, text);
+  out << text.str();
+}
+
+void verify_model_file(const std::filesystem::path& path, std::ostream& out) {
+  const ModelFile file = ModelFile::open(path);
+  for (const TensorPlan& plan : tensor_plan(config_from_json(file.section("model"), file.name()))) {
+    static_cast<void>(file.require(plan.name, plan.dtype, plan.shape));
+  }
+  file.verify();
+  out << printable(file.name()) << ": sound, the checksums of all " << file.tensors().size()
+      << " tensors match\n";
+}
+
+}  // namespace faststream::convert

@@ -1,0 +1,52 @@
+// Arrays of elements, converted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "support/dtype.h"
+
+namespace faststream::convert {
+
+/// How a checkpoint writes an array of elements: in blocks, each decoded on its own. The elements
+/// of plain types are blocks of one.
+struct ElementFormat {
+  std::string_view name;  ///< as the file formats have it: "F32", "Q4_K"
+  int64_t block_elements = 1;
+  int64_t block_bytes = 0;
+  /// The type that the elements become in a model file unless the user names one.
+  DType packed = DType::f32;
+  /// out[i] = element i of the blocks at `in` (any alignment); whole blocks. Null: such elements
+  /// are no weights that can be converted.
+  void (*decode)(const std::byte* in, std::span<float> out) = nullptr;
+
+  /// Bytes of `elements` elements, which are whole blocks.
+  [[nodiscard]] constexpr uint64_t bytes(int64_t elements) const {
+    return static_cast<uint64_t>(elements / block_elements * block_bytes);
+  }
+};
+
+/// IEEE 754 binary32, binary16 and binary64, and the upper half of binary32; little-endian.
+extern const ElementFormat kF32Format;
+extern const ElementFormat kF16Format;
+extern const ElementFormat kF64Format;
+extern const ElementFormat kBf16Format;
+/// Numbers of 4 bits, E2M1, with a power of two for each 32 (OCP Microscaling Formats 1.0): a block
+/// is the exponent's byte, then 16 bytes, each with two neighbours, the first in its lower half.
+extern const ElementFormat kMxfp4PairsFormat;
+
+/// Element i of `out` (f32, f16 or bf16) = in[i], rounded to nearest even.
+void narrow(std::span<const float> in, DType type, std::byte* out);
+
+/// The largest |value|; infinite or NaN when any of the values is. 0 for no values.
+float largest_magnitude(std::span<const float> values);
+
+/// In an order of its own, the same on all machines.
+double sum_of_squares(std::span<const float> values);
+
+/// The smallest magnitude that narrow() would turn into infinity.
+float overflow_magnitude(DType type);
+
+}  // namespace faststream::convert

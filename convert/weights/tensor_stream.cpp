@@ -1,0 +1,423 @@
+#include "convert/weights/tensor_stream.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "convert/weights/elements.h"
+#include "convert/weights/quantize.h"
+#include "kernels/cpu/isa/kernels.h"
+#include "support/error.h"
+#include "support/hadamard.h"
+
+namespace faststream::convert {
+namespace {
+
+// What a thread converts at a time (elements): small enough for its second-level cache, large
+// enough for the disk.
+constexpr int64_t kPieceElements = int64_t{128} << 10;
+// Pieces of a block for each thread: enough to balance, few enough to bound memory.
+constexpr int64_t kPiecesPerThread = 4;
+constexpr int64_t kMaxBlockElements = int64_t{32} << 20;
+// Of transposed tensors at a time: from each of their rows a disk should give more than a few
+// bytes.
+constexpr int64_t kLeastColumns = 256;
+
+constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// The row that stands at `row` when pairs stand in halves.
+int64_t reordered(int64_t row, const SidewisePairs& pairs) {
+  if (pairs.head_dim == 0) return row;
+  const int64_t half = pairs.rotated / 2;
+  const int64_t place = row % pairs.head_dim;
+  if (place >= pairs.rotated) return row;
+  return row - place + (place < half ? 2 * place : 2 * (place - half) + 1);
+}
+
+// The row of the checkpoint's tensor that becomes row `row` of a part.
+int64_t source_row(const TensorPart& part, int64_t row) {
+  return part.first_row + part.row_step * reordered(row, part.pairs);
+}
+
+void divide_by_norm(std::span<float> row) {
+  double squares = 0;
+  for (const float value : row) squares += double{value} * value;
+  constexpr double kLeastNorm = 1e-12;  // as torch.nn.functional.normalize() has it
+  const auto norm = static_cast<float>(std::max(std::sqrt(squares), kLeastNorm));
+  for (float& value : row) value /= norm;
+}
+
+// What a part asks for besides an order of rows.
+void change_values(const TensorPart& part, int64_t cols, std::span<float> values) {
+  if (part.add != 0 || part.scale != 1) {
+    for (float& value : values) value = part.scale * (value + part.add);
+  }
+  if (!part.unit_rows) return;
+  const auto width = static_cast<size_t>(cols);
+  for (size_t at = 0; at < values.size(); at += width) divide_by_norm(values.subspan(at, width));
+}
+
+// Each of the rows times a matrix [width, cols].
+void project(std::span<const float> rows, int64_t width, std::span<const float> matrix,
+             int64_t cols, std::vector<float>& out) {
+  const auto n = static_cast<size_t>(cols);
+  out.assign(rows.size() / static_cast<size_t>(width) * n, 0.0F);
+  float* to = out.data();
+  for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(width), to += n) {
+    const float* from = matrix.data();
+    for (const float value : rows.subspan(at, static_cast<size_t>(width))) {
+      for (size_t i = 0; i < n; ++i) to[i] += value * from[i];
+      from += n;
+    }
+  }
+}
+
+// Values of a matrix' rows from `first` on.
+void multiply_rows(const TensorStream::Factors& factors, int64_t first, int64_t rows, int64_t cols,
+                   std::span<float> values) {
+  if (factors.rows.empty() && factors.columns.empty()) return;
+  const auto width = static_cast<size_t>(cols);
+  for (size_t at = 0; at < values.size(); at += width, ++first) {
+    const float of_row = factors.rows.empty() ? 1.0F : factors.rows[static_cast<size_t>(first)];
+    const std::span<float> row = values.subspan(at, width);
+    if (factors.columns.empty()) {
+      for (float& value : row) value *= of_row;
+    } else {
+      const float* of_columns =
+          &factors.columns[static_cast<size_t>(first / (rows / factors.experts) * cols)];
+      for (size_t c = 0; c < width; ++c) row[c] *= of_row * of_columns[c];
+    }
+  }
+}
+
+// Values of a tensor's rows from `first` on, whole heads where these are rotated.
+void rotate_heads(const HeadRotation& heads, int64_t first, int64_t cols, std::span<float> values) {
+  if (heads.dim == 0) return;
+  const auto dim = static_cast<size_t>(heads.dim);
+  const auto width = static_cast<size_t>(cols);
+  if (heads.columns) {
+    for (size_t at = 0; at < values.size(); at += dim) hadamard(values.subspan(at, dim));
+    return;
+  }
+  const auto before = static_cast<size_t>(std::max<int64_t>(0, heads.first_row - first)) * width;
+  for (size_t at = before; at < values.size(); at += dim * width) {
+    hadamard(values.subspan(at, dim * width), width);
+  }
+}
+
+void refuse_rotation(const std::string& where) {
+  throw Error(where +
+              " holds values that are too large to be rotated; choose --dtype bf16, or f32");
+}
+
+void check_range(std::span<const float> values, DType type, const std::string& where) {
+  const float largest = largest_magnitude(values);
+  if (!std::isfinite(largest)) {
+    throw Error(where + " holds NaN or infinity; the checkpoint is damaged or its training failed");
+  }
+  if (largest >= overflow_magnitude(type)) {
+    throw Error(where + " holds a value of magnitude " + std::to_string(largest) +
+                ", too large for " + std::string(dtype_name(type)) + "; choose another --dtype");
+  }
+}
+
+}  // namespace
+
+// One tensor on its way: where its rows come from and where the current block goes.
+struct TensorStream::Job {
+  std::string name;
+  std::vector<Source> sources;
+  DType dtype = DType::f32;
+  bool rotated = false;
+  HeadRotation heads;
+  bool transposed = false;
+  int64_t rows = 0;
+  int64_t cols = 1;
+  int64_t block_first_row = 0;
+  std::byte* block = nullptr;
+  const Factors* factors = nullptr;
+  // [rows], i8 only
+  std::vector<float> scales;
+  std::vector<Norms> norms;
+};
+
+TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool)
+    : source_(source),
+      writer_(writer),
+      pool_(pool),
+      rotate_(portable_kernels().hadamard),
+      scratch_(static_cast<size_t>(pool.size())) {}
+
+TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
+                                       std::span<const TensorPart> parts) const {
+  Job job;
+  job.name = plan.name;
+  job.dtype = plan.dtype;
+  job.rotated = plan.rotated;
+  job.heads = plan.heads;
+  job.cols = row_width(plan);
+  for (const TensorPart& part : parts) {
+    const SourceTensor* tensor =
+        part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
+    const int64_t end = job.rows + part_rows(part, job.cols);
+    job.sources.push_back({&part, tensor, job.rows, end, source_width(part, job.cols)});
+    if (part.projection.inputs > 0) {
+      job.sources.back().projection = read_projection(part.projection, job.cols);
+    }
+    job.rows = end;
+    job.transposed = job.transposed || part.transposed;
+  }
+  return job;
+}
+
+TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const TensorPart> parts,
+                                      const Factors& factors,
+                                      const std::function<void(uint64_t)>& on_block) {
+  Job job = job_of(plan, parts);
+  job.factors = &factors;
+  if (job.dtype == DType::i8) {
+    job.scales.resize(static_cast<size_t>(job.rows));
+    job.norms.resize(static_cast<size_t>(job.rows));
+  }
+
+  const int64_t least_rows = job.transposed ? kLeastColumns : 1;
+  const int64_t whole = std::max<int64_t>(1, job.heads.dim);  // rows that are rotated together
+  const int64_t piece_rows =
+      ceil_div(std::max(least_rows, kPieceElements / job.cols), whole) * whole;
+  const int64_t piece_elements = piece_rows * job.cols;
+  const int64_t threads = pool_.size();
+  const int64_t most_pieces =
+      std::max(threads, kPiecesPerThread * threads * kPieceElements / piece_elements);
+  const int64_t block_rows =
+      piece_rows * std::clamp(kMaxBlockElements / piece_elements, int64_t{1}, most_pieces);
+  const auto row_bytes = static_cast<size_t>(job.cols) * dtype_size(job.dtype);
+  for (int64_t first = 0; first < job.rows; first += block_rows) {
+    const int64_t end = std::min(first + block_rows, job.rows);
+    block_.resize(static_cast<size_t>(end - first) * row_bytes);
+    job.block_first_row = first;
+    job.block = block_.data();
+
+    // Piece 0 writes the block before, so that disk and processors work at the same time.
+    const int64_t n_pieces = 1 + ceil_div(end - first, piece_rows);
+    pool_.parallel_for(n_pieces, 1, 1, [&](int thread, int64_t piece, int64_t) {
+      if (piece == 0) {
+        flush();
+      } else {
+        const int64_t begin = first + (piece - 1) * piece_rows;
+        convert_rows(job, begin, std::min(begin + piece_rows, end),
+                     scratch_[static_cast<size_t>(thread)]);
+      }
+    });
+    std::swap(block_, pending_);
+    for (const Source& s : job.sources) {
+      const int64_t rows = std::min(end, s.end_row) - std::max(first, s.first_row);
+      if (s.tensor == nullptr || rows <= 0) continue;
+      bytes_read_ += s.tensor->format->bytes(rows * s.width);
+    }
+    on_block(bytes_read_);
+  }
+
+  const auto scale_bytes = std::as_bytes(std::span(job.scales));
+  pending_scales_.assign(scale_bytes.begin(), scale_bytes.end());
+  Norms total;
+  for (const Norms& row : job.norms) {
+    total.squared_error += row.squared_error;
+    total.squared_norm += row.squared_norm;
+  }
+  return total;
+}
+
+void TensorStream::flush() {
+  writer_.append(pending_);
+  writer_.append(pending_scales_);
+  pending_.clear();
+  pending_scales_.clear();
+}
+
+TensorStream::Squares TensorStream::squares(const TensorPlan& plan,
+                                            std::span<const TensorPart> parts, int64_t experts,
+                                            RowsAs rows_as,
+                                            const std::function<void(uint64_t)>& on_block) {
+  const Job job = job_of(plan, parts);
+  const auto cols = static_cast<size_t>(job.cols);
+  const int64_t expert_rows = job.rows / experts;
+  Squares squares;
+  squares.rows.resize(static_cast<size_t>(job.rows));
+  squares.columns.resize(static_cast<size_t>(experts) * cols);
+  // Pieces whose sums are added in their order, so that the file does not depend on threads.
+  constexpr int64_t kPieces = 64;
+  const int64_t piece_rows = std::max<int64_t>(1, kPieceElements / job.cols);
+  std::vector<float> sums;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const std::span<double> columns =
+        std::span(squares.columns).subspan(static_cast<size_t>(expert) * cols, cols);
+    const int64_t end = (expert + 1) * expert_rows;
+    for (int64_t at = expert * expert_rows; at < end; at += kPieces * piece_rows) {
+      sums.assign(static_cast<size_t>(kPieces) * cols, 0.0F);
+      pool_.parallel_for(kPieces, 1, 1, [&](int thread, int64_t piece, int64_t) {
+        const int64_t first = at + piece * piece_rows;
+        const int64_t stop = std::min(first + piece_rows, end);
+        float* to = &sums[static_cast<size_t>(piece) * cols];
+        Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+        for (const Source& source : job.sources) {
+          const int64_t from = std::max(first, source.first_row);
+          const int64_t until = std::min(stop, source.end_row);
+          if (from >= until) continue;
+          make_rows(job, source, from, until, scratch);
+          const float* values = scratch.values.data();
+          for (int64_t row = from; row < until; ++row, values += cols) {
+            const double sum = sum_of_squares({values, cols});
+            squares.rows[static_cast<size_t>(row)] = sum;
+            const auto factor = static_cast<float>(
+                rows_as == RowsAs::units && std::isnormal(sum) ? 1 / std::sqrt(sum) : 1);
+            for (size_t c = 0; c < cols; ++c) {
+              const float value = values[c] * factor;
+              to[c] += value * value;
+            }
+          }
+        }
+      });
+      for (size_t i = 0; i < sums.size(); ++i) columns[i % cols] += sums[i];
+      on_block(bytes_read_);
+    }
+  }
+  return squares;
+}
+
+void TensorStream::make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
+                             Scratch& scratch) const {
+  read_rows(source, first - source.first_row, end - first, scratch);
+  if (!source.projection.empty()) {
+    scratch.columns.swap(scratch.values);
+    project(scratch.columns, source.width, source.projection, job.cols, scratch.values);
+  }
+  change_values(*source.part, job.cols, scratch.values);
+}
+
+void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const {
+  for (const Source& source : job.sources) {
+    const int64_t begin = std::max(first, source.first_row);
+    const int64_t stop = std::min(end, source.end_row);
+    if (begin >= stop) continue;
+    make_rows(job, source, begin, stop, scratch);
+    multiply_rows(*job.factors, begin, job.rows, job.cols, scratch.values);
+    const std::span<const float> values = scratch.values;
+    check_range(values, job.dtype, where(job, source));
+    if (job.heads.dim != 0) {
+      rotate_heads(job.heads, begin, job.cols, scratch.values);
+      if (!std::isfinite(largest_magnitude(values))) refuse_rotation(where(job, source));
+    }
+    const auto cols = static_cast<size_t>(job.cols);
+    std::byte* out =
+        job.block + static_cast<size_t>(begin - job.block_first_row) * cols * dtype_size(job.dtype);
+    if (job.dtype != DType::i8) {
+      narrow(values, job.dtype, out);
+      continue;
+    }
+    for (int64_t row = begin; row < stop; ++row) {
+      const size_t place = static_cast<size_t>(row - begin) * cols;
+      if (job.rotated) rotate_(&values[place], job.cols, &scratch.values[place]);
+      const QuantizedRow result =
+          quantize_row(values.subspan(place, cols), {reinterpret_cast<int8_t*>(out) + place, cols});
+      if (!std::isfinite(result.scale)) refuse_rotation(where(job, source));
+      // Each row belongs to one piece, so these writes do not meet.
+      job.scales[static_cast<size_t>(row)] = result.scale;
+      job.norms[static_cast<size_t>(row)] = {result.squared_error, result.squared_norm};
+    }
+  }
+}
+
+std::string TensorStream::where(const Job& job, const Source& source) const {
+  if (source.tensor == nullptr) return source_.name() + ": tensor \"" + job.name + "\"";
+  return source_.files()[source.tensor->file].path().string() + ": tensor \"" +
+         source.tensor->name + "\"";
+}
+
+std::vector<float> TensorStream::read_projection(const RowProjection& projection,
+                                                 int64_t cols) const {
+  const SourceTensor& tensor =
+      source_.require(projection.matrix, projection_shape(projection, cols));
+  std::vector<float> values(static_cast<size_t>(projection.inputs * cols));
+  std::vector<std::byte> raw;
+  read_elements(tensor, 0, values, raw);
+  if (projection.transposed) return values;
+  const auto rows = static_cast<size_t>(cols);
+  const auto width = static_cast<size_t>(projection.inputs);
+  std::vector<float> turned(values.size());
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < width; ++k) turned[k * rows + i] = values[i * width + k];
+  }
+  return turned;
+}
+
+void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
+                             Scratch& scratch) const {
+  const TensorPart& part = *source.part;
+  const int64_t cols = source.width;
+  scratch.values.resize(static_cast<size_t>(count * cols));
+  const std::span<float> values = scratch.values;
+  if (part.values != nullptr) {
+    const auto begin = part.values->begin() + (part.first_row + first) * cols;
+    std::copy_n(begin, values.size(), values.begin());
+  } else if (source.tensor == nullptr) {
+    std::ranges::fill(values, 0.0F);
+  } else if (part.transposed) {
+    read_columns(source, first, count, scratch);
+  } else if (part.pairs.head_dim == 0 && part.row_step == 1) {
+    read_elements(*source.tensor, (part.first_row + first) * cols, values, scratch.raw);
+  } else {
+    const auto width = static_cast<size_t>(cols);
+    for (int64_t i = 0; i < count; ++i) {
+      read_elements(*source.tensor, source_row(part, first + i) * cols,
+                    values.subspan(static_cast<size_t>(i) * width, width), scratch.raw);
+    }
+  }
+}
+
+// The tensor is matrices [cols, n]; row r is column r % n of the matrix r / n.
+void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
+                                Scratch& scratch) const {
+  const int64_t cols = source.width;
+  const int64_t n = source.part->shape.back();
+  for (int64_t done = 0; done < count;) {
+    // The rows from here on that are in the same matrix, and the columns that hold them all.
+    const int64_t matrix = source_row(*source.part, first + done) / n;
+    int64_t end = done;
+    int64_t least = n;
+    int64_t most = 0;
+    for (; end < count && source_row(*source.part, first + end) / n == matrix; ++end) {
+      const int64_t column = source_row(*source.part, first + end) % n;
+      least = std::min(least, column);
+      most = std::max(most, column);
+    }
+    scratch.columns.resize(static_cast<size_t>(most - least + 1));
+    for (int64_t k = 0; k < cols; ++k) {
+      read_elements(*source.tensor, (matrix * cols + k) * n + least, scratch.columns, scratch.raw);
+      for (int64_t i = done; i < end; ++i) {
+        const int64_t column = source_row(*source.part, first + i) % n - least;
+        scratch.values[static_cast<size_t>(i * cols + k)] =
+            scratch.columns[static_cast<size_t>(column)];
+      }
+    }
+    done = end;
+  }
+}
+
+void TensorStream::read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
+                                 std::vector<std::byte>& raw) const {
+  const int64_t block = tensor.format->block_elements;
+  const auto count = static_cast<int64_t>(out.size());
+  const int64_t before = first % block;
+  const int64_t whole = ceil_div(before + count, block) * block;
+  raw.resize(tensor.format->bytes(whole));
+  source_.read(tensor, first - before, raw);
+  if (whole == count) return tensor.format->decode(raw.data(), out);
+  std::vector<float> values(static_cast<size_t>(whole));  // out begins or ends within a block
+  tensor.format->decode(raw.data(), values);
+  std::copy_n(values.begin() + before, count, out.begin());
+}
+
+}  // namespace faststream::convert

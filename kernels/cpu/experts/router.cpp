@@ -1,0 +1,94 @@
+#include "kernels/cpu/experts/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "kernels/cpu/host_backend.h"
+
+namespace faststream {
+namespace {
+
+constexpr double kTaken = -std::numeric_limits<double>::infinity();
+
+std::vector<double> scores_of(std::span<const float> logits, Router::Score kind) {
+  std::vector<double> scores(logits.begin(), logits.end());
+  switch (kind) {
+    case Router::Score::softmax: {
+      const double largest = *std::max_element(scores.begin(), scores.end());
+      double total = 0;
+      for (double& score : scores) total += score = std::exp(score - largest);
+      for (double& score : scores) score /= total;
+      break;
+    }
+    case Router::Score::sigmoid:
+      for (double& score : scores) score = 1 / (1 + std::exp(-score));
+      break;
+  }
+  return scores;
+}
+
+/// The index of the largest value, the first of equal ones, which becomes kTaken.
+size_t take_largest(std::span<double> values) {
+  const auto largest = std::max_element(values.begin(), values.end());
+  *largest = kTaken;
+  return static_cast<size_t>(largest - values.begin());
+}
+
+/// The sum of a group's two best scores (of the only one where it has one).
+double group_score(std::span<const double> scores) {
+  double best = kTaken;
+  double second = kTaken;
+  for (const double score : scores) {
+    second = std::max(second, std::min(best, score));
+    best = std::max(best, score);
+  }
+  return scores.size() == 1 ? best : best + second;
+}
+
+/// Makes the scores of all groups but the best ones kTaken.
+void keep_best_groups(const Router& router, std::span<double> scores) {
+  const size_t size = scores.size() / static_cast<size_t>(router.groups);
+  std::vector<double> groups;
+  for (size_t first = 0; first < scores.size(); first += size) {
+    groups.push_back(group_score(scores.subspan(first, size)));
+  }
+  std::vector<bool> kept(groups.size());
+  for (int32_t i = 0; i < router.groups_used; ++i) kept[take_largest(groups)] = true;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!kept[i / size]) scores[i] = kTaken;
+  }
+}
+
+}  // namespace
+
+void choose_experts(std::span<const float> logits, const Router& router,
+                    std::span<ChosenExpert> chosen) {
+  const auto n_experts = static_cast<int64_t>(logits.size());
+  require(router.used >= 1 && std::cmp_equal(chosen.size(), router.used) && router.groups >= 1 &&
+              n_experts % router.groups == 0 && router.groups_used >= 1 &&
+              router.groups_used <= router.groups &&
+              router.used <= n_experts / router.groups * router.groups_used,
+          "experts: the router does not fit the number of experts");
+  const std::vector<double> scores = scores_of(logits, router.score);
+  std::vector<double> choice = scores;
+  for (size_t e = 0; router.correction != nullptr && e < choice.size(); ++e) {
+    choice[e] += router.correction[e];
+  }
+  if (router.groups_used < router.groups) keep_best_groups(router, choice);
+
+  double total = 0;
+  for (ChosenExpert& one : chosen) {
+    const size_t expert = take_largest(choice);
+    one.expert = static_cast<int32_t>(expert);
+    total += scores[expert];
+  }
+  // Sigmoids may all be zero.
+  const double factor = router.normalized ? router.scale / (total + 1e-20) : router.scale;
+  for (ChosenExpert& one : chosen) {
+    one.weight = static_cast<float>(scores[static_cast<size_t>(one.expert)] * factor);
+  }
+}
+
+}  // namespace faststream

@@ -1,7 +1,0 @@
-#include "kernels/cpu/vector_kernels.h"
-
-namespace faststream {
-
-Kernels avx512_kernels() { return vector_kernels(); }
-
-}  // namespace faststream

@@ -1,0 +1,234 @@
+// Products on tiles by the dot products of AVX-512: VNNI for i8, BF16 for bf16. Lanes are rows of x
+// where there are many, channels where there are few; either way a sum adds the inner dimension
+// four bytes after the other, so that both have the same bits.
+//
+// VNNI multiplies unsigned bytes by signed ones: the weights' sign bits are inverted, which adds
+// 128 to each, and what that adds to a sum, 128 times the total of the row of x, is taken away at
+// the start.
+#pragma once
+
+#include "kernels/cpu/linear/tile_kernels.h"
+
+namespace faststream {
+namespace {
+
+/// Bits of the weights to invert.
+template <bool kInt8>
+inline __m512i flipped_bits() {
+  return kInt8 ? _mm512_set1_epi8(-128) : _mm512_setzero_si512();
+}
+
+/// sums + weights · x of four bytes in each lane.
+template <bool kInt8>
+inline __m512i add_products(__m512i sums, __m512i weights, __m512i x) {
+  if constexpr (kInt8) {
+    return _mm512_dpbusd_epi32(sums, weights, x);
+  } else {
+    __m512bh w;
+    __m512bh v;
+    __builtin_memcpy(&w, &weights, sizeof w);
+    __builtin_memcpy(&v, &x, sizeof v);
+    return _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sums), w, v));
+  }
+}
+
+// --- Many rows
+// ------------------------------------------------------------------------------------------
+
+/// Gathers the next task's weights in even steps, between a task's tiles, so that the processor
+/// multiplies while it waits for their lines.
+template <Gathered kGathered>
+class Gathering {
+ public:
+  Gathering(const TileTask& task, int64_t steps)
+      : task_(task), lines_(16 * task.next.tiles_k), share_((lines_ + steps - 1) / steps) {}
+
+  void step() {
+    for (const int64_t end = at_ + share_; at_ < end && at_ < lines_; ++at_) {
+      gather_ahead<kGathered>(task_.next, k_, channel_, channel_ + 1, task_.ahead,
+                              static_cast<char*>(task_.next_weights));
+      if (++k_ == task_.next.tiles_k) {
+        k_ = 0;
+        ++channel_;
+      }
+    }
+  }
+
+ private:
+  const TileTask& task_;
+  int64_t lines_;  // of each half
+  int64_t share_;  // lines of a step
+  int64_t at_ = 0;
+  int64_t channel_ = 0;
+  int64_t k_ = 0;
+};
+
+/// Eight channels from `weights` on, in all tiles of the task, with G groups of 16 rows. The sums
+/// of a channel are 16 elements, those of the second group 256 further.
+template <bool kInt8, int G, Gathered kGathered>
+inline void multiply_channels(const char* weights, int64_t tiles_k, const char* packed,
+                              int64_t group_bytes, int32_t* tiles,
+                              Gathering<kGathered>& gathering) {
+  constexpr int kChannels = 8;
+  __m512i sums[kChannels][G];
+  for (int c = 0; c < kChannels; ++c) {
+    for (int g = 0; g < G; ++g) {
+      sums[c][g] = _mm512_load_si512(tiles + c * 16 + g * 256);
+    }
+  }
+  for (int64_t k = 0; k < tiles_k; ++k) {
+    const char* w = weights + k * 2 * kTileBytes;
+    const char* x = packed + k * kTileBytes;
+    for (int64_t i = 0; i < 64; i += 4) {
+      __m512i rows[G];
+      for (int g = 0; g < G; ++g) {
+        rows[g] = _mm512_loadu_si512(x + g * group_bytes + i * 16);
+      }
+      for (int c = 0; c < kChannels; ++c) {
+        const __m512i four = _mm512_set1_epi32(load_raw<int32_t>(w + c * 64 + i));
+        for (int g = 0; g < G; ++g) {
+          sums[c][g] = add_products<kInt8>(sums[c][g], four, rows[g]);
+        }
+      }
+    }
+    gathering.step();
+  }
+  for (int c = 0; c < kChannels; ++c) {
+    for (int g = 0; g < G; ++g) {
+      _mm512_store_si512(tiles + c * 16 + g * 256, sums[c][g]);
+    }
+  }
+}
+
+/// What a group of 16 rows starts from, in all channels of a tile.
+template <bool kInt8>
+inline void start_sums(const int32_t* totals, int32_t* tile) {
+  __m512i start = _mm512_setzero_si512();
+  if (kInt8) start = _mm512_slli_epi32(_mm512_loadu_si512(totals), 7);
+  start = _mm512_sub_epi32(_mm512_setzero_si512(), start);
+  for (int c = 0; c < 16; ++c) {
+    _mm512_store_si512(tile + c * 16, start);
+  }
+}
+
+template <bool kInt8, Gathered kGathered>
+void multiply_vectors(const TileTask& task) {
+  const auto* weights = static_cast<const char*>(task.weights);
+  const auto* packed = static_cast<const char*>(task.packed);
+  const int64_t pairs = (task.groups + 1) / 2;
+  Gathering<kGathered> gathering(task, pairs * 4 * task.tiles_k);
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const char* rows = packed + 2 * pair * task.group_bytes;
+    const bool is_whole = 2 * pair + 1 < task.groups;
+    int32_t* tiles = task.partial + pair * 1024;
+    if (task.is_first) {
+      for (int64_t tile = 0; tile < 4; ++tile) {
+        if (tile % 2 == 1 && !is_whole) continue;
+        start_sums<kInt8>(task.row_totals + pair * 32 + tile % 2 * 16, tiles + tile * 256);
+      }
+    }
+    for (int64_t c = 0; c < 32; c += 8) {
+      const char* channels = weights + c / 16 * kTileBytes + c % 16 * 64;
+      int32_t* sums = tiles + c / 16 * 512 + c % 16 * 16;
+      if (is_whole) {
+        multiply_channels<kInt8, 2>(channels, task.tiles_k, rows, task.group_bytes, sums,
+                                    gathering);
+      } else {
+        multiply_channels<kInt8, 1>(channels, task.tiles_k, rows, task.group_bytes, sums,
+                                    gathering);
+      }
+    }
+    if (task.is_last) store_results<kInt8>(task, pair);
+  }
+}
+
+// --- Few rows
+// -------------------------------------------------------------------------------------------
+
+constexpr int kMostVectorRows = 16;  // whose sums stay in registers
+
+/// 16 channels times R rows.
+template <bool kInt8, int R>
+inline void dot_channels(const DotTask& task, const char* weights, int64_t channels, float* sums) {
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
+  const int64_t tiles_k = (channel_bytes + 63) / 64;
+  const auto* x = static_cast<const char*>(task.packed);
+  __m512i sum[R];
+  for (int r = 0; r < R; ++r) {
+    sum[r] = kInt8 ? _mm512_set1_epi32(-128 * task.row_totals[r]) : _mm512_setzero_si512();
+  }
+  for (int64_t k = 0; k < tiles_k; ++k) {
+    const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
+    const char* from = weights + k * 64;
+    const char* ahead = from + prefetch_distance(k * 64, channel_bytes, 16);
+    __m512i tile[16];
+    if (channels == 16 && bytes == 64) {
+      for (int c = 0; c < 16; ++c) {
+        tile[c] = _mm512_loadu_si512(from + c * channel_bytes);
+        _mm_prefetch(ahead + c * channel_bytes, _MM_HINT_T0);
+      }
+    } else {
+      alignas(64) char part[kTileBytes];
+      copy_part(from, channel_bytes, channels, bytes, part);
+      for (int c = 0; c < 16; ++c) {
+        tile[c] = _mm512_load_si512(part + c * 64);
+      }
+    }
+    transpose16(tile);
+    alignas(64) __m512i fours[16];
+    for (int i = 0; i < 16; ++i) {
+      fours[i] = _mm512_xor_si512(tile[i], flipped_bits<kInt8>());
+    }
+    const char* rows = x + k * 64 * R;
+    for (int i = 0; i < 16; ++i) {
+      for (int r = 0; r < R; ++r) {
+        const __m512i four = _mm512_set1_epi32(load_raw<int32_t>(rows + (i * R + r) * 4));
+        sum[r] = add_products<kInt8>(sum[r], fours[i], four);
+      }
+    }
+  }
+  const auto mask = static_cast<__mmask16>((1U << channels) - 1);
+  for (int r = 0; r < R; ++r) {
+    const __m512 v =
+        kInt8 ? _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r]), _mm512_set1_ps(task.row_scales[r]))
+              : _mm512_castsi512_ps(sum[r]);
+    _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, v);
+  }
+}
+
+template <bool kInt8, int R>
+void dot_rows(const DotTask& task) {
+  if constexpr (R > 1) {
+    if (task.rows < R) return dot_rows<kInt8, R - 1>(task);
+  }
+  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
+  for (int64_t c = 0; c < task.channels; c += 16) {
+    const int64_t channels = task.channels - c < 16 ? task.channels - c : 16;
+    dot_channels<kInt8, R>(task, static_cast<const char*>(task.weights) + c * channel_bytes,
+                           channels, task.sums + c);
+  }
+}
+
+/// Tiles for all rows beyond most_dot_rows.
+template <bool kInt8, Gathered kGathered>
+TileKernels vector_tiles_without_dot(int most_dot_rows) {
+  return {.most_dot_rows = most_dot_rows,
+          .pack_dot = nullptr,
+          .dot = nullptr,
+          .step_bytes = kLineBytes<kGathered>,
+          .pack = pack_tiles<kInt8>,
+          .gather = gather_tiles<kGathered>,
+          .multiply = multiply_vectors<kInt8, kGathered>};
+}
+
+template <bool kInt8>
+TileKernels vector_tiles() {
+  constexpr Gathered kGathered = kInt8 ? Gathered::flipped : Gathered::same;
+  TileKernels tiles = vector_tiles_without_dot<kInt8, kGathered>(kMostVectorRows);
+  tiles.pack_dot = pack_narrow_tiles<kInt8>;
+  tiles.dot = dot_rows<kInt8, kMostVectorRows>;
+  return tiles;
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,367 @@
+#include "bench/bench_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/ceilings.h"
+#include "bench/profiling_backend.h"
+#include "bench/random_model.h"
+#include "bench/report.h"
+#include "bench/requests.h"
+#include "engine/device.h"
+#include "engine/kv_groups.h"
+#include "engine/loaded_model.h"
+#include "engine/memory_plan.h"
+#include "engine/runner.h"
+#include "program/interrupt.h"
+#include "program/output.h"
+#include "support/error.h"
+#include "support/printable.h"
+#include "support/progress.h"
+
+namespace faststream::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int32_t kWarmUpSteps = 4;
+// Bytes that are read to measure memory: more than caches hold.
+constexpr size_t kMostRead = size_t{1} << 30;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The first tokens of a text.
+std::vector<int32_t> make_prompt(int64_t text, int32_t length, int64_t vocab) {
+  std::vector<int32_t> tokens;
+  for (int32_t n = 0; n < length; ++n) tokens.push_back(bench_token(text, n, vocab));
+  return tokens;
+}
+
+std::string rate_text(double operations) { return format("%.4g T/s", operations * 1e-12); }
+
+// Prompts and sequences that generate together, one after the other.
+class Bench {
+ public:
+  // profiling: the same as backend, or null.
+  Bench(const ModelFile& file, const BenchOptions& options, Backend& backend,
+        ProfilingBackend* profiling, const Ceilings& ceilings, const Report& report)
+      : options_(options),
+        profiling_(profiling),
+        ceilings_(ceilings),
+        report_(report),
+        runner_(file, backend, limits(file, backend, options), nullptr),
+        kv_(backend.kv_dtype(runner_.config().weight_dtype)) {}
+
+  // Tokens a second of processing one prompt, the first token drawn.
+  void measure_prefill(int32_t length) {
+    const std::vector<int32_t> prompt = make_prompt(0, length, runner_.config().vocab);
+    std::vector<double> times;
+    const auto process = [&] {
+      Sequence sequence;
+      const auto start = Clock::now();
+      (void)step({{&sequence, prompt}});
+      const double seconds = seconds_since(start);
+      runner_.release(sequence);
+      check_interrupted();
+      return seconds;
+    };
+    (void)process();  // warms up
+    for (int32_t run = 0; run < options_.repeat; ++run) times.push_back(process());
+
+    const double seconds = median(times);
+    const StepWork work = step_work(runner_.config(), kv_, 1, 0, length);
+    nlohmann::ordered_json figures = {
+        {"tokens", length}, {"seconds", seconds}, {"tokens_per_second", length / seconds}};
+    figures.update(share_figures(work, ceilings_, seconds));
+    report_.add(
+        "prefill", figures,
+        format("prefill   %6d tokens             %10.1f tokens/s  %9.2f ms, %s", length,
+               length / seconds, seconds * 1e3, share_text(work, ceilings_, seconds).c_str()));
+    if (profiling_ == nullptr) return;
+    print_profile({{"of", "prefill"}, {"tokens", length}}, seconds, [&] {
+      profiling_->start();
+      (void)process();
+    });
+  }
+
+  // Tokens a second of `count` sequences that generate together, after `depth` tokens each.
+  void measure_decode(int32_t count, int32_t depth) {
+    const int32_t n_steps = options_.generate.least;
+    std::vector<double> times;
+    for (int32_t run = 0; run < options_.repeat; ++run) {
+      std::vector<Sequence> sequences = make_sequences(count, depth);
+      generate(sequences, kWarmUpSteps);
+      const auto start = Clock::now();
+      generate(sequences, n_steps);
+      times.push_back(seconds_since(start) / n_steps);
+      for (Sequence& sequence : sequences) runner_.release(sequence);
+    }
+
+    const double seconds = median(times);
+    // That of the step in the middle, which is the mean of all.
+    const int32_t n_cached = depth + kWarmUpSteps + n_steps / 2;
+    const StepWork work = step_work(runner_.config(), kv_, count, n_cached, 1);
+    nlohmann::ordered_json figures = {{"sequences", count},
+                                      {"depth", depth},
+                                      {"tokens", n_steps},
+                                      {"seconds", seconds},
+                                      {"tokens_per_second", count / seconds}};
+    figures.update(share_figures(work, ceilings_, seconds));
+    report_.add("decode", figures,
+                format("decode    %6d tokens × %3d sequences %8.1f tokens/s  %9.3f ms a step after "
+                       "%d, %s",
+                       n_steps, count, count / seconds, seconds * 1e3, depth,
+                       share_text(work, ceilings_, seconds).c_str()));
+    if (profiling_ == nullptr) return;
+    std::vector<Sequence> sequences = make_sequences(count, depth);
+    print_profile({{"of", "decode"}, {"sequences", count}, {"depth", depth}}, seconds, [&] {
+      profiling_->start();
+      generate(sequences, 1);
+    });
+    for (Sequence& sequence : sequences) runner_.release(sequence);
+  }
+
+ private:
+  static int32_t most(const std::vector<int32_t>& values) {
+    return *std::max_element(values.begin(), values.end());
+  }
+
+  // Throws Error where the sequences have no room.
+  static RunnerLimits limits(const ModelFile& file, const Backend& backend,
+                             const BenchOptions& options) {
+    int32_t prompt = 0;
+    for (const Lengths& length : options.prompt) prompt = std::max(prompt, length.most);
+    const int32_t sequences = most(options.sequences);
+    const int64_t length = int64_t{most(options.depth)} + kWarmUpSteps + options.generate.most;
+    const int64_t n_pages =
+        std::max<int64_t>(pages_for(prompt), int64_t{sequences} * pages_for(length));
+    const ModelConfig config = read_config(file);
+    double kv_bytes = 0;
+    for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
+      kv_bytes +=
+          static_cast<double>(n_pages * kPageTokens) * static_cast<double>(group.token_bytes);
+    }
+    const auto weight_bytes =
+        backend.takes_memory_on_use() ? 0 : static_cast<double>(file.weights().bytes.size());
+    const auto free_bytes = static_cast<double>(backend.free_memory());
+    if (kv_bytes > free_bytes - weight_bytes) {
+      throw Error("keys and values of " + std::to_string(sequences) + " sequences of " +
+                  std::to_string(length) + " tokens take " +
+                  format_bytes(static_cast<uint64_t>(kv_bytes)) + ", for which there is no room; " +
+                  "give fewer --sequences or a smaller --depth");
+    }
+    return {.n_pages = static_cast<int32_t>(n_pages),
+            .batch = {.max_tokens = std::max({prompt, sequences, kMaxStepTokens}),
+                      .max_logits = sequences}};
+  }
+
+  // Sequences of `depth` tokens, each with pages of its own: one is computed and copied.
+  std::vector<Sequence> make_sequences(int32_t count, int32_t depth) {
+    std::vector<Sequence> sequences(1);
+    const std::vector<int32_t> prompt = make_prompt(0, depth, runner_.config().vocab);
+    for (std::span<const int32_t> rest = prompt; !rest.empty();) {
+      const auto piece = rest.first(std::min<size_t>(rest.size(), kMaxStepTokens));
+      runner_.step({{{&sequences[0], piece, NewTokens::Logits::none}}});
+      rest = rest.subspan(piece.size());
+    }
+    while (sequences.size() < static_cast<size_t>(count)) {
+      Sequence copy = runner_.fork(sequences[0]);
+      std::vector<PageCopy> copies;
+      for (size_t i = 0; i < copy.pages.size(); ++i) {
+        copies.push_back(runner_.replace_page(copy, i, runner_.pages().take()));
+      }
+      runner_.copy_pages(copies);
+      sequences.push_back(std::move(copy));
+    }
+    return sequences;
+  }
+
+  // So many steps, each of a token of each sequence.
+  void generate(std::vector<Sequence>& sequences, int32_t n_steps) {
+    std::vector<int32_t> tokens(sequences.size());
+    std::vector<NewTokens> inputs;
+    for (size_t s = 0; s < sequences.size(); ++s)
+      inputs.push_back({&sequences[s], {&tokens[s], 1}});
+    for (int32_t n = 0; n < n_steps; ++n) {
+      for (size_t s = 0; s < tokens.size(); ++s) {
+        tokens[s] =
+            bench_token(static_cast<int64_t>(s), sequences[s].n_cached, runner_.config().vocab);
+      }
+      (void)step(inputs);
+      check_interrupted();
+    }
+  }
+
+  std::vector<SampledToken> step(const std::vector<NewTokens>& inputs) {
+    runner_.step(inputs);
+    std::vector<SamplingRow> rules;
+    for (const NewTokens& input : inputs) {
+      rules.push_back(sampling_row({.temperature = 0}, input.sequence->n_cached));
+    }
+    std::vector<SampledToken> sampled;
+    runner_.sample(rules, sampled);
+    return sampled;
+  }
+
+  // profiled(): starts the profile of a step that takes `seconds` otherwise, and makes it.
+  template <typename Step>
+  void print_profile(const nlohmann::ordered_json& common, double seconds, const Step& profiled) {
+    profiled();
+    const std::vector<OperationProfile> profiles = profiling_->stop();
+    double sum = 0;
+    for (const OperationProfile& profile : profiles) sum += profile.seconds;
+    for (const OperationProfile& profile : profiles) {
+      const bool counted = profile.work.bytes() > 0;
+      nlohmann::ordered_json figures = common;
+      figures.update({{"operation", profile.operation},
+                      {"calls", profile.calls},
+                      {"seconds", profile.seconds},
+                      {"share_of_time", profile.seconds / sum}});
+      if (counted) figures.update(share_figures(profile.work, ceilings_, profile.seconds));
+      report_.add(
+          "operation", figures,
+          format("  %-36s %5lld calls %9.2f us each %6.1f%% of the time%s",
+                 profile.operation.c_str(), static_cast<long long>(profile.calls),
+                 1e6 * profile.seconds / static_cast<double>(profile.calls),
+                 100 * profile.seconds / sum,
+                 counted ? (", " + share_text(profile.work, ceilings_, profile.seconds)).c_str()
+                         : ""));
+    }
+    nlohmann::ordered_json figures = common;
+    figures.update({{"seconds_by_operation", sum}, {"seconds", seconds}});
+    report_.add("profile", figures,
+                format("  one by one %.3f ms, in a step without profile %.3f ms", sum * 1e3,
+                       seconds * 1e3));
+  }
+
+  const BenchOptions& options_;
+  ProfilingBackend* profiling_;
+  const Ceilings& ceilings_;
+  const Report& report_;
+  Runner runner_;
+  DType kv_;
+};
+
+int64_t longest_request(const BenchOptions& options) {
+  return int64_t{options.prompt.front().most} + options.generate.most;
+}
+
+void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backend& backend,
+                       const Ceilings& ceilings, const Report& report) {
+  const ModelConfig config = read_config(file);
+  const int64_t context = longest_request(options);
+  const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
+  const MemoryPlan plan =
+      plan_memory(config, wanted, file.weights().bytes.size(), 1, figures_of(backend, config));
+  Runner runner(file, backend, runner_limits(plan), nullptr);
+  const SchedulerLimits limits{.slots = plan.slots,
+                               .max_step_tokens = plan.limits.max_tokens,
+                               .first_tokens = backend.first_tokens(),
+                               .chunk = plan.chunk};
+  measure_requests(options, runner, limits, backend.kv_dtype(config.weight_dtype), ceilings,
+                   report);
+}
+
+// For a backend that uses weights where they are; one that copies them has them made in pieces.
+void make_in_memory(RandomModel& model, const ModelFile& file, const Backend& backend) {
+  const size_t bytes = file.weights().bytes.size();
+  const size_t free = backend.free_memory();
+  if (bytes > free) {
+    throw Error("the weights of " + file.name() + " take " + format_bytes(bytes) +
+                " of memory, of which " + format_bytes(free) +
+                " are free; give a smaller --shape or --dtype int8");
+  }
+  model.make_all();
+}
+
+std::string weights_text(const ModelConfig& config) {
+  const double bytes = step_work(config, DType::f32, 1, 0, 1).weight_bytes;
+  return format_bytes(static_cast<uint64_t>(bytes));
+}
+
+void report_ceilings(const Ceilings& ceilings, const std::string& weights,
+                     const std::string& activations, const Report& report) {
+  std::string text = "ceilings  memory " + format_bytes(static_cast<uint64_t>(ceilings.memory)) +
+                     "/s, products of " + weights + ' ' + rate_text(ceilings.weights);
+  if (weights != activations) text += ", of " + activations + ' ' + rate_text(ceilings.activations);
+  report.add("ceilings",
+             {{"memory_bytes_per_second", ceilings.memory},
+              {"weight_operations_per_second", ceilings.weights},
+              {"activation_operations_per_second", ceilings.activations}},
+             text);
+}
+
+}  // namespace
+
+void bench_command(const BenchOptions& options) {
+  catch_interrupts();
+  check(options);
+  std::optional<RandomModel> random;
+  if (!options.shape.empty()) {
+    random.emplace(named_shape(options.shape, *dtype_from_name(options.dtype)), 1);
+  }
+  const ModelFile file = random ? random->file(options.shape) : ModelFile::open(options.model);
+  const ModelConfig config = read_config(file);
+  if (config.encoder || config.output.none) {
+    throw Error(
+        file.name() +
+        ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
+  }
+  if (options.requests > 0 && longest_request(options) > config.max_context) {
+    throw UsageError("requests of up to " + std::to_string(longest_request(options)) +
+                     " tokens are longer than the model allows, " +
+                     std::to_string(config.max_context) +
+                     "; give a smaller --prompt or --generate");
+  }
+  const size_t weight_bytes = file.weights().bytes.size();
+  std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
+  if (random) {
+    std::fprintf(stderr, "making random weights...\n");
+    if (backend->takes_memory_on_use()) make_in_memory(*random, file, *backend);
+  }
+  const std::string weights(dtype_name(config.weight_dtype));
+  const std::string activations(dtype_name(backend->activation_dtype(config.weight_dtype)));
+  const size_t bytes_read = std::min(weight_bytes, kMostRead);
+  const Ceilings ceilings = measure_ceilings(*backend, config.weight_dtype, bytes_read);
+  const Report report(options.json, {{"model", file.name()},
+                                     {"weights", weights},
+                                     {"device", backend->description()},
+                                     {"version", FASTSTREAM_VERSION}});
+  if (!options.json) {
+    print(printable(file.name()) + ", " + weights + ", " + backend->description() + ", " +
+          weights_text(config) + " of weights a step\n");
+  }
+  report_ceilings(ceilings, weights, activations, report);
+  if (options.requests > 0) {
+    measure_scheduler(options, file, *backend, ceilings, report);
+    return;
+  }
+  ProfilingBackend* profiling = nullptr;
+  if (options.profile) {
+    auto wrapped =
+        std::make_unique<ProfilingBackend>(std::move(backend), config.weight_dtype, bytes_read);
+    profiling = wrapped.get();
+    backend = std::move(wrapped);
+  }
+  Bench bench(file, options, *backend, profiling, ceilings, report);
+  for (const Lengths& length : options.prompt) bench.measure_prefill(length.least);
+  for (const int32_t depth : options.depth) {
+    for (const int32_t count : options.sequences) bench.measure_decode(count, depth);
+  }
+}
+
+}  // namespace faststream::bench

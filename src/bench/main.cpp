@@ -1,0 +1,13 @@
+// faststream-bench: tokens per second of a shape or a model file.
+
+#include "bench/bench_command.h"
+#include "bench/bench_options.h"
+#include "program/program.h"
+
+int main(int argc, char** argv) {
+  faststream::bench::BenchOptions options;
+  return faststream::run_program(
+      "faststream-bench", argc, argv,
+      [&](CLI::App& app) { faststream::bench::add_bench_options(app, options); },
+      [&] { faststream::bench::bench_command(options); });
+}

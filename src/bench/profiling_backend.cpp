@@ -1,0 +1,105 @@
+#include "bench/profiling_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace faststream::bench {
+namespace {
+
+std::string shape_of(const Weight& weight) {
+  return std::to_string(weight.rows) + " x " + std::to_string(weight.cols) + ' ' +
+         std::string(dtype_name(weight.dtype));
+}
+
+}  // namespace
+
+ProfilingBackend::ProfilingBackend(std::unique_ptr<Backend> backend, DType weights, size_t ahead)
+    : ForwardingBackend(std::move(backend)),
+      weights_(weights),
+      ahead_(allocate(ahead)),
+      ahead_bytes_(ahead / 64 * 64) {}
+
+void ProfilingBackend::start() {
+  constexpr int kReads = 8;
+  for (int i = 0; i < kReads; ++i) read_memory(ahead_.get(), ahead_bytes_);
+  on_ = true;
+  note_time();
+}
+
+std::vector<OperationProfile> ProfilingBackend::stop() {
+  on_ = false;
+  const std::vector<double> seconds = take_times();
+  for (size_t i = 0; i < timed_.size(); ++i) timed_[i]->seconds += seconds[i];
+  timed_.clear();
+  std::vector<OperationProfile> sorted;
+  for (auto& [name, profile] : std::exchange(profiles_, {})) sorted.push_back(std::move(profile));
+  std::ranges::sort(sorted, std::greater(), &OperationProfile::seconds);
+  return sorted;
+}
+
+// Of so many rows with a weight, or with `used` of its `of` equal parts, which each row chooses.
+StepWork ProfilingBackend::product_work(int64_t rows, const Weight& weight, double used,
+                                        double of) const {
+  const double elements = static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+  const double read = 1 - std::pow(1 - used / of, static_cast<double>(rows));
+  const double ops = 2 * static_cast<double>(rows) * elements * used / of;
+  const bool of_weights = weight.dtype == weights_;
+  return {.weight_bytes = read * static_cast<double>(weight.rows * weight.row_bytes()),
+          .weight_ops = of_weights ? ops : 0,
+          .activation_ops = of_weights ? 0 : ops};
+}
+
+void ProfilingBackend::describe(std::string_view details, const StepWork& work) {
+  if (!on_) return;
+  details_ = ' ' + std::string(details);
+  work_ = work;
+}
+
+void ProfilingBackend::after(std::string_view operation) {
+  if (!on_) return;
+  note_time();
+  const std::string name = std::string(operation) + std::exchange(details_, {});
+  OperationProfile& profile = profiles_[name];
+  profile.operation = name;
+  ++profile.calls;
+  profile.work += std::exchange(work_, {});
+  timed_.push_back(&profile);
+}
+
+void ProfilingBackend::linear(Input& input, const Weight& weight, const Epilogue& epilogue,
+                              const Matrix& out) {
+  describe(shape_of(weight), product_work(input.x.rows, weight));
+  ForwardingBackend::linear(input, weight, epilogue, out);
+}
+
+void ProfilingBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
+                                    Activation activation, const Matrix& out) {
+  describe(shape_of(gate_up), product_work(input.x.rows, gate_up));
+  ForwardingBackend::gated_linear(input, gate_up, bias, activation, out);
+}
+
+void ProfilingBackend::experts(Input& input, const Matrix& scores, const Router& router,
+                               const Experts& experts, OutputMode output, const Matrix& out) {
+  StepWork work = product_work(input.x.rows, experts.up, router.used, experts.n_experts);
+  work += product_work(input.x.rows, experts.down, router.used, experts.n_experts);
+  describe(std::to_string(router.used) + " of " + shape_of(experts.up), work);
+  ForwardingBackend::experts(input, scores, router, experts, output, out);
+}
+
+void ProfilingBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                                 const HeadTransform& transform, const KvLayer& kv,
+                                 const AttentionRule& rule, const Matrix& out) {
+  describe("over " + std::to_string(batch.max_kv_len) +
+               (rule.window > 0 ? ", window " + std::to_string(rule.window) : ""),
+           attention_work({.sequences = batch.n_sequences,
+                           .n_cached = batch.max_kv_len - batch.max_query_len,
+                           .n_new = batch.max_query_len,
+                           .window = rule.window,
+                           .q_dim = out.cols,
+                           .kv_dim = int64_t{kv.n_kv_heads} * kv.head_dim,
+                           .kv = kv.dtype}));
+  ForwardingBackend::attention(batch, qkv, cos_sin, transform, kv, rule, out);
+}
+
+}  // namespace faststream::bench

@@ -1,0 +1,231 @@
+#include "bench/random_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "models/tensor_plan.h"
+#include "support/error.h"
+#include "support/machine.h"
+#include "support/split_mix.h"
+#include "support/thread_pool.h"
+
+namespace faststream::bench {
+namespace {
+
+struct Shape {
+  std::string_view name;
+  PlainShape sizes;
+  void (*adjust)(ModelConfig&) = nullptr;  // what is not plain
+};
+
+// Qwen3-30B-A3B: each head of queries and keys normalized, 8 of 128 experts.
+void make_qwen3_moe(ModelConfig& config) {
+  LayerConfig& layer = config.layer_kinds[0];
+  layer.attention.qk_norm = QkNorm::head;
+  layer.attention.qk_norm_as = layer.attention_norms.before;
+  layer.experts = {.count = 128,
+                   .router = {.used = 8, .normalized = true},
+                   .each = layer.ffn,
+                   .shared = {},
+                   .shared_gate = false};
+  layer.ffn = {};
+}
+
+// gpt-oss-20b: every other layer sees 128 positions; sinks, biases; 4 of 32 experts.
+void make_gpt_oss(ModelConfig& config) {
+  LayerConfig& windowed = config.layer_kinds[0];
+  windowed.attention.qkv_bias = true;
+  windowed.attention.out_bias = true;
+  windowed.attention.sinks = true;
+  windowed.experts = {.count = 32,
+                      .router = {.used = 4, .bias = true, .normalized = true},
+                      .each = {.size = windowed.ffn.size,
+                               .gated = true,
+                               .activation = Activation::swiglu_clamped,
+                               .bias = true},
+                      .shared = {},
+                      .shared_gate = false};
+  windowed.ffn = {};
+  config.layer_kinds.push_back(windowed);
+  config.layer_kinds[0].name = "windowed";
+  config.layer_kinds[0].attention.window = 128;
+  config.layer_kinds[1].name = "full";
+  for (size_t n = 1; n < config.layers.size(); n += 2) config.layers[n] = 1;
+}
+
+constexpr std::array kShapes{
+    Shape{"llama-2-7b", {32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"llama-2-13b", {40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"llama-3-8b", {32, 4096, 32, 8, 128, 14336, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3-70b", {80, 8192, 64, 8, 128, 28672, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3.2-1b", {16, 2048, 32, 8, 64, 8192, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 8192, 1e-5F, 5e5}},
+    Shape{"llama-1.1b", {16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e-5F, 1e4}},
+    Shape{"qwen3-30b-a3b", {48, 2048, 32, 4, 128, 768, 151936, 40960, 1e-6F, 1e6}, make_qwen3_moe},
+    Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
+    Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
+};
+
+// Independent streams from any two seeds.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : seed_(seed) {}
+  uint64_t next() { return split_mix(seed_, ++n_); }
+  /// Uniform in [-1, 1).
+  float uniform() {
+    return static_cast<float>(static_cast<int64_t>(next() >> 40) - (1 << 23)) * 0x1p-23F;
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t n_ = 0;
+};
+
+void fill_bytes(std::span<std::byte> out, Random random) {
+  for (size_t i = 0; i + 8 <= out.size(); i += 8) {
+    const uint64_t word = random.next();
+    std::memcpy(out.data() + i, &word, 8);
+  }
+  for (size_t i = out.size() / 8 * 8; i < out.size(); ++i) {
+    out[i] = static_cast<std::byte>(random.next());
+  }
+  for (std::byte& value : out) {
+    if (value == std::byte{0x80}) value = std::byte{0x81};  // INT8 is symmetric: no -128
+  }
+}
+
+void fill_floats(std::span<std::byte> out, DType dtype, float center, float spread, Random random) {
+  const size_t count = out.size() / dtype_size(dtype);
+  for (size_t i = 0; i < count; ++i) {
+    store_float(out.data(), dtype, i, center + spread * random.uniform());
+  }
+}
+
+// `span`: of the elements of the last matrix, to both sides of 0.
+void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Random& random) {
+  switch (plan.role) {
+    case TensorRole::table:
+      return fill_floats(out, plan.dtype, 0, 1, random);
+    case TensorRole::matrix:
+      if (plan.dtype == DType::i8) return fill_bytes(out, random);
+      return fill_floats(out, plan.dtype, 0, span, random);
+    case TensorRole::scales:
+      return fill_floats(out, plan.dtype, span / 127, span / 1270, random);
+    case TensorRole::norm:
+      return fill_floats(out, plan.dtype, 1, 0.2F, random);
+    case TensorRole::bias:
+      return fill_floats(out, plan.dtype, 0, 0.1F, random);
+  }
+}
+
+constexpr uint64_t kPiece = uint64_t{1} << 20;  // bytes of a tensor, from a stream of their own
+
+ModelImage image_of(const ModelConfig& config, const std::vector<TensorPlan>& plans) {
+  std::vector<TensorSpec> specs;
+  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
+  return {{{"model", config_to_json(config)}}, specs};
+}
+
+}  // namespace
+
+std::vector<std::string_view> shape_names() {
+  std::vector<std::string_view> names;
+  for (const Shape& shape : kShapes) names.push_back(shape.name);
+  return names;
+}
+
+ModelConfig named_shape(std::string_view name, DType dtype) {
+  std::string known;
+  for (const Shape& shape : kShapes) {
+    known += (known.empty() ? "" : ", ") + std::string(shape.name);
+    if (shape.name != name) continue;
+    ModelConfig config = plain_decoder(shape.sizes);
+    if (shape.adjust != nullptr) shape.adjust(config);
+    config.weight_dtype = dtype;
+    config.output_dtype = dtype;
+    config.rotated = dtype == DType::i8;
+    config.values_rotated = config.rotated;
+    config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+    return config;
+  }
+  throw UsageError("the shape \"" + std::string(name) + "\" is unknown; known are " + known);
+}
+
+RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
+    : seed_(seed), plans_(tensor_plan(config)), image_(image_of(config, plans_)) {
+  int64_t in_of_last_matrix = 1;
+  for (const TensorPlan& plan : plans_) {
+    if (plan.role == TensorRole::matrix) in_of_last_matrix = plan.shape[1];
+    // A uniform distribution of variance 1 / in spans sqrt(3 / in) to both sides.
+    spans_.push_back(std::sqrt(3.0F / static_cast<float>(in_of_last_matrix)));
+  }
+}
+
+void RandomModel::make_piece(size_t t, uint64_t piece, std::span<std::byte> out) const {
+  const Random random(seed_ ^ (uint64_t{t} << 40) ^ (piece << 20));
+  fill(plans_[t], spans_[t], out, random);
+}
+
+void RandomModel::make_part(size_t t, uint64_t offset, std::span<std::byte> out) const {
+  const uint64_t tensor_bytes = image_.tensors()[t].bytes;
+  std::vector<std::byte> whole;
+  while (!out.empty()) {
+    const uint64_t piece = offset / kPiece;
+    const uint64_t skipped = offset % kPiece;
+    const uint64_t bytes = std::min(kPiece, tensor_bytes - piece * kPiece);
+    const auto part = out.first(std::min<uint64_t>(bytes - skipped, out.size()));
+    if (part.size() == bytes) {
+      make_piece(t, piece, part);
+    } else {
+      whole.resize(bytes);
+      make_piece(t, piece, whole);
+      std::ranges::copy(std::span(whole).subspan(skipped, part.size()), part.begin());
+    }
+    offset += part.size();
+    out = out.subspan(part.size());
+  }
+}
+
+void RandomModel::make(uint64_t offset, std::span<std::byte> out) const {
+  std::ranges::fill(out, std::byte{});  // between tensors
+  const uint64_t end = offset + out.size();
+  const std::span<const TensorInfo> tensors = image_.tensors();
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const uint64_t first = std::max(offset, tensors[t].offset);
+    const uint64_t last = std::min(end, tensors[t].offset + tensors[t].bytes);
+    if (first >= last) continue;
+    make_part(t, first - tensors[t].offset, out.subspan(first - offset, last - first));
+  }
+}
+
+void RandomModel::make_all() {
+  ThreadPool pool(available_threads());
+  for (size_t t = 0; t < plans_.size(); ++t) {
+    const std::span<std::byte> bytes = image_.tensor(plans_[t].name);
+    const auto n_pieces = static_cast<int64_t>((bytes.size() - 1) / kPiece + 1);
+    pool.parallel_for(n_pieces, 1, [&](int64_t first, int64_t last) {
+      const uint64_t begin = static_cast<uint64_t>(first) * kPiece;
+      const uint64_t end = std::min<uint64_t>(static_cast<uint64_t>(last) * kPiece, bytes.size());
+      make_part(t, begin, bytes.subspan(begin, end - begin));
+    });
+  }
+}
+
+ModelFile RandomModel::file(const std::string& name) const {
+  return ModelFile::from_bytes(
+      image_.bytes(), name,
+      [this](uint64_t offset, std::span<std::byte> out) { make(offset, out); });
+}
+
+ModelImage make_random_model(const ModelConfig& config, uint64_t seed) {
+  RandomModel model(config, seed);
+  model.make_all();
+  return std::move(model).image();
+}
+
+}  // namespace faststream::bench

@@ -1,0 +1,85 @@
+#include "bench/step_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/tensor_plan.h"
+
+namespace faststream::bench {
+namespace {
+
+// The sum of min(p, most) for positions p from first to last, counted from 1.
+double sum_seen(double first, double last, double most) {
+  const double full = std::clamp(most, first - 1, last);  // positions up to here see all before
+  return (full * (full + 1) - (first - 1) * first) / 2 + (last - full) * most;
+}
+
+void add_weights(const ModelConfig& config, int64_t sequences, int64_t n_new, StepWork& work) {
+  double used = 1;  // share of experts that a token uses
+  for (const LayerConfig& layer : config.layer_kinds) {
+    if (!layer.experts) continue;
+    used =
+        static_cast<double>(layer.experts->router.used) / static_cast<double>(layer.experts->count);
+  }
+  for (const TensorPlan& tensor : tensor_plan(config)) {
+    if (tensor.readers == TensorReaders::lookup) continue;
+    const bool for_logits = tensor.readers == TensorReaders::wanted;
+    const auto tokens = static_cast<double>(sequences * (for_logits ? 1 : n_new));
+    double elements = 1;
+    for (const int64_t n : tensor.shape) elements *= static_cast<double>(n);
+    const double read = tensor.experts > 0 ? 1 - std::pow(1 - used, tokens) : 1;
+    work.weight_bytes += read * elements * static_cast<double>(dtype_size(tensor.dtype));
+    if (!tensor.is_multiplied()) continue;
+    const double ops = 2 * tokens * elements * (tensor.experts > 0 ? used : 1);
+    (tensor.dtype == config.weight_dtype ? work.weight_ops : work.activation_ops) += ops;
+  }
+}
+
+}  // namespace
+
+StepWork& StepWork::operator+=(const StepWork& other) {
+  weight_bytes += other.weight_bytes;
+  kv_bytes += other.kv_bytes;
+  weight_ops += other.weight_ops;
+  activation_ops += other.activation_ops;
+  return *this;
+}
+
+StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64_t n_cached,
+                   int64_t n_new) {
+  StepWork work;
+  add_weights(config, sequences, n_new, work);
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const AttentionConfig& attention = config.layer(n).attention;
+    work += attention_work({.sequences = sequences,
+                            .n_cached = n_cached,
+                            .n_new = n_new,
+                            .window = attention.window,
+                            .q_dim = attention.q_dim(),
+                            .kv_dim = attention.kv_dim(),
+                            .kv = kv});
+  }
+  return work;
+}
+
+StepWork attention_work(const AttentionShape& shape) {
+  const int64_t length = shape.n_cached + shape.n_new;
+  const int64_t window = shape.window == 0 ? length : shape.window;
+  const auto touched =
+      static_cast<double>(shape.sequences * (std::min(shape.n_cached, window - 1) + shape.n_new));
+  const double seen = sum_seen(static_cast<double>(shape.n_cached + 1), static_cast<double>(length),
+                               static_cast<double>(window));
+  // Two products of a head's elements for each query and each position that it sees.
+  return {.kv_bytes = touched * 2 * static_cast<double>(shape.kv_dim) *
+                      static_cast<double>(dtype_size(shape.kv)),
+          .activation_ops =
+              static_cast<double>(shape.sequences) * seen * 4 * static_cast<double>(shape.q_dim)};
+}
+
+Share share_of(const StepWork& work, const Ceilings& ceilings) {
+  const double memory = work.memory_seconds(ceilings);
+  const double arithmetic = work.arithmetic_seconds(ceilings);
+  return {.ceiling_seconds = std::max(memory, arithmetic), .by_memory = memory >= arithmetic};
+}
+
+}  // namespace faststream::bench

@@ -1,0 +1,61 @@
+// What a step cannot do without: the bytes it reads and the operations it does.
+#pragma once
+
+#include <cstdint>
+
+#include "models/config.h"
+#include "support/dtype.h"
+
+namespace faststream::bench {
+
+/// How fast a device is at what bounds everything else, as measured (ceilings.h).
+struct Ceilings {
+  double memory = 0;       ///< bytes read a second
+  double weights = 0;      ///< operations a second of products with matrices of the weights' type
+  double activations = 0;  ///< the same of the activations' type
+};
+
+/// A multiplication and an addition are two operations. What is read is counted once a step,
+/// activations not at all: a perfect program would keep them on the chip.
+struct StepWork {
+  double weight_bytes = 0;
+  double kv_bytes = 0;        ///< keys and values, of which new ones are written
+  double weight_ops = 0;      ///< of products with matrices of the weights' type
+  double activation_ops = 0;  ///< of attention, and of products with other matrices
+
+  [[nodiscard]] double bytes() const { return weight_bytes + kv_bytes; }
+  [[nodiscard]] double memory_seconds(const Ceilings& ceilings) const {
+    return bytes() / ceilings.memory;
+  }
+  [[nodiscard]] double arithmetic_seconds(const Ceilings& ceilings) const {
+    return weight_ops / ceilings.weights + activation_ops / ceilings.activations;
+  }
+  StepWork& operator+=(const StepWork& other);
+};
+
+/// Of a step in which each of `sequences` sequences has n_new tokens after n_cached, and wants the
+/// logits of the last. kv: the type of cached keys and values. Of experts as many are read as
+/// tokens use that choose at random.
+StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64_t n_cached,
+                   int64_t n_new);
+
+/// The attention of one layer in such a step.
+struct AttentionShape {
+  int64_t sequences = 0;
+  int64_t n_cached = 0;
+  int64_t n_new = 0;
+  int64_t window = 0;  ///< see AttentionRule
+  int64_t q_dim = 0;   ///< elements of a token's queries
+  int64_t kv_dim = 0;  ///< of its keys, and of its values
+  DType kv = DType::f32;
+};
+StepWork attention_work(const AttentionShape& shape);
+
+/// Work and time, against the ceiling that is reached first.
+struct Share {
+  double ceiling_seconds = 0;  ///< that the work would take
+  bool by_memory = false;      ///< the ceiling is memory's, not arithmetic's
+};
+Share share_of(const StepWork& work, const Ceilings& ceilings);
+
+}  // namespace faststream::bench

@@ -1,0 +1,481 @@
+// Attention, compared with the plain float reference.
+#include <string>
+
+#include "unit/backend/backend_fixture.h"
+#include "unit/effort.h"
+
+namespace faststream {
+namespace {
+
+struct AttentionCase {
+  int32_t n_heads = 1;
+  int32_t n_kv_heads = 1;
+  int32_t head_dim = 64;
+  std::vector<TestSequence> sequences;
+  int32_t window = 0;
+  float soft_cap = 0;
+  bool sinks = false;
+  bool slopes = false;
+  bool bidirectional = false;
+  int32_t bias_reach = 0;  // 0: no bias
+};
+
+std::string describe(const AttentionCase& shape) {
+  std::string text = std::to_string(shape.n_heads) + "/" + std::to_string(shape.n_kv_heads) +
+                     " heads of " + std::to_string(shape.head_dim) + ", queries/cache";
+  for (const TestSequence& s : shape.sequences) {
+    text += " " + std::to_string(s.queries) + "/" + std::to_string(s.kv_len);
+  }
+  if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  if (shape.soft_cap > 0) text += ", soft cap";
+  if (shape.sinks) text += ", sinks";
+  if (shape.slopes) text += ", slopes";
+  if (shape.bidirectional) text += ", bidirectional";
+  if (shape.bias_reach > 0) text += ", bias up to " + std::to_string(shape.bias_reach);
+  return text;
+}
+
+class BackendAttention : public BackendTest {
+ protected:
+  void check_attention(DType weights, const AttentionCase& shape) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const int64_t q_dim = int64_t{shape.n_heads} * shape.head_dim;
+    // Two pages more than needed, and whatever is not a sequence's own stays NaN: it must not be
+    // read.
+    const int32_t n_pages = pages_of(shape.sequences) + 2;
+    Batch batch = make_batch(random_, shape.sequences, n_pages - 1);
+    HostTensor k = make_cache(kv_type, shape, n_pages, batch);
+    HostTensor v = make_cache(kv_type, shape, n_pages, batch);
+    if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
+    const HostTensor qkv = take_new_tokens(
+        batch, random_tensor(random_, act, batch.n_tokens(), q_dim, 0, 2), shape.n_kv_heads, k, v);
+    const HostTensor sinks = random_tensor(random_, DType::f32, 1, shape.n_heads, 0, 3);
+    const HostTensor slopes =
+        random_tensor(random_, DType::f32, 1, shape.n_heads).map(DType::f32, [](float slope) {
+          return std::abs(slope) / 8;
+        });
+    const HostTensor bias =
+        random_tensor(random_, DType::f32, shape.n_heads, 2 * int64_t{shape.bias_reach} + 1, 0, 2);
+
+    const auto attend_in = [&](Backend& backend, const Batch& step, const HostTensor& rows,
+                               DType out_type) {
+      const DeviceTensor device_k(backend, k);
+      const DeviceTensor device_v(backend, v);
+      const DeviceTensor device_qkv(backend, rows);
+      const DeviceTensor cos_sin(backend, HostTensor(DType::f32, step.n_tokens(), 0));
+      const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
+      const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
+      const DeviceNumbers device_bias(backend, shape.bias_reach > 0 ? &bias : nullptr);
+      const DeviceTensor out(backend, HostTensor(out_type, step.n_tokens(), q_dim, 8));
+      backend.attention(
+          backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {},
+          {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
+          {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+           .window = shape.window,
+           .bidirectional = shape.bidirectional,
+           .soft_cap = shape.soft_cap,
+           .sinks = device_sinks.data(),
+           .slopes = device_slopes.data(),
+           .bias = device_bias.data(),
+           .bias_reach = shape.bias_reach},
+          out.matrix());
+      return out.fetch();
+    };
+    const auto attend = [&](Backend& backend, DType out_type) {
+      return attend_in(backend, batch, qkv, out_type);
+    };
+    // Values are below kLargest: a probability rounded to act is off by a unit roundoff of itself,
+    // all together by one of the largest value; then the result is rounded. Scores are float32
+    // sums.
+    constexpr double kLargest = 5;
+    const HostTensor want = attend(*reference_, DType::f32);
+    for (const auto& backend : backends_) {
+      const std::string what = backend->description() + ": attention, " +
+                               std::string(dtype_name(act)) + ", " + describe(shape);
+      const HostTensor got = attend(*backend, act);
+      expect_near(
+          got, want, [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
+          what);
+      if (shape.sequences.back().queries > 1) continue;
+      const int64_t last = batch.n_tokens() - 1;
+      expect_equal(attend_in(*backend, last_alone(batch), qkv.row_range(last, 1), act),
+                   got.row_range(last, 1), what + ", the last one alone");
+    }
+  }
+
+  /// A batch of the last sequence of another.
+  static Batch last_alone(const Batch& batch) {
+    Batch alone;
+    alone.add_sequence({&batch.tokens.back(), 1}, batch.positions.back());
+    alone.max_pages = batch.max_pages;
+    alone.page_table.assign(batch.page_table.end() - batch.max_pages, batch.page_table.end());
+    return alone;
+  }
+
+  /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended;
+  /// each source has `beams` of them in a row.
+  void check_cross_attention(DType weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
+                             const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources,
+                             int32_t beams = 1, float soft_cap = 0) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const int64_t q_dim = int64_t{n_heads} * dim;
+    std::vector<TestSequence> sequences;
+    std::vector<TestSequence> sources;
+    for (const auto& [queries, source] : queries_and_sources) {
+      for (int32_t i = 0; i < beams; ++i) sequences.push_back({queries, queries});
+      sources.push_back({source, source});
+    }
+    const int32_t n_pages = pages_of(sources) + 1;
+    Batch batch = make_batch(random_, sequences, pages_of(sequences));
+    const Batch read = make_batch(random_, sources, n_pages);
+    batch.max_source_pages = read.max_pages;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const auto source = static_cast<ptrdiff_t>(s) / beams;
+      const auto row = read.page_table.begin() + source * read.max_pages;
+      batch.source_len.push_back(read.kv_len[static_cast<size_t>(source)]);
+      batch.source_pages.insert(batch.source_pages.end(), row, row + read.max_pages);
+    }
+    const HostTensor q = random_tensor(random_, act, batch.n_tokens(), q_dim, 8, 2);
+    const HostTensor rows =
+        random_tensor(random_, act, read.n_tokens(), 2 * int64_t{n_kv_heads} * dim, 8);
+    HostTensor empty(kv_type, n_pages, int64_t{n_kv_heads} * kPageTokens * dim);
+    for (int64_t r = 0; r < empty.rows; ++r) {
+      for (int64_t c = 0; c < empty.cols; ++c) empty.set(r, c, std::nanf(""));
+    }
+    const auto attend = [&](Backend& backend, DType out_type) {
+      const DeviceTensor k(backend, empty);
+      const DeviceTensor v(backend, empty);
+      const DeviceTensor device_rows(backend, rows);
+      const DeviceTensor device_q(backend, q);
+      const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
+      const KvLayer kv{k.data(), v.data(), kv_type, n_pages, n_kv_heads, dim};
+      backend.append(backend.upload(read), device_rows.matrix(), kv);
+      backend.attention(view_of_sources(backend.upload(batch)), device_q.matrix(),
+                        {nullptr, DType::f32, batch.n_tokens(), 0}, {}, kv,
+                        {.scale = 1.0F / std::sqrt(static_cast<float>(dim)),
+                         .bidirectional = true,
+                         .soft_cap = soft_cap},
+                        out.matrix());
+      return out.fetch();
+    };
+    const HostTensor want = attend(*reference_, DType::f32);
+    for (const auto& backend : backends_) {
+      expect_near(
+          attend(*backend, act), want,
+          [&](int64_t, int64_t) { return 5 * (2 * unit_roundoff(act) + 1e-5); },
+          backend->description() + ": cross attention, " + std::string(dtype_name(act)) +
+              ", heads of " + std::to_string(dim));
+    }
+  }
+
+  /// Queries, and the keys and values of the same tokens, which the caches have no more: NaN.
+  static HostTensor take_new_tokens(const Batch& batch, const HostTensor& q, int64_t n_kv_heads,
+                                    HostTensor& k, HostTensor& v) {
+    const int64_t dim = k.cols / n_kv_heads / kPageTokens;
+    HostTensor qkv(q.dtype, q.rows, q.cols + 2 * n_kv_heads * dim, 8);
+    for (int64_t t = 0; t < q.rows; ++t) {
+      for (int64_t c = 0; c < q.cols; ++c) qkv.set(t, c, q.at(t, c));
+      const auto token = static_cast<size_t>(t);
+      const int32_t position = batch.positions[token];
+      const int32_t page = batch.page_table[static_cast<size_t>(
+          batch.sequence_of[token] * batch.max_pages + position / kPageTokens)];
+      for (int64_t c = 0; c < n_kv_heads * dim; ++c) {
+        const int64_t at = (c / dim * kPageTokens + position % kPageTokens) * dim + c % dim;
+        qkv.set(t, q.cols + c, k.at(page, at));
+        qkv.set(t, q.cols + n_kv_heads * dim + c, v.at(page, at));
+        k.set(page, at, std::nanf(""));
+        v.set(page, at, std::nanf(""));
+      }
+    }
+    return qkv;
+  }
+
+  /// Lets `page` stand for pages that windows have passed: they may be another sequence's now.
+  static void pass_pages(Batch& batch, int32_t window, int32_t page) {
+    for (int32_t s = 0; s < batch.n_sequences(); ++s) {
+      const auto sequence = static_cast<size_t>(s);
+      const int32_t queries = batch.query_start[sequence + 1] - batch.query_start[sequence];
+      const int32_t passed = std::max(0, batch.kv_len[sequence] - queries + 1 - window);
+      std::fill_n(batch.page_table.begin() + s * batch.max_pages, passed / kPageTokens, page);
+    }
+  }
+
+  /// [pages, heads · tokens · dim] with numbers in (-5, 5) where the batch's sequences have tokens.
+  HostTensor make_cache(DType type, const AttentionCase& shape, int32_t n_pages,
+                        const Batch& batch) {
+    HostTensor cache(type, n_pages, int64_t{shape.n_kv_heads} * kPageTokens * shape.head_dim);
+    std::normal_distribution<float> normal;
+    for (int32_t s = 0; s < batch.n_sequences(); ++s) {
+      for (int32_t position = 0; position < batch.kv_len[static_cast<size_t>(s)]; ++position) {
+        const int32_t page =
+            batch.page_table[static_cast<size_t>(s) * static_cast<size_t>(batch.max_pages) +
+                             static_cast<size_t>(position / kPageTokens)];
+        for (int32_t head = 0; head < shape.n_kv_heads; ++head) {
+          for (int32_t d = 0; d < shape.head_dim; ++d) {
+            cache.set(page,
+                      (int64_t{head} * kPageTokens + position % kPageTokens) * shape.head_dim + d,
+                      std::clamp(normal(random_), -4.9F, 4.9F));
+          }
+        }
+      }
+    }
+    return cache;
+  }
+};
+
+TEST_P(BackendAttention, DecodeAgreesAtPageBorders) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t kv_len : {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 500}) {
+      check_attention(weights, {4, 4, 64, {{1, kv_len}}});
+    }
+  }
+}
+
+TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t queries : {2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
+      check_attention(weights, {2, 2, 64, {{queries, queries}}});
+      check_attention(weights, {2, 2, 64, {{queries, queries + 37}}});
+    }
+  }
+}
+
+// A cache is split up to 32 times; the parts of all sequences need room for 32 each.
+TEST_P(BackendAttention, AgreesForManySequencesBesideALongOne) {
+  std::vector<TestSequence> sequences(300, {1, 5});
+  sequences[270] = {1, 4200};
+  for (const DType weights : {DType::f32, DType::f16}) {
+    check_attention(weights, {kSanitized ? 8 : 64, 1, 128, sequences});
+  }
+}
+
+// So many that warps of a GPU take several heads of a sequence.
+TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
+  std::vector<TestSequence> sequences;
+  for (int32_t i = 0; i < (kSanitized ? 100 : 1030); ++i) sequences.push_back({1, 1 + i % 49});
+  sequences[500 % sequences.size()] = {3, 40};
+  check_attention(DType::f16, {4, 4, 16, sequences});
+  check_attention(DType::f16, {8, 4, 24, sequences});
+  check_attention(DType::f16, {8, 4, 24, sequences, 20});
+  std::vector<std::pair<int32_t, int32_t>> sources;
+  for (int32_t i = 0; i < (kSanitized ? 20 : 200); ++i) sources.push_back({1, 64 - i % 64});
+  check_cross_attention(DType::f16, 8, 8, 64, sources, 4);
+}
+
+TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256}) {
+      check_attention(weights, {2, 1, dim, {{1, 70}, {1, 200}}});
+      check_attention(weights, {2, 1, dim, {{40, 70}}});
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesForEveryRatioOfQueryToKvHeads) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 12, 16, 70}) {
+      check_attention(weights, {2 * group, 2, 32, {{1, 100}, {1, 33}}});
+      check_attention(weights, {2 * group, 2, 32, {{35, 100}}});
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesForMixedPacksOfPrefillAndDecode) {
+  for (const DType weights : kWeightTypes) {
+    check_attention(weights, {4, 2, 64, {{1, 1}, {70, 70}, {1, 333}, {2, 2}, {33, 100}, {1, 64}}});
+    check_attention(weights, {4, 4, 128, {{1, 700}, {65, 65}, {1, 5}}});
+  }
+}
+
+TEST_P(BackendAttention, AgreesOverLongContexts) {
+  for (const DType weights : kWeightTypes) {
+    check_attention(weights, {8, 2, 128, {{1, 4097}, {1, 2500}, {1, 1}}});
+    check_attention(weights, {2, 1, 64, {{20, 3000}}});
+  }
+}
+
+TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {64, 128}) {
+      check_attention(weights, {4, 2, dim, {{300, 300}, {1, 5}, {129, 1000}, {256, 384}}});
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t window : {1, 2, 31, 32, 33, 64, 100, 1000}) {
+      check_attention(weights, {4, 2, 64, {{1, 1}, {1, 32}, {1, 33}, {1, 300}, {1, 64}}, window});
+      check_attention(weights, {4, 2, 64, {{40, 40}, {130, 300}, {2, 97}}, window});
+    }
+    check_attention(weights, {8, 1, 128, {{1, 1500}, {1, 1}}, 128});
+    check_attention(weights, {2, 2, 64, {{150, 900}}, 257});
+  }
+}
+
+TEST_P(BackendAttention, AgreesForEveryRule) {
+  for (const DType weights : kWeightTypes) {
+    for (int rule = 1; rule < 16; ++rule) {
+      for (const std::vector<TestSequence>& sequences :
+           {std::vector<TestSequence>{{1, 1}, {1, 200}, {1, 33}}, {{70, 70}, {9, 150}}}) {
+        check_attention(weights, {6, 2, 64, sequences, (rule & 1) != 0 ? 50 : 0,
+                                  (rule & 2) != 0 ? 2.5F : 0.0F, (rule & 4) != 0, (rule & 8) != 0});
+      }
+    }
+  }
+}
+
+TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {6, 80, 96, 128, 250, 256}) {
+      check_attention(weights, {3, 1, dim, {{1, 70}, {1, 200}, {40, 70}}, 64, 5, true, true});
+    }
+    check_attention(weights, {8, 2, 128, {{1, 1300}, {1, 700}}, 0, 30, true, true});
+    check_attention(weights, {70, 1, 32, {{1, 100}, {33, 100}}, 40, 0, true, true});
+  }
+}
+
+TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 32, 64, 128, 256}) {
+      if (kSanitized && (dim == 32 || dim == 128)) continue;
+      for (const int32_t window : {0, 1, 33, 65, 200}) {
+        AttentionCase shape{3, 1, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}, window};
+        shape.bidirectional = true;
+        check_attention(weights, shape);
+      }
+    }
+    AttentionCase all_rules{4, 4, 64, {{1, 1}, {200, 200}, {65, 65}}, 40, 2.5F, true, true, true};
+    check_attention(weights, all_rules);
+    all_rules.sequences = {{40, 300}, {1, 70}};
+    check_attention(weights, all_rules);
+  }
+}
+
+TEST_P(BackendAttention, AgreesWithSlopesInBothDirections) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 64, 128}) {
+      if (kSanitized && dim == 128) continue;
+      AttentionCase shape{3, 3, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}};
+      shape.slopes = shape.bidirectional = true;
+      check_attention(weights, shape);
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {20, 64, 128}) {
+      if (kSanitized && dim == 128) continue;
+      for (const bool bidirectional : {false, true}) {
+        AttentionCase shape{4, 2, dim, {{1, 1}, {33, 33}, {1, 300}, {150, 200}, {65, 65}}};
+        shape.bidirectional = bidirectional;
+        for (const int32_t reach : {1, 20, 128}) {
+          shape.bias_reach = reach;
+          check_attention(weights, shape);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
+  for (const DType weights : kWeightTypes) {
+    for (const int32_t dim : {12, 64, 128}) {
+      check_cross_attention(weights, 4, 4, dim, {{1, 1}, {1, 40}, {1, 65}, {1, 300}});
+      check_cross_attention(weights, 6, 2, dim, {{1, 33}, {70, 5}, {3, 300}, {33, 64}, {1, 2}});
+      check_cross_attention(weights, 4, 4, dim, {{1, 40}, {2, 40}, {1, 300}, {1, 300}}, 5);
+      check_cross_attention(weights, 4, 2, dim, {{1, 33}, {70, 5}, {3, 2}, {1, 300}}, 1, 2.5F);
+    }
+  }
+}
+
+// By hand: two keys, the weights 1/4, 1/2 and, of the sink, 1/4; then without the first key.
+TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
+  const Batch batch = make_batch(random_, {{1, 2}}, 1);
+  const auto attend = [&](Backend& backend, DType act, DType kv_type, int32_t window) {
+    HostTensor k(kv_type, 1, kPageTokens * 2);
+    HostTensor v(kv_type, 1, kPageTokens * 2);
+    for (int64_t i = 0; i < 2; ++i) {
+      k.set(0, 2 * i, static_cast<float>(i));  // scores 0 and log 2
+      k.set(0, 2 * i + 1, 0);
+      v.set(0, 2 * i, i == 0 ? 8.0F : 0.0F);
+      v.set(0, 2 * i + 1, i == 0 ? 0.0F : 8.0F);
+    }
+    HostTensor q(act, 1, 2);
+    q.set(0, 0, 1);
+    q.set(0, 1, 0);
+    HostTensor sink(DType::f32, 1, 1);
+    sink.set(0, 0, 0);
+    const DeviceTensor qkv(backend, take_new_tokens(batch, q, 1, k, v));
+    const DeviceTensor device_k(backend, k);
+    const DeviceTensor device_v(backend, v);
+    const DeviceTensor cos_sin(backend, HostTensor(DType::f32, 1, 0));
+    const DeviceTensor device_sink(backend, sink);
+    const DeviceTensor out(backend, HostTensor(act, 1, 2));
+    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(), {},
+                      {device_k.data(), device_v.data(), kv_type, 1, 1, 2},
+                      {.scale = std::log(2.0F),
+                       .window = window,
+                       .sinks = static_cast<const float*>(device_sink.data())},
+                      out.matrix());
+    return out.fetch();
+  };
+  const auto check = [&](Backend& backend, DType act, DType kv_type) {
+    const double bound = 16 * unit_roundoff(act) + 1e-5;
+    const HostTensor all = attend(backend, act, kv_type, 0);
+    EXPECT_NEAR(all.at(0, 0), 2, bound) << backend.description();
+    EXPECT_NEAR(all.at(0, 1), 4, bound) << backend.description();
+    const HostTensor last = attend(backend, act, kv_type, 1);
+    EXPECT_NEAR(last.at(0, 0), 0, bound) << backend.description();
+    EXPECT_NEAR(last.at(0, 1), 16.0 / 3, bound) << backend.description();
+  };
+  check(*reference_, DType::f32, DType::f32);
+  for (const DType weights : kWeightTypes) {
+    for (const auto& backend : backends_) {
+      check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
+    }
+  }
+}
+
+TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
+  for (const DType weights : kWeightTypes) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const AttentionCase shape{1, 1, 64, {{1, 300}}};
+    const Batch batch = make_batch(random_, shape.sequences, 10);
+    HostTensor k = make_cache(kv_type, shape, 10, batch);
+    HostTensor v = make_cache(kv_type, shape, 10, batch);
+    HostTensor q(act, 1, 64);
+    constexpr int32_t kHot = 201;
+    const int64_t page = batch.page_table[kHot / kPageTokens];
+    for (int64_t d = 0; d < 64; ++d) {
+      q.set(0, d, 100);
+      k.set(page, kHot % kPageTokens * 64 + d, 100);
+    }
+    const HostTensor qkv = take_new_tokens(batch, q, 1, k, v);
+    for (const auto& backend : backends_) {
+      const DeviceTensor device_k(*backend, k);
+      const DeviceTensor device_v(*backend, v);
+      const DeviceTensor device_qkv(*backend, qkv);
+      const DeviceTensor cos_sin(*backend, HostTensor(DType::f32, 1, 0));
+      const DeviceTensor out(*backend, HostTensor(act, 1, 64));
+      backend->attention(backend->upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
+                         {device_k.data(), device_v.data(), kv_type, 10, 1, 64}, {.scale = 0.125F},
+                         out.matrix());
+      const HostTensor got = out.fetch();
+      for (int64_t d = 0; d < 64; ++d) {
+        const float want = v.at(page, kHot % kPageTokens * 64 + d);
+        EXPECT_NEAR(got.at(0, d), want, unit_roundoff(act) * std::abs(want) + 1e-6)
+            << backend->description() << ": " << d;
+      }
+    }
+  }
+}
+
+FASTSTREAM_INSTANTIATE_BACKENDS(BackendAttention);
+
+}  // namespace
+}  // namespace faststream

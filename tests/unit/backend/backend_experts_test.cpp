@@ -1,0 +1,242 @@
+// Feed-forwards of which each token uses a few, compared with the plain float reference.
+#include <string>
+#include <vector>
+
+#include "unit/backend/backend_weights.h"
+#include "unit/effort.h"
+
+namespace faststream {
+namespace {
+
+struct ExpertsCase {
+  int32_t n_experts = 8;
+  int64_t in = 96;
+  int64_t middle = 48;
+  int64_t hidden = 64;
+  bool gated = true;
+  bool biases = false;
+  Activation activation = Activation::silu;
+  Router router = {.used = 2};
+  OutputMode output = OutputMode::store;
+};
+
+class BackendExperts : public BackendTest {
+ protected:
+  /// What experts() works on, in host memory.
+  struct Inputs {
+    ExpertsCase shape;
+    HostTensor x;
+    HostTensor scores;
+    HostTensor correction;
+    HostWeight up;
+    HostTensor up_bias;
+    HostWeight down;
+    HostTensor down_bias;
+    HostTensor before;
+
+    /// The same for rows [first, first + count).
+    [[nodiscard]] Inputs rows(int64_t first, int64_t count) const {
+      Inputs part = *this;
+      part.x = x.row_range(first, count);
+      part.scores = scores.row_range(first, count);
+      part.before = before.row_range(first, count);
+      return part;
+    }
+  };
+
+  Inputs random_inputs(const ExpertsCase& shape, DType type, int64_t tokens) {
+    const int64_t n = shape.n_experts;
+    const int64_t up_rows = n * (shape.gated ? 2 : 1) * shape.middle;
+    Inputs inputs;
+    inputs.shape = shape;
+    inputs.x = random_tensor(random_, backend_->activation_dtype(type), tokens, shape.in, 8);
+    inputs.scores = random_tensor(random_, DType::f32, tokens, n, 0, 2);
+    inputs.correction = random_tensor(random_, DType::f32, 1, n, 0, 0.3F);
+    inputs.up = random_weight(random_, type, up_rows, shape.in);
+    inputs.up_bias = random_tensor(random_, DType::f32, 1, up_rows);
+    inputs.down = random_weight(random_, type, n * shape.hidden, shape.middle);
+    inputs.down_bias = random_tensor(random_, DType::f32, 1, n * shape.hidden);
+    inputs.before = random_tensor(random_, DType::f32, tokens, shape.hidden, 4);
+    return inputs;
+  }
+
+  static HostTensor run(Backend& backend, const Inputs& inputs) {
+    const ExpertsCase& shape = inputs.shape;
+    const DeviceTensor x(backend, inputs.x);
+    const DeviceTensor scores(backend, inputs.scores);
+    const DeviceNumbers correction(
+        backend, shape.router.correction != nullptr ? &inputs.correction : nullptr);
+    const DeviceWeight up(backend, inputs.up);
+    const DeviceNumbers up_bias(backend, shape.biases ? &inputs.up_bias : nullptr);
+    const DeviceWeight down(backend, inputs.down);
+    const DeviceNumbers down_bias(backend, shape.biases ? &inputs.down_bias : nullptr);
+    const DeviceTensor out(backend, inputs.before);
+    Router router = shape.router;
+    router.correction = correction.data();
+    Input input{.x = x.matrix()};
+    backend.experts(input, scores.matrix(), router,
+                    {.n_experts = shape.n_experts,
+                     .up = up.weight(),
+                     .up_bias = up_bias.data(),
+                     .down = down.weight(),
+                     .down_bias = down_bias.data(),
+                     .gated = shape.gated,
+                     .activation = shape.activation},
+                    shape.output, out.matrix());
+    return out.fetch();
+  }
+
+  /// Errors of roundings, relative to a row's largest result: a wrong expert, weight or bias is off
+  /// by about the results themselves.
+  static double tolerance(DType type) {
+    switch (type) {
+      case DType::f32:
+        return 1e-5;
+      case DType::f16:
+        return 5e-3;
+      default:
+        return 0.05;
+    }
+  }
+
+  void check(const ExpertsCase& shape, DType type, int64_t tokens) {
+    const Inputs inputs = random_inputs(shape, type, tokens);
+    const HostTensor want = run(*reference_, inputs);
+    for (const auto& backend : backends_) {
+      expect_near(
+          run(*backend, inputs), want,
+          [&](int64_t r, int64_t) {
+            float largest = 0;
+            for (int64_t c = 0; c < want.cols; ++c)
+              largest = std::max(largest, std::abs(want.at(r, c)));
+            return tolerance(type) * largest;
+          },
+          backend->description() + ": experts, " + std::to_string(tokens) + " tokens, " +
+              std::to_string(shape.n_experts) + " experts of " + std::to_string(shape.in) + " to " +
+              std::to_string(shape.middle) + " to " + std::to_string(shape.hidden) + ", " +
+              std::string(dtype_name(type)));
+    }
+  }
+};
+
+const std::vector<DType> kTypes = kSanitized
+                                      ? std::vector{DType::f32, DType::i8}
+                                      : std::vector{DType::f32, DType::f16, DType::bf16, DType::i8};
+
+TEST_P(BackendExperts, AgreeForEveryNumberOfTokens) {
+  for (const DType type : kTypes) {
+    for (const int64_t tokens : {1, 2, 3, 8, 17, 40, 130}) check({}, type, tokens);
+    check({.n_experts = 3, .router = {.used = 3}}, type, 70);  // all of them by all tokens
+    check({.n_experts = 64, .router = {.used = 8}}, type, 1);
+    check({.n_experts = 64, .router = {.used = 8}}, type, 20);
+  }
+}
+
+TEST_P(BackendExperts, AgreeForOddShapes) {
+  for (const DType type : kTypes) {
+    for (const int64_t tokens : {1, 5, 40}) {
+      check({.n_experts = 1, .in = 20, .middle = 7, .hidden = 33, .router = {.used = 1}}, type,
+            tokens);
+      check({.n_experts = 5, .in = 130, .middle = 66, .hidden = 50}, type, tokens);
+      check({.n_experts = 4, .in = 288, .middle = 100, .hidden = 288}, type, tokens);
+    }
+  }
+}
+
+TEST_P(BackendExperts, TakeEveryActivationAndBiases) {
+  for (const DType type : kTypes) {
+    for (const int64_t tokens : {1, 20}) {
+      for (const bool biases : {false, true}) {
+        for (const Activation activation : {Activation::silu, Activation::gelu,
+                                            Activation::gelu_tanh, Activation::relu_squared}) {
+          check({.gated = false, .biases = biases, .activation = activation}, type, tokens);
+          check({.biases = biases, .activation = activation}, type, tokens);
+        }
+        check({.biases = biases, .activation = Activation::swiglu_clamped}, type, tokens);
+      }
+    }
+  }
+}
+
+TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
+  constexpr float kCorrected = 0;  // any: run() has its own
+  for (const auto score : {Router::Score::softmax, Router::Score::sigmoid}) {
+    for (const float* correction : {static_cast<const float*>(nullptr), &kCorrected}) {
+      for (const bool normalized : {false, true}) {
+        for (const int32_t groups_used : {1, 2, 4}) {
+          for (const int64_t tokens : {1, 30}) {
+            check({.n_experts = 16,
+                   .router = {.used = 3,
+                              .score = score,
+                              .correction = correction,
+                              .groups = 4,
+                              .groups_used = groups_used,
+                              .normalized = normalized,
+                              .scale = normalized ? 2.5F : 1.0F}},
+                  DType::f32, tokens);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendExperts, AreChosenFromMany) {
+  for (const int32_t n_experts : {160, 544}) {
+    for (const int32_t groups_used : {3, 8}) {
+      for (const int64_t tokens : {1, 30}) {
+        check({.n_experts = n_experts,
+               .in = 16,
+               .middle = 8,
+               .hidden = 16,
+               .router = {.used = 6, .groups = 8, .groups_used = groups_used}},
+              DType::f32, tokens);
+      }
+    }
+  }
+}
+
+TEST_P(BackendExperts, AddToWhatIsThere) {
+  for (const DType type : kTypes) {
+    for (const int64_t tokens : {1, 20}) check({.output = OutputMode::add}, type, tokens);
+  }
+}
+
+TEST_P(BackendExperts, WithEqualScoresAreTheFirst) {
+  for (const int64_t tokens : {1, 40}) {
+    Inputs inputs = random_inputs({}, DType::f32, tokens);
+    inputs.scores = inputs.scores.map(DType::f32, [](float) { return 1.0F; });
+    const HostTensor equal = run(*reference_, inputs);
+    for (const auto& backend : backends_) {
+      expect_near(
+          run(*backend, inputs), equal, [](int64_t, int64_t) { return 1e-5; },
+          backend->description() + ": experts with equal scores");
+    }
+  }
+}
+
+// Bit for bit: a text does not depend on its company.
+TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
+  constexpr int64_t kTokens = 200;
+  for (const auto& backend : backends_) {
+    for (const DType type : types_summed_in_order(*backend)) {
+      for (const bool gated : {false, true}) {
+        const Inputs all = random_inputs(
+            {.n_experts = 4, .in = 288, .middle = 80, .gated = gated, .output = OutputMode::add},
+            type, kTokens);
+        const HostTensor together = run(*backend, all);
+        for (const auto& [first, count] :
+             {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {50, 3}, {60, 20}, {100, 70}}) {
+          expect_equal(run(*backend, all.rows(first, count)), together.row_range(first, count),
+                       backend->description() + ": " + std::string(dtype_name(type)) +
+                           ", tokens from " + std::to_string(first) + ", " + std::to_string(count));
+        }
+      }
+    }
+  }
+}
+
+FASTSTREAM_INSTANTIATE_BACKENDS(BackendExperts);
+
+}  // namespace
+}  // namespace faststream

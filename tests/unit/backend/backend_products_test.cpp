@@ -1,0 +1,618 @@
+// Products with weights, compared with the plain float reference.
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/hadamard.h"
+#include "unit/backend/backend_weights.h"
+#include "unit/effort.h"
+
+namespace faststream {
+namespace {
+
+class BackendProducts : public BackendTest {
+ protected:
+  /// x Wᵀ (+ bias, activated, + before) by `backend`.
+  static HostTensor product(Backend& backend, const HostTensor& x, const HostWeight& weight,
+                            const HostTensor* bias, OutputMode mode, const HostTensor& before,
+                            Activation activation = Activation::none, bool in_order = false) {
+    const DeviceTensor device_x(backend, x);
+    const DeviceWeight device_weight(backend, weight);
+    const DeviceNumbers device_bias(backend, bias);
+    const DeviceTensor out(backend, before);
+    Input input{.x = device_x.matrix()};
+    backend.linear(input, device_weight.weight(),
+                   {.bias = device_bias.data(),
+                    .output = mode,
+                    .activation = activation,
+                    .in_order = in_order},
+                   out.matrix());
+    return out.fetch();
+  }
+
+  /// activation(x Gᵀ + bias) * (x Uᵀ + bias) by `backend`, of the type and shape of `like`.
+  static HostTensor gated_product(Backend& backend, const HostTensor& x, const HostWeight& gate_up,
+                                  const HostTensor& like, const HostTensor* bias = nullptr,
+                                  Activation activation = Activation::silu) {
+    const DeviceTensor device_x(backend, x);
+    const DeviceWeight device_weight(backend, gate_up);
+    const DeviceNumbers device_bias(backend, bias);
+    const DeviceTensor out(backend, like);
+    Input input{.x = device_x.matrix()};
+    backend.gated_linear(input, device_weight.weight(), device_bias.data(), activation,
+                         out.matrix());
+    return out.fetch();
+  }
+
+  /// Bounds of a product's error, [rows, outputs]. Independent roundings add up like a random walk:
+  /// - float32 sums: four deviations, of the sum of magnitudes;
+  /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
+  ///   relative errors that are uniform within the unit roundoff;
+  /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
+  ///   errors uniform within half a step; of a row that is rotated first, likewise of what three
+  ///   roundings to bf16 change; or where x keeps 16 bits, both of which may become bf16.
+  static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
+    const DType type = weight.values.dtype;
+    const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
+    HostTensor bounds(DType::f32, x.rows, weight.values.rows);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      std::vector<float> row;
+      for (int64_t c = 0; c < x.cols; ++c) row.push_back(x.at(r, c));
+      if (weight.rotated) hadamard(std::span(row));
+      float largest = 0;
+      double row_squared = 0;
+      for (const float value : row) {
+        largest = std::max(largest, std::abs(value));
+        row_squared += double{value} * value;
+      }
+      for (int64_t o = 0; o < weight.values.rows; ++o) {
+        double magnitudes = 0;
+        double products_squared = 0;
+        double weights_squared = 0;
+        for (int64_t c = 0; c < x.cols; ++c) {
+          const double w = weight.values.at(o, c);
+          const double term = row[static_cast<size_t>(c)] * w;
+          magnitudes += std::abs(term);
+          products_squared += term * term;
+          weights_squared += w * w;
+        }
+        double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
+        if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
+        if (type == DType::i8) {
+          bound += weight.input_bits == 8
+                       ? 6 * largest / 127.0 * std::sqrt(weights_squared / 12)
+                       : 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
+          if (weight.rotated) {
+            bound += 6 * unit_roundoff(DType::bf16) *
+                     std::sqrt(row_squared * weights_squared / static_cast<double>(x.cols));
+          }
+          bound *= weight.scales.at(0, o);
+        }
+        bounds.set(r, o, static_cast<float>(bound + 1e-30));
+      }
+    }
+    return bounds;
+  }
+
+  void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
+                    int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0,
+                    int32_t input_bits = 8) {
+    const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
+    HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
+    if (input_bits == 16) weight.take_inputs_of_16_bits();
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+    const HostTensor before = mode == OutputMode::add
+                                  ? random_tensor(random_, out_type, rows, outputs, padding)
+                                  : HostTensor(out_type, rows, outputs, padding);
+    HostTensor reference_before(DType::f32, rows, outputs);
+    if (mode == OutputMode::add) {
+      reference_before = before.map(DType::f32, [](float v) { return v; });
+    }
+    const HostTensor* used_bias = with_bias ? &bias : nullptr;
+    const HostTensor want = product(*reference_, x, weight, used_bias, mode, reference_before);
+    const HostTensor bounds = product_bounds(x, weight);
+    // The product may be rounded before bias and residual are added, and each sum again.
+    const double rounding = unit_roundoff(out_type);
+    for (const auto& backend : backends_) {
+      expect_near(
+          product(*backend, x, weight, used_bias, mode, before), want,
+          [&](int64_t r, int64_t c) {
+            double magnitude = 2 * std::abs(want.at(r, c));
+            if (with_bias) magnitude += 2 * std::abs(bias.at(0, c));
+            if (mode == OutputMode::add) magnitude += 2 * std::abs(reference_before.at(r, c));
+            return bounds.at(r, c) + rounding * magnitude + 0x1p-24;
+          },
+          backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
+              std::to_string(inputs) + " to " + std::to_string(outputs) + ", x " +
+              std::string(dtype_name(x_type)) + ", weights " +
+              std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
+    }
+  }
+
+  /// Bit for bit: a row of a product of so many rows, and of twice the most of these.
+  void check_rows_alone(Backend& backend, DType type, std::initializer_list<int64_t> row_counts,
+                        int32_t input_bits = 8) {
+    const int64_t most_rows = 2 * std::max(row_counts);
+    const DType act = backend.activation_dtype(type);
+    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+      const int64_t inputs = shape.first;
+      const int64_t outputs = shape.second;
+      if (kSanitized && inputs > 1000) continue;
+      const HostTensor x = random_tensor(random_, act, most_rows, inputs);
+      const HostTensor before = random_tensor(random_, DType::f32, most_rows, outputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+      HostWeight weight = random_weight(random_, type, outputs, inputs);
+      if (input_bits == 16) weight.take_inputs_of_16_bits();
+      // Stored, stored in the activations' type with a bias, added with a bias, and gated.
+      const auto results = [&](int64_t rows) {
+        const HostTensor some = x.row_range(0, rows);
+        return std::array{
+            product(backend, some, weight, nullptr, OutputMode::store,
+                    HostTensor(DType::f32, rows, outputs)),
+            product(backend, some, weight, &bias, OutputMode::store,
+                    HostTensor(act, rows, outputs)),
+            product(backend, some, weight, &bias, OutputMode::add, before.row_range(0, rows)),
+            gated_product(backend, some, weight, HostTensor(act, rows, outputs / 2))};
+      };
+      const auto all = results(most_rows);
+      for (const int64_t rows : row_counts) {
+        const auto some = results(rows);
+        for (size_t i = 0; i < all.size(); ++i) {
+          expect_equal(some[i], all[i].row_range(0, rows),
+                       backend.description() + ": " + std::string(dtype_name(type)) + ", " +
+                           std::to_string(inputs) + " to " + std::to_string(outputs) + ", result " +
+                           std::to_string(i) + ", " + std::to_string(rows) + " rows");
+        }
+      }
+    }
+  }
+};
+TEST_P(BackendProducts, LinearAgreesForEveryNumberOfRows) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (int64_t rows = 1; rows <= 20; ++rows) {
+      check_linear(act, weight, DType::f32, rows, 288, 80, false, OutputMode::store);
+    }
+    for (const int64_t rows : {31, 32, 33, 64, 200}) {
+      check_linear(act, weight, act, rows, 288, 80, false, OutputMode::store);
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {
+      {1, 1}, {2, 3}, {20, 7}, {48, 33}, {100, 65}, {1000, 16}, {4096, 48}, {11008, 17}};
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const auto& [inputs, outputs] : kShapes) {
+      for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
+        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, OutputMode::store);
+      }
+    }
+  }
+}
+
+// Bit for bit: a text does not depend on its company.
+TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
+  const std::initializer_list<int64_t> row_counts = {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100};
+  for (const auto& backend : backends_) {
+    for (const DType type : types_summed_in_order(*backend)) {
+      check_rows_alone(*backend, type, row_counts);
+      if (type == DType::bf16) check_rows_alone(*backend, DType::i8, row_counts, 16);
+    }
+  }
+}
+
+// Bit for bit: as many as panels of floats have, one more, in two panels, and in two blocks.
+TEST_P(BackendProducts, ARowOfAProductOfFloatsDoesNotDependOnHowManyRowsThereAreBesideMany) {
+  for (const auto& backend : backends_) {
+    if (backend->description().starts_with("CUDA")) continue;  // by a library
+    for (const DType type : {DType::f32, DType::f16}) {
+      check_rows_alone(*backend, type, {32, 33, 64, 65, 100, 256, 270});
+    }
+  }
+}
+
+TEST_P(BackendProducts, Int8WeightsTakeInputsOf16Bits) {
+  const DType act = backend_->activation_dtype(DType::i8);
+  for (const int64_t rows : {1, 4, 16, 17, 40, 300}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair<int64_t, int64_t>{288, 80}, {1, 1}, {33, 7}, {1000, 66}, {4096, 48}}) {
+      for (const OutputMode mode : {OutputMode::store, OutputMode::add}) {
+        check_linear(act, DType::i8, DType::f32, rows, inputs, outputs, true, mode, 0, 16);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, GatesOfInt8WeightsTakeInputsOf16Bits) {
+  const DType act = backend_->activation_dtype(DType::i8);
+  for (const int64_t rows : {1, 9, 40}) {
+    const HostTensor x = random_tensor(random_, act, rows, 96);
+    HostWeight weight = random_weight(random_, DType::i8, 2 * 48, 96);
+    weight.take_inputs_of_16_bits();
+    const HostTensor want = gated_product(*reference_, x, weight, HostTensor(DType::f32, rows, 48));
+    for (const auto& backend : backends_) {
+      expect_near(
+          gated_product(*backend, x, weight, HostTensor(act, rows, 48)), want,
+          [&](int64_t r, int64_t c) { return 0.04 + std::abs(want.at(r, c)) / 64; },
+          backend->description() + ": gated");
+    }
+  }
+}
+
+// One large input leaves eight bits few steps for the others, and does not matter to 16.
+TEST_P(BackendProducts, InputsOf16BitsKeepWhatEightBitsLose) {
+  constexpr int64_t kRows = 20;
+  HostTensor x = random_tensor(random_, backend_->activation_dtype(DType::i8), kRows, 256);
+  for (int64_t r = 0; r < kRows; ++r) x.set(r, r, 100);
+  HostWeight weight = random_weight(random_, DType::i8, 64, 256);
+  weight.rotated = false;
+  for (int64_t o = 0; o < 64; ++o) {
+    for (int64_t r = 0; r < kRows; ++r) weight.values.set(o, r, 0);
+  }
+  const HostTensor like(DType::f32, kRows, 64);
+  const HostTensor want = product(*reference_, x, weight, nullptr, OutputMode::store, like);
+  for (const auto& backend : backends_) {
+    const auto error = [&](int32_t input_bits) {
+      weight.input_bits = input_bits;
+      const HostTensor got = product(*backend, x, weight, nullptr, OutputMode::store, like);
+      float largest = 0;
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t o = 0; o < 64; ++o) {
+          largest = std::max(largest, std::abs(got.at(r, o) - want.at(r, o)));
+        }
+      }
+      return largest;
+    };
+    EXPECT_GT(error(8), 0.3F) << backend->description();
+    EXPECT_LT(error(16), 0.03F) << backend->description();
+  }
+}
+
+// A model that overflows is noticed by its logits, in the text that it overflows in alone.
+TEST_P(BackendProducts, ARowThatIsNotFiniteStaysSoAndLeavesTheOthersAlone) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 64;
+  const std::vector<std::pair<int64_t, float>> bad = {{1, INFINITY}, {2, -INFINITY}, {3, NAN}};
+  for (const auto& backend : backends_) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+      for (const int64_t rows : {4, 40}) {
+        const HostTensor x = random_tensor(random_, DType::f32, rows, kInputs);
+        HostTensor with_bad = x;
+        for (const auto& [row, value] : bad) with_bad.set(row, 7 * row, value);
+        const auto multiply = [&](const HostTensor& from) {
+          return product(*backend, from, weight, nullptr, OutputMode::store,
+                         HostTensor(DType::f32, rows, kOutputs));
+        };
+        const HostTensor want = multiply(x);
+        const HostTensor got = multiply(with_bad);
+        const std::string what = backend->description() + ", " + std::string(dtype_name(type)) +
+                                 " weights, " + std::to_string(rows) + " rows, row ";
+        for (int64_t r = 0; r < rows; ++r) {
+          const bool is_bad = std::ranges::any_of(bad, [r](const auto& b) { return b.first == r; });
+          for (int64_t c = 0; c < kOutputs; ++c) {
+            if (is_bad) {
+              EXPECT_FALSE(std::isfinite(got.at(r, c))) << what << r << ", column " << c;
+            } else {
+              EXPECT_EQ(got.at(r, c), want.at(r, c)) << what << r << ", column " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Bit for bit: a router's choice may turn at the last bit.
+TEST_P(BackendProducts, ARowOfARoutersProductDoesNotDependOnTheOthers) {
+  constexpr int64_t kRows = 130;
+  for (const auto& backend : backends_) {
+    const bool by_library = backend->description().starts_with("CUDA");  // of floats beside floats
+    for (const DType act : activation_types()) {
+      if (act == DType::f32 && by_library) continue;
+      for (const auto& shape : {std::pair<int64_t, int64_t>{288, 8}, {1000, 128}, {64, 1}}) {
+        const int64_t inputs = shape.first;
+        const int64_t outputs = shape.second;
+        const HostTensor x = random_tensor(random_, act, kRows, inputs);
+        const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+        const HostWeight weight = random_weight(random_, DType::f32, outputs, inputs);
+        const auto scores = [&](int64_t rows) {
+          return product(*backend, x.row_range(0, rows), weight, &bias, OutputMode::store,
+                         HostTensor(DType::f32, rows, outputs), Activation::none, true);
+        };
+        const HostTensor all = scores(kRows);
+        for (const int64_t rows : {1, 2, 7, 16, 33, 64, 100}) {
+          expect_equal(scores(rows), all.row_range(0, rows),
+                       backend->description() + ": " + std::to_string(inputs) + " to " +
+                           std::to_string(outputs) + ", " + std::to_string(rows) + " rows");
+        }
+      }
+    }
+  }
+}
+
+// Bit for bit, where a GPU takes another kernel for many rows and outputs.
+TEST_P(BackendProducts, ManyRowsOfAnInt8ProductAreThoseOfFew) {
+  constexpr int64_t kRows = 390;
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kFew = 10;
+  const DType act = backend_->activation_dtype(DType::i8);
+  const HostTensor x = random_tensor(random_, act, kRows, kInputs);
+  for (const bool gated : {false, true}) {
+    const int64_t outputs = gated ? 3312 : 6432;
+    const HostWeight weight =
+        random_weight(random_, DType::i8, gated ? 2 * outputs : outputs, kInputs);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
+    for (const DType out_type : {DType::f32, act}) {
+      const HostTensor before = random_tensor(random_, out_type, kRows, outputs);
+      const auto multiply = [&](const HostTensor& some, const HostTensor& some_before) {
+        return gated ? gated_product(*backend_, some, weight, some_before)
+                     : product(*backend_, some, weight, &bias, OutputMode::add, some_before);
+      };
+      const HostTensor all = multiply(x, before);
+      for (const int64_t first : {int64_t{0}, int64_t{122}, kRows - kFew}) {
+        expect_equal(multiply(x.row_range(first, kFew), before.row_range(first, kFew)),
+                     all.row_range(first, kFew),
+                     backend_->description() + ": rows from " + std::to_string(first));
+      }
+    }
+  }
+}
+
+// Bit for bit: integers are exact in every order.
+TEST_P(BackendProducts, InstructionSetsThatAddIntegersAgreeInEveryBit) {
+  for (const int64_t rows : {1, 2, 3, 4, 7, 16, 17, 40, 200}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 4}, {33, 7}, {95, 34}, {1000, 130}}) {
+      const HostTensor x =
+          random_tensor(random_, backend_->activation_dtype(DType::i8), rows, inputs);
+      HostWeight weight = random_weight(random_, DType::i8, outputs, inputs);
+      weight.values.set(0, 0, -128);  // a damaged file's
+      const HostTensor like(DType::f32, rows, outputs);
+      const HostTensor want = product(*backend_, x, weight, nullptr, OutputMode::store, like);
+      for (const auto& backend : backends_) {
+        const std::vector<DType> types = types_summed_in_order(*backend);
+        if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
+        expect_equal(product(*backend, x, weight, nullptr, OutputMode::store, like), want,
+                     backend->description() + ": " + std::to_string(inputs) + " to " +
+                         std::to_string(outputs) + ", " + std::to_string(rows) + " rows");
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearAddsBiasAndResidual) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const int64_t rows : {1, 4, 12, 40}) {
+      for (const int64_t inputs : {64, 20}) {
+        for (const bool bias : {false, true}) {
+          for (const DType out : {DType::f32, act}) {
+            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::store);
+            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::add);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight);
+    for (const int64_t rows : {1, 3, 16, 40}) {
+      for (const int64_t padding : {1, 16}) {
+        check_linear(act, weight, act, rows, 128, 64, false, OutputMode::store, padding);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
+  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
+      for (const int64_t rows : {1, 7, 40}) {
+        check_linear(act, weight, DType::f32, rows, 96, 50, false, OutputMode::store);
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, LinearOfZeroRowsInAQuantizedProductIsZero) {
+  const HostTensor x(HostTensor(backend_->activation_dtype(DType::i8), 40, 64)
+                         .map(backend_->activation_dtype(DType::i8), [](float) { return 0.0F; }));
+  const HostWeight weight = random_weight(random_, DType::i8, 32, 64);
+  for (const auto& backend : backends_) {
+    expect_equal(
+        product(*backend, x, weight, nullptr, OutputMode::store, HostTensor(DType::f32, 40, 32)),
+        HostTensor(DType::f32, 40, 32).map(DType::f32, [](float) { return 0.0F; }),
+        backend->description() + ": linear of zeros");
+  }
+}
+
+/// An activation's value, and a bound of its slope where it is within `error` of x.
+struct Activated {
+  double value;
+  double slope;
+};
+
+Activated activated(Activation activation, double x, double error) {
+  const double positive = std::max(x, 0.0);
+  switch (activation) {
+    case Activation::none:
+      return {x, 1};
+    case Activation::silu:
+      return {x / (1 + std::exp(-x)), 1.2};
+    case Activation::gelu:
+      return {x / 2 * (1 + std::erf(x / std::sqrt(2.0))), 1.2};
+    case Activation::gelu_tanh:
+      return {x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))),
+              1.2};
+    case Activation::relu:
+      return {positive, 1};
+    case Activation::relu_squared:
+      return {positive * positive, 2 * (positive + error)};
+    case Activation::tanh:
+      return {std::tanh(x), 1};
+    case Activation::swiglu_clamped: {
+      const double gate = std::min(x, 7.0);
+      return {gate / (1 + std::exp(-1.702 * gate)), 1.2};
+    }
+  }
+  throw std::logic_error("unknown activation");
+}
+
+constexpr Activation kActivations[] = {
+    Activation::none, Activation::silu,         Activation::gelu, Activation::gelu_tanh,
+    Activation::relu, Activation::relu_squared, Activation::tanh};
+
+// Against the formulas, which the reference must fulfil too.
+TEST_P(BackendProducts, LinearActivatesWhatItStores) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 50;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(type);
+    for (const int64_t rows : {1, 5, 40}) {
+      // Large numbers too: five deviations of 4.
+      const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
+      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, kOutputs);
+      const HostTensor bounds = product_bounds(x, weight);
+      for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
+        const HostTensor sums = product(*reference_, x, weight, used_bias, OutputMode::store,
+                                        HostTensor(DType::f32, rows, kOutputs));
+        for (const Activation activation : kActivations) {
+          HostTensor want(DType::f32, rows, kOutputs);
+          HostTensor limits(DType::f32, rows, kOutputs);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < kOutputs; ++c) {
+              const double sum = sums.at(r, c);
+              const double error = bounds.at(r, c) + 1e-6 * std::abs(sum);
+              const auto [value, slope] = activated(activation, sum, error);
+              want.set(r, c, static_cast<float>(value));
+              limits.set(
+                  r, c,
+                  static_cast<float>(slope * error + unit_roundoff(act) * std::abs(value) + 1e-6));
+            }
+          }
+          const auto check = [&](Backend& backend, DType out) {
+            expect_near(
+                product(backend, x, weight, used_bias, OutputMode::store,
+                        HostTensor(out, rows, kOutputs, 3), activation),
+                want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
+                backend.description() + ": linear with activation " +
+                    std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
+                    " rows, " + std::string(dtype_name(type)));
+          };
+          check(*reference_, DType::f32);
+          for (const auto& backend : backends_) check(*backend, act);
+        }
+      }
+    }
+  }
+}
+
+// Against the formulas, which the reference must fulfil too.
+TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
+  constexpr int64_t kInputs = 96;
+  constexpr int64_t kOutputs = 33;
+  std::vector<Activation> activations(std::begin(kActivations), std::end(kActivations));
+  activations.push_back(Activation::swiglu_clamped);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(type);
+    const double rounding = unit_roundoff(act);
+    for (const int64_t rows : {1, 5, 40}) {
+      const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
+      const HostWeight weight = random_weight(random_, type, 2 * kOutputs, kInputs);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, 2 * kOutputs);
+      const HostTensor bounds = product_bounds(x, weight);
+      for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
+        const HostTensor sums = product(*reference_, x, weight, used_bias, OutputMode::store,
+                                        HostTensor(DType::f32, rows, 2 * kOutputs));
+        for (const Activation activation : activations) {
+          HostTensor want(DType::f32, rows, kOutputs);
+          HostTensor limits(DType::f32, rows, kOutputs);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < kOutputs; ++c) {
+              const double gate = sums.at(r, c);
+              double up = sums.at(r, c + kOutputs);
+              const double gate_error = bounds.at(r, c) + (rounding + 1e-6) * std::abs(gate);
+              const double up_error = bounds.at(r, c + kOutputs) + (rounding + 1e-6) * std::abs(up);
+              if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
+              const auto [value, slope] = activated(activation, gate, gate_error);
+              want.set(r, c, static_cast<float>(value * up));
+              limits.set(r, c,
+                         static_cast<float>(slope * gate_error * (std::abs(up) + up_error) +
+                                            std::abs(value) * up_error +
+                                            (rounding + 1e-6) * std::abs(value * up) + 1e-6));
+            }
+          }
+          const auto check = [&](Backend& backend, DType out) {
+            expect_near(
+                gated_product(backend, x, weight, HostTensor(out, rows, kOutputs, 3), used_bias,
+                              activation),
+                want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
+                backend.description() + ": gated_linear with activation " +
+                    std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
+                    " rows, " + std::string(dtype_name(type)));
+          };
+          check(*reference_, DType::f32);
+          for (const auto& backend : backends_) check(*backend, act);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {{20, 7}, {64, 33}, {288, 96}, {4096, 24}};
+  for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    const DType act = backend_->activation_dtype(weight_type);
+    const double rounding = unit_roundoff(act);
+    for (const auto& shape : kShapes) {
+      const int64_t inputs = shape.first;
+      const int64_t n = shape.second;
+      for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
+        if (kSanitized && inputs > 1000 && rows > 9) continue;
+        const HostTensor x = random_tensor(random_, act, rows, inputs);
+        const HostWeight weight = random_weight(random_, weight_type, 2 * n, inputs);
+        const auto gated = [&](Backend& backend, DType out_type) {
+          return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
+        };
+        const HostTensor want = gated(*reference_, DType::f32);
+        const HostTensor products = product(*reference_, x, weight, nullptr, OutputMode::store,
+                                            HostTensor(DType::f32, rows, 2 * n));
+        const HostTensor bounds = product_bounds(x, weight);
+        // d(silu(g) u) <= 1.1 |u| dg + |silu(g)| du, where products may be rounded to act on the
+        // way.
+        for (const auto& backend : backends_) {
+          expect_near(
+              gated(*backend, act), want,
+              [&](int64_t r, int64_t c) {
+                const double gate = products.at(r, c);
+                const double up = products.at(r, c + n);
+                const double gate_error = bounds.at(r, c) + rounding * std::abs(gate);
+                const double up_error = bounds.at(r, c + n) + rounding * std::abs(up);
+                const double silu = std::abs(gate / (1 + std::exp(-gate)));
+                return 1.1 * std::abs(up) * gate_error + silu * up_error + gate_error * up_error +
+                       (rounding + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend->description() + ": gated_linear of " + std::to_string(rows) + " rows, " +
+                  std::to_string(inputs) + " to " + std::to_string(n) + ", " +
+                  std::string(dtype_name(weight_type)));
+        }
+      }
+    }
+  }
+}
+
+FASTSTREAM_INSTANTIATE_BACKENDS(BackendProducts);
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,211 @@
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "convert/families/family.h"
+#include "convert/huggingface/hf_folder.h"
+#include "golden/golden_data.h"
+#include "unit/convert/checkpoint_files.h"
+
+namespace faststream::convert {
+namespace {
+
+using nlohmann::json;
+
+ModelConfig describe(const json& config) {
+  const json text = text_config(config);
+  const Checkpoint none("folder");
+  return describe_family({JsonView(text, "config.json"), none}, "config.json").config;
+}
+
+std::string error_with(const json& changes) {
+  json config = tiny_config();
+  config.merge_patch(changes);
+  return error_of([&] { describe(config); });
+}
+
+TEST(Families, RefuseWhatTheyDoNotKnowByName) {
+  EXPECT_TRUE(says(error_with({{"model_type", "electra"}}), "\"electra\"", "README"));
+  EXPECT_TRUE(
+      says(error_with({{"architectures", {"ElectraModel"}}}), "\"ElectraModel\"", "README"));
+  EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "\"tanh\""));
+  for (const char* method : {"gptq", "awq", "bitsandbytes", "fp8"}) {
+    EXPECT_TRUE(says(error_with({{"quantization_config", {{"quant_method", method}}}}),
+                     "already quantized", method, "the original one"));
+  }
+  EXPECT_TRUE(says(error_with({{"model_type", "qwen2"},
+                               {"use_sliding_window", true},
+                               {"layer_types", {"full_attention", "linear_attention"}}}),
+                   "layer_types[1]", "\"linear_attention\""));
+  EXPECT_TRUE(says(error_with({{"model_type", "qwen2"},
+                               {"use_sliding_window", true},
+                               {"layer_types", {"full_attention"}}}),
+                   "layer_types", "1 entries for 2 layers"));
+  EXPECT_TRUE(says(error_with({{"model_type", "olmoe"}, {"clip_qkv", 8.0}}), "clip_qkv"));
+  EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_limit", 5.0}}), "swiglu_limit"));
+}
+
+TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {
+  json config = tiny_config();
+  config.update({{"model_type", "qwen3"}, {"architectures", {"Qwen3Model"}}});
+  EXPECT_TRUE(describe(config).output.none);
+  EXPECT_FALSE(describe(config).layer(0).attention.bidirectional);
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_FALSE(describe(config).output.none);
+}
+
+TEST(Families, ScoreTheLabelsOfClassifiers) {
+  json config = tiny_config();
+  config.update({{"model_type", "bert"}, {"architectures", {"BertForSequenceClassification"}}});
+  const auto pooling = [&] { return *describe(config).pooling; };
+  EXPECT_EQ(pooling().dense.back().size, 2) << "unnamed labels";
+  EXPECT_FALSE(pooling().sigmoid);
+  config["id2label"] = {{"0", "LABEL_0"}};
+  EXPECT_EQ(pooling().dense.back().size, 1);
+  EXPECT_TRUE(pooling().sigmoid && pooling().scores);
+  config["sbert_ce_default_activation_function"] = "torch.nn.modules.linear.Identity";
+  EXPECT_FALSE(pooling().sigmoid);
+  config["sentence_transformers"] = {{"activation_fn", "torch.nn.modules.activation.Sigmoid"}};
+  EXPECT_TRUE(pooling().sigmoid);
+}
+
+TEST(Families, TellJinaBertFromBert) {
+  const json bert = {{"model_type", "bert"}, {"architectures", {"BertModel"}}};
+  json jina = bert;
+  jina["architectures"] = {"JinaBertModel"};
+  EXPECT_TRUE(says(error_with(jina), "\"position_embedding_type\""));
+  jina["position_embedding_type"] = "alibi";
+  EXPECT_TRUE(says(error_with(jina), "\"feed_forward_type\""));
+  jina["feed_forward_type"] = "geglu";
+  json config = tiny_config();
+  config.update(jina);
+  EXPECT_FALSE(describe(config).layer(0).attention.slopes.empty());
+  config.update(bert);
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "is not \"absolute\""));
+}
+
+TEST(Families, GiveWindowsToSomeLayers) {
+  json config = tiny_config();
+  config.update({{"model_type", "qwen3"},
+                 {"num_hidden_layers", 4},
+                 {"use_sliding_window", true},
+                 {"sliding_window", 8},
+                 {"max_window_layers", 3}});
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layers, (std::vector<size_t>{0, 0, 0, 1}));
+  EXPECT_EQ(model.layer(2).attention.window, 0);
+  EXPECT_EQ(model.layer(3).attention.window, 8);
+  EXPECT_EQ(model.layer(3).name, "windowed");
+}
+
+TEST(Families, TakeLongerTextsWithDynamicScaling) {
+  json config = tiny_config();
+  const int64_t trained = describe(config).max_context;
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.5}};
+  EXPECT_EQ(describe(config).max_context, trained * 5 / 2);
+  EXPECT_EQ(describe(config).ropes[0].original_max_context, trained);
+  config["rope_scaling"]["factor"] = 1e9;
+  EXPECT_LE(describe(config).max_context, int64_t{1} << 28);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
+  EXPECT_EQ(describe(config).max_context, trained);
+}
+
+TEST(Families, GiveEachHeadItsSlope) {
+  EXPECT_EQ(alibi_slopes(4), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
+  EXPECT_EQ(alibi_slopes(3), (std::vector<float>{0.0625F, 0.00390625F, 0.25F}));
+  EXPECT_EQ(alibi_slopes(1), (std::vector<float>{0.00390625F}));
+}
+
+// As released: what is the same in the class of text models is left out.
+TEST(Families, TakeTheSizesOfTheirClassWhereATextConfigHasNone) {
+  const ModelConfig gemma =
+      describe({{"architectures", {"Gemma3ForConditionalGeneration"}},
+                {"model_type", "gemma3"},
+                {"text_config",
+                 {{"hidden_size", 2560},
+                  {"intermediate_size", 10240},
+                  {"model_type", "gemma3_text"},
+                  {"num_hidden_layers", 34},
+                  {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                  {"sliding_window", 1024}}}});
+  EXPECT_EQ(gemma.vocab, 262208);
+  EXPECT_EQ(gemma.max_context, 131072);
+  EXPECT_EQ(gemma.layer(0).attention.n_heads, 8);
+  EXPECT_EQ(gemma.layer(0).attention.n_kv_heads, 4);
+  EXPECT_EQ(gemma.layer(0).attention.head_dim, 256);
+  EXPECT_EQ(gemma.layer(4).attention.window, 1024);
+  EXPECT_EQ(gemma.layer(5).attention.window, 0);
+
+  const ModelConfig llava = describe({{"model_type", "llava"},
+                                      {"text_config",
+                                       {{"architectures", {"MistralForCausalLM"}},
+                                        {"intermediate_size", 14336},
+                                        {"max_position_embeddings", 32768},
+                                        {"model_type", "mistral"},
+                                        {"num_key_value_heads", 8},
+                                        {"rms_norm_eps", 1e-05},
+                                        {"sliding_window", nullptr},
+                                        {"vocab_size", 32064}}}});
+  EXPECT_EQ(llava.n_layers(), 32);
+  EXPECT_EQ(llava.hidden, 4096);
+  EXPECT_EQ(llava.layer(0).attention.n_heads, 32);
+  EXPECT_EQ(llava.layer(0).attention.window, 0);
+}
+
+TEST(Families, KnowTextConfigsByTheirTypeAlone) {
+  json text = tiny_config();
+  text["architectures"] = {"VLlama3ForCausalLM"};  // SmolVLM
+  EXPECT_EQ(describe({{"model_type", "idefics3"}, {"text_config", text}}).vocab, kTinyVocab);
+  EXPECT_TRUE(says(error_with({{"architectures", {"VLlama3ForCausalLM"}}}), "VLlama3ForCausalLM"));
+}
+
+TEST(Families, TakeNullForKeyHeadsAndHeadSizesAsTheyFollowFromOthers) {
+  const AttentionConfig attention = describe({{"model_type", "qwen3"},
+                                              {"hidden_size", 64},
+                                              {"num_attention_heads", 4},
+                                              {"num_key_value_heads", nullptr},
+                                              {"head_dim", nullptr}})
+                                        .layer(0)
+                                        .attention;
+  EXPECT_EQ(attention.n_kv_heads, 4);
+  EXPECT_EQ(attention.head_dim, 16);
+}
+
+TEST(Families, TakeChatGlmsVocabularyFromItsPaddedSize) {
+  std::ifstream file(golden_root() / "families/chatglm/config.json");
+  json config = json::parse(file);
+  config["padded_vocab_size"] = 160;
+  config["vocab_size"] = 150;
+  EXPECT_EQ(describe(config).vocab, 160);
+}
+
+// The configurations of all golden checkpoints, each member in turn replaced by what it should not
+// be: what comes is a description that is valid, or one sentence.
+TEST(Families, SurviveAnyMember) {
+  const std::vector<json> wrong = {nullptr, -1, INT64_MAX, "many", {1, 2}, {{"a", "b"}}};
+  size_t described = 0;
+  for (const std::string& name : golden_variants("families/")) {
+    std::ifstream file(golden_root() / name / "config.json");
+    const json config = json::parse(file);
+    EXPECT_NO_THROW(describe(config)) << name;
+    for (const auto& [key, value] : config.items()) {
+      for (const json& other : wrong) {
+        json changed = config;
+        changed[key] = other;
+        try {
+          const ModelConfig model = describe(changed);
+          validate(model, "test");
+          ++described;
+        } catch (const Error& error) {
+          EXPECT_TRUE(says(error.what(), "config.json")) << name << ": " << key;
+        }
+      }
+    }
+  }
+  EXPECT_GT(described, 0U);
+}
+
+}  // namespace
+}  // namespace faststream::convert

@@ -1,0 +1,161 @@
+#include "convert/gguf/gguf_family.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "convert/gguf/gguf_file.h"
+#include "unit/convert/gguf_files.h"
+
+namespace faststream::convert {
+namespace {
+
+// The description of an architecture with a few layers, and with the tensors that a test adds.
+class GgufFamily : public testing::Test {
+ protected:
+  GgufBuilder& begin(const std::string& architecture, const std::string& eps = "rms_") {
+    prefix_ = architecture + ".";
+    gguf_ = GgufBuilder();
+    gguf_.add("general.architecture", architecture);
+    set("block_count", 6U);
+    set("context_length", 64U);
+    set("embedding_length", 16U);
+    set("feed_forward_length", 24U);
+    set("attention.head_count", 4U);
+    set("attention.head_count_kv", 2U);
+    set("attention.layer_norm_" + eps + "epsilon", 1e-5F);
+    tensor("token_embd.weight", {10, 16});
+    tensor("output_norm.weight", {16});
+    tensor("blk.0.attn_norm.weight", {16});
+    tensor("blk.0.ffn_norm.weight", {16});
+    tensor("blk.0.ffn_gate.weight", {24, 16});
+    return gguf_;
+  }
+  template <typename T>
+  void set(const std::string& name, T value) {
+    gguf_.add(prefix_ + name, value);
+  }
+  void tensor(const std::string& name, const std::vector<int64_t>& shape) {
+    const int64_t count =
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    gguf_.floats(name, shape, random_values(static_cast<size_t>(count), 1));
+  }
+  [[nodiscard]] GgufFamilyModel describe() const {
+    write_bytes(folder_ / "m.gguf", gguf_.bytes());
+    SourceFiles files;
+    const GgufFile file = open_gguf_file(folder_ / "m.gguf", files);
+    return describe_gguf(file.metadata, file.weights);
+  }
+  [[nodiscard]] std::string error() const {
+    return error_of([&] { static_cast<void>(describe()); });
+  }
+  // The window of each layer.
+  [[nodiscard]] static std::vector<int64_t> windows(const ModelConfig& config) {
+    std::vector<int64_t> all;
+    for (int64_t n = 0; n < config.n_layers(); ++n) all.push_back(config.layer(n).attention.window);
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  GgufBuilder gguf_;
+  std::string prefix_;
+};
+
+TEST_F(GgufFamily, Gemma3HasWindowsWithARotationOfTheirOwn) {
+  begin("gemma3");
+  set("attention.sliding_window", 8U);
+  set("rope.freq_base", 1e6F);
+  tensor("blk.0.post_attention_norm.weight", {16});
+  tensor("blk.0.post_ffw_norm.weight", {16});
+  tensor("blk.0.attn_q_norm.weight", {4});
+  const ModelConfig config = describe().config;
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{8, 8, 8, 8, 8, 0}));
+  EXPECT_EQ(config.ropes[*config.layer(0).attention.rope].frequencies, plain_frequencies(1e4, 4));
+  EXPECT_EQ(config.ropes[*config.layer(5).attention.rope].frequencies, plain_frequencies(1e6, 4));
+  EXPECT_EQ(config.layer(0).attention.qk_norm, QkNorm::head);
+  EXPECT_EQ(config.layer(0).attention_norms.after.kind, NormKind::rms);
+  EXPECT_EQ(config.layer(0).ffn.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.embedding.multiplier, 4);
+}
+
+TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
+  begin("gpt-oss");
+  set("attention.sliding_window", 8U);
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  set("expert_feed_forward_length", 12U);
+  set("rope.scaling.type", "yarn");
+  set("rope.scaling.factor", 4.0F);
+  tensor("blk.0.post_attention_norm.weight", {16});
+  tensor("blk.0.attn_sinks.weight", {4});
+  tensor("blk.0.ffn_gate_inp.bias", {4});
+  const GgufFamilyModel model = describe();
+  const LayerConfig& layer = model.config.layer(0);
+  EXPECT_EQ(windows(model.config), (std::vector<int64_t>{8, 0, 8, 0, 8, 0}));
+  EXPECT_EQ(model.modules.ffn_norm, "post_attention_norm");
+  EXPECT_FALSE(layer.attention_norms.after);
+  EXPECT_TRUE(layer.attention.sinks);
+  ASSERT_TRUE(layer.experts);
+  EXPECT_EQ(layer.experts->each.size, 12);
+  EXPECT_EQ(layer.experts->each.activation, Activation::swiglu_clamped);
+  EXPECT_TRUE(layer.experts->router.bias && layer.experts->router.normalized);
+  EXPECT_FLOAT_EQ(model.config.ropes[0].attention_factor, 0.1F * std::log(4.0F) + 1);
+}
+
+TEST_F(GgufFamily, KindAndPlaceOfNormsAreWhatTensorsSay) {
+  begin("falcon", "");
+  tensor("blk.0.attn_norm.bias", {16});
+  tensor("blk.0.attn_norm_2.weight", {16});
+  const GgufFamilyModel model = describe();
+  const LayerConfig& layer = model.config.layer(0);
+  EXPECT_TRUE(layer.parallel);
+  EXPECT_EQ(layer.attention_norms.before.kind, NormKind::layer);
+  EXPECT_EQ(model.modules.attention_norm, "attn_norm_2");
+  EXPECT_EQ(model.modules.ffn_norm, "attn_norm");
+}
+
+TEST_F(GgufFamily, FoldsTheScalingsOfGraniteAndRefusesOthers) {
+  begin("granite");
+  set("embedding_scale", 12.0F);
+  set("attention.scale", 0.5F);
+  set("residual_scale", 0.25F);
+  set("logit_scale", 8.0F);
+  const GgufFamilyModel model = describe();
+  EXPECT_EQ(model.config.embedding.multiplier, 12);
+  EXPECT_EQ(model.config.layer(0).attention.scale, 0.5F);
+  EXPECT_EQ(model.modules.residual_scale, 0.25F);
+  EXPECT_EQ(model.modules.output_norm_scale, 0.125F);
+  set("logit_scale", 0.0F);
+  EXPECT_TRUE(says(error(), "granite.logit_scale"));
+  begin("qwen3");
+  set("attention.scale", 0.5F);
+  EXPECT_TRUE(says(error(), "qwen3.attention.scale", "not supported"));
+}
+
+TEST_F(GgufFamily, ReadsTheTwoTablesOfLongrope) {
+  begin("phi3");
+  set("rope.scaling.attn_factor", 1.19F);
+  gguf_.floats("rope_factors_short.weight", {2}, {1, 2});
+  EXPECT_TRUE(says(error(), "rope_factors_long.weight"));
+  gguf_.floats("rope_factors_long.weight", {2}, {4, 8});
+  EXPECT_TRUE(says(error(), "original_context_length", "missing"));
+  set("rope.scaling.original_context_length", 32U);
+  const RopeConfig rope = describe().config.ropes[0];
+  const std::vector<float> plain = plain_frequencies(10000, 4);
+  EXPECT_EQ(rope.frequencies, (std::vector{plain[0], plain[1] / 2}));
+  EXPECT_EQ(rope.long_frequencies, (std::vector{plain[0] / 4, plain[1] / 8}));
+  EXPECT_EQ(rope.attention_factor, 1.19F);
+  EXPECT_EQ(rope.original_max_context, 32);
+}
+
+TEST_F(GgufFamily, BaichuanRotatesOrHasSlopesByItsLayers) {
+  begin("baichuan");
+  set("block_count", 32U);
+  EXPECT_TRUE(describe().config.layer(0).attention.rope);
+  set("block_count", 40U);
+  EXPECT_EQ(describe().config.layer(0).attention.slopes.size(), 4U);
+}
+
+}  // namespace
+}  // namespace faststream::convert

@@ -1,0 +1,440 @@
+#include "convert/huggingface/hf_folder.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "convert/families/family.h"
+#include "unit/convert/checkpoint_files.h"
+#include "unit/support/file_helpers.h"
+
+namespace faststream::convert {
+namespace {
+
+using nlohmann::json;
+
+// tiny_config() with some members replaced; null removes.
+json config_with(const json& changes) {
+  json config = tiny_config();
+  config.merge_patch(changes);
+  return config;
+}
+
+ModelConfig parse(const json& config) {
+  const Checkpoint none("folder");
+  return describe_family({JsonView(config, "config.json"), none}, "config.json").config;
+}
+
+std::string folder_error_with(const json& changes) {
+  return error_of([&] { parse(config_with(changes)); });
+}
+
+TEST(HfLlama, ReadsTheShape) {
+  const ModelConfig config = parse(tiny_config());
+  ModelConfig expected = plain_decoder({.n_layers = 2,
+                                        .hidden = 16,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 4,
+                                        .ffn_hidden = 24,
+                                        .vocab = kTinyVocab,
+                                        .max_context = 64});
+  EXPECT_EQ(config_to_json(config), config_to_json(expected));
+}
+
+TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
+  const json config = config_with({{"num_key_value_heads", nullptr},
+                                   {"max_position_embeddings", nullptr},
+                                   {"rms_norm_eps", nullptr},
+                                   {"tie_word_embeddings", nullptr},
+                                   {"rope_theta", nullptr},
+                                   {"hidden_act", nullptr}});
+  const ModelConfig model = parse(config);
+  EXPECT_EQ(model.layer(0).attention.n_kv_heads, 4);
+  EXPECT_EQ(model.max_context, 2048);
+  EXPECT_EQ(model.output.norm.eps, 1e-6F);
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(10000, 4));
+  EXPECT_FALSE(model.output.tied);
+}
+
+TEST(HfLlama, TakesHeadDimFromTheConfigOrFromTheHiddenSize) {
+  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).layer(0).attention.head_dim, 6);
+  json config = tiny_config();
+  config["head_dim"] = nullptr;  // as some checkpoints have it
+  EXPECT_EQ(parse(config).layer(0).attention.head_dim, 4);
+  EXPECT_TRUE(says(folder_error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
+}
+
+TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
+  const LayerConfig layer =
+      parse(config_with({{"attention_bias", true}, {"mlp_bias", true}})).layer(0);
+  EXPECT_TRUE(layer.attention.qkv_bias && layer.attention.out_bias && layer.ffn.bias);
+}
+
+TEST(HfLlama, RefusesWhatItCannotRun) {
+  EXPECT_TRUE(says(folder_error_with({{"model_type", "electra"}}), "config.json",
+                   "type \"electra\"", "README"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "of the type"));
+  EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
+                   "architecture \"LlamaForSequenceClassification\""));
+  EXPECT_TRUE(says(folder_error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
+  EXPECT_TRUE(says(folder_error_with({{"quantization_config", {{"quant_method", "gptq"}}}}),
+                   "already quantized", "\"gptq\""));
+}
+
+TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "vocab_size"}) {
+    EXPECT_TRUE(
+        says(folder_error_with({{"model_type", "mixtral"}, {key, nullptr}}), key, "missing"));
+    EXPECT_TRUE(says(folder_error_with({{key, "many"}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, 1.5}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, UINT64_MAX}}), key, "not a whole number"));
+    EXPECT_TRUE(says(folder_error_with({{key, 0}}), "config.json")) << key;
+    EXPECT_TRUE(says(folder_error_with({{key, -4}}), "config.json")) << key;
+    EXPECT_TRUE(says(folder_error_with({{key, INT64_MAX}}), "config.json")) << key;
+  }
+  EXPECT_TRUE(says(folder_error_with({{"num_key_value_heads", 3}}), "multiple"));
+  EXPECT_TRUE(says(folder_error_with({{"rms_norm_eps", "small"}}), "rms_norm_eps"));
+  EXPECT_TRUE(says(folder_error_with({{"tie_word_embeddings", 1}}), "tie_word_embeddings"));
+  EXPECT_TRUE(says(folder_error_with({{"rope_theta", -1.0}}), "theta"));
+}
+
+TEST(HfLlama, TakesTokenIdsFromTheConfigs) {
+  const auto ids = [](const json& config, const json& generation, const json& tokenizer) {
+    return tokenizer_config_from_hf(config, generation, tokenizer, "folder");
+  };
+  const json none = json::object();
+  TokenizerConfig plain = ids({{"bos_token_id", 5}, {"eos_token_id", 6}}, none, none);
+  EXPECT_EQ(plain.bos, 5);
+  EXPECT_EQ(plain.eos, std::vector<int32_t>{6});
+  EXPECT_EQ(plain.prefix, std::vector<int32_t>{5});
+  EXPECT_TRUE(plain.suffix.empty());
+
+  TokenizerConfig listed = ids({{"eos_token_id", {6, 7}}}, none, {{"add_bos_token", false}});
+  EXPECT_EQ(listed.bos, 1);  // LlamaConfig's default
+  EXPECT_EQ(listed.eos, (std::vector<int32_t>{6, 7}));
+  EXPECT_TRUE(listed.prefix.empty());
+
+  TokenizerConfig generated = ids({{"eos_token_id", 6}}, {{"eos_token_id", {8, 9}}}, none);
+  EXPECT_EQ(generated.eos, (std::vector<int32_t>{8, 9}));
+
+  TokenizerConfig nothing = ids({{"bos_token_id", nullptr}, {"eos_token_id", nullptr}}, none, none);
+  EXPECT_FALSE(nothing.bos.has_value());
+  EXPECT_TRUE(nothing.eos.empty());
+
+  EXPECT_TRUE(says(error_of([&] { ids({{"eos_token_id", "x"}}, none, none); }), "eos_token_id"));
+  EXPECT_TRUE(says(error_of([&] { ids({{"bos_token_id", -1}}, none, none); }), "bos_token_id"));
+}
+
+class HfFolder : public testing::Test {
+ protected:
+  void write(const json& config, const TestTensors& tensors) {
+    write_hf_folder(folder_.path(), config, tensors);
+  }
+  [[nodiscard]] SourceModel open() const { return open_source_model(folder_.path(), std::nullopt); }
+  [[nodiscard]] std::string open_error() const {
+    return error_of([&] { static_cast<void>(open()); });
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(HfFolder, TakesTheTypeOfTheTensors) {
+  write(config_with({{"torch_dtype", "float32"}}), tiny_tensors(DType::f16));
+  EXPECT_EQ(open().config.weight_dtype, DType::f16);
+}
+
+TEST_F(HfFolder, ReadsTheChatTemplate) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  EXPECT_TRUE(open().chat_template.is_null());
+  write_bytes(folder_ / "tokenizer_config.json", R"({"chat_template": "A"})");
+  EXPECT_EQ(open().chat_template, "A");
+  write_bytes(folder_ / "tokenizer_config.json",
+              R"({"chat_template": [{"name": "tool_use", "template": "T"},
+                                    {"name": "default", "template": "D"}]})");
+  EXPECT_EQ(open().chat_template, (json{{"default", "D"}, {"tool_use", "T"}}));
+  write_bytes(folder_ / "chat_template.jinja", "J");
+  EXPECT_EQ(open().chat_template, "J");
+}
+
+TEST_F(HfFolder, SaysWhyAChatTemplateIsUnusable) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "chat_template.jinja", "{{ messages }}");
+  EXPECT_EQ(open().chat_template_fault, "");
+  write_bytes(folder_ / "chat_template.jinja", "\n{% for x %}");
+  EXPECT_TRUE(says(open().chat_template_fault, "its chat template, line 2", "--chat-template"));
+  EXPECT_EQ(open().chat_template, "\n{% for x %}") << "it is kept, and can be looked at";
+  std::filesystem::remove(folder_ / "chat_template.jinja");
+  write_bytes(folder_ / "tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_TRUE(says(open_error(), "\"chat_template\" is neither a text nor a list of named ones"));
+}
+
+TEST_F(HfFolder, ReadsTheSpellingsOfSpecialTokens) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  EXPECT_TRUE(open().special_tokens.is_null());
+  write_bytes(folder_ / "tokenizer_config.json",
+              R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null,
+                  "add_bos_token": true, "additional_special_tokens": ["<a>", {"content": "<b>"}]})");
+  EXPECT_EQ(open().special_tokens, (json{{"bos_token", "<s>"},
+                                         {"eos_token", "</s>"},
+                                         {"additional_special_tokens", {"<a>", "<b>"}}}));
+  write_bytes(folder_ / "special_tokens_map.json", R"({"bos_token": "<x>", "pad_token": "<pad>"})");
+  EXPECT_EQ(open().special_tokens, (json{{"bos_token", "<s>"},
+                                         {"eos_token", "</s>"},
+                                         {"pad_token", "<pad>"},
+                                         {"additional_special_tokens", {"<a>", "<b>"}}}))
+      << "the older file counts where the newer one says nothing";
+}
+
+TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
+  EXPECT_TRUE(says(open_error(), "no config.json"));
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "config.json", "hello");
+  EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
+  write_bytes(folder_ / "config.json", "");
+  EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
+}
+
+TEST_F(HfFolder, RefusesWeightsThatOnlyPytorchReads) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  std::filesystem::remove(folder_ / "model.safetensors");
+  EXPECT_TRUE(says(open_error(), "no .safetensors"));
+  write_bytes(folder_ / "pytorch_model.bin", "x");
+  EXPECT_TRUE(says(open_error(), "pytorch_model.bin", "save_pretrained"));
+}
+
+TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {
+  TestTensors tensors;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    tensors[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = tensor;
+  }
+  tensors["model.vision_tower.a"] = tensors["model.vision_tower.b"] = {DType::f32, {1}, {1}};
+  tensors["projector.weight"] = {DType::f32, {1}, {1}};
+  tensors["model.text_model.norm.weight"] = tensors["model.language_model.norm.weight"];
+  tensors.erase("model.language_model.norm.weight");  // SmolVLM's name
+  const json wrapper = {{"architectures", {"LlavaForConditionalGeneration"}},
+                        {"model_type", "llava"},
+                        {"text_config", config_with({{"bos_token_id", 5}})},
+                        {"bos_token_id", 1},
+                        {"eos_token_id", nullptr}};
+  write(wrapper, tensors);
+  const SourceModel model = open();
+  EXPECT_EQ(model.tokenizer.config.bos, 1);
+  EXPECT_EQ(model.tokenizer.config.eos, std::vector<int32_t>{2}) << "the text model's own";
+  EXPECT_EQ(to_text(model.left_out), "1 tensor of projector, 2 tensors of vision_tower");
+}
+
+TEST_F(HfFolder, RefusesAMissingTensorAndAWrongShape) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors.erase("model.layers.1.mlp.up_proj.weight");
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.layers.1.mlp.up_proj.weight\"", "missing"));
+  tensors = tiny_tensors(DType::f32);
+  tensors["model.norm.weight"].shape = {4, 4};
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.norm.weight\"", "[4, 4]", "[16]"));
+}
+
+TEST_F(HfFolder, RefusesTensorsThatTheModelDoesNotHave) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {DType::f32, {2}, {1, 2}};
+  write(tiny_config(), tensors);
+  EXPECT_EQ(open_error(), "");
+  tensors["model.layers.0.self_attn.q_proj.bias"] = {DType::f32, {16}, random_values(16, 1)};
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"model.layers.0.self_attn.q_proj.bias\"", "no place"));
+}
+
+TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.output.tied);
+  tensors.erase("lm_head.weight");
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.output.tied);
+  write(tiny_config(), tensors);
+  EXPECT_TRUE(says(open_error(), "\"lm_head.weight\"", "missing"));
+}
+
+TEST_F(HfFolder, TakesATiedMatrixUnderEitherName) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors.erase("model.embed_tokens.weight");
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_TRUE(open().config.output.tied);
+}
+
+TEST_F(HfFolder, DoesNotTieMatricesThatDiffer) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_FALSE(open().config.output.tied);
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors["lm_head.weight"].dtype = DType::f16;
+  write(config_with({{"tie_word_embeddings", true}}), tensors);
+  EXPECT_FALSE(open().config.output.tied);
+}
+
+TEST(TextConfig, TiesMatricesUnlessOneSaysNoAndNoneSaysYes) {
+  const auto tied = [](const json& outer, const json& inner) {
+    json config = {{"text_config", {{"model_type", "llama"}}}};
+    if (!outer.is_null()) config["tie_word_embeddings"] = outer;
+    if (!inner.is_null()) config["text_config"]["tie_word_embeddings"] = inner;
+    return text_config(config)["tie_word_embeddings"];
+  };
+  EXPECT_EQ(tied(nullptr, nullptr), true);
+  EXPECT_EQ(tied(nullptr, false), false);
+  EXPECT_EQ(tied(false, nullptr), false);
+  EXPECT_EQ(tied(false, true), true);  // LLaVA-OneVision 0.5B
+  EXPECT_EQ(tied(true, false), true);
+  EXPECT_EQ(tied("x", true), "x") << "for the sentence about it";
+}
+
+TEST_F(HfFolder, TakesNamesWithoutThePartThatTheOuterClassAdds) {
+  TestTensors tensors;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    tensors[name.starts_with("model.") ? name.substr(6) : name] = tensor;
+  }
+  write(tiny_config(), tensors);
+  EXPECT_EQ(open_error(), "");
+  const Checkpoint none("folder");
+  EXPECT_EQ(base_in(none, {.base = "model.decoder."}), "decoder.");  // OPT
+}
+
+TEST_F(HfFolder, SaysThatAFileOnlyStandsForOneOfGitLfs) {
+  for (const char* name : {"model.safetensors", "tokenizer.model"}) {
+    write(tiny_config(), tiny_tensors(DType::f32));
+    write_bytes(folder_ / name,
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4976698672\n");
+    EXPECT_TRUE(says(open_error(), name, "git lfs pull"));
+  }
+}
+
+TEST_F(HfFolder, NeedsATokenizerThatFits) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  write_bytes(folder_ / "tokenizer.model", tiny_tokenizer(kTinyVocab + 1));
+  EXPECT_TRUE(says(open_error(), "tokenizer", "21", "20", "--tokenizer"));
+  write_bytes(folder_ / "tokenizer.model", "not a tokenizer");
+  EXPECT_TRUE(says(open_error(), "tokenizer"));
+  write_bytes(folder_ / "tokenizer.model", "");
+  EXPECT_TRUE(says(open_error(), "tokenizer.model", "empty"));
+  std::filesystem::remove(folder_ / "tokenizer.model");
+  EXPECT_TRUE(says(open_error(), "tokenizer.model", "--tokenizer FILE"));
+  write_bytes(folder_ / "tokenizer.json", "{}");
+  EXPECT_TRUE(says(open_error(), "tokenizer.json", "\"model\" is missing"));
+  write_bytes(folder_ / "other.model", tiny_tokenizer(kTinyVocab));
+  EXPECT_EQ(error_of([&] { open_source_model(folder_.path(), folder_ / "other.model"); }), "");
+}
+
+TEST_F(HfFolder, TakesATokenizerJsonOfAnyName) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  json vocab;
+  for (int64_t i = 0; i < kTinyVocab; ++i) vocab["w" + std::to_string(i)] = i;
+  write_bytes(folder_ / "mine.json",
+              json({{"added_tokens", json::array()},
+                    {"pre_tokenizer", {{"type", "Whitespace"}}},
+                    {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "w0"}}}})
+                  .dump());
+  const SourceModel model = open_source_model(folder_.path(), folder_ / "mine.json");
+  EXPECT_EQ(model.tokenizer.config.kind, kCompiledTokenizer);
+  EXPECT_EQ(model.tokenizer.config.eos, std::vector<int32_t>{2});
+  EXPECT_EQ(open().tokenizer.config.kind, kSentencePieceTokenizer);
+}
+
+TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  for (const char* name : {"mine.model", "mine.json"}) {
+    write_bytes(folder_ / name, name == std::string("mine.json") ? "{}" : "not a tokenizer");
+    EXPECT_TRUE(
+        says(error_of([&] { (void)open_source_model(folder_.path(), folder_ / name); }), name));
+  }
+}
+
+TEST_F(HfFolder, AcceptsRowsWithoutTokensOnlyAsPadding) {
+  const auto error = [this](int64_t rows, int tokens) {
+    json config = tiny_config();
+    config["vocab_size"] = rows;
+    TestTensors tensors = tiny_tensors(DType::f32);
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+      tensors[name].shape[0] = rows;
+      tensors[name].values.assign(static_cast<size_t>(rows) * 16, 0.5F);
+    }
+    write(config, tensors);
+    write_bytes(folder_ / "tokenizer.model", tiny_tokenizer(tokens));
+    return open_error();
+  };
+  EXPECT_EQ(error(32, 20), "");
+  EXPECT_EQ(error(21, 20), "");
+  EXPECT_EQ(error(148, 20), "") << "128 in reserve";
+  EXPECT_TRUE(says(error(149, 20), "20 tokens", "149 rows", "--tokenizer"));
+  EXPECT_EQ(error(512, 20), "") << "a multiple of 512";
+  EXPECT_EQ(error(20001, 19802), "") << "one in a hundred in reserve";
+  EXPECT_TRUE(says(error(20001, 19801), "19801 tokens", "20001 rows"));
+  EXPECT_TRUE(says(error(768, 512), "512 tokens", "768 rows")) << "512 are a multiple of 256";
+  EXPECT_TRUE(says(error(4096, 600), "600 tokens", "4096 rows"));
+}
+
+TEST_F(HfFolder, RefusesAddedTokensThatTheTokenizerLacks) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  const auto error = [this](const char* file, const char* text) {
+    write_bytes(folder_ / file, text);
+    std::string message = open_error();
+    std::filesystem::remove(folder_ / file);
+    return message;
+  };
+  EXPECT_TRUE(says(error("added_tokens.json", R"({"<|im_start|>": 20})"), "added_tokens.json",
+                   "\"<|im_start|>\"", "20", "--tokenizer FILE"));
+  EXPECT_TRUE(says(error("tokenizer_config.json",
+                         R"({"added_tokens_decoder": {"1": {"content": "<s>"},
+                                                      "5": {"content": "<pad>"}}})"),
+                   "tokenizer_config.json", "\"<pad>\"", "id 5"));
+
+  EXPECT_EQ(error("added_tokens.json", R"({"<s>": 1, "a": 3})"), "");
+  EXPECT_EQ(
+      error("tokenizer_config.json", R"({"added_tokens_decoder": {"0": {"content": "<unk>"}}})"),
+      "");
+
+  for (const char* text : {"[]", "{", R"({"<s>": "1"})", R"({"<s>": -1})", R"({"<s>": 1.0})"}) {
+    EXPECT_TRUE(says(error("added_tokens.json", text), "added_tokens.json")) << text;
+  }
+  for (const char* text :
+       {R"({"added_tokens_decoder": []})", R"({"added_tokens_decoder": {"x": {}}})",
+        R"({"added_tokens_decoder": {"1": {}}})",
+        R"({"added_tokens_decoder": {"99999999999": {"content": "a"}}})"}) {
+    EXPECT_TRUE(says(error("tokenizer_config.json", text), "tokenizer_config.json")) << text;
+  }
+  for (const char* text : {R"({"added_tokens": {}})", R"({"added_tokens": [1]})",
+                           R"({"added_tokens": [{"id": 1}]})"}) {
+    EXPECT_TRUE(says(error("tokenizer.json", text), "tokenizer.json")) << text;
+  }
+}
+
+TEST(SamplingFromHf, TakesWhatIsRecommended) {
+  const json config = {
+      {"temperature", 0.6}, {"top_p", 0.9}, {"top_k", nullptr}, {"max_length", 99}};
+  EXPECT_EQ(sampling_from_hf(config, "g"), (json{{"temperature", 0.6}, {"top_p", 0.9}}));
+  EXPECT_TRUE(sampling_from_hf(json::object(), "g").is_null());
+  EXPECT_EQ(sampling_from_hf({{"do_sample", false}, {"temperature", 0.6}}, "g"),
+            (json{{"temperature", 0}}));
+  for (const json& wrong :
+       {json{{"temperature", -1}}, json{{"top_k", 1.5}}, json{{"top_p", "x"}}}) {
+    EXPECT_TRUE(says(error_of([&] { (void)sampling_from_hf(wrong, "g"); }), "g: ")) << wrong;
+  }
+}
+
+TEST(SourceModel, RefusesPathsThatAreNoCheckpoint) {
+  const TemporaryFolder folder;
+  const auto error = [](const std::filesystem::path& path) {
+    return error_of([&] { open_source_model(path, std::nullopt); });
+  };
+  EXPECT_TRUE(says(error(folder / "none"), "none", "no such checkpoint"));
+  write_bytes(folder / "w.safetensors", "x");
+  EXPECT_TRUE(says(error(folder / "w.safetensors"), "give the folder"));
+  write_bytes(folder / "text.txt", std::string(1000, 'x'));
+  EXPECT_TRUE(
+      says(error(folder / "text.txt"), "text.txt", "neither a Hugging Face folder nor a GGUF"));
+  write_bytes(folder / "empty", "");
+  EXPECT_TRUE(says(error(folder / "empty"), "is empty"));
+}
+
+}  // namespace
+}  // namespace faststream::convert

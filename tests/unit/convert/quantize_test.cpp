@@ -1,0 +1,157 @@
+#include "convert/weights/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "convert/weights/elements.h"
+#include "unit/convert/checkpoint_files.h"
+
+namespace faststream::convert {
+namespace {
+
+TEST(Quantize, KeepsEachWeightWithinHalfAScale) {
+  for (const size_t size : {1U, 15U, 16U, 17U, 1000U, 4099U}) {
+    const std::vector<float> row = random_values(size, 7);
+    std::vector<int8_t> out(size);
+    const QuantizedRow result = quantize_row(row, out);
+    EXPECT_EQ(result.scale, largest_magnitude(row) / 127);
+    double error = 0;
+    double norm = 0;
+    for (size_t i = 0; i < size; ++i) {
+      const double difference = double{row[i]} - double{result.scale} * out[i];
+      // Half a scale, and the rounding of the division in float.
+      EXPECT_LE(std::abs(difference), 0.5 * double{result.scale} * (1 + 1e-5)) << i;
+      EXPECT_GE(out[i], -127);
+      error += difference * difference;
+      norm += double{row[i]} * row[i];
+    }
+    EXPECT_NEAR(result.squared_error, error, 1e-4 * norm);
+    EXPECT_NEAR(result.squared_norm, norm, 1e-5 * norm);
+  }
+}
+
+TEST(Quantize, RoundsToNearest) {
+  const std::vector<float> row = {127, 0.4F, 0.6F, -0.6F, -1.4F, 2.5F, -127};
+  std::vector<int8_t> out(row.size());
+  EXPECT_EQ(quantize_row(row, out).scale, 1.0F);
+  EXPECT_EQ(out, (std::vector<int8_t>{127, 0, 1, -1, -1, 2, -127}));
+}
+
+TEST(Quantize, MakesZerosOfARowOfZeros) {
+  const std::vector<float> row = {0, -0.0F, 0};
+  std::vector<int8_t> out(3, 1);
+  EXPECT_EQ(quantize_row(row, out).scale, 0.0F);
+  EXPECT_EQ(out, std::vector<int8_t>(3, 0));
+}
+
+TEST(Quantize, TellsOfARowThatIsNotFinite) {
+  for (const float value : {std::numeric_limits<float>::infinity(), -NAN}) {
+    std::vector<int8_t> out(3, 7);
+    EXPECT_FALSE(std::isfinite(quantize_row(std::vector<float>{1, value, 2}, out).scale));
+    EXPECT_EQ(out, (std::vector<int8_t>(3, 7)));
+  }
+}
+
+TEST(Quantize, SurvivesTheSmallestAndLargestNumbers) {
+  std::vector<int8_t> out(2);
+  for (const float value : {std::numeric_limits<float>::denorm_min(), 1e-43F, 1e-38F,
+                            std::numeric_limits<float>::max()}) {
+    const std::vector<float> row = {value, -value};
+    const QuantizedRow result = quantize_row(row, out);
+    EXPECT_EQ(out[0], -out[1]);
+    EXPECT_LE(std::abs(double{value} - double{result.scale} * out[0]),
+              std::max(0.5 * double{result.scale}, 1e-43));
+  }
+}
+
+// What 16 bits mean by IEEE 754's definition.
+float value_of(int bits, int mantissa_bits, int bias) {
+  const int exponent = (bits & 0x7fff) >> mantissa_bits;
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int hidden = exponent == 0 ? 0 : 1 << mantissa_bits;
+  double value = std::ldexp(mantissa + hidden, std::max(exponent, 1) - bias - mantissa_bits);
+  if (exponent == 0x7fff >> mantissa_bits) {
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
+  }
+  return static_cast<float>((bits & 0x8000) != 0 ? -value : value);
+}
+
+TEST(Elements, DecodeEveryHalf) {
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<float> floats(halves.size());
+  for (const ElementFormat* format : {&kF16Format, &kBf16Format}) {
+    format->decode(reinterpret_cast<const std::byte*>(halves.data()), floats);
+    const int mantissa_bits = format == &kF16Format ? 10 : 7;
+    const int bias = format == &kF16Format ? 15 : 127;
+    for (size_t i = 0; i < halves.size(); ++i) {
+      const float expected = value_of(halves[i], mantissa_bits, bias);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(floats[i])) << i;
+      } else {
+        EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), std::bit_cast<uint32_t>(expected)) << i;
+      }
+    }
+  }
+}
+
+TEST(Elements, NarrowToTheNearestAndToEvenInBetween) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const int mantissa_bits = type == DType::f16 ? 10 : 7;
+    const int bias = type == DType::f16 ? 15 : 127;
+    const int infinity = 0x7fff >> mantissa_bits << mantissa_bits;
+    for (int bits = 0; bits + 1 < infinity; ++bits) {
+      const float low = value_of(bits, mantissa_bits, bias);
+      const float high = value_of(bits + 1, mantissa_bits, bias);
+      const auto middle = static_cast<float>((double{low} + high) / 2);
+      const std::vector<float> values = {low, std::nextafter(middle, low), middle,
+                                         std::nextafter(middle, high), -high};
+      std::vector<uint16_t> out(values.size());
+      narrow(values, type, reinterpret_cast<std::byte*>(out.data()));
+      const int even = bits + (bits & 1);
+      const std::vector<uint16_t> expected = {
+          static_cast<uint16_t>(bits), static_cast<uint16_t>(bits), static_cast<uint16_t>(even),
+          static_cast<uint16_t>(bits + 1), static_cast<uint16_t>((bits + 1) | 0x8000)};
+      ASSERT_EQ(out, expected) << dtype_name(type) << ' ' << bits;
+    }
+  }
+}
+
+TEST(Elements, NarrowAsStoreFloatDoes) {
+  std::vector<float> values = random_values(1000, 3);
+  values.insert(values.end(), {0.0F, -0.0F, 65504.0F, 65519.0F, 1e-7F, 6e-8F, 1e-10F});
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<std::byte> out(values.size() * dtype_size(type));
+    std::vector<std::byte> expected(out.size());
+    narrow(values, type, out.data());
+    for (size_t i = 0; i < values.size(); ++i) store_float(expected.data(), type, i, values[i]);
+    EXPECT_EQ(out, expected);
+  }
+}
+
+TEST(Elements, KnowWhereNarrowingOverflows) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const float limit = overflow_magnitude(type);
+    const std::vector<float> values = {std::nextafter(limit, 0.0F), limit};
+    std::vector<std::byte> out(values.size() * dtype_size(type));
+    narrow(values, type, out.data());
+    EXPECT_TRUE(std::isfinite(load_as_float(out.data(), type, 0)));
+    EXPECT_TRUE(std::isinf(load_as_float(out.data(), type, 1)));
+  }
+}
+
+TEST(Elements, FindTheLargestMagnitudeAndWhatIsNotFinite) {
+  EXPECT_EQ(largest_magnitude({}), 0.0F);
+  EXPECT_EQ(largest_magnitude(std::vector<float>{1, -3, 2}), 3.0F);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(std::isfinite(largest_magnitude(std::vector<float>{1, -infinity, 2})));
+  EXPECT_FALSE(std::isfinite(largest_magnitude(std::vector<float>{1, -NAN, 2})));
+}
+
+}  // namespace
+}  // namespace faststream::convert

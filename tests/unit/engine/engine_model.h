@@ -1,0 +1,104 @@
+// Small models with random weights and a tokenizer, as files, for tests of the engine.
+#pragma once
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/random_model.h"
+#include "engine/engine.h"
+#include "model_file/model_file.h"
+#include "model_file/model_image.h"
+#include "model_file/model_writer.h"
+#include "models/tensor_plan.h"
+#include "text/tokenizer.h"
+#include "unit/text/tokenizer_models.h"
+
+namespace faststream {
+
+/// GQA, a head_dim that is not hidden / heads, a context that ends inside a page. A window, if any,
+/// is of the first of two layers.
+inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
+  ModelConfig config = plain_decoder({.n_layers = 2,
+                                      .hidden = 64,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 24,
+                                      .ffn_hidden = 96,
+                                      .vocab = 280,
+                                      .max_context = 1000});
+  config.weight_dtype = config.output_dtype = dtype;
+  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  if (window > 0) {
+    LayerConfig windowed = config.layer_kinds[0];
+    windowed.name = "windowed";
+    windowed.attention.window = window;
+    config.layer_kinds.push_back(windowed);
+    config.layers[0] = 1;
+  }
+  return config;
+}
+
+/// The file of a model of engine_shape() with small_model()'s tokenizer, and the control
+/// token [TOOL_CALLS]; made once a process and
+/// removed at its end.
+inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t window = 0) {
+  struct Files {
+    std::map<std::string, std::filesystem::path> paths;
+    ~Files() {
+      std::error_code ignored;
+      for (const auto& [name, path] : paths) std::filesystem::remove(path, ignored);
+    }
+  };
+  static Files files;
+  const std::string name = std::string(dtype_name(dtype)) + "-" + std::to_string(window);
+  if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
+
+  const ModelConfig config = engine_shape(dtype, window);
+  const ModelImage weights = bench::make_random_model(config, 11);
+  SentencePieceModel pieces = small_model(true);
+  pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
+  const std::string tokenizer = serialize_sentencepiece_model(pieces);
+  const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
+  std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    specs.push_back({plan.name, plan.dtype, plan.shape});
+  }
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("faststream-engine-" + std::to_string(getpid()) + "-" + name + ".bin");
+  ModelWriter writer(
+      path, {{"model", config_to_json(config)}, {"tokenizer", tokenizer_config_to_json(ids)}},
+      specs, true);
+  writer.append(as_bytes(tokenizer));
+  const ModelFile source = ModelFile::from_bytes(weights.bytes(), "random");
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    writer.append(source.bytes(source.require(plan.name, plan.dtype, plan.shape)));
+  }
+  writer.finish();
+  return files.paths[name] = path;
+}
+
+/// read(result) of each request, all of which are in work at once.
+template <class Read>
+auto run_together(Engine& engine, const std::vector<Request>& requests, Read read) {
+  std::vector<std::future<Result>> futures;
+  for (const Request& request : requests) futures.push_back(engine.submit(request));
+  std::vector<decltype(read(Result{}))> all;
+  for (auto& future : futures) all.push_back(read(future.get()));
+  return all;
+}
+
+/// The same, one after the other.
+template <class Read>
+auto run_alone(Engine& engine, const std::vector<Request>& requests, Read read) {
+  std::vector<decltype(read(Result{}))> all;
+  for (const Request& request : requests) all.push_back(read(engine.submit(request).get()));
+  return all;
+}
+
+}  // namespace faststream

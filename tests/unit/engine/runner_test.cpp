@@ -1,0 +1,379 @@
+// The forward pass does not depend on how tokens are cut into steps or which sequences share them.
+
+#include "engine/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "bench/random_model.h"
+#include "support/error.h"
+#include "unit/backend/test_backends.h"
+
+namespace faststream {
+namespace {
+
+constexpr RunnerLimits kRunnerLimits{.n_pages = 40,
+                                     .batch = {.max_tokens = 600, .max_logits = 600}};
+
+// Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
+ModelConfig odd_shape(DType dtype) {
+  ModelConfig config = plain_decoder({.n_layers = 3,
+                                      .hidden = 52,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 20,
+                                      .ffn_hidden = 76,
+                                      .vocab = 131,
+                                      .max_context = 512});
+  config.layer_kinds[0].attention.qkv_bias = true;
+  config.layer_kinds[0].attention.out_bias = true;
+  config.weight_dtype = config.output_dtype = dtype;
+  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  return config;
+}
+
+// Four kinds of layers, which have between them everything that a description can ask for.
+ModelConfig rich_shape(DType dtype) {
+  ModelConfig config = odd_shape(dtype);
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  const NormConfig layer_norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  config.embedding = {.multiplier = 1.5F, .positions = 514, .offset = 2, .norm = layer_norm};
+  config.output.bias = true;
+  config.output.soft_cap = 3;
+  RopeConfig& partial = config.ropes.emplace_back();
+  partial.name = "partial";
+  partial.frequencies = plain_frequencies(5000, 12);
+  partial.attention_factor = 1.1F;
+
+  LayerConfig windowed = config.layer_kinds[0];
+  windowed.name = "windowed";
+  windowed.attention.window = 37;
+  windowed.attention.sinks = true;
+  windowed.attention.qk_norm = QkNorm::head;
+  windowed.attention.qk_norm_as = rms;
+  windowed.attention_norms.after = rms;
+  windowed.ffn_norms.after = rms;
+  windowed.ffn.activation = Activation::gelu_tanh;
+  windowed.ffn.bias = true;
+
+  LayerConfig parallel = config.layer_kinds[0];
+  parallel.name = "parallel";
+  parallel.parallel = true;
+  parallel.attention_norms.before = layer_norm;
+  parallel.ffn_norms.before = layer_norm;
+  parallel.attention.rope.reset();
+  parallel.attention.slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
+  parallel.attention.soft_cap = 2;
+  parallel.ffn = {.size = 100, .gated = false, .activation = Activation::gelu, .bias = true};
+
+  LayerConfig experts = config.layer_kinds[0];
+  experts.name = "experts";
+  experts.attention.rope = 1;
+  experts.attention.query_scaling = 0.1F;
+  experts.attention.query_scaling_from = 16;
+  experts.attention.qk_norm = QkNorm::whole;
+  experts.attention.qk_norm_as = rms;
+  experts.experts = {.count = 6,
+                     .router = {.used = 2, .normalized = true, .scale = 1.2F},
+                     .each = {.size = 24, .gated = true, .activation = Activation::silu},
+                     .shared = {.size = 40, .gated = true, .activation = Activation::silu},
+                     .shared_gate = true};
+  experts.ffn = {};
+
+  LayerConfig grouped = experts;
+  grouped.name = "grouped";
+  grouped.attention_norms.stream = rms;
+  grouped.experts = {
+      .count = 8,
+      .router = {.used = 3,
+                 .score = Router::Score::sigmoid,
+                 .bias = true,
+                 .correction = true,
+                 .groups = 4,
+                 .groups_used = 2},
+      .each = {.size = 20, .gated = true, .activation = Activation::swiglu_clamped, .bias = true},
+      .shared = {},
+      .shared_gate = false};
+  config.layer_kinds = {windowed, parallel, experts, grouped};
+  config.layers = {0, 1, 2, 3, 0};
+  return config;
+}
+
+std::vector<int32_t> tokens_for(int32_t count, int32_t salt) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 37 + salt * 11 + i * i) % 131);
+  return tokens;
+}
+
+// Largest difference over largest magnitude.
+double distance(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0;
+  double magnitude = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (std::isnan(a[i]) || std::isnan(b[i])) return INFINITY;
+    difference = std::max(difference, std::abs(double{a[i]} - b[i]));
+    magnitude = std::max(magnitude, std::abs(double{b[i]}));
+  }
+  return difference / magnitude;
+}
+
+class TestModel {
+ public:
+  TestModel(const ModelConfig& config, Backend& backend)
+      : image_(bench::make_random_model(config, 7)),
+        file_(ModelFile::from_bytes(image_.bytes(), "random")),
+        runner_(file_, backend, kRunnerLimits, nullptr) {}
+
+  Runner& runner() { return runner_; }
+
+  // Logits of every token, fed in pieces of the given sizes (the last is repeated).
+  std::vector<float> logits(const std::vector<int32_t>& tokens, std::vector<size_t> pieces) {
+    Sequence sequence;
+    std::vector<float> all;
+    std::span<const int32_t> rest = tokens;
+    for (size_t n = 0; !rest.empty(); ++n) {
+      const size_t size = std::min(rest.size(), pieces[std::min(n, pieces.size() - 1)]);
+      runner_.step({{{&sequence, rest.first(size), NewTokens::Logits::all}}});
+      const std::vector<float> part = runner_.logits();
+      all.insert(all.end(), part.begin(), part.end());
+      rest = rest.subspan(size);
+    }
+    runner_.release(sequence);
+    return all;
+  }
+
+ private:
+  ModelImage image_;
+  ModelFile file_;
+  Runner runner_;
+};
+
+class RunnerTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    backend_ = make_test_backend(GetParam());
+    FASTSTREAM_REQUIRE_BACKEND(backend_);
+  }
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel model(shape, *backend_);
+    for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
+      const std::vector<int32_t> tokens = tokens_for(length, length);
+      const std::vector<float> whole = model.logits(tokens, {tokens.size()});
+      for (const std::vector<size_t>& pieces : std::vector<std::vector<size_t>>{
+               {1}, {31, 1, 1, 32}, {32}, {7, 26, 33, 1}, {64, 5}, {20, 1, 1, 1, 40}}) {
+        EXPECT_LT(distance(model.logits(tokens, pieces), whole), 1e-5)
+            << length << " tokens, first piece of " << pieces.front();
+      }
+    }
+  }
+}
+
+void expect_same_logits_in_a_batch(TestModel& model) {
+  Runner& runner = model.runner();
+  // Some in prefill, some in decode, some both in turn; lengths around page borders.
+  const std::vector<std::vector<int32_t>> texts = {
+      tokens_for(70, 1), tokens_for(33, 2), tokens_for(5, 3), tokens_for(64, 4), tokens_for(40, 5)};
+  const std::vector<std::vector<size_t>> cuts = {
+      {1}, {32, 1, 0}, {5}, {0, 31, 2, 1}, {10, 0, 0, 3, 20}};
+  std::vector<Sequence> sequences(texts.size());
+  std::vector<std::vector<float>> got(texts.size());
+  bool any = true;
+  for (size_t round = 0; any; ++round) {
+    any = false;
+    std::vector<NewTokens> inputs;
+    std::vector<size_t> owners;
+    for (size_t s = 0; s < texts.size(); ++s) {
+      const auto done = static_cast<size_t>(sequences[s].n_cached);
+      const size_t left = texts[s].size() - done;
+      any |= left > 0;
+      const size_t take =
+          std::min(left, round < cuts[s].size() ? cuts[s][round] : std::max<size_t>(1, s));
+      if (take == 0) continue;
+      inputs.push_back(
+          {&sequences[s], std::span(texts[s]).subspan(done, take), NewTokens::Logits::all});
+      owners.push_back(s);
+    }
+    if (inputs.empty()) continue;
+    runner.step(inputs);
+    const std::vector<float> logits = runner.logits();
+    auto from = logits.begin();
+    for (size_t c = 0; c < inputs.size(); ++c) {
+      const auto to = from + static_cast<ptrdiff_t>(inputs[c].tokens.size() * 131);
+      got[owners[c]].insert(got[owners[c]].end(), from, to);
+      from = to;
+    }
+  }
+  for (Sequence& sequence : sequences) runner.release(sequence);
+  EXPECT_EQ(runner.pages().n_free(), runner.pages().n_pages());
+  for (size_t s = 0; s < texts.size(); ++s) {
+    EXPECT_LT(distance(got[s], model.logits(texts[s], {texts[s].size()})), 1e-5) << s;
+  }
+}
+
+TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel model(shape, *backend_);
+    expect_same_logits_in_a_batch(model);
+  }
+}
+
+TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
+  const auto reference = make_reference_backend();
+  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+    TestModel expected(shape, *reference);
+    TestModel model(shape, *backend_);
+    const std::vector<int32_t> tokens = tokens_for(100, 9);
+    EXPECT_LT(distance(model.logits(tokens, {60, 1}), expected.logits(tokens, {100})), 1e-4);
+  }
+}
+
+// Bounds: bf16 has 8 significant bits, so a rounding is off by up to 2^-9; about 10 roundings lie
+// on the path through each of 3 layers (activations, KV, weights' inputs), and their errors add up
+// like a random walk: 2^-9 · sqrt(30) ≈ 0.011; three times that for the largest of 13,100 logits.
+// f16 has 11 bits, an eighth of it. INT8 activations of tall products are off by up to max|x| /
+// 254, for values of about max|x| / 3: 1.2% each, so with 12 such products sqrt(12) · 1.2% ≈ 4%,
+// largest 3 times that over a dot product's averaging.
+TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
+  for (const auto& [dtype, bound] :
+       {std::pair{DType::f16, 0.005}, {DType::bf16, 0.033}, {DType::i8, 0.12}}) {
+    const auto reference = make_reference_backend();
+    TestModel expected(odd_shape(dtype), *reference);
+    TestModel model(odd_shape(dtype), *backend_);
+    const std::vector<int32_t> tokens = tokens_for(100, 9);
+    const std::vector<float> want = expected.logits(tokens, {100});
+    EXPECT_LT(distance(model.logits(tokens, {100}), want), bound) << dtype_name(dtype);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), bound) << dtype_name(dtype);
+    EXPECT_LT(distance(model.logits(tokens, {33, 1, 1, 40}), want), bound) << dtype_name(dtype);
+  }
+}
+
+// As faststream-convert --dtype int8 --keep-output leaves it: in the checkpoint's own 16 bits.
+TEST_P(RunnerTest, AgreesWithTheReferenceWhenTheOutputMatrixIsNotQuantized) {
+  for (const DType output : {DType::f16, DType::bf16}) {
+    ModelConfig config = odd_shape(DType::i8);
+    config.output_dtype = config.embedding_dtype = output;
+    const auto reference = make_reference_backend();
+    TestModel expected(config, *reference);
+    TestModel model(config, *backend_);
+    const std::vector<int32_t> tokens = tokens_for(50, 9);
+    const std::vector<float> want = expected.logits(tokens, {50});
+    EXPECT_LT(distance(model.logits(tokens, {50}), want), 0.12) << dtype_name(output);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), 0.12) << dtype_name(output);
+  }
+}
+
+TEST_P(RunnerTest, ReachesTheLongestContext) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  const std::vector<int32_t> tokens = tokens_for(512, 3);
+  EXPECT_LT(distance(model.logits(tokens, {500, 1}), model.logits(tokens, {512})), 1e-5);
+}
+
+// A token alone may take another way than one beside others: on some GPUs it is a program's.
+TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
+  for (const DType dtype : {DType::bf16, DType::i8}) {
+    for (const int head_dim : {64, 128}) {
+      ModelConfig shape = plain_decoder({.n_layers = 2,
+                                         .hidden = 128,
+                                         .n_heads = 6,
+                                         .n_kv_heads = 2,
+                                         .head_dim = head_dim,
+                                         .ffn_hidden = 256,
+                                         .vocab = 131,
+                                         .max_context = 1024});
+      shape.weight_dtype = dtype;
+      shape.embedding_dtype = shape.output_dtype = DType::bf16;
+      TestModel model(shape, *backend_);
+      Runner& runner = model.runner();
+      // Three splits of attention, of which the last begins on the way.
+      const std::vector<int32_t> tokens = tokens_for(515, 9);
+      const std::vector<int32_t> others = tokens_for(5, 4);
+      std::vector<float> got[2];
+      for (const bool in_batch : {false, true}) {
+        Sequence sequence;
+        Sequence other;
+        const std::span text = tokens;
+        runner.step({{{&sequence, text.first(510), NewTokens::Logits::all}}});
+        for (size_t i = 0; i < others.size(); ++i) {
+          std::vector<NewTokens> inputs = {
+              {&sequence, text.subspan(510 + i, 1), NewTokens::Logits::all}};
+          if (in_batch) {
+            inputs.push_back({&other, std::span(others).subspan(i, 1), NewTokens::Logits::all});
+          }
+          runner.step(inputs);
+          const std::vector<float> logits = runner.logits();
+          got[in_batch ? 1 : 0].insert(got[in_batch ? 1 : 0].end(), logits.begin(),
+                                       logits.begin() + 131);
+        }
+        runner.release(sequence);
+        runner.release(other);
+      }
+      const double bound = GetParam() == "cuda" ? 0 : 0.02;
+      EXPECT_LE(distance(got[0], got[1]), bound) << dtype_name(dtype) << ", " << head_dim;
+    }
+  }
+}
+
+TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
+  TestModel model(odd_shape(DType::f32), *backend_);
+  Runner& runner = model.runner();
+  Sequence sequence;
+  const int32_t free = runner.pages().n_free();
+  const std::vector<int32_t> unknown = {3, 131};
+  const std::vector<int32_t> negative = {-1};
+  const std::vector<int32_t> many(601, 1);
+  EXPECT_THROW(runner.step({{{&sequence, unknown}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, negative}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, many}}}), Error);
+  EXPECT_THROW(runner.step({{{&sequence, {}}}}), Error);
+  EXPECT_EQ(runner.pages().n_free(), free);
+  EXPECT_EQ(sequence.n_cached, 0);
+
+  // 40 pages hold 1,280 tokens: the third 600 do not fit.
+  std::vector<Sequence> sequences(3);
+  const std::vector<int32_t> text(600, 1);
+  runner.step({{{&sequences[0], text, NewTokens::Logits::none}}});
+  runner.step({{{&sequences[1], text, NewTokens::Logits::none}}});
+  const int32_t left = runner.pages().n_free();
+  EXPECT_THROW(runner.step({{{&sequences[2], text, NewTokens::Logits::none}}}), Error);
+  EXPECT_EQ(runner.pages().n_free(), left);
+  for (Sequence& s : sequences) runner.release(s);
+}
+
+TEST_P(RunnerTest, ComputesProposedTokensAndKeepsThoseThatCount) {
+  TestModel model(rich_shape(DType::f32), *backend_);
+  Runner& runner = model.runner();
+  const std::vector<int32_t> text = tokens_for(64, 2);
+  const std::vector<int32_t> wrong = {text[41], 7, 9};
+  const std::vector<float> want = model.logits(text, {text.size()});
+  Sequence sequence;
+  const std::span tokens = text;
+  runner.step({{{&sequence, tokens.first(40), NewTokens::Logits::none}}});
+  const NewTokens proposing{&sequence, tokens.subspan(40, 1), NewTokens::Logits::all, wrong};
+  runner.begin_step({&proposing, 1});
+  runner.compute({&proposing, 1});
+  EXPECT_EQ(runner.n_logits(), 4);
+  const std::vector<float> proposed = runner.logits();
+  EXPECT_LT(
+      distance(std::span(proposed).first(2 * 131), std::span(want).subspan(40 * 131, 2 * 131)),
+      1e-5);
+  runner.caches().commit(sequence, 4, 2);
+  EXPECT_EQ(sequence.n_cached, 42);
+  runner.step({{{&sequence, tokens.subspan(42), NewTokens::Logits::all}}});
+  EXPECT_LT(distance(runner.logits(), std::span(want).subspan(42 * 131)), 1e-5);
+  runner.release(sequence);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, RunnerTest, testing::Values("reference"));
+INSTANTIATE_TEST_SUITE_P(Cpu, RunnerTest, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, RunnerTest, testing::Values("cuda"));
+
+}  // namespace
+}  // namespace faststream

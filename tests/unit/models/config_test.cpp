@@ -1,0 +1,237 @@
+#include "models/config.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+#include "unit/models/descriptions.h"
+
+namespace faststream {
+namespace {
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, SurvivesJson) {
+  for (const ModelConfig& config :
+       {small_decoder(), rich_decoder(), small_encoder(), small_translator()}) {
+    const nlohmann::json json = config_to_json(config);
+    const ModelConfig again = config_from_json(json, "test");
+    EXPECT_EQ(again.layer_kinds, config.layer_kinds);
+    EXPECT_EQ(again.ropes, config.ropes);
+    EXPECT_EQ(again.layers, config.layers);
+    EXPECT_EQ(again.pooling, config.pooling);
+    EXPECT_EQ(config_to_json(again), json);
+  }
+}
+
+TEST(ModelConfig, LeavesOutWhatIsNotSpecial) {
+  const nlohmann::json json = config_to_json(small_decoder());
+  EXPECT_EQ(json["layer_kinds"][0]["attention"],
+            nlohmann::json::parse(R"({"head_dim": 16, "n_heads": 4, "n_kv_heads": 2,
+                                      "rope": "rope", "scale": 0.25})"));
+  EXPECT_EQ(json["layers"], nlohmann::json({"layer", "layer"}));
+  EXPECT_FALSE(json.contains("embedding"));
+}
+
+// Calls action(damaged, path) with `json` in which one member, somewhere, is `replacement`.
+void damage_each(nlohmann::json& whole, nlohmann::json& part, const std::string& path,
+                 const nlohmann::json& replacement,
+                 const std::function<void(const std::string&)>& action) {
+  for (auto& [key, value] : part.items()) {
+    const nlohmann::json sound = value;
+    value = replacement;
+    action(path + "." + key);
+    value = sound;
+    if (value.is_structured()) damage_each(whole, value, path + "." + key, replacement, action);
+  }
+}
+
+TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
+  for (const nlohmann::json& wrong :
+       {nlohmann::json::parse("[[]]"), nlohmann::json(-1), nlohmann::json(1e300),
+        nlohmann::json(UINT64_MAX), nlohmann::json("seven")}) {
+    nlohmann::json json = config_to_json(rich_decoder());
+    damage_each(json, json, "", wrong, [&](const std::string& path) {
+      // Numbers may be negative where a factor is asked for, and names are free.
+      const bool may_be = path.ends_with("name") || path.ends_with("multiplier") ||
+                          path.ends_with("scale") || path.ends_with("prompt") ||
+                          path.find("slopes") != std::string::npos ||
+                          path.ends_with("attention_factor");
+      if (may_be) return;
+      EXPECT_TRUE(message_of([&] { config_from_json(json, "model.bin"); }).starts_with("model.bin"))
+          << path << " = " << wrong;
+    });
+  }
+}
+
+TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
+  nlohmann::json json = config_to_json(rich_decoder());
+  json["layer_kinds"][1]["experts"]["router"]["noise"] = 1;
+  EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("noise"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, RefusesContradictions) {
+  const auto refused = [](const std::function<void(ModelConfig&)>& damage) {
+    ModelConfig config = rich_decoder();
+    damage(config);
+    return message_of([&] { validate(config, "test"); }) != "";
+  };
+  const auto attention = [&](const std::function<void(AttentionConfig&)>& damage) {
+    return refused([&](ModelConfig& c) { damage(c.layer_kinds[0].attention); });
+  };
+  const auto experts = [&](const std::function<void(ExpertsConfig&)>& damage) {
+    return refused([&](ModelConfig& c) { damage(*c.layer_kinds[1].experts); });
+  };
+  EXPECT_FALSE(refused([](ModelConfig&) {}));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.n_kv_heads = 3; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 15; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 4; })) << "the rope has 6";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.rope = 2; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.slopes.pop_back(); }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.qk_norm = QkNorm::none; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.used = 5; })) << "two groups have 4";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.groups = 3; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared = {}; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].experts.emplace(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.size = 0; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    AttentionConfig& heads = c.layer_kinds[0].attention;
+    heads.n_heads = heads.n_kv_heads = 4096;
+    heads.slopes.clear();
+    c.layers.assign(65, 0);
+  })) << "more heads than 2^18";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.bidirectional = true; })) << "it has an output";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output.none = true; })) << "it is tied";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.pooling.emplace(); })) << "it has an output";
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c = small_encoder();
+    c.pooling->dense[0].size = 0;
+  }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c = small_encoder();
+    c.pooling->max_tokens = c.max_context + 1;
+  }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_dtype = DType::i8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.down_dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.rotated = true; })) << "activations have 16 bits";
+  const auto rotated = [](DType type) {
+    return [type](ModelConfig& c) {
+      c.activation_bits = 8;
+      c.weight_dtype = type;
+      c.rotated = c.values_rotated = true;
+    };
+  };
+  EXPECT_FALSE(refused(rotated(DType::i8)));
+  EXPECT_TRUE(refused(rotated(DType::bf16)));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.values_rotated = true; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
+}
+
+TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
+  const auto refused = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = small_translator();
+    ModelConfig encoder = *config.encoder;
+    damage(config, encoder);
+    config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+    return message_of([&] { validate(config, "test"); }) != "";
+  };
+  EXPECT_FALSE(refused([](ModelConfig&, ModelConfig&) {}));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.output.none = false; }));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.hidden = 32; })) << "it is shared";
+  EXPECT_FALSE(refused([](ModelConfig& c, ModelConfig& e) {
+    c.layer_kinds[0].attention.window = e.layer_kinds[0].attention.window = 9;
+  }));
+  EXPECT_TRUE(
+      refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.n_kv_heads = 2; }));
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
+    e.layer_kinds[0].attention.n_kv_heads = int64_t{1} << 62;
+  })) << "its keys' width overflows";
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
+    e.encoder = std::make_shared<const ModelConfig>(small_encoder());
+  })) << "it has an encoder itself";
+  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
+  EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) {
+    c.layer_kinds[0].attention.relative_bias.max_distance = 4;
+  })) << "four distances have buckets of their own";
+  ModelConfig alone = small_translator();
+  alone.encoder = nullptr;
+  EXPECT_NE(message_of([&] { validate(alone, "test"); }).find("cross attention"),
+            std::string::npos);
+  nlohmann::json nested = config_to_json(small_translator());
+  nested["encoder"]["encoder"] = nested["encoder"];
+  EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
+}
+
+TEST(RelativeBias, HasABucketForEachSmallDistanceAndAlikeOnesBeyondTheLargest) {
+  // Of one head, each bucket's number its own: 8 for both sides, so 4 each, of which 2 are exact.
+  const RelativeBiasConfig both{.buckets = 8, .max_distance = 8, .bidirectional = true};
+  const std::vector<float> table = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(bias_by_distance(both, table),
+            (std::vector<float>{3, 3, 3, 3, 3, 2, 2, 1, 0, 5, 6, 6, 7, 7, 7, 7, 7}));
+  const RelativeBiasConfig before{.buckets = 4, .max_distance = 8};
+  EXPECT_EQ(bias_by_distance(before, {0, 1, 2, 3}),
+            (std::vector<float>{3, 3, 3, 3, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(RopeFrequencies, FallGeometricallyFromOne) {
+  const std::vector<float> frequencies = plain_frequencies(10000, 8);
+  ASSERT_EQ(frequencies.size(), 4U);
+  EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
+  EXPECT_FLOAT_EQ(frequencies[1], 0.1F);
+  EXPECT_FLOAT_EQ(frequencies[2], 0.01F);
+  EXPECT_FLOAT_EQ(frequencies[3], 0.001F);
+}
+
+TEST(RopeLength, TellsTextsApartThatAreRotatedDifferently) {
+  ModelConfig config;
+  EXPECT_EQ(config.rope_length(1 << 20), 0);
+  EXPECT_FALSE(config.outgrows(0, 1 << 20));
+
+  config.ropes = {rich_decoder().ropes[0]};  // with long_frequencies above 128 tokens
+  EXPECT_EQ(config.rope_length(128), 0);
+  EXPECT_EQ(config.rope_length(129), config.rope_length(5000));
+  EXPECT_FALSE(config.outgrows(0, 128));
+  EXPECT_TRUE(config.outgrows(0, 129));
+  EXPECT_FALSE(config.outgrows(config.rope_length(129), 5000));
+
+  RopeConfig dynamic;
+  dynamic.frequencies = plain_frequencies(10000, 8);
+  dynamic.original_max_context = 64;
+  dynamic.dynamic_factor = 4;
+  config.ropes = {dynamic};
+  EXPECT_EQ(config.rope_length(64), 0);
+  EXPECT_EQ(config.rope_length(65), 65);
+  EXPECT_EQ(config.rope_length(5000), 5000);
+  EXPECT_FALSE(config.outgrows(0, 5000)) << "later tokens are rotated by their own length";
+
+  config.ropes.push_back(rich_decoder().ropes[0]);
+  EXPECT_EQ(config.rope_length(100), 100);
+  EXPECT_TRUE(config.outgrows(100, 129));
+  EXPECT_FALSE(config.outgrows(config.rope_length(129), 130));
+}
+
+}  // namespace
+}  // namespace faststream

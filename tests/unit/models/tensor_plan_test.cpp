@@ -1,0 +1,165 @@
+#include "models/tensor_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "unit/models/descriptions.h"
+
+namespace faststream {
+namespace {
+
+std::vector<ModelConfig> all_descriptions() {
+  return {small_decoder(), rich_decoder(), small_encoder(), small_translator()};
+}
+
+const TensorPlan& tensor(const std::vector<TensorPlan>& plans, const std::string& name) {
+  return *std::ranges::find(plans, name, &TensorPlan::name);
+}
+
+TEST(TensorPlan, CountsTheParametersOfLlama2) {
+  const ModelConfig config = plain_decoder({.n_layers = 32,
+                                            .hidden = 4096,
+                                            .n_heads = 32,
+                                            .n_kv_heads = 32,
+                                            .head_dim = 128,
+                                            .ffn_hidden = 11008,
+                                            .vocab = 32000,
+                                            .max_context = 4096});
+  int64_t parameters = 0;
+  for (const TensorPlan& tensor : tensor_plan(config)) {
+    int64_t elements = 1;
+    for (const int64_t n : tensor.shape) elements *= n;
+    parameters += elements;
+  }
+  EXPECT_EQ(parameters, 6738415616);
+}
+
+TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
+  std::set<std::string> names;
+  for (const TensorPlan& tensor : tensor_plan(rich_decoder())) {
+    EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+  }
+  for (const char* name :
+       {"positions", "segments", "embedding_norm_bias", "layers.0.attention_sinks",
+        "layers.0.ffn_up.scales", "layers.0.ffn_up_bias", "layers.1.router_bias",
+        "layers.1.router_correction", "layers.2.experts_gate_up", "layers.2.shared_gate",
+        "layers.3.attention_stream_norm", "output_bias"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_FALSE(names.contains("output")) << "it is tied";
+  EXPECT_FALSE(names.contains("layers.1.ffn_up"));
+  names.clear();
+  for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
+  for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",
+                           "encoder.layers.0.attention_distances"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
+  EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
+}
+
+TEST(TensorPlan, HasAPlaceInTheDocumentForEachKind) {
+  const std::filesystem::path tests = std::getenv("FASTSTREAM_TEST_DATA");
+  std::ifstream file(tests / "../docs/model-file.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t table = text.find("| name | shape | type |");
+  ASSERT_NE(table, std::string::npos);
+  size_t place = table;
+  for (int kind = 0; kind <= static_cast<int>(TensorKind::output); ++kind) {
+    std::string name = tensor_name({.kind = static_cast<TensorKind>(kind)});
+    for (const std::string layer : {"layers.0.", "dense.0"}) {
+      const size_t at = name.find(layer);
+      if (at != std::string::npos)
+        name = name.replace(at, layer.size(), layer == "dense.0" ? "dense.N" : "");
+    }
+    const size_t at = text.find(name + "`", table);
+    ASSERT_NE(at, std::string::npos) << name;
+    EXPECT_GE(at, place) << name << " stands in another order in the file";
+    place = at;
+  }
+}
+
+TEST(TensorPlan, TellsWhoseProductsReadATensor) {
+  const std::vector<TensorPlan> plain = tensor_plan(small_decoder());
+  EXPECT_EQ(tensor(plain, "embedding").readers, TensorReaders::lookup);
+  EXPECT_FALSE(tensor(plain, "embedding").is_multiplied());
+  EXPECT_EQ(tensor(plain, "layers.0.ffn_down").readers, TensorReaders::all);
+  EXPECT_EQ(tensor(plain, "layers.1.attention_out").readers, TensorReaders::all);
+  EXPECT_EQ(tensor(plain, "layers.1.ffn_down").readers, TensorReaders::wanted);
+  EXPECT_EQ(tensor(plain, "output").readers, TensorReaders::wanted);
+
+  const std::vector<TensorPlan> tied = tensor_plan(rich_decoder());
+  EXPECT_EQ(tensor(tied, "embedding").readers, TensorReaders::wanted);
+  EXPECT_TRUE(tensor(tied, "embedding").is_multiplied());
+  EXPECT_EQ(tensor(tied, "positions").readers, TensorReaders::lookup);
+
+  for (const TensorPlan& plan : tensor_plan(small_encoder())) {
+    if (!is_of_layers(plan.id.kind)) continue;
+    EXPECT_EQ(plan.readers, TensorReaders::all) << plan.name;
+  }
+  ModelConfig parallel = small_decoder();
+  parallel.layer_kinds[0].parallel = true;
+  EXPECT_EQ(tensor(tensor_plan(parallel), "layers.1.ffn_down").readers, TensorReaders::all);
+}
+
+TEST(TensorPlan, SplitsWhatIsMultipliedIntoPartsThatAreAllOfIt) {
+  for (const ModelConfig& config : all_descriptions()) {
+    for (const TensorPlan& plan : tensor_plan(config)) {
+      const SplitRule& split = plan.split;
+      if (split.by == SplitBy::none) continue;
+      const int64_t extent = plan.shape[split.columns ? 1 : 0];
+      EXPECT_EQ(std::accumulate(split.parts.begin(), split.parts.end(), int64_t{0}), extent)
+          << plan.name;
+      for (const int64_t part : split.parts) EXPECT_EQ(part % split.unit, 0) << plan.name;
+    }
+  }
+}
+
+// Products with all shares of a matrix' columns need those shares of its input, which are what the
+// shares of rows of the matrix before give.
+TEST(TensorPlan, SplitsInputsAsWhatGivesThem) {
+  for (const ModelConfig& config : all_descriptions()) {
+    std::map<TensorId, SplitRule> rules;
+    for (const TensorPlan& plan : tensor_plan(config)) rules[plan.id] = plan.split;
+    for (const auto& [id, rule] : rules) {
+      TensorId before = id;
+      if (id.member != TensorMember::weights) continue;
+      if (id.kind == TensorKind::attention_out) before.kind = TensorKind::attention_qkv;
+      if (id.kind == TensorKind::cross_out) before.kind = TensorKind::cross_q;
+      if (id.kind == TensorKind::ffn_down) {
+        before.kind = ffn_tensors(config.layer(id.n).ffn).up;
+      }
+      if (before == id || !rules.contains(before)) continue;
+      EXPECT_TRUE(rule.columns);
+      EXPECT_FALSE(rules[before].columns);
+      EXPECT_EQ(rule.parts[0], rules[before].parts[0]) << tensor_name(id);
+      EXPECT_EQ(rule.unit, rules[before].unit) << tensor_name(id);
+    }
+  }
+}
+
+TEST(SplitRule, GivesEachDeviceItsUnitsOfEachPart) {
+  using Shares = std::vector<SplitShare>;
+  const SplitRule qkv{.by = SplitBy::head, .unit = 16, .parts = {64, 32, 32}};
+  EXPECT_EQ(shares_of(qkv, 0, 1), (Shares{{0, 64}, {64, 32}, {96, 32}}));
+  EXPECT_EQ(shares_of(qkv, 1, 2), (Shares{{32, 32}, {80, 16}, {112, 16}}));
+  EXPECT_EQ(shares_of(qkv, 3, 4), (Shares{{48, 16}, {80, 16}, {112, 16}}))
+      << "two devices have the same of two heads each";
+  EXPECT_EQ(shares_of(qkv, 2, 4), (Shares{{32, 16}, {80, 16}, {112, 16}}));
+  EXPECT_EQ(shares_of(qkv, 1, 4), (Shares{{16, 16}, {64, 16}, {96, 16}}));
+  const SplitRule vocabulary{.by = SplitBy::vocabulary, .parts = {10}};
+  EXPECT_EQ(shares_of(vocabulary, 0, 3), (Shares{{0, 3}}));
+  EXPECT_EQ(shares_of(vocabulary, 1, 3), (Shares{{3, 3}}));
+  EXPECT_EQ(shares_of(vocabulary, 2, 3), (Shares{{6, 4}}));
+}
+
+}  // namespace
+}  // namespace faststream

@@ -1,0 +1,321 @@
+// The encoder against SentencePiece's own, on models that the library trains here.
+#include "text/sentencepiece_encoder.h"
+
+#include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "support/error.h"
+#include "text/tokenizer.h"
+#include "unit/effort.h"
+#include "unit/text/text_samples.h"
+#include "unit/text/tokenizer_models.h"
+
+namespace faststream {
+namespace {
+
+using Algorithm = SentencePieceModel::Algorithm;
+using Type = SentencePieceModel::PieceType;
+
+/// Words of few letters in a row, so that many splits are nearly as good.
+std::string babble(std::mt19937& random, size_t size) {
+  static const std::vector<std::string> syllables = {"a",
+                                                     "b",
+                                                     "ab",
+                                                     "ba",
+                                                     "aa",
+                                                     "abc",
+                                                     "c",
+                                                     " ",
+                                                     " ",
+                                                     "  ",
+                                                     "e\xCC\x81",
+                                                     "\xC3\xA9",
+                                                     "fi",
+                                                     "\xEF\xAC\x81",
+                                                     "\xE3\x8F\x8D",
+                                                     "\xE4\xBD\xA0",
+                                                     "\xE5\xA5\xBD",
+                                                     "<user>",
+                                                     "<us",
+                                                     "er>"};
+  std::string text;
+  while (text.size() < size) text += syllables[random() % syllables.size()];
+  return text;
+}
+
+class Sentences : public sentencepiece::SentenceIterator {
+ public:
+  [[nodiscard]] bool done() const override { return left_ == 0; }
+  void Next() override {
+    --left_;
+    text_ = babble(random_, 60);
+  }
+  [[nodiscard]] const std::string& value() const override { return text_; }
+  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  int left_ = 300;
+  std::mt19937 random_{3};
+  std::string text_ = "aababc";
+};
+
+/// With byte fallback, a user-defined symbol and the library's own rules of normalization.
+const SentencePieceModel& trained(Algorithm algorithm) {
+  static std::map<Algorithm, SentencePieceModel> models;
+  const auto known = models.find(algorithm);
+  if (known != models.end()) return known->second;
+  Sentences sentences;
+  std::string proto;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", algorithm == Algorithm::bpe ? "bpe" : "unigram"},
+       {"vocab_size", "360"},
+       {"hard_vocab_limit", "false"},
+       {"byte_fallback", "true"},
+       {"user_defined_symbols", "<user>,<us"},
+       {"normalization_rule_name", "nmt_nfkc"},
+       {"split_by_whitespace", "false"},
+       {"num_threads", "1"},
+       {"minloglevel", "2"}},
+      &sentences, &proto);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return models[algorithm] = parse_sentencepiece_model(as_bytes(proto), "trained");
+}
+
+void drop_byte_fallback(SentencePieceModel& model) {
+  std::erase_if(model.pieces, [](const auto& piece) { return piece.type == Type::byte; });
+  model.byte_fallback = false;
+}
+
+std::vector<std::string> texts(uint32_t seed, size_t count) {
+  std::mt19937 random(seed);
+  std::vector<std::string> made = {"", " ", "   ", "a", "\xE2\x96\x81", "a \xE2\x96\x81 "};
+  while (made.size() < count) {
+    made.push_back(random() % 3 == 0 ? random_text(random, 1 + random() % 8)
+                                     : babble(random, 1 + random() % 200));
+  }
+  return made;
+}
+
+class EncoderAgainstLibrary {
+ public:
+  explicit EncoderAgainstLibrary(const SentencePieceModel& model)
+      : model_(model), encoder_(model_) {
+    const std::string proto = serialize_sentencepiece_model(model);
+    const auto status = library_.LoadFromSerializedProto(proto);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    TokenizerConfig config;
+    config.keep_leading_space = true;  // which decode() does not look at
+    tokenizer_ = make_sentencepiece_tokenizer(as_bytes(proto), config, "t");
+  }
+
+  void expect_the_same(const std::string& text) const {
+    std::vector<int> expected;
+    ASSERT_TRUE(library_.Encode(text, &expected).ok());
+    const std::vector<int32_t> ids = encoder_.encode(
+        text,
+        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
+    ASSERT_EQ(ids, std::vector<int32_t>(expected.begin(), expected.end())) << text;
+    ASSERT_NO_FATAL_FAILURE(expect_the_same_text(expected));
+    ASSERT_LE(encoder_.min_tokens(text, kCountAll), static_cast<int64_t>(ids.size())) << text;
+    ASSERT_LE(encoder_.min_tokens(text, kCountAll),
+              static_cast<int64_t>(
+                  encoder_.encode(text, {.add_dummy = false, .remove_extra = false}).size()))
+        << text;
+  }
+
+  void expect_the_same_text(const std::vector<int>& ids) const {
+    std::string expected;
+    ASSERT_TRUE(library_.Decode(ids, &expected).ok());
+    ASSERT_EQ(tokenizer_->decode(std::vector<int32_t>(ids.begin(), ids.end())), expected);
+  }
+  [[nodiscard]] int vocab_size() const { return library_.GetPieceSize(); }
+
+ private:
+  SentencePieceModel model_;
+  SentencePieceEncoder encoder_;
+  sentencepiece::SentencePieceProcessor library_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+class SentencePieceEncoderOf : public testing::TestWithParam<Algorithm> {};
+
+INSTANTIATE_TEST_SUITE_P(, SentencePieceEncoderOf,
+                         testing::Values(Algorithm::bpe, Algorithm::unigram),
+                         [](const auto& algorithm) {
+                           return algorithm.param == Algorithm::bpe ? "Bpe" : "Unigram";
+                         });
+
+TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces) {
+  for (uint32_t flags = 0; flags < 64; ++flags) {
+    SentencePieceModel model = trained(GetParam());
+    model.add_dummy_prefix = (flags & 1U) != 0;
+    model.remove_extra_whitespaces = (flags & 2U) != 0;
+    model.escape_whitespaces = (flags & 4U) != 0;
+    model.whitespace_as_suffix = (flags & 8U) != 0;
+    if ((flags & 16U) != 0) drop_byte_fallback(model);
+    if ((flags & 32U) != 0) model.charsmap.clear();
+    const EncoderAgainstLibrary encoder(model);
+    for (const std::string& text : texts(flags, repetitions(30))) {
+      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "flags " << flags;
+    }
+  }
+}
+
+TEST_P(SentencePieceEncoderOf, DecodesAnyTokensAsTheLibrary) {
+  for (uint32_t flags = 0; flags < 16; ++flags) {
+    SentencePieceModel model = trained(GetParam());
+    model.add_dummy_prefix = (flags & 1U) != 0;
+    model.remove_extra_whitespaces = (flags & 2U) != 0;
+    model.whitespace_as_suffix = (flags & 4U) != 0;
+    if ((flags & 8U) != 0) model.unknown_surface = "\xE2\x96\x81?";
+    model.pieces.push_back({"\xE2\x96\x81\xE2\x96\x81", -1, Type::user_defined});
+    model.pieces.push_back({"<end>", 0, Type::control});
+    const EncoderAgainstLibrary encoder(model);
+    std::mt19937 random(flags);
+    for (size_t i = 0; i < repetitions(300); ++i) {
+      std::vector<int> ids;
+      for (size_t n = random() % 12; n > 0; --n) {
+        // Bytes, spaces and what is special more often than others.
+        const auto size = static_cast<uint32_t>(encoder.vocab_size());
+        ids.push_back(static_cast<int>(random() % 4 == 0   ? size - 1 - random() % 2
+                                       : random() % 2 == 0 ? random() % 270
+                                                           : random() % size));
+      }
+      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same_text(ids)) << "flags " << flags;
+    }
+  }
+}
+
+TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    SentencePieceModel model = trained(GetParam());
+    std::mt19937 random(seed);
+    for (auto& piece : model.pieces) {
+      if (piece.type == Type::normal && random() % 3 == 0) piece.type = Type::unused;
+    }
+    const EncoderAgainstLibrary encoder(model);
+    for (const std::string& text : texts(seed, repetitions(60))) {
+      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWithScoresInAnyOrder) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    SentencePieceModel model = trained(GetParam());
+    std::mt19937 random(seed);
+    for (auto& piece : model.pieces) piece.score = static_cast<float>(random() % 9) / -4;
+    const EncoderAgainstLibrary encoder(model);
+    for (const std::string& text : texts(seed, repetitions(60))) {
+      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(SentencePieceEncoderOf, SplitsLongTextsAndLongWordsAsTheLibrary) {
+  const EncoderAgainstLibrary encoder(trained(GetParam()));
+  std::mt19937 random(9);
+  std::string ab;
+  for (int i = 0; i < 30'000; ++i) ab += static_cast<char>('a' + random() % 2);
+  for (const std::string& text : {std::string(30'000, 'a'), std::string(30'000, ' '), ab,
+                                  babble(random, 100'000), text_samples().back()}) {
+    ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text));
+  }
+}
+
+/// Memory that `work` adds to what is there, at its highest, in bytes; of a process of its own.
+size_t peak_memory(const std::function<void()>& work) {
+  int ends[2] = {-1, -1};
+  if (::pipe(ends) != 0) return SIZE_MAX;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto peak = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_SELF, &usage);
+      return static_cast<size_t>(usage.ru_maxrss) * 1024;
+    };
+    const size_t before = peak();
+    work();
+    const size_t added = peak() - before;
+    const bool written = ::write(ends[1], &added, sizeof added) == sizeof added;
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  size_t added = SIZE_MAX;
+  if (::read(ends[0], &added, sizeof added) != sizeof added) added = SIZE_MAX;
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return added;
+}
+
+TEST(SentencePieceModelAgainstLibrary, AcceptsWhatTheLibraryLoads) {
+  std::mt19937 random(11);
+  size_t n_accepted = 0;
+  for (size_t i = 0; i < repetitions(3000); ++i) {
+    SentencePieceModel model = small_model(i % 2 == 0);
+    model.algorithm = i % 3 == 0 ? Algorithm::unigram : Algorithm::bpe;
+    for (size_t n = random() % 3; n > 0; --n) {
+      SentencePieceModel::Piece& piece = model.pieces[random() % model.pieces.size()];
+      const std::vector<std::string> texts = {"<0x0a>", "<0x41>", "<0x4>", "x", "<unk>", "\xF0"};
+      if (random() % 2 == 0) piece.type = static_cast<Type>(random() % 7);
+      if (random() % 4 == 0) piece.text = texts[random() % texts.size()];
+    }
+    if (random() % 8 == 0) model.byte_fallback = !model.byte_fallback;
+    if (random() % 8 == 0) model.pieces.resize(random() % 4);
+    const std::string proto = serialize_sentencepiece_model(model);
+    bool accepted = true;
+    try {
+      static_cast<void>(parse_sentencepiece_model(as_bytes(proto), "m"));
+    } catch (const Error&) {
+      accepted = false;
+    }
+    n_accepted += accepted ? 1 : 0;
+    sentencepiece::SentencePieceProcessor library;
+    if (!accepted) continue;
+    ASSERT_TRUE(library.LoadFromSerializedProto(proto).ok());
+  }
+  EXPECT_GT(n_accepted, repetitions(3000) / 10);
+}
+
+TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWord) {
+  const auto tokenizer = make_sentencepiece_tokenizer(
+      as_bytes(serialize_sentencepiece_model(small_model(true))), {}, "test.model");
+  constexpr size_t kSize = 1 << 20;
+  const std::string word(kSize, 'l');
+  std::string words;
+  while (words.size() < kSize) words += "hello the ";
+  // SentencePiece's own encoder takes 230 bytes for a byte. The bounds leave room for sanitizers.
+  EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->encode(word)); }), 60 * kSize);
+  EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->encode(words)); }), 30 * kSize);
+  EXPECT_LT(peak_memory([&] { static_cast<void>(tokenizer->min_tokens(word, kCountAll)); }),
+            8 * kSize);
+}
+
+TEST(SentencePieceTokenizerMinTokens, BoundsTheNumberOfTokensClosely) {
+  SentencePieceModel model = small_model(true);
+  const auto tokenizer = make_sentencepiece_tokenizer(
+      as_bytes(serialize_sentencepiece_model(model)), {}, "test.model");
+  // The longest piece, "▁the", has 6 bytes, and none has "el" and " h" in it.
+  EXPECT_EQ(tokenizer->min_tokens("", kCountAll), 0);
+  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), kCountAll), 100);
+  EXPECT_EQ(tokenizer->min_tokens("hell hell hell", kCountAll), 5);
+  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), 7), 8);
+  for (const std::string& text : text_samples()) {
+    const auto least = static_cast<size_t>(tokenizer->min_tokens(text, kCountAll));
+    ASSERT_LE(least, tokenizer->encode(text, false).size()) << text;
+    ASSERT_LE(least, tokenizer->encode_continuation(text).size()) << text;
+    ASSERT_GE(least, text.size() / 6) << text;
+  }
+}
+
+}  // namespace
+}  // namespace faststream
