@@ -13,7 +13,7 @@
 #include "unit/effort.h"
 #include "unit/support/file_helpers.h"
 
-namespace faststream {
+namespace faststream::convert {
 namespace {
 
 class ConvertProgram : public testing::Test {
@@ -190,4 +190,4 @@ TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
 }
 
 }  // namespace
-}  // namespace faststream
+}  // namespace faststream::convert

@@ -24,6 +24,9 @@
 namespace faststream {
 namespace {
 
+using bench::shape_names;
+using cli::chat_name;
+using cli::chat_settings;
 using Words = std::set<std::string>;
 
 constexpr std::array<const char*, 3> kPrograms = {"faststream-run", "faststream-convert",
