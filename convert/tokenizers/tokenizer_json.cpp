@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int32_t kMaxId = (1 << 22) - 1;
+constexpr size_t kMaxProcessorTokens = 256;  // of all that a post-processor puts around texts
 
 // The special tokens that tokenizer_config.json names.
 constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -276,7 +277,7 @@ class HfTokenizerReader {
       const auto id = [&](const char* name) {
         const std::vector<JsonView> pair = processor.member(name).elements();
         if (pair.size() != 2) processor.member(name).fail("is not a token with its id");
-        return token_id(pair[1]);
+        return processor_token(pair[1]);
       };
       surround({id("cls")}, {id("sep")});
       const bool bert = type == "BertProcessing";
@@ -308,8 +309,7 @@ class HfTokenizerReader {
     int64_t segment = 0;
   };
 
-  [[nodiscard]] std::vector<Surrounding> read_template(const JsonView& processor,
-                                                       const JsonView& pieces) const {
+  std::vector<Surrounding> read_template(const JsonView& processor, const JsonView& pieces) {
     std::vector<Surrounding> around(1);
     for (const JsonView& piece : pieces.elements()) {
       if (const auto text = piece.find("Sequence")) {
@@ -318,12 +318,19 @@ class HfTokenizerReader {
       }
       const auto name = piece.member("SpecialToken").get<std::string>("id");
       const JsonView ids = processor.member("special_tokens").member(name).member("ids");
-      for (const JsonView& id : ids.elements()) around.back().ids.push_back(token_id(id));
+      for (const JsonView& id : ids.elements()) around.back().ids.push_back(processor_token(id));
     }
     return around;
   }
 
-  [[nodiscard]] int32_t token_id(const JsonView& id) const {
+  // A piece of a template stands for many tokens, and many pieces may be of the same one: a short
+  // file would ask for more than there is memory for.
+  int32_t processor_token(const JsonView& id) {
+    if (++n_processor_tokens_ > kMaxProcessorTokens) {
+      view_.member("post_processor")
+          .fail("puts more than " + std::to_string(kMaxProcessorTokens) +
+                " tokens around texts, which is not supported");
+    }
     const auto n = static_cast<int32_t>(result_.description.vocabulary.size());
     return id.as<int32_t>(0, n - 1);
   }
@@ -334,7 +341,8 @@ class HfTokenizerReader {
   JsonView config_;
   JsonView special_tokens_map_;
   HfTokenizer result_;
-  Vocabulary model_ids_;  // texts are in json_
+  size_t n_processor_tokens_ = 0;  // read so far
+  Vocabulary model_ids_;           // texts are in json_
   std::map<int32_t, AddedTokenRule> rules_;
 };
 

@@ -133,6 +133,30 @@ TEST(TokenizerJson, LetsTokenizerConfigChangeAddedTokens) {
   EXPECT_EQ(rules[3].id, 5);
 }
 
+TEST(TokenizerJson, RefusesPostProcessorsThatAddATextOfTheirOwn) {
+  // A piece of a few bytes for each thousand tokens.
+  const auto with = [](int pieces, int ids) {
+    json tokenizer = small_tokenizer();
+    json single = json::array({{{"Sequence", {{"id", "A"}}}}});
+    for (int n = 0; n < pieces; ++n) single.push_back({{"SpecialToken", {{"id", "s"}}}});
+    tokenizer["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", single},
+        {"special_tokens", {{"s", {{"ids", std::vector<int>(static_cast<size_t>(ids), 3)}}}}}};
+    return tokenizer;
+  };
+  EXPECT_EQ(read(with(16, 16)).config.suffix.size(), 256U);
+  for (const json& tokenizer : {with(257, 1), with(1, 257), with(10'000, 1'000)}) {
+    EXPECT_EQ(tokenizer_refusal(tokenizer),
+              "folder: tokenizer.json: \"post_processor\" puts more than 256 tokens around texts, "
+              "which is not supported");
+  }
+  const json bert = {{"type", "BertProcessing"}, {"cls", {"<s>", 3}}, {"sep", {"</s>", 4}}};
+  json many = small_tokenizer();
+  many["post_processor"] = {{"type", "Sequence"}, {"processors", std::vector<json>(200, bert)}};
+  EXPECT_NE(tokenizer_refusal(many).find("more than 256 tokens"), std::string::npos);
+}
+
 TEST(TokenizerJson, NamesWhatIsWrong) {
   json tokenizer = small_tokenizer();
   tokenizer["model"]["vocab"]["c"] = 1;
