@@ -51,7 +51,8 @@ void recommend(const Request& recommended, std::span<const std::string> given, R
 
 bool asks_for_draws(std::span<const std::string> given) {
   return std::ranges::any_of(request_settings(), [&](const RequestSetting& setting) {
-    return setting.use == SettingUse::draws && is_among(given, setting.option.name);
+    const bool draws = setting.use == SettingUse::samples || setting.use == SettingUse::draws;
+    return draws && is_among(given, setting.option.name);
   });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
@@ -45,6 +47,7 @@ constexpr auto search() {
   return member<&Request::search, of>();
 }
 
+constexpr std::string_view kNoDraws = "has no effect with beams, which draw nothing";
 constexpr std::string_view kGeneration = "Generation";
 constexpr std::string_view kBeamSearch = "Beam search";
 constexpr std::string_view kBatch = "Batch";
@@ -60,13 +63,14 @@ constexpr std::array kSettings = {
                    "full]"}},
     RequestSetting{.key = "min_tokens",
                    .member = member<&Request::min_tokens>(),
+                   .use = SettingUse::ending,
                    .option = {"--min-tokens", "", kGeneration, "N",
                               "The model may not end its text before N tokens"}},
     RequestSetting{
         .key = "temperature",
         .member = sampling<&SamplingParams::temperature>(),
         .most = 100,
-        .use = SettingUse::draws,
+        .use = SettingUse::samples,
         .recommended = true,
         .in_chat = true,
         .option = {"--temp", "", kGeneration, "T",
@@ -229,15 +233,33 @@ std::optional<EarlyStopping> stopping_of(std::string_view text) {
   return static_cast<EarlyStopping>(found - kStopping.begin());
 }
 
+// Nothing for what is no number, or too large for its type. One that is too small is 0, as it is in
+// JSON.
+template <typename Number>
+std::optional<Number> number_of(std::string_view text) {
+  const char* end = text.data() + text.size();
+  if constexpr (std::is_same_v<Number, float>) {
+    double value = 0;
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (stop != end || status == std::errc::invalid_argument) return std::nullopt;
+    if (status != std::errc()) value = std::strtod(std::string(text).c_str(), nullptr);
+    if (!(std::abs(value) <= double{std::numeric_limits<float>::max()})) return std::nullopt;
+    return static_cast<float>(value);
+  } else {
+    Number value{};
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (stop != end || status != std::errc()) return std::nullopt;
+    return value;
+  }
+}
+
 // Nothing for what is no such value.
 template <typename T>
 std::optional<T> value_of(const RequestSetting& setting, std::string_view text) {
   if constexpr (kIsNumber<T>) {
-    Value<T> value{};
-    const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = status == std::errc() && stop == text.data() + text.size();
-    if (!whole || !is_in_range(setting, value)) return std::nullopt;
-    return value;
+    const std::optional<Value<T>> value = number_of<Value<T>>(text);
+    if (!value || !is_in_range(setting, *value)) return std::nullopt;
+    return *value;
   } else {
     return stopping_of(text);
   }
@@ -332,9 +354,18 @@ std::string_view RequestSetting::idleness(const Request& request) const {
   switch (use) {
     case SettingUse::always:
       return "";
+    case SettingUse::ending:
+      return request.max_tokens >= 0 && request.min_tokens > request.max_tokens
+                 ? "has no effect beyond the limit of tokens, which is lower"
+                 : "";
+    case SettingUse::samples:
+      return searching ? kNoDraws : "";
     case SettingUse::draws:
     case SettingUse::randomness:
-      return searching ? "has no effect with beams, which draw nothing" : "";
+      if (searching) return kNoDraws;
+      return request.sampling.temperature > 0
+                 ? ""
+                 : "has no effect at temperature 0, which draws nothing";
     case SettingUse::searches:
       return searching ? "" : "has no effect without beams, 2 or more";
     case SettingUse::groups:

@@ -19,8 +19,10 @@ class JsonView;
 /// What has to be there that a setting has an effect.
 enum class SettingUse {
   always,
-  draws,       ///< samples, not a beam search: how tokens are drawn
-  randomness,  ///< likewise: which ones
+  ending,      ///< a limit of tokens that is not reached before
+  samples,     ///< samples, not a beam search: how they come about
+  draws,       ///< likewise, at a temperature above 0: what is drawn from
+  randomness,  ///< likewise: which tokens are drawn
   searches,    ///< a beam search
   groups,      ///< a beam search with groups of beams
 };

@@ -130,6 +130,14 @@ TEST(Beams, TellOfOptionsThatHaveNoEffect) {
             "--diversity-penalty has no effect without groups of beams\n");
 }
 
+TEST(Prompt, TellsOfOptionsThatOtherOptionsLeaveWithoutEffect) {
+  EXPECT_EQ(run_program(beam_args({"--temp", "0", "--top-k", "3", "--seed", "1"})).err,
+            "--top-k has no effect at temperature 0, which draws nothing\n"
+            "--seed has no effect at temperature 0, which draws nothing\n");
+  EXPECT_EQ(run_program(beam_args({"--min-tokens", "1000"})).err,
+            "--min-tokens has no effect beyond the limit of tokens, which is lower\n");
+}
+
 TEST(Beams, RefuseValuesThatMakeNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--beams", "4", "--early-stopping", "now"}, "--early-stopping: \"now\" is not true"},

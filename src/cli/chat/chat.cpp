@@ -135,10 +135,12 @@ void Chat::load(const std::string& path, const std::string& command) {
     loaded.model = session_.model;
   }
   session_ = std::move(loaded);
+  const Request before = request_;
   for (const RequestSetting* setting : chat_settings()) setting->copy(session_.settings, request_);
   first_in_context_ = 0;
   usage_.reset();
   notice(path + ": going on after " + exchanges(n_exchanges()) + ", with the settings saved there");
+  tell_idle(before);
 }
 
 void Chat::print_stats() const {
@@ -234,8 +236,20 @@ void Chat::change(const std::string& argument) {
   }
   const size_t end = argument.find_first_of(" \t");
   const std::string name = argument.substr(0, end);
+  const Request before = request_;
   if (end != std::string::npos) set(name, argument.substr(argument.find_first_not_of(" \t", end)));
   notice(name + " is " + find_chat_setting(name).show(request_));
+  tell_idle(before);
+}
+
+void Chat::tell_idle(const Request& before) const {
+  for (const RequestSetting& setting : request_settings()) {
+    const std::string_view why = setting.idleness(request_);
+    if (why.empty()) continue;
+    const bool changed = setting.show(request_) != setting.show(before);
+    const bool newly_idle = setting.idleness(before).empty() && !setting.is_unset(request_);
+    if (changed || newly_idle) notice(chat_name(setting) + " " + std::string(why));
+  }
 }
 
 void Chat::save_as(const std::string& argument) {

@@ -84,6 +84,8 @@ class Chat {
   Result generate(ChatPrompt prompt);
   [[nodiscard]] std::string text_without_special(const Output& output) const;
   void tell_end(FinishReason reason) const;
+  // Of what was changed since `before`, or has no effect since then, by notices.
+  void tell_idle(const Request& before) const;
   [[nodiscard]] size_t n_exchanges() const { return session_.conversation.messages.size() / 2; }
   void notice(const std::string& line) const { output_.notice(line + "\n"); }
 

@@ -176,7 +176,17 @@ TEST(BatchLine, NotesWhatHasNoEffectAndIsNoError) {
       told(R"("beams":4,"temperature":0,"top_k":5)"),
       (std::vector<std::string>{"\"temperature\" has no effect with beams, which draw nothing",
                                 "\"top_k\" has no effect with beams, which draw nothing"}));
-  EXPECT_EQ(told(R"("beams":1,"temperature":0,"top_k":5,"seed":3)"), none);
+  const std::string greedy = " has no effect at temperature 0, which draws nothing";
+  EXPECT_EQ(
+      told(R"("temperature":0,"top_k":5,"top_p":0.5,"min_p":0.1,"seed":3,"best_of":2)"),
+      (std::vector<std::string>{"\"top_k\"" + greedy, "\"top_p\"" + greedy, "\"min_p\"" + greedy,
+                                "\"seed\"" + greedy, "\"best_of\"" + greedy}));
+  EXPECT_EQ(told(R"("temperature":0,"n":2,"repetition_penalty":1.5)"), none);
+  EXPECT_EQ(told(R"("max_tokens":4,"min_tokens":5)"),
+            std::vector<std::string>{
+                "\"min_tokens\" has no effect beyond the limit of tokens, which is lower"});
+  EXPECT_EQ(told(R"("max_tokens":5,"min_tokens":5)"), none);
+  EXPECT_EQ(told(R"("min_tokens":5)"), none);
   for (const char* member :
        {R"("length_penalty":2)", R"("early_stopping":true)", R"("beam_groups":2)"}) {
     ASSERT_EQ(told(member).size(), 1U) << member;

@@ -102,6 +102,19 @@ TEST_F(ChatTest, DropsTheTokensOfAnotherModelAndSaysSo) {
   EXPECT_FALSE(told("m.bin"));
 }
 
+TEST_F(ChatTest, TellsWhichSettingsOfASessionHaveNoEffect) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "s.json";
+  type("/set temperature 0.5");
+  type("/save " + path);
+  notices.clear();
+  Chat searching(answerer, {.name = "m.bin", .fingerprint = "f", .vocab = 100},
+                 {.prompt = {}, .search = {.beams = 4}}, output);
+  searching.load(path, "--session");
+  EXPECT_TRUE(told("saved there\ntemperature has no effect with beams, which draw nothing\n"));
+  EXPECT_FALSE(told("top-k")) << "which the session has as it was";
+}
+
 TEST_F(ChatTest, RefusesASessionWhoseSystemPromptTheTemplateDoesNotKnow) {
   const TemporaryFolder folder;
   const std::string path = folder / "s.json";

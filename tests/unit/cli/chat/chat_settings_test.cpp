@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/json.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream::cli {
@@ -52,6 +53,21 @@ TEST(ChatSettings, CanLiftLimitsAgain) {
   EXPECT_FALSE(settings.sampling.seed);
   EXPECT_EQ(shown(settings, "max-tokens"), "unlimited");
   EXPECT_EQ(shown(settings, "seed"), "random");
+}
+
+TEST(ChatSettings, TakeNumbersThatAreTooSmallForTheirTypeAsJsonDoes) {
+  for (const std::string tiny : {"1e-50", "1e-400"}) {
+    Request of_text;
+    Request of_json;
+    change_setting(of_text, "temperature", tiny);
+    const auto json = nlohmann::json::parse(tiny);
+    find_chat_setting("temperature").read(JsonView(json, ""), of_json);
+    EXPECT_EQ(of_text.sampling.temperature, 0);
+    EXPECT_EQ(of_json.sampling.temperature, 0);
+  }
+  EXPECT_TRUE(says(refusal("temperature", "1e50"), "1e50", "from 0 to 100"));
+  EXPECT_TRUE(says(refusal("temperature", "1e400"), "1e400", "from 0 to 100"));
+  EXPECT_TRUE(says(refusal("temperature", "-1e50"), "-1e50"));
 }
 
 TEST(ChatSettings, AreCheckedLikeTheOptions) {

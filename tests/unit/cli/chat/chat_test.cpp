@@ -189,6 +189,34 @@ TEST_F(ChatTest, ShowsAndChangesSettings) {
   EXPECT_EQ(answerer.requests.back().max_tokens, 7);
 }
 
+TEST_F(ChatTest, TellsOfSettingsThatHaveNoEffect) {
+  type("/set temperature 0.5");
+  EXPECT_EQ(notices, "temperature is 0.5\n");
+  type("/set seed 7");
+  type("/set temperature 0");
+  EXPECT_EQ(notices,
+            "temperature is 0\nseed has no effect at temperature 0, which draws nothing\n");
+  type("/set top-k 5");
+  EXPECT_EQ(notices, "top-k is 5\ntop-k has no effect at temperature 0, which draws nothing\n");
+  type("/set top-k");
+  EXPECT_EQ(notices, "top-k is 5\n") << "once is enough";
+
+  Chat searching(answerer, {.name = "m.bin", .fingerprint = "f", .vocab = 100},
+                 {.prompt = {}, .min_tokens = 3, .search = {.beams = 4}}, output);
+  const auto told_of = [&](const std::string& setting) {
+    notices.clear();
+    searching.take({.command = "set", .text = setting});
+    return notices;
+  };
+  const std::string idle = "temperature has no effect with beams, which draw nothing\n";
+  EXPECT_EQ(told_of("temperature 0.5"), "temperature is 0.5\n" + idle);
+  EXPECT_EQ(told_of("temperature 0.8"), "temperature is 0.8\n" + idle);
+  EXPECT_EQ(told_of("max-tokens 2"),
+            "max-tokens is 2\n"
+            "min-tokens has no effect beyond the limit of tokens, which is lower\n");
+  EXPECT_EQ(told_of("max-tokens 3"), "max-tokens is 3\n");
+}
+
 TEST_F(ChatTest, CountsTurnsTokensAndSpeed) {
   type("/stats");
   EXPECT_TRUE(told("turns:       0"));
