@@ -270,6 +270,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
   report.left_out = source.left_out;
+  report.untaken_settings = source.untaken_settings;
   report.chat_template_fault = source.chat_template_fault;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
@@ -286,6 +287,10 @@ void print_report(const ConvertReport& report, std::ostream& out) {
        << std::setprecision(report.seconds < 10 ? 2 : 0) << report.seconds << " s, "
        << format_bytes(speed) << "/s\n";
   if (!report.left_out.empty()) text << "left out: " << to_text(report.left_out) << '\n';
+  if (!report.untaken_settings.empty()) {
+    text << "settings of generation that are not taken over: " << to_text(report.untaken_settings)
+         << '\n';
+  }
   if (!report.errors.empty()) {
     double sum = 0;
     for (const QuantizationError& error : report.errors) sum += error.relative;

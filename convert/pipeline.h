@@ -48,9 +48,10 @@ struct ConvertReport {
   uint64_t file_bytes = 0;
   size_t n_tensors = 0;
   double seconds = 0;
-  std::vector<QuantizationError> errors;  ///< INT8 tensors in file order
-  std::vector<LeftOut> left_out;          ///< of the checkpoint
-  std::string chat_template_fault;        ///< as SourceModel has it
+  std::vector<QuantizationError> errors;      ///< INT8 tensors in file order
+  std::vector<LeftOut> left_out;              ///< of the checkpoint
+  std::vector<std::string> untaken_settings;  ///< likewise
+  std::string chat_template_fault;            ///< as SourceModel has it
 };
 
 /// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot

@@ -204,6 +204,12 @@ std::string to_text(std::span<const LeftOut> left_out) {
   return text;
 }
 
+std::string to_text(std::span<const std::string> names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 void take_types_of_weights(SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
     if (plan.role != TensorRole::matrix || !is_of_layers(plan.id.kind)) continue;

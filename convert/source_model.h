@@ -81,6 +81,8 @@ struct LeftOut {
 
 /// "421 tensors of vision_tower, 2 tensors of projector", as it can be shown.
 std::string to_text(std::span<const LeftOut> left_out);
+/// "num_beams, typical_p".
+std::string to_text(std::span<const std::string> names);
 
 /// A tokenizer on its way into the model file.
 struct SourceTokenizer {
@@ -105,7 +107,9 @@ struct SourceModel {
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
   std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
-  SourceFiles files;                     ///< all that were read
+  /// Of generation: what the checkpoint recommends and the model file will not say.
+  std::vector<std::string> untaken_settings = {};
+  SourceFiles files;  ///< all that were read
 };
 
 /// Opens a checkpoint: a Hugging Face folder, a GGUF file or a llama2.c file. `tokenizer` replaces

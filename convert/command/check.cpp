@@ -82,6 +82,9 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   line(text, "special ids", special_tokens(source.tokenizer.config));
   line(text, "chat template", chat_template(source));
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
+  if (!source.untaken_settings.empty()) {
+    line(text, "not taken over", to_text(source.untaken_settings));
+  }
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
            std::string(dtype_name(config.weight_dtype)));

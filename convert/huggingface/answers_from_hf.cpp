@@ -1,13 +1,17 @@
 #include "convert/huggingface/answers_from_hf.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "engine/request_settings.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -16,12 +20,57 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kAdvice = "correct it there";
+
+// What Transformers calls settings of a request (engine/request_settings.h).
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kRequestSettings = {
+    {{"num_beams", "beams"},
+     {"length_penalty", "length_penalty"},
+     {"early_stopping", "early_stopping"},
+     {"no_repeat_ngram_size", "no_repeat_ngram"}}};
+
+// A setting that no model file can say, or none of a model without an encoder.
+struct UntakenSetting {
+  std::string_view name;
+  json harmless;             // the value with which it asks for nothing; null says so too
+  bool of_encoders = false;  // those are told it
+};
+
+const std::vector<UntakenSetting>& untaken_settings() {
+  static const std::vector<UntakenSetting> settings = {
+      {"num_beam_groups", 1},
+      {"diversity_penalty", 0},
+      {"typical_p", 1},
+      {"epsilon_cutoff", 0},
+      {"eta_cutoff", 0},
+      {"penalty_alpha", 0},
+      {"guidance_scale", 1},
+      {"encoder_no_repeat_ngram_size", 0},
+      {"encoder_repetition_penalty", 1},
+      {"exponential_decay_length_penalty", nullptr},
+      {"sequence_bias", nullptr},
+      {"suppress_tokens", json::array()},
+      {"begin_suppress_tokens", json::array()},
+      {"num_beams", 1, true},
+      {"no_repeat_ngram_size", 0, true},
+      {"min_new_tokens", 0, true},
+      {"max_new_tokens", nullptr, true},
+      {"bad_words_ids", json::array(), true},
+  };
+  return settings;
+}
+
+// As Transformers: config.json counts where there is no generation_config.json.
+const json& generation_settings(const json& config, const json& generation_config) {
+  return generation_config.empty() ? config : generation_config;
+}
+
 class AnswerReader {
  public:
   AnswerReader(const json& config, const json& generation_config, int64_t vocab,
                std::string_view where)
-      : config_(config, std::string(where) + ": config.json"),
-        generation_(generation_config, std::string(where) + ": generation_config.json"),
+      : config_(config, std::string(where) + ": config.json", kAdvice),
+        generation_(generation_config, std::string(where) + ": generation_config.json", kAdvice),
         last_token_(static_cast<int32_t>(vocab - 1)) {}
 
   AnswerRules read(const AnswerRules& otherwise) const {
@@ -34,27 +83,28 @@ class AnswerReader {
       rules.renormalizes = !renormalizes->value().is_null() && renormalizes->as<bool>();
     }
     constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-    if (const auto n = find("num_beams")) rules.search.beams = n->as<int32_t>(1, kMost);
-    if (const auto p = find("length_penalty")) rules.search.length_penalty = p->as<float>();
-    if (const auto stopping = find("early_stopping")) {
-      rules.search.early_stopping = early_stopping(*stopping);
+    Request recommended;
+    recommended.search = rules.search;
+    recommended.sampling.no_repeat_ngram = rules.no_repeat_ngram;
+    for (const auto& [name, key] : kRequestSettings) {
+      if (const auto value = find(name)) find_request_setting(key)->read(*value, recommended);
     }
+    rules.search = recommended.search;
+    rules.no_repeat_ngram = recommended.sampling.no_repeat_ngram;
     // The start counts there.
     if (const auto n = find("max_length")) rules.max_tokens = n->as<int64_t>(2, kMost) - 1;
     if (const auto n = find("max_new_tokens")) rules.max_tokens = n->as<int64_t>(1, kMost);
     if (const auto n = find("min_length")) rules.min_tokens = n->as<int64_t>(0, kMost);
     rules.min_tokens = std::max<int64_t>(rules.min_tokens - 1, 0);
     if (const auto n = find("min_new_tokens")) rules.min_tokens = n->as<int64_t>(0, kMost);
-    if (const auto n = find("no_repeat_ngram_size")) {
-      rules.no_repeat_ngram = n->as<int32_t>(0, kMost);
-    }
     return rules;
   }
 
  private:
-  // As Transformers: config.json counts where there is no generation_config.json.
   [[nodiscard]] std::optional<JsonView> find(std::string_view key) const {
-    return (generation_.value().empty() ? config_ : generation_).find(key);
+    const bool in_config =
+        &generation_settings(config_.value(), generation_.value()) == &config_.value();
+    return (in_config ? config_ : generation_).find(key);
   }
 
   // Of both files, for newer ones have it in generation_config.json alone.
@@ -66,14 +116,6 @@ class AnswerReader {
     const auto tokens = found->integers<int32_t>(0, last_token_);
     if (tokens.empty()) found->fail("is empty");
     return tokens.front();
-  }
-
-  static EarlyStopping early_stopping(const JsonView& value) {
-    if (value.value().is_boolean()) {
-      return value.as<bool>() ? EarlyStopping::yes : EarlyStopping::no;
-    }
-    if (value.value() != "never") value.fail("is not true, false or \"never\"");
-    return EarlyStopping::never;
   }
 
   // Without those that would keep texts from ending, which Transformers passes over.
@@ -126,7 +168,20 @@ AnswerRules answers_from_hf(const json& config, const json& generation_config,
   // What a model file cannot say is refused here, where the file that says it can be named.
   const char* file = generation_config.empty() ? ": config.json" : ": generation_config.json";
   return answer_rules_from_json(answer_rules_to_json(rules), vocab, vocab,
-                                std::string(where) + file, "correct it there");
+                                std::string(where) + file, kAdvice);
+}
+
+std::vector<std::string> untaken_from_hf(const json& config, const json& generation_config,
+                                         bool has_encoder) {
+  const json& settings = generation_settings(config, generation_config);
+  std::vector<std::string> names;
+  for (const UntakenSetting& setting : untaken_settings()) {
+    if (has_encoder && setting.of_encoders) continue;
+    const auto found = settings.find(setting.name);
+    if (found == settings.end() || found->is_null() || *found == setting.harmless) continue;
+    names.emplace_back(setting.name);
+  }
+  return names;
 }
 
 std::map<std::string, int32_t, std::less<>> languages_from_hf(const Tokenizer& tokenizer,

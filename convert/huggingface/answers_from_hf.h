@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/answer_rules.h"
 #include "text/tokenizer.h"
@@ -20,6 +21,11 @@ namespace faststream::convert {
 AnswerRules answers_from_hf(const nlohmann::json& config, const nlohmann::json& generation_config,
                             const AnswerRules& otherwise, const TokenizerConfig& tokenizer,
                             int64_t vocab, std::string_view where);
+
+/// What those files ask of a model's answers and its model file will not say: the names of
+/// settings, such as "typical_p".
+std::vector<std::string> untaken_from_hf(const nlohmann::json& config,
+                                         const nlohmann::json& generation_config, bool has_encoder);
 
 /// The languages of a model that is told them by tokens, for LanguageRules: the special tokens of
 /// its sources' tokenizer that have no other role, "__fr__" as "fr" and ">>fra<<" as "fra".

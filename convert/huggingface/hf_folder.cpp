@@ -379,6 +379,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
     }
     model.answers = answer_rules_to_json(answers);
   }
+  model.untaken_settings =
+      untaken_from_hf(config, generation_config, model.config.encoder != nullptr);
   model.files = std::move(files);
   return model;
 }

@@ -112,6 +112,21 @@ TEST_F(ConvertProgram, WarnsOfAChatTemplateThatCannotBeUsed) {
   EXPECT_EQ(converted.err.find('\x1B'), std::string::npos);
 }
 
+TEST_F(ConvertProgram, TellsOfSettingsThatItDoesNotTakeOver) {
+  write_bytes(folder_ / "model" / "generation_config.json",
+              R"({"num_beams": 4, "typical_p": 0.5, "temperature": 0.7})");
+  const ProgramResult checked = run_program({"faststream-convert", "--check", model_});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_NE(checked.out.find("not taken over"), std::string::npos) << checked.out;
+  EXPECT_NE(checked.out.find("typical_p, num_beams\n"), std::string::npos) << checked.out;
+  const ProgramResult converted = convert({model_, "-o", out_});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_NE(
+      converted.err.find("settings of generation that are not taken over: typical_p, num_beams\n"),
+      std::string::npos)
+      << converted.err;
+}
+
 TEST_F(ConvertProgram, SaysWhatIsNoCheckpoint) {
   ASSERT_EQ(convert({model_, "-o", out_, "--quiet"}).exit_code, 0);
   const std::string other = folder_ / "other.bin";

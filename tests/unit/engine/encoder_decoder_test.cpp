@@ -295,9 +295,38 @@ TEST(AnswersFromHf, TakeWhatGenerationConfigSaysAndElseConfig) {
     return error_of(
         [&] { (void)convert::answers_from_hf(in_config, in_generation, {}, {}, 100, "folder"); });
   };
+  for (const int beams : {0, 129}) {
+    EXPECT_EQ(refusal_of(config, {{"num_beams", beams}}),
+              "folder: generation_config.json: \"num_beams\" is not a whole number from 1 to 128; "
+              "correct it there");
+  }
   EXPECT_TRUE(says(refusal_of(config, {{"length_penalty", 99}}),
                    "folder: generation_config.json: \"length_penalty\"", "correct it there"));
   EXPECT_TRUE(says(refusal_of({{"length_penalty", 99}}, json::object()), "folder: config.json: "));
+}
+
+TEST(AnswersFromHf, NameWhatTheyDoNotTake) {
+  using Names = std::vector<std::string>;
+  const json asking = {{"num_beams", 4},
+                       {"num_beam_groups", 2},
+                       {"diversity_penalty", 0.5},
+                       {"typical_p", "high"},
+                       {"encoder_no_repeat_ngram_size", 3},
+                       {"temperature", 0.5}};
+  const Names of_all = {"num_beam_groups", "diversity_penalty", "typical_p",
+                        "encoder_no_repeat_ngram_size"};
+  Names of_decoders = of_all;
+  of_decoders.emplace_back("num_beams");
+  EXPECT_EQ(convert::untaken_from_hf(json::object(), asking, true), of_all);
+  EXPECT_EQ(convert::untaken_from_hf(json::object(), asking, false), of_decoders);
+  EXPECT_EQ(convert::untaken_from_hf(asking, json::object(), false), of_decoders);
+  const json harmless = {{"num_beams", 1},
+                         {"num_beam_groups", 1},
+                         {"diversity_penalty", 0.0},
+                         {"typical_p", 1.0},
+                         {"suppress_tokens", json::array()},
+                         {"bad_words_ids", nullptr}};
+  EXPECT_EQ(convert::untaken_from_hf(asking, harmless, false), Names());
 }
 
 TEST(AnswersFromHf, FindTheLanguagesPlaces) {
