@@ -53,6 +53,64 @@ std::vector<int32_t> make_prompt(int64_t text, int32_t length, int64_t vocab) {
 
 std::string rate_text(double operations) { return format("%.4g T/s", operations * 1e-12); }
 
+int32_t most(const std::vector<int32_t>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+int32_t longest_prompt(const BenchOptions& options) {
+  int32_t longest = 0;
+  for (const Lengths& length : options.prompt) longest = std::max(longest, length.most);
+  return longest;
+}
+
+// Of those that are measured as they generate.
+int64_t longest_sequence(const BenchOptions& options) {
+  return int64_t{most(options.depth)} + kWarmUpSteps + options.generate.most;
+}
+
+// Pages of the KV cache for one prompt, and for all sequences that generate together.
+int64_t pages_of(const BenchOptions& options) {
+  return std::max<int64_t>(pages_for(longest_prompt(options)),
+                           int64_t{most(options.sequences)} * pages_for(longest_sequence(options)));
+}
+
+int64_t longest_request(const BenchOptions& options) {
+  return int64_t{options.prompt.front().most} + options.generate.most;
+}
+
+// Throws UsageError where a text has more tokens than the model allows.
+void check_lengths(const BenchOptions& options, const ModelConfig& config) {
+  const auto check = [&](const std::string& what, int64_t tokens, const std::string& advice) {
+    if (tokens <= config.max_context) return;
+    throw UsageError(what + " of up to " + std::to_string(tokens) +
+                     " tokens are longer than the model allows, " +
+                     std::to_string(config.max_context) + "; give a smaller " + advice);
+  };
+  if (options.requests > 0) {
+    return check("requests", longest_request(options), "--prompt or --generate");
+  }
+  check("prompts", longest_prompt(options), "--prompt");
+  check("sequences", longest_sequence(options), "--depth or --generate");
+}
+
+// Throws Error where keys and values have no room beside the weights.
+void check_room(const BenchOptions& options, const ModelFile& file, const Backend& backend) {
+  const ModelConfig config = read_config(file);
+  double kv_bytes = 0;
+  for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
+    kv_bytes += static_cast<double>(pages_of(options) * kPageTokens) *
+                static_cast<double>(group.token_bytes);
+  }
+  const auto weight_bytes = static_cast<double>(file.weights().bytes.size());
+  if (kv_bytes <= static_cast<double>(backend.free_memory()) - weight_bytes) return;
+  throw Error(
+      "keys and values of " + std::to_string(most(options.sequences)) + " sequences of " +
+      std::to_string(longest_sequence(options)) + " tokens take " +
+      format_bytes(static_cast<uint64_t>(kv_bytes)) +
+      ", for which there is no room beside the weights; give fewer --sequences or a smaller "
+      "--depth");
+}
+
 // Prompts and sequences that generate together, one after the other.
 class Bench {
  public:
@@ -63,7 +121,7 @@ class Bench {
         profiling_(profiling),
         ceilings_(ceilings),
         report_(report),
-        runner_(file, backend, limits(file, backend, options), nullptr),
+        runner_(file, backend, limits(options), nullptr),
         kv_(backend.kv_dtype(runner_.config().weight_dtype)) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
@@ -136,37 +194,11 @@ class Bench {
   }
 
  private:
-  static int32_t most(const std::vector<int32_t>& values) {
-    return *std::max_element(values.begin(), values.end());
-  }
-
-  // Throws Error where the sequences have no room.
-  static RunnerLimits limits(const ModelFile& file, const Backend& backend,
-                             const BenchOptions& options) {
-    int32_t prompt = 0;
-    for (const Lengths& length : options.prompt) prompt = std::max(prompt, length.most);
-    const int32_t sequences = most(options.sequences);
-    const int64_t length = int64_t{most(options.depth)} + kWarmUpSteps + options.generate.most;
-    const int64_t n_pages =
-        std::max<int64_t>(pages_for(prompt), int64_t{sequences} * pages_for(length));
-    const ModelConfig config = read_config(file);
-    double kv_bytes = 0;
-    for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
-      kv_bytes +=
-          static_cast<double>(n_pages * kPageTokens) * static_cast<double>(group.token_bytes);
-    }
-    const auto weight_bytes =
-        backend.takes_memory_on_use() ? 0 : static_cast<double>(file.weights().bytes.size());
-    const auto free_bytes = static_cast<double>(backend.free_memory());
-    if (kv_bytes > free_bytes - weight_bytes) {
-      throw Error("keys and values of " + std::to_string(sequences) + " sequences of " +
-                  std::to_string(length) + " tokens take " +
-                  format_bytes(static_cast<uint64_t>(kv_bytes)) + ", for which there is no room; " +
-                  "give fewer --sequences or a smaller --depth");
-    }
-    return {.n_pages = static_cast<int32_t>(n_pages),
-            .batch = {.max_tokens = std::max({prompt, sequences, kMaxStepTokens}),
-                      .max_logits = sequences}};
+  static RunnerLimits limits(const BenchOptions& options) {
+    return {.n_pages = static_cast<int32_t>(pages_of(options)),
+            .batch = {.max_tokens = std::max(
+                          {longest_prompt(options), most(options.sequences), kMaxStepTokens}),
+                      .max_logits = most(options.sequences)}};
   }
 
   // Sequences of `depth` tokens, each with pages of its own: one is computed and copied.
@@ -256,10 +288,6 @@ class Bench {
   DType kv_;
 };
 
-int64_t longest_request(const BenchOptions& options) {
-  return int64_t{options.prompt.front().most} + options.generate.most;
-}
-
 void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backend& backend,
                        const Ceilings& ceilings, const Report& report) {
   const ModelConfig config = read_config(file);
@@ -277,15 +305,13 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
 }
 
 // For a backend that uses weights where they are; one that copies them has them made in pieces.
-void make_in_memory(RandomModel& model, const ModelFile& file, const Backend& backend) {
+void check_room_of_weights(const ModelFile& file, const Backend& backend) {
   const size_t bytes = file.weights().bytes.size();
   const size_t free = backend.free_memory();
-  if (bytes > free) {
-    throw Error("the weights of " + file.name() + " take " + format_bytes(bytes) +
-                " of memory, of which " + format_bytes(free) +
-                " are free; give a smaller --shape or --dtype int8");
-  }
-  model.make_all();
+  if (bytes <= free) return;
+  throw Error("the weights of " + file.name() + " take " + format_bytes(bytes) +
+              " of memory, of which " + format_bytes(free) +
+              " are free; give a smaller --shape or --dtype int8");
 }
 
 std::string weights_text(const ModelConfig& config) {
@@ -321,18 +347,14 @@ void bench_command(const BenchOptions& options) {
         file.name() +
         ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
   }
-  if (options.requests > 0 && longest_request(options) > config.max_context) {
-    throw UsageError("requests of up to " + std::to_string(longest_request(options)) +
-                     " tokens are longer than the model allows, " +
-                     std::to_string(config.max_context) +
-                     "; give a smaller --prompt or --generate");
-  }
+  check_lengths(options, config);
   const size_t weight_bytes = file.weights().bytes.size();
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
-  if (random) {
-    std::fprintf(stderr, "making random weights...\n");
-    if (backend->takes_memory_on_use()) make_in_memory(*random, file, *backend);
-  }
+  const bool made_in_memory = random && backend->takes_memory_on_use();
+  if (made_in_memory) check_room_of_weights(file, *backend);
+  if (options.requests == 0) check_room(options, file, *backend);
+  if (random) std::fprintf(stderr, "making random weights...\n");
+  if (made_in_memory) random->make_all(check_interrupted);
   const std::string weights(dtype_name(config.weight_dtype));
   const std::string activations(dtype_name(backend->activation_dtype(config.weight_dtype)));
   const size_t bytes_read = std::min(weight_bytes, kMostRead);

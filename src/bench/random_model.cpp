@@ -124,6 +124,7 @@ void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Ra
 }
 
 constexpr uint64_t kPiece = uint64_t{1} << 20;  // bytes of a tensor, from a stream of their own
+constexpr int64_t kPiecesAtOnce = 64;           // a tenth of a second for a thread
 
 ModelImage image_of(const ModelConfig& config, const std::vector<TensorPlan>& plans) {
   std::vector<TensorSpec> specs;
@@ -203,16 +204,21 @@ void RandomModel::make(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-void RandomModel::make_all() {
+void RandomModel::make_all(const CheckInterrupted& check_interrupted) {
   ThreadPool pool(available_threads());
   for (size_t t = 0; t < plans_.size(); ++t) {
     const std::span<std::byte> bytes = image_.tensor(plans_[t].name);
     const auto n_pieces = static_cast<int64_t>((bytes.size() - 1) / kPiece + 1);
-    pool.parallel_for(n_pieces, 1, [&](int64_t first, int64_t last) {
-      const uint64_t begin = static_cast<uint64_t>(first) * kPiece;
-      const uint64_t end = std::min<uint64_t>(static_cast<uint64_t>(last) * kPiece, bytes.size());
-      make_part(t, begin, bytes.subspan(begin, end - begin));
-    });
+    for (int64_t done = 0; done < n_pieces; done += kPiecesAtOnce) {
+      if (check_interrupted) check_interrupted();
+      pool.parallel_for(
+          std::min(kPiecesAtOnce, n_pieces - done), 1, [&](int64_t first, int64_t last) {
+            const uint64_t begin = static_cast<uint64_t>(done + first) * kPiece;
+            const uint64_t end =
+                std::min<uint64_t>(static_cast<uint64_t>(done + last) * kPiece, bytes.size());
+            make_part(t, begin, bytes.subspan(begin, end - begin));
+          });
+    }
   }
 }
 

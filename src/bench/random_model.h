@@ -13,6 +13,7 @@
 #include "model_file/model_image.h"
 #include "models/config.h"
 #include "models/tensor_plan.h"
+#include "support/check_interrupted.h"
 
 namespace faststream::bench {
 
@@ -34,8 +35,9 @@ class RandomModel {
   /// Writes the bytes from `offset` of the model file to `out`, the range of tensors alone. Any
   /// number of threads at once.
   void make(uint64_t offset, std::span<std::byte> out) const;
-  /// Makes all weights in memory, for those who use them in place.
-  void make_all();
+  /// Makes all weights in memory, for those who use them in place. `check_interrupted` is called
+  /// many times a second.
+  void make_all(const CheckInterrupted& check_interrupted = {});
 
   /// The model file, which must not outlive the model: its weights() has `make`, and its bytes are
   /// those of weights only after make_all().

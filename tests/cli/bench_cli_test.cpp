@@ -132,12 +132,20 @@ TEST(Bench, RefusesWhatDoesNotGoTogether) {
   refuses({"--requests", "3", "--profile"}, "--profile");
   refuses({"--requests", "3", "--prompt", "500", "--generate", "50"},
           "longer than the model allows");
+  refuses({"--prompt", "20,513"},
+          "prompts of up to 513 tokens are longer than the model allows, 512; give a smaller "
+          "--prompt");
+  refuses({"--depth", "20,500", "--generate", "9"},
+          "sequences of up to 513 tokens are longer than the model allows, 512; give a smaller "
+          "--depth or --generate");
   refuses({"--rate", "3"}, "--requests");
   refuses({"--requests", "3", "--rate", "nan"}, "nan is not a number");
 }
 
 TEST(Bench, SaysWhenSequencesHaveNoRoom) {
-  const ProgramResult result = bench({"--sequences", "4096", "--depth", "1048576"});
+  const ProgramResult result =
+      run_program({"faststream-bench", "--shape", "llama-3.2-3b", "--device", "cpu", "--sequences",
+                   "4096", "--depth", "8000"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("smaller --depth"), std::string::npos) << result.err;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "model_file/layout.h"
@@ -35,6 +37,22 @@ TEST(RandomModel, IsTheSameWithEveryRelease) {
   EXPECT_EQ(checksum_of_weights(DType::f32), 0xb49040e7835ab3e5U);
   EXPECT_EQ(checksum_of_weights(DType::bf16), 0x18159ad0b80ad0faU);
   EXPECT_EQ(checksum_of_weights(DType::i8), 0x72517ed417619eb5U);
+}
+
+TEST(RandomModel, CanBeInterruptedWithinATensor) {
+  ModelConfig config = named_shape("llama-tiny", DType::f32);
+  config.vocab = 1 << 20;  // 256 MiB of embeddings, of which the first are made
+  RandomModel model(config, 5);
+  int calls = 0;
+  const auto interrupt = [&] {
+    if (++calls == 2) throw std::runtime_error("interrupted");
+  };
+  EXPECT_THROW(model.make_all(interrupt), std::runtime_error);
+  const ModelImage image = std::move(model).image();
+  const TensorInfo& embedding = image.tensors().front();
+  const auto bytes = image.bytes().subspan(embedding.offset, embedding.bytes);
+  EXPECT_NE(bytes.front(), std::byte{});
+  EXPECT_EQ(bytes.back(), std::byte{}) << "not made";
 }
 
 TEST(RandomModel, MakesAnyRangeOfItsFileAsTheWholeIs) {
