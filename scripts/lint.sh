@@ -113,7 +113,7 @@ mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^
     else if (/^convert/) room = "convert"
     else if (/^kernels/) room = "kernels"
     else if (/^src\/text/) room = "text"
-    else if (/^(main|src\/cli|src\/program)/) room = "programs"
+    else if (/^(main|src\/bench|src\/cli|src\/program)/) room = "programs"
     else room = "engine"
     files[room] = files[room] " " $0
   } END { for (room in files) print substr(files[room], 2) }')
