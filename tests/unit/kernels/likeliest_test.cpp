@@ -17,7 +17,7 @@ namespace faststream {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kVocab = 5000;
+constexpr int64_t kOutputs = 5000;
 
 /// Rows and an output matrix in a backend's memory.
 class Logits {
@@ -117,9 +117,9 @@ TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
         backend_ = make_backend();
         std::vector<float> bias;
         std::normal_distribution<float> normal(0, 3);
-        while (rows % 2 == 0 && bias.size() < kVocab + 7) bias.push_back(normal(random_));
+        while (rows % 2 == 0 && bias.size() < kOutputs + 7) bias.push_back(normal(random_));
         Logits logits(*backend_, random_tensor(random_, DType::f32, rows, in, 5),
-                      random_tensor(random_, type, kVocab + 7, in), bias);
+                      random_tensor(random_, type, kOutputs + 7, in), bias);
         EXPECT_EQ(logits.expect_likeliest(greedy(rows)), logits.tokens(greedy(rows)))
             << dtype_name(type) << ", " << rows << " rows of " << in;
       }
@@ -131,7 +131,7 @@ TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
   for (const DType type : kWeightTypes) {
     backend_ = make_backend();
     Logits logits(*backend_, random_tensor(random_, DType::f32, 33, 128),
-                  random_tensor(random_, type, kVocab, 128));
+                  random_tensor(random_, type, kOutputs, 128));
     const std::vector<int32_t> together = logits.expect_likeliest(greedy(33));
     for (int64_t r = 0; r < 33; ++r) {
       EXPECT_EQ(*logits.likeliest(greedy(1), r), std::vector{together[static_cast<size_t>(r)]});
@@ -143,7 +143,7 @@ TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
   for (const DType type : kWeightTypes) {
     backend_ = make_backend();
     const HostTensor x = random_tensor(random_, DType::f32, 8, 96);
-    HostTensor weight = random_tensor(random_, type, kVocab, 96);
+    HostTensor weight = random_tensor(random_, type, kOutputs, 96);
     // Row r's likeliest channels: the row itself, several times.
     for (int64_t r = 0; r < x.rows; ++r) {
       for (const int64_t copy : {4000, 900, 333}) {
@@ -166,8 +166,8 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
         x.set(2, i, x.at(2, i) * size);
         x.set(3, i, i == 17 ? 100 : x.at(3, i));  // one that is far from the others
       }
-      HostTensor weight = random_tensor(random_, type, kVocab, 80);
-      for (int64_t c = 0; c < kVocab; c += 3) {
+      HostTensor weight = random_tensor(random_, type, kOutputs, 80);
+      for (int64_t c = 0; c < kOutputs; c += 3) {
         for (int64_t i = 0; i < weight.cols; ++i) {
           weight.set(c, i, c % 2 == 0 ? 0 : weight.at(c, i) * size);
         }
@@ -176,7 +176,7 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
       EXPECT_EQ(logits.expect_likeliest(greedy(6)), logits.tokens(greedy(6))) << size;
       // All channels are of that size.
       backend_ = make_backend();
-      for (int64_t c = 0; c < kVocab; ++c) {
+      for (int64_t c = 0; c < kOutputs; ++c) {
         for (int64_t i = 0; i < weight.cols; ++i) {
           weight.set(c, i, size * static_cast<float>((c * 7919 + i * 104729) % 1009 - 504));
         }
@@ -189,7 +189,7 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
 
 TEST_P(Likeliest, FollowEdits) {
   Logits logits(*backend_, random_tensor(random_, DType::f32, 12, 128),
-                random_tensor(random_, DType::f32, kVocab, 128));
+                random_tensor(random_, DType::f32, kOutputs, 128));
   std::vector<SamplingRow> rules = greedy(12);
   std::vector<std::vector<LogitEdit>> edits(12);
   // In each turn the likeliest token so far is forbidden, made less likely, or another one
@@ -217,22 +217,22 @@ TEST_P(Likeliest, FollowEdits) {
 }
 
 TEST_P(Likeliest, OfAVocabularyWithForbiddenPartsAreTheOthers) {
-  std::vector<float> bias(kVocab, -kInfinity);
+  std::vector<float> bias(kOutputs, -kInfinity);
   for (size_t token = 700; token < 800; ++token) bias[token] = 0;
   Logits logits(*backend_, random_tensor(random_, DType::f32, 4, 128),
-                random_tensor(random_, DType::f32, kVocab, 128), bias);
+                random_tensor(random_, DType::f32, kOutputs, 128), bias);
   EXPECT_EQ(logits.expect_likeliest(greedy(4)), logits.tokens(greedy(4)));
 }
 
 TEST_P(Likeliest, AreRefusedWhereLogitsAreNotNumbers) {
   for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
     const HostTensor x = random_tensor(random_, DType::f32, 3, 128);
-    const HostTensor weight = random_tensor(random_, DType::f32, kVocab, 128);
+    const HostTensor weight = random_tensor(random_, DType::f32, kOutputs, 128);
     for (int which = 0; which < 3; ++which) {
       backend_ = make_backend();
       HostTensor bad_x = x;
       HostTensor bad_weight = weight;
-      std::vector<float> bias(kVocab, 0.0F);
+      std::vector<float> bias(kOutputs, 0.0F);
       if (which == 0) bad_x.set(1, 77, value);
       if (which == 1) bad_weight.set(2345, 5, value);
       if (which == 2) bias[3456] = std::isnan(value) ? value : kInfinity;
@@ -244,7 +244,7 @@ TEST_P(Likeliest, AreRefusedWhereLogitsAreNotNumbers) {
 
 TEST_P(Likeliest, AreNotGivenWhereMoreIsAsked) {
   Logits logits(*backend_, random_tensor(random_, DType::f32, 2, 128),
-                random_tensor(random_, DType::f32, kVocab, 128));
+                random_tensor(random_, DType::f32, kOutputs, 128));
   (void)logits.expect_likeliest(greedy(2));
   for (const SamplingRow& rule :
        std::vector<SamplingRow>{{.temperature = 0.5F}, {.n_logprobs = 0}, {.n_candidates = 3}}) {
@@ -255,8 +255,8 @@ TEST_P(Likeliest, AreNotGivenWhereMoreIsAsked) {
 
 TEST_P(Likeliest, AreGivenUpWhereTheyCannotBeTold) {
   // All channels are near each other.
-  HostTensor weight = random_tensor(random_, DType::f32, kVocab, 64, 0, 0.001F);
-  for (int64_t c = 0; c < kVocab; ++c) {
+  HostTensor weight = random_tensor(random_, DType::f32, kOutputs, 64, 0, 0.001F);
+  for (int64_t c = 0; c < kOutputs; ++c) {
     for (int64_t i = 0; i < 64; ++i) weight.set(c, i, weight.at(c, i) + static_cast<float>(i % 5));
   }
   Logits logits(*backend_, random_tensor(random_, DType::f32, 20, 64), weight);
