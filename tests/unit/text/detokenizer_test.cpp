@@ -12,7 +12,8 @@ namespace {
 
 constexpr int32_t kByte = 3;  // id of <0x00>
 
-std::unique_ptr<Tokenizer> make(const SentencePieceModel& model, bool keep_leading_space = false) {
+std::unique_ptr<Tokenizer> spaced_tokenizer(const SentencePieceModel& model,
+                                            bool keep_leading_space = false) {
   TokenizerConfig config;
   config.bos = 1;
   config.prefix = {1};
@@ -52,7 +53,7 @@ std::vector<int32_t> random_ids(std::mt19937& random, int32_t vocab) {
 }
 
 TEST(Detokenizer, PrintsACharacterWhenItsLastByteHasCome) {
-  const auto tokenizer = make(small_model(true));
+  const auto tokenizer = spaced_tokenizer(small_model(true));
   Detokenizer detokenizer(*tokenizer, false);
   EXPECT_EQ(detokenizer.push(kByte + 0xF0), "");
   EXPECT_EQ(detokenizer.push(kByte + 0x9F), "");
@@ -62,7 +63,7 @@ TEST(Detokenizer, PrintsACharacterWhenItsLastByteHasCome) {
 }
 
 TEST(Detokenizer, ReplacesBytesThatAreNoCharacter) {
-  const auto tokenizer = make(small_model(true));
+  const auto tokenizer = spaced_tokenizer(small_model(true));
   EXPECT_EQ(stream(*tokenizer, {kByte + 0x80}), "\xEF\xBF\xBD");
   EXPECT_EQ(stream(*tokenizer, {kByte + 0xE2, kByte + 'x'}), "\xEF\xBF\xBDx");
   EXPECT_EQ(stream(*tokenizer, {kByte + 0xE2}), "\xEF\xBF\xBD");
@@ -71,19 +72,20 @@ TEST(Detokenizer, ReplacesBytesThatAreNoCharacter) {
 }
 
 TEST(Detokenizer, DropsTheDummyPrefixOnlyWhereATextStarts) {
-  const auto tokenizer = make(small_model(true));
+  const auto tokenizer = spaced_tokenizer(small_model(true));
   const std::vector<int32_t> ids = tokenizer->encode("the the");
   EXPECT_EQ(stream(*tokenizer, ids, true), "the the");
   EXPECT_EQ(stream(*tokenizer, ids, false), " the the");
   EXPECT_EQ(stream(*tokenizer, tokenizer->encode("  the")), "  the");
-  EXPECT_EQ(stream(*make(small_model(true), true), ids), " the the") << "keep_leading_space";
+  EXPECT_EQ(stream(*spaced_tokenizer(small_model(true), true), ids), " the the")
+      << "keep_leading_space";
   const int32_t unknown = 0;
   EXPECT_EQ(stream(*tokenizer, {1, unknown}), " \xE2\x81\x87 ") << "this space is not the prefix's";
   EXPECT_EQ(stream(*tokenizer, {1, kByte + ' ', kByte + 'x'}), " x") << "nor is this";
 }
 
 TEST(Detokenizer, EqualsDecodeOnTexts) {
-  const auto tokenizer = make(small_model(true));
+  const auto tokenizer = spaced_tokenizer(small_model(true));
   for (const std::string& text : text_samples()) {
     const std::vector<int32_t> ids = tokenizer->encode(text);
     ASSERT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids)) << text;
@@ -98,7 +100,7 @@ TEST(Detokenizer, EqualsDecodeOnRandomTokensOfAllKindsOfModels) {
         SentencePieceModel model = small_model(byte_fallback);
         model.add_dummy_prefix = prefix;
         model.remove_extra_whitespaces = remove_extra;
-        const auto tokenizer = make(model);
+        const auto tokenizer = spaced_tokenizer(model);
         for (int round = 0; round < 1000; ++round) {
           const std::vector<int32_t> ids = random_ids(random, tokenizer->vocab_size());
           ASSERT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids))
