@@ -93,16 +93,16 @@ void check_lengths(const BenchOptions& options, const ModelConfig& config) {
   check("sequences", longest_sequence(options), "--depth or --generate");
 }
 
-// Throws Error where keys and values have no room beside the weights.
-void check_room(const BenchOptions& options, const ModelFile& file, const Backend& backend) {
-  const ModelConfig config = read_config(file);
+// Throws Error where keys and values have no room beside what the weights take.
+void check_room(const BenchOptions& options, const ModelConfig& config, size_t weight_bytes,
+                const Backend& backend) {
   double kv_bytes = 0;
   for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
     kv_bytes += static_cast<double>(pages_of(options) * kPageTokens) *
                 static_cast<double>(group.token_bytes);
   }
-  const auto weight_bytes = static_cast<double>(file.weights().bytes.size());
-  if (kv_bytes <= static_cast<double>(backend.free_memory()) - weight_bytes) return;
+  const auto free_bytes = static_cast<double>(backend.free_memory());
+  if (kv_bytes <= free_bytes - static_cast<double>(weight_bytes)) return;
   throw Error(
       "keys and values of " + std::to_string(most(options.sequences)) + " sequences of " +
       std::to_string(longest_sequence(options)) + " tokens take " +
@@ -352,7 +352,9 @@ void bench_command(const BenchOptions& options) {
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
   const bool made_in_memory = random && backend->takes_memory_on_use();
   if (made_in_memory) check_room_of_weights(file, *backend);
-  if (options.requests == 0) check_room(options, file, *backend);
+  // A mapped file takes no memory that others could not have.
+  const bool is_mapped = !random && backend->takes_memory_on_use();
+  if (options.requests == 0) check_room(options, config, is_mapped ? 0 : weight_bytes, *backend);
   if (random) std::fprintf(stderr, "making random weights...\n");
   if (made_in_memory) random->make_all(check_interrupted);
   const std::string weights(dtype_name(config.weight_dtype));
