@@ -38,6 +38,7 @@ same_definitions() {
   key=$(printf '%s\n' "${sources[@]}" CMakeLists.txt scripts/lint.sh | grep -v '^tests/' | xargs cat |
     sha256sum | cut -d' ' -f1)
   [[ -e build/lint/$key ]] && return
+  rm -rf "$at"  # with objects of files that were moved
   if ! { cmake -S . -B "$at" -G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_CXX_FLAGS_DEBUG='-O0 -flto' -DCMAKE_UNITY_BUILD=ON -DFASTSTREAM_CUDA=OFF \
     -DFASTSTREAM_TESTS=OFF && cmake --build "$at" --target faststream faststream_convert \
