@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <iomanip>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -71,7 +72,7 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
   if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
   if (!source.answers.is_null()) header["answers"] = source.answers;
-  if (config.weight_dtype == DType::i8) {
+  if (config.weight_format == WeightFormat::int8) {
     header["quantization"] = {{"type", "int8"},
                               {"scheme", "symmetric"},
                               {"scales", "one float32 for each output channel: max|w| / 127"},
@@ -91,7 +92,8 @@ std::vector<TensorSpec> make_specs(const SourceModel& source,
   };
   add(kTokenizer, source.tokenizer);
   if (source.encoder_tokenizer) add(kEncoderTokenizer, *source.encoder_tokenizer);
-  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
+  for (const TensorPlan& plan : plans)
+    specs.push_back({plan.name, plan.stored_as(), plan.stored_shape()});
   return specs;
 }
 
@@ -128,8 +130,8 @@ uint64_t size_of_used_tensors(const SourceModel& source) {
 void set_activation_bits(ModelConfig& config, int bits) {
   config.activation_bits = bits;
   config.rotated = bits == 8;
-  config.values_rotated = config.rotated;
-  if (bits == 16) config.down_dtype = DType::bf16;
+  config.values_rotated = config.rotated && config.weight_format == WeightFormat::int8;
+  if (bits == 16) config.down_format = WeightFormat::bf16;
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
   set_activation_bits(*encoder, bits);
@@ -184,26 +186,42 @@ void balance(const Balanced& balanced, const SourceModel& source, TensorStream& 
   factors[balanced.matrix->id].experts = experts;
 }
 
+void print_errors(const std::vector<QuantizationError>& errors, WeightFormat format,
+                  std::ostream& out) {
+  std::vector<QuantizationError> of_format;
+  std::ranges::copy_if(errors, std::back_inserter(of_format),
+                       [format](const auto& error) { return error.format == format; });
+  if (of_format.empty()) return;
+  double sum = 0;
+  for (const QuantizationError& error : of_format) sum += error.relative;
+  const auto worst = std::ranges::max_element(of_format, {}, &QuantizationError::relative);
+  out << format_name(format) << " error relative to the weights: " << std::setprecision(3)
+      << 100 * sum / static_cast<double>(of_format.size()) << "% on average over "
+      << of_format.size() << (of_format.size() == 1 ? " tensor" : " tensors") << ", worst "
+      << 100 * worst->relative << "% in " << worst->tensor << '\n';
+}
+
 }  // namespace
 
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
-  const DType type = options.dtype.value_or(source.weight_dtype);
-  if (type == DType::u8) throw UsageError("--dtype: u8 is no type of weights");
-  if (options.keep_output && type != DType::i8) {
-    throw UsageError("--keep-output: has a meaning only with --dtype int8");
+  const WeightFormat format = options.format.value_or(source.weight_format);
+  if (options.keep_output && is_float(format)) {
+    throw UsageError("--keep-output: has a meaning only with --dtype int8 or int4");
   }
-  if (options.activation_bits && type != DType::i8) {
+  if (options.activation_bits && format != WeightFormat::int8) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8");
   }
   ModelConfig config = source;
   if (options.pooling) {
     config.pooling = {.mode = *options.pooling, .normalize = options.normalize};
   }
-  if (type != DType::i8) {
-    set_types(config, type, type, type);
+  if (is_float(format)) {
+    set_formats(config, format, format, format);
   } else {
-    const DType table = source.embedding_dtype == DType::f16 ? DType::f16 : DType::bf16;
-    set_types(config, type, table, options.keep_output ? table : DType::i8);
+    using enum WeightFormat;
+    const WeightFormat table = source.embedding_format == f16 ? f16 : bf16;
+    // Beside layers of four bits the output matrix has eight: it is where rounding costs most.
+    set_formats(config, format, table, options.keep_output ? table : int8);
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
     set_activation_bits(config, options.activation_bits.value_or(8));
@@ -258,7 +276,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     }
     const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.id], on_block);
     factors.erase(plan.id);
-    if (plan.dtype == DType::i8) report.errors.push_back({plan.name, relative_error(norms)});
+    if (!is_float(plan.format)) {
+      report.errors.push_back({plan.name, plan.format, relative_error(norms)});
+    }
   }
   stream.flush();
   for (const InputFile& file : source.weights.files()) file.refuse_changed();
@@ -291,15 +311,7 @@ void print_report(const ConvertReport& report, std::ostream& out) {
     text << "settings of generation that are not taken over: " << to_text(report.untaken_settings)
          << '\n';
   }
-  if (!report.errors.empty()) {
-    double sum = 0;
-    for (const QuantizationError& error : report.errors) sum += error.relative;
-    const auto worst = std::ranges::max_element(report.errors, {}, &QuantizationError::relative);
-    text << "int8 error relative to the weights: " << std::setprecision(3)
-         << 100 * sum / static_cast<double>(report.errors.size()) << "% on average over "
-         << report.errors.size() << " tensors, worst " << 100 * worst->relative << "% in "
-         << worst->tensor << '\n';
-  }
+  for (const WeightFormat format : kWeightFormats) print_errors(report.errors, format, text);
   out << text.str();
 }
 

@@ -10,18 +10,17 @@
 #include <vector>
 
 #include "convert/source_model.h"
-#include "support/dtype.h"
+#include "support/weight_format.h"
 
 namespace faststream::convert {
 
 struct ConvertOptions {
   std::filesystem::path checkpoint;
   std::filesystem::path output;
-  std::optional<DType>
-      dtype;  ///< f32, f16, bf16 or i8; absent: the checkpoint's own, bf16 for blocks
-  bool keep_output = false;  ///< with i8: the output matrix stays in 16 bits
-  /// With i8: of what matrices multiply, 8 or 16; absent: 8. With 16 matrices are not rotated, and
-  /// the last ones of feed-forwards are bf16.
+  std::optional<WeightFormat> format;  ///< absent: the checkpoint's own, bf16 for blocks
+  bool keep_output = false;            ///< with int8 or int4: the output matrix stays in 16 bits
+  /// With int8: of what matrices multiply, 8 or 16; absent: 8. With 16 matrices are not rotated,
+  /// and the last ones of feed-forwards are bf16.
   std::optional<int> activation_bits = {};
   std::optional<std::filesystem::path> tokenizer;  ///< instead of the checkpoint's own
   /// How an encoder's vectors are made where the checkpoint does not say, and whether they get
@@ -35,9 +34,10 @@ struct ConvertOptions {
   std::function<void()> check_interrupted;
 };
 
-/// How far an INT8 tensor is from the original.
+/// How far a quantized tensor is from the original.
 struct QuantizationError {
   std::string tensor;
+  WeightFormat format = WeightFormat::int8;
   double relative = 0;  ///< ||w - q|| / ||w||
 };
 
@@ -48,7 +48,7 @@ struct ConvertReport {
   uint64_t file_bytes = 0;
   size_t n_tensors = 0;
   double seconds = 0;
-  std::vector<QuantizationError> errors;      ///< INT8 tensors in file order
+  std::vector<QuantizationError> errors;      ///< quantized tensors in file order
   std::vector<LeftOut> left_out;              ///< of the checkpoint
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
@@ -60,7 +60,7 @@ struct ConvertReport {
 /// contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
-/// The hyperparameters of the model file: the checkpoint's with the types that `options` ask for.
+/// The hyperparameters of the model file: the checkpoint's with the formats that `options` ask for.
 /// Throws UsageError when they make no sense together.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
 

@@ -217,8 +217,8 @@ void take_types_of_weights(SourceModel& model) {
     if (parts == model.parts.end() || parts->second.empty()) continue;
     const SourceTensor* tensor = model.weights.find(parts->second.front().source);
     if (tensor == nullptr) continue;  // check_tensors() says so
-    const DType type = tensor->format->packed;
-    set_types(model.config, type, type, type);
+    const WeightFormat format = format_of(tensor->format->packed);
+    set_formats(model.config, format, format, format);
     return;
   }
 }

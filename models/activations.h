@@ -12,9 +12,9 @@ namespace faststream {
 
 /// What the output matrix is multiplied by: rows of its own type where both have 16 bits, which is
 /// what the tensor cores take.
-inline DType last_type(DType act, DType output) {
-  const bool both_16_bit = dtype_size(act) == 2 && dtype_size(output) == 2;
-  return both_16_bit ? output : act;
+inline DType last_type(DType act, WeightFormat output) {
+  const DType type = stored_type(output);
+  return dtype_size(act) == 2 && dtype_size(type) == 2 ? type : act;
 }
 
 /// The largest value of a figure of the layers' kinds.
@@ -96,7 +96,7 @@ struct Activations {
     }
     const int64_t last_cols = config.output.none ? 0 : hidden;
     shape(last, DType::f32, limits.max_logits, last_cols);
-    shape(last_normed, last_type(act, config.output_dtype), limits.max_logits, last_cols);
+    shape(last_normed, last_type(act, config.output_format), limits.max_logits, last_cols);
   }
 };
 

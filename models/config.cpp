@@ -77,13 +77,14 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   return config;
 }
 
-void set_types(ModelConfig& config, DType layers, DType embedding, DType output) {
-  config.weight_dtype = layers;
-  config.embedding_dtype = embedding;
-  config.output_dtype = output;
+void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,
+                 WeightFormat output) {
+  config.weight_format = layers;
+  config.embedding_format = embedding;
+  config.output_format = output;
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
-  set_types(*encoder, layers, embedding, output);
+  set_formats(*encoder, layers, embedding, output);
   config.encoder = std::move(encoder);
 }
 
@@ -341,20 +342,16 @@ void validate(const ModelConfig& config, std::string_view where) {
     heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
-  if (config.weight_dtype == DType::u8 || config.down_type() == DType::u8 ||
-      config.output_dtype == DType::u8) {
-    check.fail("u8 is no type of weights");
-  }
   if (config.activation_bits != 8 && config.activation_bits != 16) {
     check.fail("activation_bits must be 8 or 16");
   }
   if (config.rotated && config.activation_bits != 8) {
     check.fail("matrices are rotated for activations of 8 bits, but activation_bits is 16");
   }
-  if (config.values_rotated && (!config.rotated || config.weight_dtype != DType::i8)) {
+  if (config.values_rotated && (!config.rotated || config.weight_format != WeightFormat::int8)) {
     check.fail("values are rotated, but matrices of the layers are not");
   }
-  if (config.embedding_dtype == DType::i8 || config.embedding_dtype == DType::u8) {
+  if (!is_float(config.embedding_format)) {
     check.fail("the embedding table must be f32, f16 or bf16");
   }
   const OutputConfig& output = config.output;
@@ -362,7 +359,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (output.none && (output.tied || output.bias || output.soft_cap != 0)) {
     check.fail("there is no output matrix, but something is said of it");
   }
-  if (output.tied && config.output_dtype != config.embedding_dtype) {
+  if (output.tied && config.output_format != config.embedding_format) {
     check.fail("the output matrix is tied to the embedding table but has another type");
   }
   if (config.embedding.shared) check.fail("the embedding is shared with no decoder");

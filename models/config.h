@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "support/dtype.h"
+#include "support/weight_format.h"
 
 namespace faststream {
 
@@ -215,13 +215,14 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
-  DType weight_dtype = DType::f32;             ///< of the layers' matrices, but for routers
-  std::optional<DType> down_dtype;             ///< of feed-forwards' last ones; none: likewise
-  int32_t activation_bits = 8;                 ///< of what i8 matrices multiply: 8 or 16
-  bool rotated = false;                        ///< i8 matrices and what they multiply, see Weight
-  bool values_rotated = false;                 ///< likewise, and so their sums; see HeadRotation
-  DType embedding_dtype = DType::f32;          ///< of the tables of the embedding (never i8)
-  DType output_dtype = DType::f32;             ///< of the output matrix; embedding_dtype when tied
+  WeightFormat weight_format = WeightFormat::f32;  ///< of the layers' matrices, but for routers
+  std::optional<WeightFormat> down_format;         ///< of feed-forwards' last ones; none: likewise
+  int32_t activation_bits = 8;                     ///< of what int8 matrices multiply: 8 or 16
+  bool rotated = false;         ///< int8 matrices and what they multiply, see Weight
+  bool values_rotated = false;  ///< likewise, and so their sums; see HeadRotation
+  WeightFormat embedding_format = WeightFormat::f32;  ///< of the embedding's tables: floats
+  WeightFormat output_format =
+      WeightFormat::f32;  ///< of the output matrix; as embedding_format when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
   std::optional<PoolingConfig> pooling;        ///< only where there is no output matrix
 
@@ -238,15 +239,16 @@ struct ModelConfig {
   /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
   [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
   /// Of the last matrices of feed-forwards.
-  [[nodiscard]] DType down_type() const { return down_dtype.value_or(weight_dtype); }
+  [[nodiscard]] WeightFormat format_of_down() const { return down_format.value_or(weight_format); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];
   }
 };
 
-/// Gives a description and its encoder's other types of weights.
-void set_types(ModelConfig& config, DType layers, DType embedding, DType output);
+/// Gives a description and its encoder's other formats of weights.
+void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,
+                 WeightFormat output);
 
 /// What most models since Llama are (arXiv:2302.13971): layers of one kind, each with an RMS norm
 /// before attention and one before a gated feed-forward with SiLU; one rope over all of a head.

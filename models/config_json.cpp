@@ -18,6 +18,14 @@ using nlohmann::json;
 template <typename Enum>
 struct Names;
 template <>
+struct Names<WeightFormat> {
+  static constexpr std::array kAll = [] {
+    std::array<std::string_view, kWeightFormats.size()> names;
+    std::ranges::transform(kWeightFormats, names.begin(), format_name);
+    return names;
+  }();
+};
+template <>
 struct Names<NormKind> {
   static constexpr std::array kAll = {"none", "rms", "layer"};
 };
@@ -186,13 +194,13 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);
   visit("pooling", &ModelConfig::pooling);
-  visit("weights", &ModelConfig::weight_dtype);
-  visit("down_type", &ModelConfig::down_dtype);
+  visit("weights", &ModelConfig::weight_format);
+  visit("down_type", &ModelConfig::down_format);
   visit("activation_bits", &ModelConfig::activation_bits);
   visit("rotated", &ModelConfig::rotated);
   visit("values_rotated", &ModelConfig::values_rotated);
-  visit("embedding_type", &ModelConfig::embedding_dtype);
-  visit("output_type", &ModelConfig::output_dtype);
+  visit("embedding_type", &ModelConfig::embedding_format);
+  visit("output_type", &ModelConfig::output_format);
 }
 
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
@@ -213,14 +221,11 @@ inline constexpr bool kIsOptional = false;
 template <typename T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 template <typename T>
-inline constexpr bool kIsValue =
-    std::is_arithmetic_v<T> || std::is_same_v<T, std::string> || std::is_same_v<T, DType>;
+inline constexpr bool kIsValue = std::is_arithmetic_v<T> || std::is_same_v<T, std::string>;
 
 template <typename T>
 json write(const T& value) {
-  if constexpr (std::is_same_v<T, DType>) {
-    return dtype_name(value);
-  } else if constexpr (std::is_enum_v<T>) {
+  if constexpr (std::is_enum_v<T>) {
     return Names<T>::kAll[static_cast<size_t>(value)];
   } else if constexpr (kIsValue<T>) {
     return value;
@@ -244,11 +249,7 @@ json write(const T& value) {
 
 template <typename T>
 void read(const JsonView& view, T& value) {
-  if constexpr (std::is_same_v<T, DType>) {
-    const auto type = dtype_from_name(view.as<std::string>());
-    if (!type) view.fail("is the unknown type " + in_quotes(view.as<std::string>()));
-    value = *type;
-  } else if constexpr (std::is_enum_v<T>) {
+  if constexpr (std::is_enum_v<T>) {
     const auto& names = Names<T>::kAll;
     const auto name = view.as<std::string>();
     const auto found = std::find(names.begin(), names.end(), name);

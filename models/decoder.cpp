@@ -33,7 +33,7 @@ class Decoder : public Model {
   Decoder(const ModelConfig& config, DecoderWeights weights, Backend& backend,
           const BatchLimits& limits)
       : config_(config), backend_(backend), weights_(std::move(weights)) {
-    const DType act = backend.activation_dtype(config.weight_dtype);
+    const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
       matrix.data = buffers_.back().get();
@@ -351,7 +351,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     const ProductBound bound{.rows = rows * used,
                              .in = plan.shape[1],
                              .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1),
-                             .dtype = plan.dtype,
+                             .format = plan.format,
                              .gated = is_gated(plan.id.kind),
                              .bias = biases.contains(of_bias),
                              .activation = activation_of(stack, plan.id) != Activation::none,
@@ -391,7 +391,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
       .n_heads = largest_of_layers(config, [](const auto& l) { return l.attention.n_heads; }),
       .n_kv_heads = largest_of_layers(config, [](const auto& l) { return l.attention.n_kv_heads; }),
       .head_dim = largest_of_layers(config, [](const auto& l) { return l.attention.head_dim; }),
-      .weight_dtype = config.weight_dtype,
+      .weight_format = config.weight_format,
       .products = products(config, limits)};
   if (config.encoder) {
     const StepBounds of_encoder = step_bounds(*config.encoder, limits, sequences, 0);

@@ -138,20 +138,21 @@ class Finder {
     if (found == found_.end()) return {.weight = {}, .bias = bias};
     const TensorPlan& plan = found->second.plan;
     return {.weight = {.data = found->second.data,
-                       .dtype = plan.dtype,
+                       .format = plan.format,
                        .rows = plan.shape[0],
                        .cols = plan.shape[1],
-                       .scales = vector(scales_of(id(kind))),
+                       .scales = data(scales_of(id(kind))),
                        .input_bits = config_.activation_bits,
                        .rotated = plan.rotated},
             .bias = bias};
   }
 
-  // Null where the plan has no such vector.
-  const float* vector(const TensorId& id) const {
+  // Null where the plan has no such tensor.
+  const std::byte* data(const TensorId& id) const {
     const auto found = found_.find(id);
-    return found == found_.end() ? nullptr : reinterpret_cast<const float*>(found->second.data);
+    return found == found_.end() ? nullptr : found->second.data;
   }
+  const float* vector(const TensorId& id) const { return reinterpret_cast<const float*>(data(id)); }
 
   const ModelConfig& config_;
   std::map<TensorId, Found> found_;

@@ -1,7 +1,10 @@
 #include "models/tensor_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+
+#include "support/hadamard.h"
 
 namespace faststream {
 namespace {
@@ -115,19 +118,19 @@ class Planner {
  private:
   void embedding() {
     const EmbeddingConfig& embedding = config_.embedding;
-    const DType dtype = config_.embedding_dtype;
+    const WeightFormat format = config_.embedding_format;
     const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
     if (!embedding.shared) {
       MatrixTraits traits = table;
       traits.split = of_vocabulary();
       if (config_.output.tied) traits.readers = TensorReaders::wanted;
-      matrix(TensorKind::embedding, dtype, config_.vocab, config_.hidden, false, traits);
+      matrix(TensorKind::embedding, format, config_.vocab, config_.hidden, false, traits);
     }
     if (embedding.positions != 0) {
-      matrix(TensorKind::positions, dtype, embedding.positions, config_.hidden, false, table);
+      matrix(TensorKind::positions, format, embedding.positions, config_.hidden, false, table);
     }
     if (embedding.segments != 0) {
-      matrix(TensorKind::segments, dtype, embedding.segments, config_.hidden, false, table);
+      matrix(TensorKind::segments, format, embedding.segments, config_.hidden, false, table);
     }
     norm(TensorKind::embedding_norm, embedding.norm);
   }
@@ -149,7 +152,7 @@ class Planner {
     const AttentionConfig& attention = layer.attention;
     norm(TensorKind::attention_norm, layer.attention_norms.before);
     matrix(
-        TensorKind::attention_qkv, config_.weight_dtype, attention.qkv_dim(), config_.hidden,
+        TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
         attention.qkv_bias,
         {.split = of_heads(attention, {attention.q_dim(), attention.kv_dim(), attention.kv_dim()}),
          .heads = values(attention, attention.q_dim())});
@@ -171,22 +174,22 @@ class Planner {
            .role = TensorRole::bias,
            .split = columns});
     }
-    matrix(TensorKind::attention_out, config_.weight_dtype, config_.hidden, attention.q_dim(),
+    matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.q_dim(),
            attention.out_bias, sums_of_values(attention));
     norm(TensorKind::attention_after_norm, layer.attention_norms.after);
     norm(TensorKind::attention_stream_norm, layer.attention_norms.stream);
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
-    const DType dtype = config_.weight_dtype;
+    const WeightFormat format = config_.weight_format;
     norm(TensorKind::cross_norm, norms.before);
-    matrix(TensorKind::cross_q, dtype, attention.q_dim(), config_.hidden, attention.qkv_bias,
+    matrix(TensorKind::cross_q, format, attention.q_dim(), config_.hidden, attention.qkv_bias,
            {.split = of_heads(attention, {attention.q_dim()})});
-    matrix(TensorKind::cross_kv, dtype, 2 * attention.kv_dim(), config_.encoder->hidden,
+    matrix(TensorKind::cross_kv, format, 2 * attention.kv_dim(), config_.encoder->hidden,
            attention.qkv_bias,
            {.split = of_heads(attention, {attention.kv_dim(), attention.kv_dim()}),
             .heads = values(attention, 0)});
-    matrix(TensorKind::cross_out, dtype, config_.hidden, attention.q_dim(), attention.out_bias,
+    matrix(TensorKind::cross_out, format, config_.hidden, attention.q_dim(), attention.out_bias,
            sums_of_values(attention));
     norm(TensorKind::cross_after_norm, norms.after);
     norm(TensorKind::cross_stream_norm, norms.stream);
@@ -194,15 +197,16 @@ class Planner {
 
   void experts(const ExpertsConfig& experts) {
     const TensorReaders readers = of_feed_forward();
-    matrix(TensorKind::router, DType::f32, experts.count, config_.hidden, experts.router.bias,
-           {.readers = readers});
+    matrix(TensorKind::router, WeightFormat::f32, experts.count, config_.hidden,
+           experts.router.bias, {.readers = readers});
     if (experts.router.correction) {
       vector(TensorKind::router_correction, experts.count, TensorRole::bias);
     }
     feed_forward(expert_tensors(experts.each), experts.each, experts.count);
     if (experts.shared.size != 0) feed_forward(shared_tensors(experts.shared), experts.shared);
     if (experts.shared_gate) {
-      matrix(TensorKind::shared_gate, DType::f32, 1, config_.hidden, false, {.readers = readers});
+      matrix(TensorKind::shared_gate, WeightFormat::f32, 1, config_.hidden, false,
+             {.readers = readers});
     }
   }
 
@@ -218,16 +222,16 @@ class Planner {
       of_down = {.by = SplitBy::expert, .unit = config_.hidden, .parts = {down_rows}};
     }
     const TensorReaders readers = of_feed_forward();
-    matrix(tensors.up, config_.weight_dtype, up_rows, config_.hidden, ffn.bias,
+    matrix(tensors.up, config_.weight_format, up_rows, config_.hidden, ffn.bias,
            {.readers = readers, .split = of_up, .experts = experts});
-    matrix(tensors.down, config_.down_type(), down_rows, ffn.size, ffn.bias,
+    matrix(tensors.down, config_.format_of_down(), down_rows, ffn.size, ffn.bias,
            {.readers = readers, .split = of_down, .experts = experts});
   }
 
   void dense(const PoolingConfig& pooling) {
     int64_t columns = config_.hidden;
     for (const DenseConfig& layer : pooling.dense) {
-      matrix(TensorKind::dense, DType::f32, layer.size, columns, layer.bias,
+      matrix(TensorKind::dense, WeightFormat::f32, layer.size, columns, layer.bias,
              {.readers = TensorReaders::wanted});
       norm(TensorKind::dense_norm, layer.norm, layer.size);
       columns = layer.size;
@@ -240,7 +244,7 @@ class Planner {
     const OutputConfig& output = config_.output;
     if (output.none) return;
     if (!output.tied) {
-      matrix(TensorKind::output, config_.output_dtype, config_.vocab, config_.hidden, output.bias,
+      matrix(TensorKind::output, config_.output_format, config_.vocab, config_.hidden, output.bias,
              {.readers = TensorReaders::wanted, .split = of_vocabulary()});
     } else if (output.bias) {
       add({.id = bias_of(id(TensorKind::output)),
@@ -250,30 +254,37 @@ class Planner {
     }
   }
 
-  void matrix(TensorKind kind, DType dtype, int64_t rows, int64_t cols, bool bias,
+  void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
     const auto& [role, readers, split, experts, heads] = traits;
-    const bool is_int8 = dtype == DType::i8;
     TensorPlan plan{.id = id(kind),
-                    .dtype = dtype,
+                    .format = format,
                     .shape = {rows, cols},
                     .role = role,
                     .readers = readers,
                     .split = split,
                     .experts = experts,
-                    .rotated = is_int8 && config_.rotated && !heads.columns,
+                    .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns,
                     .heads = heads};
+    const int64_t whole = columns_together(plan);
+    if (split.columns) plan.split.unit = std::lcm(split.unit, whole);
     TensorPlan of_rows{.id = plan.id,
                        .shape = {rows},
                        .readers = readers,
                        .split = split.columns ? SplitRule{} : split,
                        .experts = experts};
-    add(std::move(plan));
-    if (is_int8) {
+    const ScaleShape scale = scale_shape(format, cols);
+    if (scale.columns > 0) {
       TensorPlan scales = of_rows;
       scales.id = scales_of(scales.id);
       scales.role = TensorRole::scales;
+      scales.format = scale.format;
+      if (scale.columns > 1) scales.shape.push_back(scale.columns);
+      if (split.columns && scale.columns > 1) scales.split = of_scales(plan);
+      add(std::move(plan));
       add(std::move(scales));
+    } else {
+      add(std::move(plan));
     }
     if (bias) {
       of_rows.id = bias_of(of_rows.id);
@@ -281,6 +292,24 @@ class Planner {
       if (!heads.columns) of_rows.heads = heads;
       add(std::move(of_rows));
     }
+  }
+
+  // Columns of a row that no cut takes apart: of a group that has one scale, or that are rotated
+  // together. All, where these are not all alike.
+  static int64_t columns_together(const TensorPlan& plan) {
+    const int64_t cols = plan.columns();
+    const int64_t together =
+        std::max(group_columns(plan.format), plan.rotated ? hadamard_block(cols) : 1);
+    return cols % together == 0 ? together : cols;
+  }
+
+  // The share of a device has the scales of its columns.
+  static SplitRule of_scales(const TensorPlan& matrix) {
+    const int64_t group = group_columns(matrix.format);
+    SplitRule split = matrix.split;
+    split.unit = std::max<int64_t>(1, split.unit / group);
+    for (int64_t& part : split.parts) part = (part + group - 1) / group;
+    return split;
   }
 
   void norm(TensorKind kind, const NormConfig& norm) { this->norm(kind, norm, config_.hidden); }
@@ -333,6 +362,12 @@ class Planner {
 };
 
 }  // namespace
+
+std::vector<int64_t> TensorPlan::stored_shape() const {
+  std::vector<int64_t> stored = shape;
+  if (stored.size() == 2) stored[1] = stored_columns(format, stored[1]);
+  return stored;
+}
 
 std::string tensor_name(const TensorId& id) {
   std::string name = id.of_encoder ? "encoder." : "";

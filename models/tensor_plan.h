@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/config.h"
-#include "support/dtype.h"
+#include "support/weight_format.h"
 
 namespace faststream {
 
@@ -65,7 +65,7 @@ constexpr bool is_of_layers(TensorKind kind) {
 /// A tensor of that kind, or one that belongs to it.
 enum class TensorMember : uint8_t {
   weights,
-  scales,  ///< of an i8 matrix' rows
+  scales,  ///< of a matrix whose format has some
   bias,
 };
 
@@ -165,14 +165,23 @@ struct HeadRotation {
 struct TensorPlan {
   TensorId id = {};
   std::string name = {};  ///< tensor_name(id)
-  DType dtype = DType::f32;
-  std::vector<int64_t> shape = {};
+  WeightFormat format = WeightFormat::f32;
+  std::vector<int64_t> shape = {};  ///< what it means; a matrix is [rows, columns]
   TensorRole role = TensorRole::matrix;
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
   bool rotated = false;  ///< see Weight
   HeadRotation heads = {};
+
+  /// Its element type and shape in the file.
+  [[nodiscard]] DType stored_as() const { return stored_type(format); }
+  [[nodiscard]] std::vector<int64_t> stored_shape() const;
+  /// Bytes of so many of its columns in a row; a vector is a column.
+  [[nodiscard]] int64_t bytes_of_columns(int64_t columns) const {
+    return row_bytes(format, columns);
+  }
+  [[nodiscard]] int64_t columns() const { return shape.size() == 2 ? shape[1] : 1; }
 
   /// Whether rows are multiplied with it, as with the embedding table where that is the output
   /// matrix.
@@ -220,10 +229,10 @@ struct TensorPlan {
 ///   dense.N_norm                      [size]
 ///   output                            [vocab, hidden]       unless tied or none
 ///
-/// and then those of the encoder, whose names begin with "encoder.". X.scales, f32 [rows of X],
-/// follows an i8 matrix; X_bias, f32 with as many elements as X has rows, follows X where that has
-/// a bias. Rows of Q and K are in Transformers' order (halves of what is rotated are the pairs'
-/// members).
+/// and then those of the encoder, whose names begin with "encoder.". X.scales follows a matrix
+/// whose format has scales (support/weight_format.h); X_bias, f32 with as many elements as X has
+/// rows, follows X where that has a bias. Rows of Q and K are in Transformers' order (halves of
+/// what is rotated are the pairs' members).
 std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
 
 }  // namespace faststream

@@ -87,7 +87,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   }
   line(text, "model file",
        format_bytes(model_size(source, options)) + " with weights in " +
-           std::string(dtype_name(config.weight_dtype)));
+           std::string(format_name(config.weight_format)));
   out << text.str();
 }
 

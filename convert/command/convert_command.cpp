@@ -18,7 +18,7 @@ namespace {
 ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommandOptions& options) {
   ConvertOptions conversion;
   conversion.checkpoint = checkpoint;
-  conversion.dtype = dtype_from_name(options.dtype);
+  conversion.format = format_from_name(options.dtype);
   conversion.keep_output = options.keep_output;
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);

@@ -96,7 +96,7 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
 void verify_model_file(const std::filesystem::path& path, std::ostream& out) {
   const ModelFile file = ModelFile::open(path);
   for (const TensorPlan& plan : tensor_plan(config_from_json(file.section("model"), file.name()))) {
-    static_cast<void>(file.require(plan.name, plan.dtype, plan.shape));
+    static_cast<void>(file.require(plan.name, plan.stored_as(), plan.stored_shape()));
   }
   file.verify();
   out << printable(file.name()) << ": sound, the checksums of all " << file.tensors().size()

@@ -11,6 +11,8 @@
 #include <limits>
 #include <numeric>
 
+#include "convert/weights/quantize.h"
+
 namespace faststream::convert {
 namespace {
 
@@ -88,10 +90,20 @@ double sum_of_squares(std::span<const float> values) {
   return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
-float overflow_magnitude(DType type) {
+float overflow_magnitude(WeightFormat format) {
   // Halfway from the largest finite value to what would come after it rounds up.
-  if (type == DType::f16) return 65520.0F;
-  if (type == DType::bf16) return std::bit_cast<float>(0x7f7f8000U);
+  constexpr float kInF16 = 65520.0F;
+  switch (format) {
+    case WeightFormat::f16:
+      return kInF16;
+    case WeightFormat::bf16:
+      return std::bit_cast<float>(0x7f7f8000U);
+    case WeightFormat::int4:
+      return kLeastInt4Divisor * kInF16;
+    case WeightFormat::f32:
+    case WeightFormat::int8:
+      break;
+  }
   return std::numeric_limits<float>::infinity();
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "support/dtype.h"
+#include "support/weight_format.h"
 
 namespace faststream::convert {
 
@@ -46,7 +47,7 @@ float largest_magnitude(std::span<const float> values);
 /// In an order of its own, the same on all machines.
 double sum_of_squares(std::span<const float> values);
 
-/// The smallest magnitude that narrow() would turn into infinity.
-float overflow_magnitude(DType type);
+/// The smallest magnitude that is infinite in the format.
+float overflow_magnitude(WeightFormat format);
 
 }  // namespace faststream::convert

@@ -1,10 +1,19 @@
-// INT8 weights.
+// Rows of weights in fewer bits than they have.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "support/weight_format.h"
+
 namespace faststream::convert {
+
+/// What rounding costs a row, or a matrix.
+struct RowError {
+  double squared_error = 0;  ///< Σ (weight - what is stored)²
+  double squared_norm = 0;   ///< Σ weight²
+};
 
 struct QuantizedRow {
   float scale = 0;           ///< weight ≈ scale · quantized
@@ -12,10 +21,24 @@ struct QuantizedRow {
   double squared_norm = 0;   ///< Σ weight²
 };
 
-/// Symmetric quantization of one output channel: scale = max|row| / 127, `out` = row / scale
+/// INT8, symmetric quantization of one output channel: scale = max|row| / 127, `out` = row / scale
 /// rounded to nearest, from -127 to 127. Each weight comes back within half a scale. A row of zeros
 /// (or of values so small that the scale underflows) has scale 0 and all zeros. Where a value is
 /// not finite the scale is not either, and nothing is written. out.size() == row.size().
 QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out);
+
+/// What a group's largest magnitude is divided by to have its scale, at least.
+inline constexpr float kLeastInt4Divisor = 6;
+
+/// INT4 in groups of columns: of the scales that a few divisors of a group's largest magnitude
+/// give, each then fitted to its levels by least squares, the one of the least squared error. The
+/// values are finite and below overflow_magnitude(); `out` and `scales` have the bytes of
+/// support/weight_format.h.
+RowError quantize_row_int4(std::span<const float> row, std::byte* out, std::byte* scales);
+
+/// A row in a format that is_float() not. Nothing, with nothing written, where a value is not
+/// finite.
+std::optional<RowError> quantize(WeightFormat format, std::span<const float> row, std::byte* out,
+                                 std::byte* scales);
 
 }  // namespace faststream::convert

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "convert/weights/elements.h"
-#include "convert/weights/quantize.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "support/error.h"
 #include "support/hadamard.h"
@@ -113,14 +112,14 @@ void refuse_rotation(const std::string& where) {
               " holds values that are too large to be rotated; choose --dtype bf16, or f32");
 }
 
-void check_range(std::span<const float> values, DType type, const std::string& where) {
+void check_range(std::span<const float> values, WeightFormat format, const std::string& where) {
   const float largest = largest_magnitude(values);
   if (!std::isfinite(largest)) {
     throw Error(where + " holds NaN or infinity; the checkpoint is damaged or its training failed");
   }
-  if (largest >= overflow_magnitude(type)) {
+  if (largest >= overflow_magnitude(format)) {
     throw Error(where + " holds a value of magnitude " + std::to_string(largest) +
-                ", too large for " + std::string(dtype_name(type)) + "; choose another --dtype");
+                ", too large for " + std::string(format_name(format)) + "; choose another --dtype");
   }
 }
 
@@ -130,7 +129,7 @@ void check_range(std::span<const float> values, DType type, const std::string& w
 struct TensorStream::Job {
   std::string name;
   std::vector<Source> sources;
-  DType dtype = DType::f32;
+  WeightFormat format = WeightFormat::f32;
   bool rotated = false;
   HeadRotation heads;
   bool transposed = false;
@@ -139,8 +138,9 @@ struct TensorStream::Job {
   int64_t block_first_row = 0;
   std::byte* block = nullptr;
   const Factors* factors = nullptr;
-  // [rows], i8 only
-  std::vector<float> scales;
+  // Of quantized tensors: [rows, scale_row_bytes], and [rows].
+  std::vector<std::byte> scales;
+  int64_t scale_row_bytes = 0;
   std::vector<Norms> norms;
 };
 
@@ -155,7 +155,7 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
                                        std::span<const TensorPart> parts) const {
   Job job;
   job.name = plan.name;
-  job.dtype = plan.dtype;
+  job.format = plan.format;
   job.rotated = plan.rotated;
   job.heads = plan.heads;
   job.cols = row_width(plan);
@@ -178,8 +178,9 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
                                       const std::function<void(uint64_t)>& on_block) {
   Job job = job_of(plan, parts);
   job.factors = &factors;
-  if (job.dtype == DType::i8) {
-    job.scales.resize(static_cast<size_t>(job.rows));
+  if (!is_float(job.format)) {
+    job.scale_row_bytes = scale_shape(job.format, job.cols).row_bytes();
+    job.scales.resize(static_cast<size_t>(job.rows * job.scale_row_bytes));
     job.norms.resize(static_cast<size_t>(job.rows));
   }
 
@@ -193,7 +194,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
       std::max(threads, kPiecesPerThread * threads * kPieceElements / piece_elements);
   const int64_t block_rows =
       piece_rows * std::clamp(kMaxBlockElements / piece_elements, int64_t{1}, most_pieces);
-  const auto row_bytes = static_cast<size_t>(job.cols) * dtype_size(job.dtype);
+  const auto row_bytes = static_cast<size_t>(faststream::row_bytes(job.format, job.cols));
   for (int64_t first = 0; first < job.rows; first += block_rows) {
     const int64_t end = std::min(first + block_rows, job.rows);
     block_.resize(static_cast<size_t>(end - first) * row_bytes);
@@ -220,8 +221,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
     on_block(bytes_read_);
   }
 
-  const auto scale_bytes = std::as_bytes(std::span(job.scales));
-  pending_scales_.assign(scale_bytes.begin(), scale_bytes.end());
+  pending_scales_ = std::move(job.scales);
   Norms total;
   for (const Norms& row : job.norms) {
     total.squared_error += row.squared_error;
@@ -305,27 +305,27 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
     make_rows(job, source, begin, stop, scratch);
     multiply_rows(*job.factors, begin, job.rows, job.cols, scratch.values);
     const std::span<const float> values = scratch.values;
-    check_range(values, job.dtype, where(job, source));
+    check_range(values, job.format, where(job, source));
     if (job.heads.dim != 0) {
       rotate_heads(job.heads, begin, job.cols, scratch.values);
       if (!std::isfinite(largest_magnitude(values))) refuse_rotation(where(job, source));
     }
     const auto cols = static_cast<size_t>(job.cols);
-    std::byte* out =
-        job.block + static_cast<size_t>(begin - job.block_first_row) * cols * dtype_size(job.dtype);
-    if (job.dtype != DType::i8) {
-      narrow(values, job.dtype, out);
+    const int64_t row_bytes = faststream::row_bytes(job.format, job.cols);
+    std::byte* out = job.block + (begin - job.block_first_row) * row_bytes;
+    if (is_float(job.format)) {
+      narrow(values, stored_type(job.format), out);
       continue;
     }
     for (int64_t row = begin; row < stop; ++row) {
       const size_t place = static_cast<size_t>(row - begin) * cols;
       if (job.rotated) rotate_(&values[place], job.cols, &scratch.values[place]);
-      const QuantizedRow result =
-          quantize_row(values.subspan(place, cols), {reinterpret_cast<int8_t*>(out) + place, cols});
-      if (!std::isfinite(result.scale)) refuse_rotation(where(job, source));
       // Each row belongs to one piece, so these writes do not meet.
-      job.scales[static_cast<size_t>(row)] = result.scale;
-      job.norms[static_cast<size_t>(row)] = {result.squared_error, result.squared_norm};
+      const auto error =
+          quantize(job.format, values.subspan(place, cols), out + (row - begin) * row_bytes,
+                   job.scales.data() + row * job.scale_row_bytes);
+      if (!error) refuse_rotation(where(job, source));
+      job.norms[static_cast<size_t>(row)] = *error;
     }
   }
 }

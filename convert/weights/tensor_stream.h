@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convert/source_model.h"
+#include "convert/weights/quantize.h"
 #include "model_file/model_writer.h"
 #include "models/tensor_plan.h"
 #include "support/thread_pool.h"
@@ -23,11 +24,8 @@ class TensorStream {
   /// All three must outlive the stream.
   TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool);
 
-  /// What came of an INT8 tensor; zeros for others.
-  struct Norms {
-    double squared_error = 0;
-    double squared_norm = 0;
-  };
+  /// What came of a quantized tensor; zeros for others.
+  using Norms = RowError;
 
   /// What a matrix is multiplied with, element (r, c) with rows[r] and, of `experts` equal parts of
   /// the rows, columns[part of r, c]. Empty: ones.
@@ -37,9 +35,9 @@ class TensorStream {
     int64_t experts = 1;
   };
 
-  /// Appends the tensor `plan`, made of `parts` and multiplied, and its scales if it is i8.
-  /// `on_block` is called with the source bytes read so far, of all tensors. Throws Error when a
-  /// part cannot be read, or has a value that is not finite or not representable.
+  /// Appends the tensor `plan`, made of `parts` and multiplied, and its scales if its format has
+  /// some. `on_block` is called with the source bytes read so far, of all tensors. Throws Error
+  /// when a part cannot be read, or has a value that is not finite or not representable.
   Norms add(const TensorPlan& plan, std::span<const TensorPart> parts, const Factors& factors,
             const std::function<void(uint64_t)>& on_block);
 

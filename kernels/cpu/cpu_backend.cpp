@@ -60,18 +60,8 @@ std::string CpuBackend::description() const {
          std::string(cpu_isa_name(isa_)) + ")";
 }
 
-DType CpuBackend::kv_dtype(DType weight_dtype) const {
-  switch (weight_dtype) {
-    case DType::f32:
-    case DType::f16:
-    case DType::bf16:
-      return weight_dtype;
-    case DType::i8:
-      return DType::bf16;
-    case DType::u8:
-      break;
-  }
-  throw std::logic_error("u8 is not a type of weights");
+DType CpuBackend::kv_dtype(WeightFormat weight_format) const {
+  return is_float(weight_format) ? stored_type(weight_format) : DType::bf16;
 }
 
 size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
@@ -96,7 +86,8 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
     of_thread = std::max({of_thread,
-                          (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} + kTileRanges,
+                          (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} +
+                              kTileRanges + kFewRowsBlockBytes,
                           panel_scratch() * int64_t{sizeof(float)}});
   }
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
@@ -115,6 +106,7 @@ FloatType float_type(DType type) {
       return FloatType::bf16;
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       break;
   }
   throw std::logic_error(std::string(dtype_name(type)) + " is not a floating type");

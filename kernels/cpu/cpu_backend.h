@@ -46,8 +46,8 @@ class CpuBackend final : public HostBackend {
   CpuBackend(int threads, CpuIsa isa);
 
   [[nodiscard]] std::string description() const override;
-  [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
-  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
+  [[nodiscard]] DType activation_dtype(WeightFormat) const override { return DType::f32; }
+  [[nodiscard]] DType kv_dtype(WeightFormat weight_format) const override;
   [[nodiscard]] int32_t most_slots() const override { return 128; }
   [[nodiscard]] int32_t first_tokens() const override { return 4; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
@@ -99,9 +99,10 @@ class CpuBackend final : public HostBackend {
     int64_t at = 0;  ///< rows of all products before it
   };
 
-  /// How few rows are multiplied by weights of a type.
+  /// How few rows are multiplied by weights of a format.
   struct FewRows {
     Kernels::Dot kernel = nullptr;
+    bool decodes = false;       ///< the kernel takes floats, which weights are decoded to
     int64_t grain = 4;          ///< channels that it takes at least
     std::vector<DotTask> rows;  ///< those of each product, as the kernel wants them
   };
@@ -114,7 +115,7 @@ class CpuBackend final : public HostBackend {
                          const Matrix& out) const;  // linear.cpp
   Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,
                         Activation activation, const Matrix& out) const;  // gated_linear.cpp
-  /// Products of one shape and type of weights, but of any numbers of rows.
+  /// Products of one shape and format of weights, but of any numbers of rows.
   void multiply(std::vector<Product> products);  // product.cpp
   /// Null where floats are multiplied.
   [[nodiscard]] const TileKernels* tiles_of(const Weight& weight) const;            // product.cpp
@@ -130,8 +131,8 @@ class CpuBackend final : public HostBackend {
                      std::span<DotTask> tasks);               // product.cpp
   void multiply_few_rows(std::span<const Product> products);  // product.cpp
   void multiply_panels(const Product& product);               // product_panels.cpp
-  /// `count` weights as floats: themselves, or in `room`.
-  const float* widen_weights(const std::byte* from, DType type, int64_t count,
+  /// `count` elements of a row as floats, but for row_scales(): themselves, or in `room`.
+  const float* widen_weights(const Weight& weight, int64_t row, int64_t first, int64_t count,
                              float* room) const;  // product_panels.cpp
   void multiply_tiles(const Product& product);    // product_tiles.cpp
 
@@ -164,10 +165,14 @@ class CpuBackend final : public HostBackend {
   Screened screened_;
 };
 
+/// Channels that few rows are multiplied with one after the other stay in the second-level cache,
+/// where they are decoded to.
+inline constexpr int64_t kFewRowsBlockBytes = int64_t{128} << 10;
+
 /// Floats of a thread's scratch that multiply_panels() takes.
 int64_t panel_scratch();
 
-/// The kernels' name of a dtype. Throws std::logic_error for integers.
+/// The kernels' name of a type. Throws std::logic_error for integers.
 FloatType float_type(DType type);
 
 /// Throws std::logic_error unless `m` is [rows, cols] f32.

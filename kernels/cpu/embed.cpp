@@ -11,9 +11,7 @@ void CpuBackend::embed(const BatchView& batch, const Embedding& embedding, const
             "embed: positions and segments must have the table's columns");
   }
   const auto widen_row = [&](const Weight& rows, int64_t row, float* to) {
-    const int64_t bytes = hidden * static_cast<int64_t>(dtype_size(rows.dtype));
-    kernels_.widen(static_cast<const std::byte*>(rows.data) + row * bytes, float_type(rows.dtype),
-                   hidden, to);
+    kernels_.widen(rows.row(row), float_type(stored_type(rows.format)), hidden, to);
   };
   pool_.parallel_for(
       batch.n_tokens, 16, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {

@@ -39,9 +39,9 @@ void require_matrix(const Matrix& m, int64_t rows, int64_t cols, const char* wha
 }
 
 void require_weight(const Weight& w) {
-  require(w.data != nullptr && w.rows > 0 && w.cols > 0 && w.dtype != DType::u8,
-          "a weight has no data or no shape");
-  require((w.dtype == DType::i8) == (w.scales != nullptr), "exactly i8 weights have scales");
+  require(w.data != nullptr && w.rows > 0 && w.cols > 0, "a weight has no data or no shape");
+  require((scale_shape(w.format, w.cols).columns > 0) == (w.scales != nullptr),
+          "a weight lacks its scales, or has some");
   require(!w.rotated || w.quantizes_inputs(), "weights are rotated that do not quantize inputs");
 }
 
@@ -89,9 +89,10 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
     if (w.rotated) hadamard(std::span(inputs).subspan(index(r * x.cols), index(x.cols)));
   }
   std::vector<double> result(index(x.rows * w.rows));
-  std::vector<double> channel(index(w.cols));
+  std::vector<float> decoded(index(w.cols));
   for (int64_t o = 0; o < w.rows; ++o) {
-    for (int64_t c = 0; c < w.cols; ++c) channel[index(c)] = w.value(o, c);
+    w.decode(o, 0, decoded);
+    const std::vector<double> channel(decoded.begin(), decoded.end());
     for (int64_t r = 0; r < x.rows; ++r) {
       const double* row = inputs.data() + r * x.cols;
       result[index(r * w.rows + o)] = dot(row, channel.data(), w.cols);
@@ -213,8 +214,8 @@ Weight expert_part(const Weight& w, int64_t part, int64_t parts) {
 class ReferenceBackend final : public HostBackend {
  public:
   [[nodiscard]] std::string description() const override { return "CPU reference (1 thread)"; }
-  [[nodiscard]] DType activation_dtype(DType) const override { return DType::f32; }
-  [[nodiscard]] DType kv_dtype(DType) const override { return DType::f32; }
+  [[nodiscard]] DType activation_dtype(WeightFormat) const override { return DType::f32; }
+  [[nodiscard]] DType kv_dtype(WeightFormat) const override { return DType::f32; }
   [[nodiscard]] int32_t most_slots() const override { return 4; }
   [[nodiscard]] int32_t first_tokens() const override { return 4; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override {
@@ -230,12 +231,12 @@ class ReferenceBackend final : public HostBackend {
     const Weight& positions = embedding.positions;
     const Weight& segments = embedding.segments;
     require_weight(table);
-    require(is_float(table.dtype), "embed: the table must be of a floating type");
+    require(is_float(table.format), "embed: the table must be of a floating type");
     require_matrix(out, batch.n_tokens, table.cols, "embed: out must be [tokens, hidden]");
     for (const Weight* rows : {&positions, &segments}) {
       if (rows->data == nullptr) continue;
       require_weight(*rows);
-      require(is_float(rows->dtype) && rows->cols == table.cols,
+      require(is_float(rows->format) && rows->cols == table.cols,
               "embed: positions and segments must be [rows, hidden] of a floating type");
     }
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
@@ -247,16 +248,18 @@ class ReferenceBackend final : public HostBackend {
       const int64_t segment = batch.segments != nullptr ? batch.segments[t] : 0;
       require(segments.data == nullptr || (segment >= 0 && segment < segments.rows),
               "embed: a segment has no row");
+      std::vector<double> sums(index(table.cols));
+      std::vector<float> row(index(table.cols));
+      const auto add_row = [&](const Weight& rows, int64_t at, double factor) {
+        if (rows.data == nullptr) return;
+        rows.decode(at, 0, row);
+        for (size_t c = 0; c < row.size(); ++c) sums[c] += factor * double{row[c]};
+      };
+      add_row(table, token, embedding.multiplier);
+      add_row(positions, position, 1);
+      add_row(segments, segment, 1);
       for (int64_t c = 0; c < table.cols; ++c) {
-        double value = embedding.multiplier * double{load_as_float(table.data, table.dtype,
-                                                                   index(token * table.cols + c))};
-        if (positions.data != nullptr) {
-          value += load_as_float(positions.data, positions.dtype, index(position * table.cols + c));
-        }
-        if (segments.data != nullptr) {
-          value += load_as_float(segments.data, segments.dtype, index(segment * table.cols + c));
-        }
-        set(out, t, c, static_cast<float>(value));
+        set(out, t, c, static_cast<float>(sums[index(c)]));
       }
     }
   }

@@ -119,7 +119,7 @@ size_t CudaBackend::free_memory() const {
 }
 
 size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
-  const DType act = activation_dtype(bounds.weight_dtype);
+  const DType act = activation_dtype(bounds.weight_format);
   size_t scratch =
       decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
   size_t products = 0;
@@ -130,7 +130,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   for (ProductBound p : bounds.products) {
     // Rows of other lengths are quantized where they are.
     constexpr int64_t kEven = 16;
-    if (p.dtype == DType::i8 && p.input_bits == 8 && p.in % kEven != 0) {
+    if (p.format == WeightFormat::int8 && p.input_bits == 8 && p.in % kEven != 0) {
       rotated = std::max(rotated, rows_for_bytes(p.rows, p.in));
     }
     if (p.experts > 0) {
@@ -138,11 +138,11 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
       pairs = std::max(pairs, p.rows);
       continue;
     }
-    if (p.dtype == DType::i8 && p.input_bits == 16) {
+    if (is_widened(p.format, p.input_bits)) {
       widened = std::max(widened, widened_bytes(p.out, p.in));
-      p.dtype = DType::bf16;
+      p.format = WeightFormat::bf16;
     }
-    if (p.dtype == DType::i8) {
+    if (p.format == WeightFormat::int8) {
       const ScratchPiece many = int8_piece(p.rows, p.in, p.out);
       const ScratchPiece few = few_rows_piece(p.rows, p.in);
       const ScratchPiece fused = int8_rows_piece(p.rows, p.in);
@@ -150,7 +150,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
     } else if (p.bias || p.activation) {
       scratch = std::max(scratch, finished_piece(p.rows, p.out).bytes);
     }
-    if (p.gated && p.dtype != DType::i8) {
+    if (p.gated && p.format != WeightFormat::int8) {
       products = std::max(products, gated_piece(p.rows, p.out, act).bytes);
     }
   }
@@ -164,18 +164,22 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   return scratch + widened + rotated + products + kMatmulWorkspaceBytes + kUploads;
 }
 
-DType CudaBackend::activation_dtype(DType weight_dtype) const {
-  return weight_dtype == DType::f32 || weight_dtype == DType::f16 ? weight_dtype : DType::bf16;
+DType CudaBackend::activation_dtype(WeightFormat weight_format) const {
+  return is_float(weight_format) ? stored_type(weight_format) : DType::bf16;
 }
 
-DType CudaBackend::kv_dtype(DType weight_dtype) const { return activation_dtype(weight_dtype); }
+DType CudaBackend::kv_dtype(WeightFormat weight_format) const {
+  return activation_dtype(weight_format);
+}
 
 // Those of integers are ours on Hopper. Of fewer weights all are loaded before a product that may
 // never come is prepared, and would have to wait for it.
-void CudaBackend::expect_products(DType weight_dtype, size_t weight_bytes) {
+void CudaBackend::expect_products(WeightFormat weight_format, size_t weight_bytes) {
   constexpr size_t kSlow = size_t{4} << 30;
-  const bool is_ours = weight_dtype == DType::i8 && is_hopper_;
-  if (!is_ours && weight_bytes >= kSlow) matmul_.prepare(weight_dtype, device_);
+  const bool is_int8 = weight_format == WeightFormat::int8;
+  const bool is_ours = is_int8 && is_hopper_;
+  if (!is_ours && weight_bytes >= kSlow)
+    matmul_.prepare(is_int8 ? DType::i8 : activation_dtype(weight_format), device_);
 }
 
 Buffer CudaBackend::allocate(size_t bytes) {

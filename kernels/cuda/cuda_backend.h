@@ -41,13 +41,13 @@ class CudaBackend final : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return false; }
   [[nodiscard]] bool runs_beside_host() const override { return true; }
-  [[nodiscard]] DType activation_dtype(DType weight_dtype) const override;
-  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override;
+  [[nodiscard]] DType activation_dtype(WeightFormat weight_format) const override;
+  [[nodiscard]] DType kv_dtype(WeightFormat weight_format) const override;
   [[nodiscard]] int32_t most_slots() const override { return 512; }
   [[nodiscard]] int32_t first_tokens() const override { return 2048; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
-  void expect_products(DType weight_dtype, size_t weight_bytes) override;
+  void expect_products(WeightFormat weight_format, size_t weight_bytes) override;
   Buffer allocate(size_t bytes) override;
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override;

@@ -21,9 +21,9 @@ __global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, i
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads) {
     float value = embedding.multiplier * to_float(from[c]);
     if (learned.data != nullptr)
-      value += load_element(learned.data, learned.dtype, learned_row + c);
+      value += load_element(learned.data, stored_type(learned.format), learned_row + c);
     if (segments.data != nullptr)
-      value += load_element(segments.data, segments.dtype, segment * hidden + c);
+      value += load_element(segments.data, stored_type(segments.format), segment * hidden + c);
     to[c] = value;
   }
 }
@@ -33,7 +33,7 @@ __global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, i
 void CudaBackend::embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) {
   if (batch.n_tokens == 0) return;
   const Queue queue = this->queue();
-  with_float_type(embedding.table.dtype, [&](auto zero) {
+  with_float_type(embedding.table.stored_as(), [&](auto zero) {
     queue.launch("embedding tokens", embed_kernel<decltype(zero)>, {batch.n_tokens, kThreads},
                  batch, embedding, static_cast<float*>(out.data), out.stride);
   });

@@ -52,6 +52,7 @@ __device__ inline float load_element(const void* data, DType type, int64_t index
       return to_float(static_cast<const __nv_bfloat16*>(data)[index]);
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       break;
   }
   __trap();
@@ -69,6 +70,7 @@ __device__ inline void store_element(void* data, DType type, int64_t index, floa
       return;
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       break;
   }
   __trap();
@@ -144,6 +146,7 @@ void with_float_type(DType type, const F& f) {
       return;
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       break;
   }
   throw Error("The GPU cannot compute in " + std::string(dtype_name(type)) +

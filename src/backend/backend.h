@@ -254,10 +254,10 @@ struct Experts {
 
 /// The largest linear() or gated_linear() of its shape in a model's steps.
 struct ProductBound {
-  int64_t rows = 0;          ///< of x
-  int64_t in = 0;            ///< columns of x and of the weight
-  int64_t out = 0;           ///< rows of the weight: of gate and up together when gated
-  DType dtype = DType::f32;  ///< of the weight
+  int64_t rows = 0;  ///< of x
+  int64_t in = 0;    ///< columns of x and of the weight
+  int64_t out = 0;   ///< rows of the weight: of gate and up together when gated
+  WeightFormat format = WeightFormat::f32;  ///< of the weight
   bool gated = false;
   bool bias = false;
   bool activation = false;  ///< of linear(), after it
@@ -277,8 +277,8 @@ struct StepBounds {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
-  DType weight_dtype = DType::f32;     ///< as activation_dtype() and kv_dtype() want it
-  std::vector<ProductBound> products;  ///< every shape that occurs
+  WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
+  std::vector<ProductBound> products;              ///< every shape that occurs
 };
 
 class Backend {
@@ -297,10 +297,10 @@ class Backend {
   /// Whether operations run while the host goes on, or in their calls.
   [[nodiscard]] virtual bool runs_beside_host() const = 0;
   /// The element type of activations between operations (the residual stream and logits are always
-  /// f32), for a model whose matrices are of `weight_dtype`.
-  [[nodiscard]] virtual DType activation_dtype(DType weight_dtype) const = 0;
-  /// The element type of KV pages for a model whose matrices are of `weight_dtype`.
-  [[nodiscard]] virtual DType kv_dtype(DType weight_dtype) const = 0;
+  /// f32), for a model whose matrices are of `weight_format`.
+  [[nodiscard]] virtual DType activation_dtype(WeightFormat weight_format) const = 0;
+  /// The element type of KV pages for a model whose matrices are of `weight_format`.
+  [[nodiscard]] virtual DType kv_dtype(WeightFormat weight_format) const = 0;
 
   /// Sequences in decode beyond which a step is not more efficient.
   [[nodiscard]] virtual int32_t most_slots() const = 0;
@@ -316,9 +316,9 @@ class Backend {
   /// At least `bytes` bytes, 256-byte aligned, contents undefined. Throws Error when there is no
   /// room.
   virtual Buffer allocate(size_t bytes) = 0;
-  /// Products with matrices of this type will come, when so many bytes of weights are loaded: what
-  /// takes long before the first may begin now, beside the caller.
-  virtual void expect_products(DType /*weight_dtype*/, size_t /*weight_bytes*/) {}
+  /// Products with matrices of this format will come, when so many bytes of weights are loaded:
+  /// what takes long before the first may begin now, beside the caller.
+  virtual void expect_products(WeightFormat /*weight_format*/, size_t /*weight_bytes*/) {}
   /// Makes a model's weights readable by operations and returns where the first byte is: a copy on
   /// the device that lives as long as the backend, or, without slices, source.bytes itself, which
   /// must then outlive it. `progress`, if set, is called with the bytes done so far.
@@ -347,7 +347,7 @@ class Backend {
   }
 
   /// out [rows, weight.rows] (act or f32) = or += activation(x [rows, weight.cols] · weightᵀ +
-  /// bias), where x is what `input` says. With i8 weights of 8 input_bits the fast backends
+  /// bias), where x is what `input` says. With int8 weights of 8 input_bits the fast backends
   /// quantize each row of x to eight bits (symmetric, scale max|x| / 127), whatever the number of
   /// rows, so that a sequence's text does not depend on how many others share its step. Beside
   /// other weights a row of x with an element that is not finite gives elements that are not,

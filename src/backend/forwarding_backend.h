@@ -24,11 +24,11 @@ class ForwardingBackend : public Backend {
     return backend_->takes_memory_on_use();
   }
   [[nodiscard]] bool runs_beside_host() const override { return backend_->runs_beside_host(); }
-  [[nodiscard]] DType activation_dtype(DType weight_dtype) const override {
-    return backend_->activation_dtype(weight_dtype);
+  [[nodiscard]] DType activation_dtype(WeightFormat weight_format) const override {
+    return backend_->activation_dtype(weight_format);
   }
-  [[nodiscard]] DType kv_dtype(DType weight_dtype) const override {
-    return backend_->kv_dtype(weight_dtype);
+  [[nodiscard]] DType kv_dtype(WeightFormat weight_format) const override {
+    return backend_->kv_dtype(weight_format);
   }
   [[nodiscard]] int32_t most_slots() const override { return backend_->most_slots(); }
   [[nodiscard]] int32_t first_tokens() const override { return backend_->first_tokens(); }
@@ -36,8 +36,8 @@ class ForwardingBackend : public Backend {
     return backend_->scratch_bytes(bounds);
   }
 
-  void expect_products(DType weight_dtype, size_t weight_bytes) override {
-    backend_->expect_products(weight_dtype, weight_bytes);
+  void expect_products(WeightFormat weight_format, size_t weight_bytes) override {
+    backend_->expect_products(weight_format, weight_bytes);
   }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
   const std::byte* load_weights(const WeightSource& source,

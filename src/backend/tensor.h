@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "support/dtype.h"
+#include "support/weight_format.h"
 
 namespace faststream {
 
@@ -40,41 +42,53 @@ struct Matrix {
   [[nodiscard]] Matrix first_rows(int64_t count) const { return row_range(0, count); }
 };
 
-/// A model's weight matrix as the model file stores it: [rows = out, cols = in], input-contiguous
-/// without gaps, read-only, 64-byte aligned. dtype f32, f16, bf16, or i8: then row r means
-/// `scales[r] * data[r, :]`.
+/// A model's weight matrix as the model file stores it: [rows = out, cols = in] of a format, rows
+/// without gaps, read-only, 64-byte aligned.
 struct Weight {
   const void* data = nullptr;
-  DType dtype = DType::f32;
+  WeightFormat format = WeightFormat::f32;
   int64_t rows = 0;
   int64_t cols = 0;
-  const float* scales = nullptr;  ///< [rows], i8 only
-  int32_t input_bits = 8;         ///< i8 only: of what it is multiplied with, 8 or 16
-  /// i8 of 8 input_bits only: rows are rotated (support/hadamard.h), and so is what they are
+  const void* scales = nullptr;  ///< of the formats that have some: scale_shape() for each row
+  int32_t input_bits = 8;        ///< int8 only: of what it is multiplied with, 8 or 16
+  /// int8 of 8 input_bits only: rows are rotated (support/hadamard.h), and so is what they are
   /// multiplied with before it is rounded.
   bool rotated = false;
 
-  /// Bytes from a row to the next.
-  [[nodiscard]] int64_t row_bytes() const { return cols * static_cast<int64_t>(dtype_size(dtype)); }
+  /// The type of the elements.
+  [[nodiscard]] DType stored_as() const { return stored_type(format); }
+  /// Bytes from a row to the next, without its scales.
+  [[nodiscard]] int64_t row_bytes() const { return faststream::row_bytes(format, cols); }
   [[nodiscard]] const std::byte* row(int64_t r) const {
     return static_cast<const std::byte*>(data) + r * row_bytes();
+  }
+  /// Null where the format has no scales.
+  [[nodiscard]] const std::byte* scales_of(int64_t r) const {
+    if (scales == nullptr) return nullptr;
+    return static_cast<const std::byte*>(scales) + r * scale_shape(format, cols).row_bytes();
+  }
+  /// [rows] the factor of each row's elements, where the format has just that (int8); else null.
+  [[nodiscard]] const float* row_scales() const {
+    return format == WeightFormat::int8 ? static_cast<const float*>(scales) : nullptr;
   }
   /// Rows [first, first + count), with what belongs to them.
   [[nodiscard]] Weight row_range(int64_t first, int64_t count) const {
     Weight some = *this;
     some.data = row(first);
     some.rows = count;
-    if (scales != nullptr) some.scales = scales + first;
+    some.scales = scales_of(first);
     return some;
   }
-  /// Element (r, c), of what may be rotated.
-  [[nodiscard]] double value(int64_t r, int64_t c) const {
-    const double element = load_as_float(row(r), dtype, static_cast<size_t>(c));
-    return scales != nullptr ? element * scales[r] : element;
+  /// Writes columns [first, first + out.size()) of a row, of what may be rotated, as floats; first
+  /// is a multiple of group_columns().
+  void decode(int64_t r, int64_t first, std::span<float> out) const {
+    decode_row(format, row(r), scales_of(r), first, out);
   }
 
   /// Products quantize their inputs, as Backend::linear() says.
-  [[nodiscard]] bool quantizes_inputs() const { return dtype == DType::i8 && input_bits == 8; }
+  [[nodiscard]] bool quantizes_inputs() const {
+    return format == WeightFormat::int8 && input_bits == 8;
+  }
 };
 
 }  // namespace faststream

@@ -97,7 +97,7 @@ void check_lengths(const BenchOptions& options, const ModelConfig& config) {
 void check_room(const BenchOptions& options, const ModelConfig& config, size_t weight_bytes,
                 const Backend& backend) {
   double kv_bytes = 0;
-  for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_dtype))) {
+  for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_format))) {
     kv_bytes += static_cast<double>(pages_of(options) * kPageTokens) *
                 static_cast<double>(group.token_bytes);
   }
@@ -122,7 +122,7 @@ class Bench {
         ceilings_(ceilings),
         report_(report),
         runner_(file, backend, limits(options), nullptr),
-        kv_(backend.kv_dtype(runner_.config().weight_dtype)) {}
+        kv_(backend.kv_dtype(runner_.config().weight_format)) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
   void measure_prefill(int32_t length) {
@@ -300,7 +300,7 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
                                .max_step_tokens = plan.limits.max_tokens,
                                .first_tokens = backend.first_tokens(),
                                .chunk = plan.chunk};
-  measure_requests(options, runner, limits, backend.kv_dtype(config.weight_dtype), ceilings,
+  measure_requests(options, runner, limits, backend.kv_dtype(config.weight_format), ceilings,
                    report);
 }
 
@@ -338,7 +338,7 @@ void bench_command(const BenchOptions& options) {
   check(options);
   std::optional<RandomModel> random;
   if (!options.shape.empty()) {
-    random.emplace(named_shape(options.shape, *dtype_from_name(options.dtype)), 1);
+    random.emplace(named_shape(options.shape, *format_from_name(options.dtype)), 1);
   }
   const ModelFile file = random ? random->file(options.shape) : ModelFile::open(options.model);
   const ModelConfig config = read_config(file);
@@ -357,10 +357,10 @@ void bench_command(const BenchOptions& options) {
   if (options.requests == 0) check_room(options, config, is_mapped ? 0 : weight_bytes, *backend);
   if (random) std::fprintf(stderr, "making random weights...\n");
   if (made_in_memory) random->make_all(check_interrupted);
-  const std::string weights(dtype_name(config.weight_dtype));
-  const std::string activations(dtype_name(backend->activation_dtype(config.weight_dtype)));
+  const std::string weights(format_name(config.weight_format));
+  const std::string activations(dtype_name(backend->activation_dtype(config.weight_format)));
   const size_t bytes_read = std::min(weight_bytes, kMostRead);
-  const Ceilings ceilings = measure_ceilings(*backend, config.weight_dtype, bytes_read);
+  const Ceilings ceilings = measure_ceilings(*backend, config.weight_format, bytes_read);
   const Report report(options.json, {{"model", file.name()},
                                      {"weights", weights},
                                      {"device", backend->description()},
@@ -377,7 +377,7 @@ void bench_command(const BenchOptions& options) {
   ProfilingBackend* profiling = nullptr;
   if (options.profile) {
     auto wrapped =
-        std::make_unique<ProfilingBackend>(std::move(backend), config.weight_dtype, bytes_read);
+        std::make_unique<ProfilingBackend>(std::move(backend), config.weight_format, bytes_read);
     profiling = wrapped.get();
     backend = std::move(wrapped);
   }

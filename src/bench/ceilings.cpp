@@ -32,7 +32,7 @@ Buffer random_elements(Backend& backend, DType dtype, int64_t count) {
   std::vector<std::byte> block(static_cast<size_t>(std::min(count, kBlock)) * size);
   for (size_t i = 0; i < block.size() / size; ++i) {
     const auto random = static_cast<int32_t>(split_mix(1, i + 1) >> 32);
-    if (dtype == DType::i8) {
+    if (size == 1) {
       block[i] = static_cast<std::byte>(random);
     } else {
       store_float(block.data(), dtype, i, static_cast<float>(random) * 0x1p-31F);
@@ -54,23 +54,23 @@ double bytes_per_second(Backend& backend, size_t bytes) {
 }
 
 // Of products of x [n, n] and weights [4n, n], as n grows until one takes kLong.
-double operations_per_second(Backend& backend, DType weights, DType activations) {
+double operations_per_second(Backend& backend, WeightFormat weights, DType activations) {
   constexpr double kLong = 2e-3;  // seconds
   constexpr int64_t kMost = 16384;
   double best = 0;
   for (int64_t n = 128; n <= kMost; n *= 2) {
-    const size_t bytes =
-        static_cast<size_t>(n * n) * (4 * dtype_size(weights) + 5 * dtype_size(activations));
+    const size_t bytes = static_cast<size_t>(4 * n * row_bytes(weights, n)) +
+                         static_cast<size_t>(5 * n * n) * dtype_size(activations);
     if (bytes > backend.free_memory() / 4) break;
     const Buffer x = random_elements(backend, activations, n * n);
-    const Buffer w = random_elements(backend, weights, 4 * n * n);
-    const Buffer scales = random_elements(backend, DType::f32, 4 * n);
+    const Buffer w =
+        random_elements(backend, stored_type(weights), 4 * n * stored_columns(weights, n));
+    const ScaleShape scale = scale_shape(weights, n);
+    const Buffer scales =
+        random_elements(backend, stored_type(scale.format), 4 * n * scale.columns);
     const Buffer out = backend.allocate(static_cast<size_t>(4 * n * n) * dtype_size(activations));
-    const Weight weight{.data = w.get(),
-                        .dtype = weights,
-                        .rows = 4 * n,
-                        .cols = n,
-                        .scales = reinterpret_cast<const float*>(scales.get())};
+    const Weight weight{
+        .data = w.get(), .format = weights, .rows = 4 * n, .cols = n, .scales = scales.get()};
     Input input{.x = Matrix(x.get(), activations, n, n)};
     const double seconds = fastest(backend, [&] {
       backend.linear(input, weight, {}, Matrix(out.get(), activations, n, 4 * n));
@@ -83,13 +83,13 @@ double operations_per_second(Backend& backend, DType weights, DType activations)
 
 }  // namespace
 
-Ceilings measure_ceilings(Backend& backend, DType weights, size_t bytes) {
+Ceilings measure_ceilings(Backend& backend, WeightFormat weights, size_t bytes) {
   const DType activations = backend.activation_dtype(weights);
   Ceilings ceilings{.memory = bytes_per_second(backend, bytes),
                     .weights = operations_per_second(backend, weights, activations)};
-  ceilings.activations = weights == activations
+  ceilings.activations = stored_type(weights) == activations
                              ? ceilings.weights
-                             : operations_per_second(backend, activations, activations);
+                             : operations_per_second(backend, format_of(activations), activations);
   return ceilings;
 }
 

@@ -9,12 +9,13 @@ namespace {
 
 std::string shape_of(const Weight& weight) {
   return std::to_string(weight.rows) + " x " + std::to_string(weight.cols) + ' ' +
-         std::string(dtype_name(weight.dtype));
+         std::string(format_name(weight.format));
 }
 
 }  // namespace
 
-ProfilingBackend::ProfilingBackend(std::unique_ptr<Backend> backend, DType weights, size_t ahead)
+ProfilingBackend::ProfilingBackend(std::unique_ptr<Backend> backend, WeightFormat weights,
+                                   size_t ahead)
     : ForwardingBackend(std::move(backend)),
       weights_(weights),
       ahead_(allocate(ahead)),
@@ -44,7 +45,7 @@ StepWork ProfilingBackend::product_work(int64_t rows, const Weight& weight, doub
   const double elements = static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
   const double read = 1 - std::pow(1 - used / of, static_cast<double>(rows));
   const double ops = 2 * static_cast<double>(rows) * elements * used / of;
-  const bool of_weights = weight.dtype == weights_;
+  const bool of_weights = weight.format == weights_;
   return {.weight_bytes = read * static_cast<double>(weight.rows * weight.row_bytes()),
           .weight_ops = of_weights ? ops : 0,
           .activation_ops = of_weights ? 0 : ops};

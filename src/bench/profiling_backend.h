@@ -28,7 +28,7 @@ class ProfilingBackend final : public ForwardingBackend {
  public:
   /// weights: the type of the model's matrices. Takes `ahead` bytes of memory, which are read
   /// before each profile's operations so that these wait for the device and not for the host.
-  ProfilingBackend(std::unique_ptr<Backend> backend, DType weights, size_t ahead);
+  ProfilingBackend(std::unique_ptr<Backend> backend, WeightFormat weights, size_t ahead);
 
   /// From here to stop() each operation is timed. Sequences of a step must be of one length.
   void start();
@@ -53,7 +53,7 @@ class ProfilingBackend final : public ForwardingBackend {
   [[nodiscard]] StepWork product_work(int64_t rows, const Weight& weight, double used = 1,
                                       double of = 1) const;
 
-  DType weights_;
+  WeightFormat weights_;
   Buffer ahead_;
   size_t ahead_bytes_;
   bool on_ = false;

@@ -106,20 +106,20 @@ void fill_floats(std::span<std::byte> out, DType dtype, float center, float spre
   }
 }
 
-// `span`: of the elements of the last matrix, to both sides of 0.
+// `span`: of the elements of the last matrix, to both sides of 0; of scales, what they are about.
 void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Random& random) {
   switch (plan.role) {
     case TensorRole::table:
-      return fill_floats(out, plan.dtype, 0, 1, random);
+      return fill_floats(out, plan.stored_as(), 0, 1, random);
     case TensorRole::matrix:
-      if (plan.dtype == DType::i8) return fill_bytes(out, random);
-      return fill_floats(out, plan.dtype, 0, span, random);
+      if (!is_float(plan.format)) return fill_bytes(out, random);
+      return fill_floats(out, plan.stored_as(), 0, span, random);
     case TensorRole::scales:
-      return fill_floats(out, plan.dtype, span / 127, span / 1270, random);
+      return fill_floats(out, plan.stored_as(), span, span / 10, random);
     case TensorRole::norm:
-      return fill_floats(out, plan.dtype, 1, 0.2F, random);
+      return fill_floats(out, plan.stored_as(), 1, 0.2F, random);
     case TensorRole::bias:
-      return fill_floats(out, plan.dtype, 0, 0.1F, random);
+      return fill_floats(out, plan.stored_as(), 0, 0.1F, random);
   }
 }
 
@@ -128,7 +128,8 @@ constexpr int64_t kPiecesAtOnce = 64;           // a tenth of a second for a thr
 
 ModelImage image_of(const ModelConfig& config, const std::vector<TensorPlan>& plans) {
   std::vector<TensorSpec> specs;
-  for (const TensorPlan& plan : plans) specs.push_back({plan.name, plan.dtype, plan.shape});
+  for (const TensorPlan& plan : plans)
+    specs.push_back({plan.name, plan.stored_as(), plan.stored_shape()});
   return {{{"model", config_to_json(config)}}, specs};
 }
 
@@ -140,18 +141,19 @@ std::vector<std::string_view> shape_names() {
   return names;
 }
 
-ModelConfig named_shape(std::string_view name, DType dtype) {
+ModelConfig named_shape(std::string_view name, WeightFormat format) {
   std::string known;
   for (const Shape& shape : kShapes) {
     known += (known.empty() ? "" : ", ") + std::string(shape.name);
     if (shape.name != name) continue;
     ModelConfig config = plain_decoder(shape.sizes);
     if (shape.adjust != nullptr) shape.adjust(config);
-    config.weight_dtype = dtype;
-    config.output_dtype = dtype;
-    config.rotated = dtype == DType::i8;
-    config.values_rotated = config.rotated;
-    config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+    config.weight_format = format;
+    // What most of a model's error would come from keeps eight bits.
+    config.output_format = format == WeightFormat::int4 ? WeightFormat::int8 : format;
+    config.rotated = !is_float(format);
+    config.values_rotated = format == WeightFormat::int8;
+    config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
     return config;
   }
   throw UsageError("the shape \"" + std::string(name) + "\" is unknown; known are " + known);
@@ -163,7 +165,9 @@ RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
   for (const TensorPlan& plan : plans_) {
     if (plan.role == TensorRole::matrix) in_of_last_matrix = plan.shape[1];
     // A uniform distribution of variance 1 / in spans sqrt(3 / in) to both sides.
-    spans_.push_back(std::sqrt(3.0F / static_cast<float>(in_of_last_matrix)));
+    const float span = std::sqrt(3.0F / static_cast<float>(in_of_last_matrix));
+    const bool is_int4 = plan.format == WeightFormat::f16;  // as scales
+    spans_.push_back(plan.role == TensorRole::scales ? span / (is_int4 ? 8 : 127) : span);
   }
 }
 

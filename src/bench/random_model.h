@@ -17,10 +17,10 @@
 
 namespace faststream::bench {
 
-/// A well-known shape by name ("llama-2-7b", "llama-3-8b", ...), all matrices of `dtype`,
-/// embeddings of 16 bits where `dtype` is i8. Throws UsageError for an unknown name, listing the
-/// known ones.
-ModelConfig named_shape(std::string_view name, DType dtype);
+/// A well-known shape by name ("llama-2-7b", "llama-3-8b", ...), all matrices of `format`,
+/// embeddings of 16 bits where that is quantized. Throws UsageError for an unknown name, listing
+/// the known ones.
+ModelConfig named_shape(std::string_view name, WeightFormat format);
 /// Names that named_shape knows.
 std::vector<std::string_view> shape_names();
 

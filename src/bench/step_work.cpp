@@ -28,10 +28,11 @@ void add_weights(const ModelConfig& config, int64_t sequences, int64_t n_new, St
     double elements = 1;
     for (const int64_t n : tensor.shape) elements *= static_cast<double>(n);
     const double read = tensor.experts > 0 ? 1 - std::pow(1 - used, tokens) : 1;
-    work.weight_bytes += read * elements * static_cast<double>(dtype_size(tensor.dtype));
+    work.weight_bytes += read * elements / static_cast<double>(tensor.columns()) *
+                         static_cast<double>(tensor.bytes_of_columns(tensor.columns()));
     if (!tensor.is_multiplied()) continue;
     const double ops = 2 * tokens * elements * (tensor.experts > 0 ? used : 1);
-    (tensor.dtype == config.weight_dtype ? work.weight_ops : work.activation_ops) += ops;
+    (tensor.format == config.weight_format ? work.weight_ops : work.activation_ops) += ops;
   }
 }
 

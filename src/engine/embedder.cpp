@@ -121,8 +121,8 @@ struct Embedder::Impl : ModelOnDevice {
   // The largest steps for which there is memory.
   void plan_steps() {
     const int64_t preferred = backend->takes_memory_on_use() ? kHostStepTokens : kDeviceStepTokens;
-    const DType activations = backend->activation_dtype(config.weight_dtype);
-    const DType kv_type = backend->kv_dtype(config.weight_dtype);
+    const DType activations = backend->activation_dtype(config.weight_format);
+    const DType kv_type = backend->kv_dtype(config.weight_format);
     int64_t tokens = std::max(preferred, info.context);
     for (;;) {
       limits = {.max_tokens = static_cast<int32_t>(tokens),
@@ -143,7 +143,7 @@ struct Embedder::Impl : ModelOnDevice {
   }
 
   void allocate_pages() {
-    const DType dtype = backend->kv_dtype(config.weight_dtype);
+    const DType dtype = backend->kv_dtype(config.weight_format);
     kv_memory = backend->allocate(kv_bytes(config, dtype, n_pages));
     for (int64_t n = 0; n < config.n_layers(); ++n) {
       kv.push_back(kv_layer(config.layer(n).attention, dtype, kv_memory.get(), n_pages, 0));

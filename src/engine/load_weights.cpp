@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "support/dtype.h"
-
 namespace faststream {
 namespace {
 
@@ -21,9 +19,10 @@ using Places = std::map<TensorId, uint64_t>;
 void add_slices(const TensorPlan& plan, uint64_t from, const DeviceShare& device,
                 WeightSource& source) {
   const auto rows = static_cast<uint64_t>(plan.shape[0]);
-  const uint64_t element = dtype_size(plan.dtype);
-  const uint64_t row_bytes =
-      plan.shape.size() == 2 ? static_cast<uint64_t>(plan.shape[1]) * element : element;
+  const auto bytes_of = [&](int64_t columns) {
+    return static_cast<uint64_t>(plan.bytes_of_columns(columns));
+  };
+  const uint64_t row_bytes = bytes_of(plan.columns());
   uint64_t to = (source.size() + kAlignment - 1) / kAlignment * kAlignment;
   const auto add = [&](WeightSlice slice) {
     slice.to = to;
@@ -40,8 +39,8 @@ void add_slices(const TensorPlan& plan, uint64_t from, const DeviceShare& device
   }
   // Columns are of one part.
   const SplitShare share = shares_of(plan.split, device.index, device.count).front();
-  add({.from = from + static_cast<uint64_t>(share.first) * element,
-       .row_bytes = static_cast<uint64_t>(share.count) * element,
+  add({.from = from + bytes_of(share.first),
+       .row_bytes = bytes_of(share.count),
        .rows = rows,
        .pitch = row_bytes});
 }
@@ -58,14 +57,14 @@ WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Back
   const uint64_t first = source.offset;
   Places places;
   for (const TensorPlan& plan : tensor_plan(config)) {
-    const TensorInfo& tensor = file.require(plan.name, plan.dtype, plan.shape);
+    const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
     uint64_t& place = places[plan.id] = tensor.offset - first;
     if (device.count == 1) continue;
     const size_t slices = source.slices.size();
     add_slices(plan, tensor.offset - first, device, source);
     place = source.slices[slices].to;
   }
-  backend.expect_products(config.weight_dtype, source.size());
+  backend.expect_products(config.weight_format, source.size());
   const std::byte* base = backend.load_weights(source, progress);
   return [base, places = std::move(places)](const TensorId& id) { return base + places.at(id); };
 }

@@ -143,8 +143,8 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
           .takes_on_use = backend.takes_memory_on_use(),
           .runs_beside_host = backend.runs_beside_host(),
           .most_slots = backend.most_slots(),
-          .activations = backend.activation_dtype(config.weight_dtype),
-          .kv = backend.kv_dtype(config.weight_dtype),
+          .activations = backend.activation_dtype(config.weight_format),
+          .kv = backend.kv_dtype(config.weight_format),
           .scratch_bytes = [&backend](const StepBounds& bounds) {
             return backend.scratch_bytes(bounds);
           }};

@@ -44,7 +44,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
     : config_(read_config(file)),
       backend_(backend),
       limits_(limits),
-      caches_(cache_kinds(config_, backend.kv_dtype(config_.weight_dtype)), bounds_of(limits),
+      caches_(cache_kinds(config_, backend.kv_dtype(config_.weight_format)), bounds_of(limits),
               limits.n_modest_pages) {
   model_ =
       make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
@@ -56,7 +56,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
 
 // Memory of the caches, one after the other, and of each its layers'.
 void Runner::allocate_caches() {
-  const DType dtype = backend_.kv_dtype(config_.weight_dtype);
+  const DType dtype = backend_.kv_dtype(config_.weight_format);
   const CacheBounds bounds = bounds_of(limits_);
   kv_bytes_ = bytes_of(cache_kinds(config_, dtype), bounds);
   kv_memory_ = backend_.allocate(kv_bytes_);

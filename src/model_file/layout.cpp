@@ -25,7 +25,7 @@ std::string tensor_fault(const std::string& name, uint32_t dtype, std::span<cons
   if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
     return "has a name that is not printable ASCII";
   }
-  if (dtype > static_cast<uint32_t>(DType::u8)) {
+  if (dtype > static_cast<uint32_t>(DType::packed)) {
     return "has the unknown type " + std::to_string(dtype);
   }
   if (shape.empty() || shape.size() > kMaxRank) {

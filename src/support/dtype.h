@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <string_view>
 
 namespace faststream {
@@ -15,8 +14,9 @@ enum class DType : uint32_t {
   f32 = 0,   ///< IEEE 754 binary32
   f16 = 1,   ///< IEEE 754 binary16
   bf16 = 2,  ///< the upper half of binary32
-  i8 = 3,    ///< signed byte; as a weight: symmetric, with one float32 scale a row
+  i8 = 3,    ///< signed byte
   u8 = 4,    ///< bytes without numeric meaning (the tokenizer)
+  packed = 5,  ///< bytes with several numbers each (support/weight_format.h)
 };
 
 /// Bytes of one element.
@@ -29,12 +29,13 @@ constexpr size_t dtype_size(DType type) {
       return 2;
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       return 1;
   }
   return 0;
 }
 
-/// The name users see and type: "f32", "f16", "bf16", "int8", "u8".
+/// The name users see: "f32", "f16", "bf16", "int8", "u8", "packed".
 constexpr std::string_view dtype_name(DType type) {
   switch (type) {
     case DType::f32:
@@ -47,16 +48,10 @@ constexpr std::string_view dtype_name(DType type) {
       return "int8";
     case DType::u8:
       return "u8";
+    case DType::packed:
+      return "packed";
   }
   return "?";
-}
-
-/// The inverse of dtype_name; nothing for an unknown name.
-constexpr std::optional<DType> dtype_from_name(std::string_view name) {
-  for (DType type : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::u8}) {
-    if (dtype_name(type) == name) return type;
-  }
-  return std::nullopt;
 }
 
 /// A bfloat16 as stored. Conversion from float rounds to nearest even and keeps NaN a NaN.
@@ -127,6 +122,7 @@ inline float load_as_float(const void* data, DType type, size_t index) {
     case DType::i8:
       return static_cast<float>(static_cast<int8_t>(*bytes));
     case DType::u8:
+    case DType::packed:
       return static_cast<float>(static_cast<uint8_t>(*bytes));
   }
   return 0;

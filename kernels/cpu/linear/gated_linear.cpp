@@ -13,7 +13,7 @@ CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gat
   product.weight = gate_up;
   product.halves = 2;
   product.finish = kernels_.finish_gated;
-  product.result.scales = gate_up.scales;
+  product.result.scales = gate_up.row_scales();
   product.result.bias = bias;
   product.result.activation = activation;
   product.result.up_distance = gate_up.rows / 2;

@@ -14,7 +14,7 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
   product.weight = weight;
   product.in_order = epilogue.in_order;
   product.finish = kernels_.finish_linear;
-  product.result.scales = weight.scales;
+  product.result.scales = weight.row_scales();
   product.result.bias = epilogue.bias;
   product.result.activation = epilogue.activation;
   product.result.add = epilogue.output == OutputMode::add;

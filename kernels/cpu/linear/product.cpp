@@ -9,7 +9,8 @@
 // AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). i8
 // weights whose inputs keep 16 bits are widened to bf16 as tiles gather them. Else few rows run on
 // vectors of floats, and many on panels of them (product_panels.cpp) or, with AMX and f32 weights,
-// on tiles of their parts (amx_floats.h).
+// on tiles of their parts (amx_floats.h). Formats without kernels are decoded to floats, a block of
+// channels at a time.
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -17,7 +18,6 @@
 // shows, but for the choice of experts, whose scores are multiplied as few rows whatever their
 // number.
 #include <algorithm>
-#include <stdexcept>
 
 #include "kernels/cpu/cpu_backend.h"
 
@@ -47,12 +47,18 @@ void CpuBackend::multiply(std::vector<Product> products) {
 }
 
 const TileKernels* CpuBackend::tiles_of(const Weight& weight) const {
-  const TileKernels* tiles = weight.quantizes_inputs()     ? &kernels_.tiles_i8
-                             : weight.dtype == DType::i8   ? &kernels_.tiles_i8_wide
-                             : weight.dtype == DType::bf16 ? &kernels_.tiles_bf16
-                             : weight.dtype == DType::f32  ? &kernels_.tiles_f32
-                                                           : nullptr;
-  return tiles != nullptr && *tiles ? tiles : nullptr;
+  const auto made = [](const TileKernels& tiles) { return tiles ? &tiles : nullptr; };
+  if (weight.quantizes_inputs()) return made(kernels_.tiles_i8);
+  switch (weight.format) {
+    case WeightFormat::f32:
+      return made(kernels_.tiles_f32);
+    case WeightFormat::bf16:
+      return made(kernels_.tiles_bf16);
+    case WeightFormat::int8:
+      return made(kernels_.tiles_i8_wide);
+    default:
+      return nullptr;
+  }
 }
 
 std::vector<CpuBackend::RowGroup> CpuBackend::row_groups(std::span<const Product> products) {
@@ -106,7 +112,6 @@ void CpuBackend::round_rows(std::span<Product> products) {
 }
 
 CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> products) {
-  const DType type = products[0].weight.dtype;
   FewRows few;
   for (const Product& product : products) {
     DotTask task;
@@ -123,21 +128,22 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     pack_few_rows(products, *tiles, few.rows);
     return few;
   }
-  switch (type) {
-    case DType::f16:
+  switch (products[0].weight.format) {
+    case WeightFormat::f16:
       few.kernel = kernels_.dot_f16;
       break;
-    case DType::bf16:
+    case WeightFormat::bf16:
       few.kernel = kernels_.dot_bf16;
       break;
-    case DType::i8:
+    case WeightFormat::int8:
       few.kernel = kernels_.dot_i8;
       break;
-    case DType::f32:
+    case WeightFormat::f32:
       few.kernel = kernels_.dot_f32;
       break;
-    case DType::u8:
-      throw std::logic_error("linear: u8 is not a type of weights");
+    default:
+      few.kernel = kernels_.dot_f32;
+      few.decodes = true;
   }
   return few;
 }
@@ -174,19 +180,23 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
   for (const Product& product : products) most_rows = std::max(most_rows, product.x.rows);
 
   // A block of channels stays in the second-level cache while the rows pass over it.
-  constexpr int64_t kBlockBytes = int64_t{128} << 10;
   const Weight& weight = products[0].weight;
+  const int64_t in = weight.cols;
   const int64_t halves = products[0].halves;
-  const int64_t channel_bytes = weight.row_bytes();
-  const int64_t block =
-      std::clamp<int64_t>(kBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
+  const int64_t channel_bytes =
+      few.decodes ? in * static_cast<int64_t>(sizeof(float)) : weight.row_bytes();
+  const int64_t block = std::clamp<int64_t>(
+      kFewRowsBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
   const int64_t channels = products[0].channels();
   // The channels of all products in a row, those of each rounded up so that no grain has two's.
   const int64_t rounded = (channels + few.grain - 1) / few.grain * few.grain;
   const int64_t all = static_cast<int64_t>(products.size()) * rounded;
   pool_.parallel_for(all, few.grain, all, [&](int thread, int64_t first, int64_t last) {
     const int64_t sums_stride = halves * block;
-    auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(most_rows * sums_stride);
+    const int64_t n_sums = most_rows * sums_stride;
+    auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(
+        n_sums + (few.decodes ? block * in : 0));
+    float* decoded = sums + n_sums;
     for (int64_t begin = first; begin < last;) {
       const int64_t index = begin / rounded;
       const int64_t c = begin % rounded;
@@ -204,6 +214,13 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
         DotTask part = rows;
         part.weights = product.weight.row(half * channels + c);
         part.channels = result.channels;
+        if (few.decodes) {
+          for (int64_t i = 0; i < part.channels; ++i) {
+            product.weight.decode(half * channels + c + i, 0,
+                                  {decoded + i * in, static_cast<size_t>(in)});
+          }
+          part.weights = decoded;
+        }
         part.sums = sums + half * block;
         part.sums_stride = sums_stride;
         few.kernel(part);

@@ -1,4 +1,4 @@
-// x Wᵀ with many rows in floats, where there are no tiles for the weights' type: rows are packed
+// x Wᵀ with many rows in floats, where there are no tiles for the weights' format: rows are packed
 // once, then each thread takes blocks of channels (panel_kernel.h).
 //
 // The inner dimension is cut into ranges, so that a panel of rows and a block of weights stay in
@@ -37,13 +37,21 @@ struct Panels {
 
 int64_t panel_scratch() { return kPanelBlock * (2 * kBlockRows + kBlockInputs); }
 
-const float* CpuBackend::widen_weights(const std::byte* from, DType type, int64_t count,
-                                       float* room) const {
-  if (type == DType::f32) return static_cast<const float*>(static_cast<const void*>(from));
-  if (type == DType::i8) {
-    kernels_.widen_i8(reinterpret_cast<const int8_t*>(from), count, room);
-  } else {
-    kernels_.widen(from, float_type(type), count, room);
+const float* CpuBackend::widen_weights(const Weight& weight, int64_t row, int64_t first,
+                                       int64_t count, float* room) const {
+  const std::byte* from = weight.row(row) + row_bytes(weight.format, first);
+  switch (weight.format) {
+    case WeightFormat::f32:
+      return static_cast<const float*>(static_cast<const void*>(from));
+    case WeightFormat::f16:
+    case WeightFormat::bf16:
+      kernels_.widen(from, float_type(stored_type(weight.format)), count, room);
+      break;
+    case WeightFormat::int8:
+      kernels_.widen_i8(reinterpret_cast<const int8_t*>(from), count, room);
+      break;
+    default:
+      weight.decode(row, first, {room, static_cast<size_t>(count)});
   }
   return room;
 }
@@ -52,7 +60,6 @@ void CpuBackend::multiply_panels(const Product& product) {
   const Matrix& x = product.x;
   const Weight& weight = product.weight;
   const int64_t in = weight.cols;
-  const auto element_bytes = static_cast<int64_t>(dtype_size(weight.dtype));
   const int64_t channels = product.channels();
   const int64_t step = kPanelBlock / product.halves;
 
@@ -97,9 +104,8 @@ void CpuBackend::multiply_panels(const Product& product) {
           for (int64_t i = 0; i < kPanelBlock; ++i) {
             const int64_t channel =
                 i / step * channels + c + std::min(i % step, result.channels - 1);
-            weights[static_cast<size_t>(i)] = widen_weights(
-                static_cast<const std::byte*>(weight.data) + (channel * in + k) * element_bytes,
-                weight.dtype, task.in, widened + i * kBlockInputs);
+            weights[static_cast<size_t>(i)] =
+                widen_weights(weight, channel, k, task.in, widened + i * kBlockInputs);
           }
           task.is_first = k == 0;
           for (int64_t panel = 0; panel < panels.count; ++panel) {

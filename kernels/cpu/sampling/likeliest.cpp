@@ -130,7 +130,7 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
   // A plan of memory does not reckon with a screen: it may take a part in so many of what is free.
   constexpr size_t kMemoryShare = 4;
   const Weight& weight = product.weight;
-  if (!kernels_.tiles_i8 || weight.dtype == DType::i8 || weight.cols > OutputScreen::kMostInputs ||
+  if (!kernels_.tiles_i8 || !is_float(weight.format) || weight.cols > OutputScreen::kMostInputs ||
       product.soft_cap > 0 || rules.empty() ||
       !std::all_of(rules.begin(), rules.end(), wants_likeliest)) {
     return nullptr;

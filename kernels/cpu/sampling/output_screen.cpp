@@ -65,7 +65,8 @@ OutputScreen::OutputScreen(const Weight& weight, Buffer memory, const Kernels& k
   auto* scales = reinterpret_cast<float*>(memory_.get() + padded(vocab * in));
   of_channels_ = {scales + vocab, scales + 2 * vocab};
   of_blocks_ = {scales + 3 * vocab, scales + 3 * vocab + logit_blocks(vocab)};
-  rounded_ = {.data = rows, .dtype = DType::i8, .rows = vocab, .cols = in, .scales = scales};
+  rounded_ = {
+      .data = rows, .format = WeightFormat::int8, .rows = vocab, .cols = in, .scales = scales};
   pool.parallel_for(logit_blocks(vocab), 1, [&](int64_t first, int64_t last) {
     std::vector<float> channel(static_cast<size_t>(in));
     for (int64_t block = first; block < last; ++block) {
@@ -73,7 +74,7 @@ OutputScreen::OutputScreen(const Weight& weight, Buffer memory, const Kernels& k
       float& largest_error = of_blocks_.errors[block] = 0;
       const int64_t end = std::min((block + 1) * kLogitBlock, vocab);
       for (int64_t c = block * kLogitBlock; c < end; ++c) {
-        kernels.widen(weight.row(c), float_type(weight.dtype), in, channel.data());
+        kernels.widen(weight.row(c), float_type(stored_type(weight.format)), in, channel.data());
         scales[c] = quantize_(channel.data(), in, rows + c * in);
         const Norms norms = norms_of(channel.data(), rows + c * in, scales[c], in);
         of_channels_.norms[c] = norms.rounded;

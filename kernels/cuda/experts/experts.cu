@@ -60,8 +60,9 @@ void multiply(GroupedProduct product, const Matrix& x, Parts& parts, DeviceBuffe
               const Queue& queue) {
   Matrix taken = x;
   // Beside i8 weights tensor cores take eight-bit rows alone.
-  const bool fits = few_rows_fit(x, product.weight) &&
-                    (product.weight.dtype != DType::i8 || product.weight.quantizes_inputs());
+  const bool fits =
+      few_rows_fit(x, product.weight) &&
+      (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs());
   if (fits && product.weight.quantizes_inputs()) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
@@ -134,7 +135,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     product.to = {.out = activated.data,
                   .dtype = activated.dtype,
                   .stride = activated.stride,
-                  .scales = experts.up.scales,
+                  .scales = experts.up.row_scales(),
                   .bias = experts.up_bias,
                   .activation = experts.activation};
     multiply(product, x.row_range(first, tokens), parts, rotated_, queue);
@@ -147,7 +148,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     product.to = {.out = results.data,
                   .dtype = results.dtype,
                   .stride = results.stride,
-                  .scales = experts.down.scales,
+                  .scales = experts.down.row_scales(),
                   .bias = experts.down_bias};
     multiply(product, activated, parts, rotated_, queue);
 

@@ -1,8 +1,10 @@
-// Products of experts in float arithmetic, the path of f32 models and odd shapes: a warp for each
+// Products of experts in float arithmetic, the path of f32 models, odd shapes and
+// formats without kernels of their own: a warp for each
 // output of a tile's rows, kRows of them at a time.
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/types.cuh"
+#include "kernels/cuda/weight_rows.cuh"
 
 namespace faststream {
 
@@ -12,8 +14,8 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kRows = 4;
 
-template <typename A, typename W>
-__global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p) {
+template <typename A, typename Rows>
+__global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p, Rows rows) {
   begin_kernel();
   if (static_cast<int>(blockIdx.y) >= *p.n_tiles) return;
   const RowTile tile = p.tiles[blockIdx.y];
@@ -37,10 +39,9 @@ __global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p)
     }
     // Of the weight's row first_channel + channel.
     const auto multiply = [&](int64_t channel, float(&totals)[kRows]) {
-      const W* weight = static_cast<const W*>(p.weight.data) + (first_channel + channel) * inputs;
       float sums[kRows] = {};
       for (int64_t c = lane; c < inputs; c += kWarp) {
-        const float w = to_float(weight[c]);
+        const float w = rows.at(first_channel + channel, c);
 #pragma unroll
         for (int i = 0; i < kRows; ++i) sums[i] += w * to_float(x[i][c]);
       }
@@ -73,9 +74,10 @@ __global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p)
 void grouped_product_any(const GroupedProduct& p, const Queue& queue) {
   const dim3 grid(ceil_div(p.outputs, kWarps), p.max_tiles);
   with_float_type(p.x_dtype, [&](auto x_zero) {
-    with_weight_type(p.weight.dtype, [&](auto w_zero) {
-      queue.launch("multiplying by experts", grouped_any_kernel<decltype(x_zero), decltype(w_zero)>,
-                   {grid, kThreads}, p);
+    with_weight_rows(p.weight, [&](const auto& rows) {
+      using Rows = std::decay_t<decltype(rows)>;
+      queue.launch("multiplying by experts", grouped_any_kernel<decltype(x_zero), Rows>,
+                   {grid, kThreads}, p, rows);
     });
   });
 }

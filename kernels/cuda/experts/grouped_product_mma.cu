@@ -245,7 +245,7 @@ int32_t choose_tile_rows(int64_t pairs, int64_t n_experts) {
 }
 
 void grouped_product_mma(const GroupedProduct& product, const Queue& queue) {
-  switch (product.weight.dtype) {
+  switch (product.weight.stored_as()) {
     case DType::bf16:
       return launch<__nv_bfloat16>(product, queue);
     case DType::f16:
@@ -254,6 +254,7 @@ void grouped_product_mma(const GroupedProduct& product, const Queue& queue) {
       return launch<int8_t>(product, queue);
     case DType::f32:
     case DType::u8:
+    case DType::packed:
       break;
   }
   throw std::logic_error("grouped_product_mma: neither a 16-bit type nor i8");

@@ -19,7 +19,7 @@ void CudaBackend::gated_linear(Input& input, const Weight& given, const float* b
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,
-                       .scales = gate_up.scales,
+                       .scales = gate_up.row_scales(),
                        .bias = bias,
                        .activation = activation};
   if (step_kernel_.gated_linear(input, gate_up, to)) return;

@@ -13,7 +13,8 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// i8 weights whose inputs keep 16 bits are widened to bf16 first (widen.cu), and are bf16 here.
+// Other formats, and i8 weights whose inputs keep 16 bits, are decoded to bf16 first (widen.cu),
+// and are bf16 here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -52,10 +53,11 @@ constexpr int64_t kEvenOutputs = 8;
 enum class Method { few_rows, int8, cublas, any };
 
 Method choose_method(const Matrix& x, const Weight& weight) {
-  const bool few = x.rows <= kMaxFewRows || (weight.dtype == DType::i8 && !int8_fits(x, weight));
+  const bool few =
+      x.rows <= kMaxFewRows || (weight.format == WeightFormat::int8 && !int8_fits(x, weight));
   if (few && few_rows_fit(x, weight)) return Method::few_rows;
   if (int8_fits(x, weight)) return Method::int8;
-  if (x.rows > kMaxFloatRows && x.dtype == weight.dtype) return Method::cublas;
+  if (x.rows > kMaxFloatRows && x.dtype == weight.stored_as()) return Method::cublas;
   return Method::any;
 }
 
@@ -82,7 +84,7 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   const bool has_tiles =
       is_hopper_ && multiplied.rows > kMaxFewRowsOnHopper && int8_fits(multiplied, weight);
   // A norm before eight bits is left to quantize_rows().
-  const bool quantizes = weight.dtype == DType::i8 && method != Method::any;
+  const bool quantizes = weight.format == WeightFormat::int8 && method != Method::any;
   if (!quantizes || !can_quantize(input, weight.rotated)) normalize(*this, input);
   if (has_tiles && int8_product_sm90a(scratch_, input, weight, to, gated, queue)) return true;
   const Matrix& x = input.x;
@@ -108,7 +110,7 @@ void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epil
   const Destination to{.out = out.data,
                        .dtype = out.dtype,
                        .stride = out.stride,
-                       .scales = weight.scales,
+                       .scales = weight.row_scales(),
                        .bias = epilogue.bias,
                        .add = epilogue.output == OutputMode::add,
                        .activation = epilogue.activation};

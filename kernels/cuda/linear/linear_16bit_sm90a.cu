@@ -8,7 +8,7 @@ namespace faststream {
 namespace {
 
 bool are_16_bit(const Matrix& x, const Weight& weight) {
-  return (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype;
+  return (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.stored_as() == x.dtype;
 }
 
 template <typename Element>

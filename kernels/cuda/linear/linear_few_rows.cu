@@ -241,11 +241,11 @@ void launch_few_rows(const Product& p, bool gated, const Queue& queue) {
 }  // namespace
 
 bool few_rows_fit(const Matrix& x, const Weight& weight) {
-  const bool types =
-      (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
-      (weight.dtype == x.dtype || (weight.dtype == DType::i8 && x.dtype == DType::bf16));
+  const bool types = (x.dtype == DType::bf16 || x.dtype == DType::f16) &&
+                     (weight.stored_as() == x.dtype ||
+                      (weight.format == WeightFormat::int8 && x.dtype == DType::bf16));
   return types && rows_begin_at_16(x.data, x.stride, x.dtype) &&
-         rows_begin_at_16(weight.data, weight.cols, weight.dtype);
+         rows_begin_at_16(weight.data, weight.cols, weight.stored_as());
 }
 
 ScratchPiece few_rows_piece(int64_t rows, int64_t inputs) {
@@ -255,8 +255,8 @@ ScratchPiece few_rows_piece(int64_t rows, int64_t inputs) {
 void few_rows_product(const Input& input, const Weight& weight, const Destination& to, bool gated,
                       DeviceBuffer& scratch, const Queue& queue) {
   const Matrix& x = input.x;
-  if (weight.dtype != DType::i8) {
-    in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.dtype, gated, queue);
+  if (weight.format != WeightFormat::int8) {
+    in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.stored_as(), gated, queue);
     return;
   }
   const ScratchPiece piece = few_rows_piece(x.rows, x.cols);
@@ -280,12 +280,12 @@ void any_rows_product(const Matrix& x, const Weight& weight, const Destination& 
                       const Queue& queue) {
   const Product product = product_of(x, 0, x.rows, weight, to, false);
   with_float_type(x.dtype, [&](auto x_zero) {
-    with_weight_type(weight.dtype, [&](auto w_zero) {
+    with_weight_type(weight.stored_as(), [&](auto w_zero) {
       using A = decltype(x_zero);
       using W = decltype(w_zero);
       constexpr int kVector = 16 / sizeof(W);
       if (rows_begin_at_16(x.data, x.stride, x.dtype) &&
-          rows_begin_at_16(weight.data, weight.cols, weight.dtype)) {
+          rows_begin_at_16(weight.data, weight.cols, weight.stored_as())) {
         launch_any_rows<A, W, kVector>(product, queue);
       } else {
         launch_any_rows<A, W, 1>(product, queue);

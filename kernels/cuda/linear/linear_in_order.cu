@@ -304,6 +304,7 @@ void in_order_product(const Product& product, DType type, bool gated, const Queu
     case DType::f32:
     case DType::i8:
     case DType::u8:
+    case DType::packed:
       break;
   }
   throw std::logic_error("in_order_product: not a 16-bit type");

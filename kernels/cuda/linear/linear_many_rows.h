@@ -50,7 +50,10 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
 bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                             const Queue& queue);
 
-/// What widened i8 weights take.
+/// Whether weights are decoded to bf16 before they are multiplied, but for those of experts.
+bool is_widened(WeightFormat format, int32_t input_bits);
+
+/// What weights take that are.
 size_t widened_bytes(int64_t rows, int64_t cols);
 
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,

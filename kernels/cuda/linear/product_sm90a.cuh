@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
 /// copies of boxes want it.
 inline bool boxes_fit(const Matrix& x, const Weight& weight, const Destination& to) {
   return rows_begin_at_16(x.data, x.stride, x.dtype) &&
-         rows_begin_at_16(weight.data, weight.cols, weight.dtype) &&
+         rows_begin_at_16(weight.data, weight.cols, weight.stored_as()) &&
          rows_begin_at_16(to.out, to.stride, to.dtype);
 }
 

@@ -43,8 +43,9 @@ struct ProductInstruction {
   int64_t x_stride = 0;
   Norm norm;  ///< of x; then it is rounded to the step's type
   const void* weight = nullptr;
-  DType weight_dtype = DType::f32;  ///< the step's type or i8; of a router also f32
-  bool rotated = false;             ///< see Weight
+  WeightFormat weight_format =
+      WeightFormat::f32;  ///< the step's type or int8; of a router also f32
+  bool rotated = false;   ///< see Weight
   int32_t inputs = 0;
   int64_t row_bytes = 0;  ///< of the weight
   int32_t outputs = 0;    ///< of the result: half the weight's rows when gated

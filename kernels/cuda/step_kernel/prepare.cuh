@@ -54,7 +54,7 @@ class Preparer {
                                    uint4 (&eights)[kEights]) {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
-    if (p.weight_dtype != DType::i8) {
+    if (p.weight_format != WeightFormat::int8) {
       T* to = reinterpret_cast<T*>(shared_memory().x) + static_cast<int64_t>(row) * n;
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {

@@ -137,9 +137,9 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     (weight.quantizes_inputs() || weight.dtype == DType::f32 ||
-                      (weight.dtype == act && row_bytes % step_kernel::kPairBytes == 0));
-  const size_t kept = dtype_size(weight.dtype == DType::i8 ? DType::i8 : act);
+                     (weight.quantizes_inputs() || weight.format == WeightFormat::f32 ||
+                      (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
+  const size_t kept = dtype_size(weight.format == WeightFormat::int8 ? DType::i8 : act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
                     static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
   // A row with a norm is of the residual stream, and alone.
@@ -157,7 +157,7 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   product.x_stride = x.stride;
   product.norm = has_norm ? input.norm : Norm{};
   product.weight = weight.data;
-  product.weight_dtype = weight.dtype;
+  product.weight_format = weight.format;
   product.rotated = weight.rotated;
   product.inputs = static_cast<int32_t>(weight.cols);
   product.row_bytes = row_bytes;
@@ -168,7 +168,7 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
                           bool gated) {
   ProductInstruction p;
   if (input.x.rows != 1 || !describe(input, weight, p)) return false;
-  const bool floats = weight.dtype == DType::f32;
+  const bool floats = weight.format == WeightFormat::f32;
   const bool is_float = to.dtype == DType::f32;
   if (floats && (gated || !is_float || instructions_.empty())) return false;
   if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
@@ -206,12 +206,13 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
   if (input.x.rows != 1 || router.used > kMaxExpertsUsed ||
       experts.n_experts > kMaxExpertsChosenFrom ||
-      choice_bytes(experts.n_experts, router) > kChoiceBytes || experts.up.dtype == DType::f32 ||
-      experts.down.dtype == DType::f32 || out.dtype != DType::f32 ||
-      !describe(input, experts.up, up) || !describe({.x = middle}, experts.down, down) ||
+      choice_bytes(experts.n_experts, router) > kChoiceBytes ||
+      experts.up.format == WeightFormat::f32 || experts.down.format == WeightFormat::f32 ||
+      out.dtype != DType::f32 || !describe(input, experts.up, up) ||
+      !describe({.x = middle}, experts.down, down) ||
       router.used * ceil_div(down.row_bytes, step_kernel::kChunkBytes) > kMaxTileStages ||
-      !copies_in_pieces(experts.up.scales, experts.up_bias, middle.cols) ||
-      !copies_in_pieces(experts.down.scales, experts.down_bias, out.cols)) {
+      !copies_in_pieces(experts.up.row_scales(), experts.up_bias, middle.cols) ||
+      !copies_in_pieces(experts.down.row_scales(), experts.down_bias, out.cols)) {
     return false;
   }
   const Span x = span_of(input.x.data, up.inputs, up.x_dtype);
@@ -233,7 +234,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   up.router = router;
   up.to = {.dtype = middle.dtype,
            .stride = middle.stride,
-           .scales = experts.up.scales,
+           .scales = experts.up.row_scales(),
            .bias = experts.up_bias,
            .activation = experts.activation};
   add(up);
@@ -247,7 +248,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   down.to = {.out = out.data,
              .dtype = out.dtype,
              .stride = out.stride,
-             .scales = experts.down.scales,
+             .scales = experts.down.row_scales(),
              .bias = experts.down_bias,
              .add = add_to};
   if (add_to) down.added = row_of(result);
@@ -299,9 +300,10 @@ void StepKernel::add(ProductInstruction product) {
   product.tiles_of_each = tiles / multiprocessors_;
   product.tiles_more = tiles % multiprocessors_;
   dealt_ = (dealt_ + tiles) % multiprocessors_;
-  const auto kind = product.weight_dtype == DType::i8    ? Instruction::Kind::multiply
-                    : product.weight_dtype == DType::f32 ? Instruction::Kind::multiply_floats
-                                                         : Instruction::Kind::multiply_in_order;
+  const auto kind = product.weight_format == WeightFormat::int8 ? Instruction::Kind::multiply
+                    : product.weight_format == WeightFormat::f32
+                        ? Instruction::Kind::multiply_floats
+                        : Instruction::Kind::multiply_in_order;
   instructions_.emplace_back(kind, product);
 }
 

@@ -48,7 +48,7 @@ class DeviceWeight {
 
   [[nodiscard]] Weight weight() const {
     Weight weight = values_.weight();
-    if (weight.dtype == DType::i8) weight.scales = static_cast<const float*>(scales_.data());
+    if (weight.format == DType::i8) weight.scales = static_cast<const float*>(scales_.data());
     weight.input_bits = input_bits_;
     weight.rotated = rotated_;
     return weight;

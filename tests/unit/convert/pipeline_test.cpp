@@ -306,19 +306,19 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
 
 TEST_F(Pipeline, ChoosesTypesForInt8) {
   ModelConfig source;
-  source.weight_dtype = source.embedding_dtype = source.output_dtype = DType::f32;
+  source.weight_format = source.embedding_format = source.output_format = DType::f32;
   source.output.tied = true;
   options_.dtype = DType::i8;
   ModelConfig target = target_config(source, options_);
-  EXPECT_EQ(target.weight_dtype, DType::i8);
-  EXPECT_EQ(target.embedding_dtype, DType::bf16);
-  EXPECT_EQ(target.output_dtype, DType::i8);
+  EXPECT_EQ(target.weight_format, DType::i8);
+  EXPECT_EQ(target.embedding_format, DType::bf16);
+  EXPECT_EQ(target.output_format, DType::i8);
   EXPECT_FALSE(target.output.tied);
-  source.weight_dtype = source.embedding_dtype = source.output_dtype = DType::f16;
+  source.weight_format = source.embedding_format = source.output_format = DType::f16;
   options_.keep_output = true;
   target = target_config(source, options_);
-  EXPECT_EQ(target.embedding_dtype, DType::f16);
-  EXPECT_EQ(target.output_dtype, DType::f16);
+  EXPECT_EQ(target.embedding_format, DType::f16);
+  EXPECT_EQ(target.output_format, DType::f16);
   EXPECT_TRUE(target.output.tied);
   options_.dtype = DType::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
@@ -328,7 +328,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   ModelConfig source;
   options_.dtype = DType::i8;
   EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
-  EXPECT_EQ(target_config(source, options_).down_type(), DType::i8);
+  EXPECT_EQ(target_config(source, options_).format_of_down(), DType::i8);
   EXPECT_TRUE(target_config(source, options_).rotated);
   EXPECT_TRUE(target_config(source, options_).values_rotated);
   source.encoder = std::make_shared<ModelConfig>();
@@ -337,7 +337,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   for (const ModelConfig& target :
        {target_config(source, options_), *target_config(source, options_).encoder}) {
     EXPECT_EQ(target.activation_bits, 16) << "asked for";
-    EXPECT_EQ(target.down_type(), DType::bf16);
+    EXPECT_EQ(target.format_of_down(), DType::bf16);
     EXPECT_FALSE(target.rotated);
     EXPECT_FALSE(target.values_rotated);
   }

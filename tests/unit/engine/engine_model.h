@@ -32,8 +32,8 @@ inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
                                       .ffn_hidden = 96,
                                       .vocab = 280,
                                       .max_context = 1000});
-  config.weight_dtype = config.output_dtype = dtype;
-  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  config.weight_format = config.output_format = dtype;
+  config.embedding_format = dtype == DType::i8 ? DType::bf16 : dtype;
   if (window > 0) {
     LayerConfig windowed = config.layer_kinds[0];
     windowed.name = "windowed";

@@ -100,7 +100,7 @@ TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
   EXPECT_EQ(asked.n_heads, 32);
   EXPECT_EQ(asked.n_kv_heads, 8);
   EXPECT_EQ(asked.head_dim, 128);
-  EXPECT_EQ(asked.weight_dtype, DType::i8);
+  EXPECT_EQ(asked.weight_format, DType::i8);
   ASSERT_EQ(asked.products.size(), 5U);
   EXPECT_EQ(asked.products[4].rows, 1024);
   EXPECT_EQ(asked.products[4].out, 128256);

@@ -30,8 +30,8 @@ ModelConfig odd_shape(DType dtype) {
                                       .max_context = 512});
   config.layer_kinds[0].attention.qkv_bias = true;
   config.layer_kinds[0].attention.out_bias = true;
-  config.weight_dtype = config.output_dtype = dtype;
-  config.embedding_dtype = dtype == DType::i8 ? DType::bf16 : dtype;
+  config.weight_format = config.output_format = dtype;
+  config.embedding_format = dtype == DType::i8 ? DType::bf16 : dtype;
   return config;
 }
 
@@ -259,7 +259,7 @@ TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
 TEST_P(RunnerTest, AgreesWithTheReferenceWhenTheOutputMatrixIsNotQuantized) {
   for (const DType output : {DType::f16, DType::bf16}) {
     ModelConfig config = odd_shape(DType::i8);
-    config.output_dtype = config.embedding_dtype = output;
+    config.output_format = config.embedding_format = output;
     const auto reference = make_reference_backend();
     TestModel expected(config, *reference);
     TestModel model(config, *backend_);
@@ -288,8 +288,8 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
                                          .ffn_hidden = 256,
                                          .vocab = 131,
                                          .max_context = 1024});
-      shape.weight_dtype = dtype;
-      shape.embedding_dtype = shape.output_dtype = DType::bf16;
+      shape.weight_format = dtype;
+      shape.embedding_format = shape.output_format = DType::bf16;
       TestModel model(shape, *backend_);
       Runner& runner = model.runner();
       // Three splits of attention, of which the last begins on the way.

@@ -132,22 +132,22 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_dtype = DType::i8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_dtype = DType::u8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.down_dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_format = DType::i8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_format = DType::u8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.down_format = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.rotated = true; })) << "activations have 16 bits";
   const auto rotated = [](DType type) {
     return [type](ModelConfig& c) {
       c.activation_bits = 8;
-      c.weight_dtype = type;
+      c.weight_format = type;
       c.rotated = c.values_rotated = true;
     };
   };
   EXPECT_FALSE(refused(rotated(DType::i8)));
   EXPECT_TRUE(refused(rotated(DType::bf16)));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.values_rotated = true; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_dtype = DType::f32; })) << "it is tied";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_format = DType::f32; })) << "it is tied";
 }
 
 TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
