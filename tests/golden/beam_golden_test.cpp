@@ -37,7 +37,7 @@ convert::ConvertOptions searched_model(const std::string& family) {
   convert::ConvertOptions options;
   options.checkpoint = golden_root() / "families" / family;
   options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
-  options.dtype = DType::f32;
+  options.format = WeightFormat::f32;
   return options;
 }
 

@@ -51,7 +51,7 @@ std::string converted(DType dtype) {
     convert::ConvertOptions options;
     options.checkpoint = demo_folder();
     options.output = path;
-    options.dtype = dtype;
+    options.format = dtype;
     options.threads = 2;
     convert::convert_checkpoint(options);
   }

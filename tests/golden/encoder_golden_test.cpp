@@ -40,7 +40,7 @@ std::vector<std::string> texts(const char* name) {
 convert::ConvertOptions encoder_file(const std::string& variant, DType dtype = DType::f32) {
   convert::ConvertOptions options;
   options.checkpoint = golden_root() / "encoders" / variant;
-  options.dtype = dtype;
+  options.format = dtype;
   return options;
 }
 

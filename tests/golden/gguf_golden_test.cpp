@@ -43,7 +43,7 @@ ModelFile converted(const char* name, std::optional<DType> dtype) {
   convert::ConvertOptions options;
   options.checkpoint = golden_root() / "gguf" / name;
   options.output = folder / "m.bin";
-  options.dtype = dtype;
+  options.format = dtype;
   convert::convert_checkpoint(options);
   return ModelFile::open(options.output);  // the mapping keeps it
 }

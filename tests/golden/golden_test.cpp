@@ -40,7 +40,7 @@ const ModelFile& converted(const GoldenData& golden, DType dtype) {
   options.checkpoint = golden.folder;
   options.tokenizer = golden.tokenizer;
   options.output = path;
-  options.dtype = dtype;
+  options.format = dtype;
   convert::convert_checkpoint(options);
   const auto [entry, added] = files.emplace(key, ModelFile::open(path));
   std::filesystem::remove(path);  // the mapping keeps it

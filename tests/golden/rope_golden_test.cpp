@@ -34,7 +34,7 @@ class RopeGolden : public DeviceTest {
     convert::ConvertOptions converted;
     converted.checkpoint = golden_root() / "families" / family;
     converted.tokenizer = golden_root() / "gqa" / "tokenizer.model";
-    converted.dtype = DType::f32;
+    converted.format = WeightFormat::f32;
     const ConvertedCheckpoint model(converted);
     options.device = GetParam();
     options.threads = 2;

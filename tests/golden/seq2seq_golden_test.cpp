@@ -44,7 +44,7 @@ convert::ConvertOptions seq2seq_model(const std::string& name) {
   if (!std::filesystem::exists(options.checkpoint / "vocab.json")) {
     options.tokenizer = golden_root() / "gqa" / "tokenizer.model";
   }
-  options.dtype = DType::f32;
+  options.format = WeightFormat::f32;
   return options;
 }
 
@@ -130,7 +130,7 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
     memory.push_back(backend.allocate(2 * half * sizeof(float)));
     kv.push_back({.k = memory.back().get(),
                   .v = memory.back().get() + half * sizeof(float),
-                  .dtype = DType::f32,
+                  .format = WeightFormat::f32,
                   .n_pages = batch.max_pages,
                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
                   .head_dim = static_cast<int32_t>(attention.head_dim)});

@@ -226,7 +226,7 @@ class BackendAttention : public BackendTest {
 };
 
 TEST_P(BackendAttention, DecodeAgreesAtPageBorders) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t kv_len : {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 500}) {
       check_attention(weights, {4, 4, 64, {{1, kv_len}}});
     }
@@ -234,7 +234,7 @@ TEST_P(BackendAttention, DecodeAgreesAtPageBorders) {
 }
 
 TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t queries : {2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
       check_attention(weights, {2, 2, 64, {{queries, queries}}});
       check_attention(weights, {2, 2, 64, {{queries, queries + 37}}});
@@ -265,7 +265,7 @@ TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
 }
 
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256}) {
       check_attention(weights, {2, 1, dim, {{1, 70}, {1, 200}}});
       check_attention(weights, {2, 1, dim, {{40, 70}}});
@@ -274,7 +274,7 @@ TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
 }
 
 TEST_P(BackendAttention, AgreesForEveryRatioOfQueryToKvHeads) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 12, 16, 70}) {
       check_attention(weights, {2 * group, 2, 32, {{1, 100}, {1, 33}}});
       check_attention(weights, {2 * group, 2, 32, {{35, 100}}});
@@ -283,21 +283,21 @@ TEST_P(BackendAttention, AgreesForEveryRatioOfQueryToKvHeads) {
 }
 
 TEST_P(BackendAttention, AgreesForMixedPacksOfPrefillAndDecode) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     check_attention(weights, {4, 2, 64, {{1, 1}, {70, 70}, {1, 333}, {2, 2}, {33, 100}, {1, 64}}});
     check_attention(weights, {4, 4, 128, {{1, 700}, {65, 65}, {1, 5}}});
   }
 }
 
 TEST_P(BackendAttention, AgreesOverLongContexts) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     check_attention(weights, {8, 2, 128, {{1, 4097}, {1, 2500}, {1, 1}}});
     check_attention(weights, {2, 1, 64, {{20, 3000}}});
   }
 }
 
 TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {64, 128}) {
       check_attention(weights, {4, 2, dim, {{300, 300}, {1, 5}, {129, 1000}, {256, 384}}});
     }
@@ -305,7 +305,7 @@ TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
 }
 
 TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t window : {1, 2, 31, 32, 33, 64, 100, 1000}) {
       check_attention(weights, {4, 2, 64, {{1, 1}, {1, 32}, {1, 33}, {1, 300}, {1, 64}}, window});
       check_attention(weights, {4, 2, 64, {{40, 40}, {130, 300}, {2, 97}}, window});
@@ -316,7 +316,7 @@ TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
 }
 
 TEST_P(BackendAttention, AgreesForEveryRule) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (int rule = 1; rule < 16; ++rule) {
       for (const std::vector<TestSequence>& sequences :
            {std::vector<TestSequence>{{1, 1}, {1, 200}, {1, 33}}, {{70, 70}, {9, 150}}}) {
@@ -328,7 +328,7 @@ TEST_P(BackendAttention, AgreesForEveryRule) {
 }
 
 TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {6, 80, 96, 128, 250, 256}) {
       check_attention(weights, {3, 1, dim, {{1, 70}, {1, 200}, {40, 70}}, 64, 5, true, true});
     }
@@ -338,7 +338,7 @@ TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
 }
 
 TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {20, 32, 64, 128, 256}) {
       if (kSanitized && (dim == 32 || dim == 128)) continue;
       for (const int32_t window : {0, 1, 33, 65, 200}) {
@@ -355,7 +355,7 @@ TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
 }
 
 TEST_P(BackendAttention, AgreesWithSlopesInBothDirections) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {20, 64, 128}) {
       if (kSanitized && dim == 128) continue;
       AttentionCase shape{3, 3, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}};
@@ -366,7 +366,7 @@ TEST_P(BackendAttention, AgreesWithSlopesInBothDirections) {
 }
 
 TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {20, 64, 128}) {
       if (kSanitized && dim == 128) continue;
       for (const bool bidirectional : {false, true}) {
@@ -382,7 +382,7 @@ TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
 }
 
 TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {12, 64, 128}) {
       check_cross_attention(weights, 4, 4, dim, {{1, 1}, {1, 40}, {1, 65}, {1, 300}});
       check_cross_attention(weights, 6, 2, dim, {{1, 33}, {70, 5}, {3, 300}, {33, 64}, {1, 2}});
@@ -433,7 +433,7 @@ TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
     EXPECT_NEAR(last.at(0, 1), 16.0 / 3, bound) << backend.description();
   };
   check(*reference_, DType::f32, DType::f32);
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const auto& backend : backends_) {
       check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
     }
@@ -441,7 +441,7 @@ TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
 }
 
 TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const AttentionCase shape{1, 1, 64, {{1, 300}}};

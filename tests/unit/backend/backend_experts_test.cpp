@@ -44,17 +44,17 @@ class BackendExperts : public BackendTest {
     }
   };
 
-  Inputs random_inputs(const ExpertsCase& shape, DType type, int64_t tokens) {
+  Inputs random_inputs(const ExpertsCase& shape, WeightFormat format, int64_t tokens) {
     const int64_t n = shape.n_experts;
     const int64_t up_rows = n * (shape.gated ? 2 : 1) * shape.middle;
     Inputs inputs;
     inputs.shape = shape;
-    inputs.x = random_tensor(random_, backend_->activation_dtype(type), tokens, shape.in, 8);
+    inputs.x = random_tensor(random_, backend_->activation_dtype(format), tokens, shape.in, 8);
     inputs.scores = random_tensor(random_, DType::f32, tokens, n, 0, 2);
     inputs.correction = random_tensor(random_, DType::f32, 1, n, 0, 0.3F);
-    inputs.up = random_weight(random_, type, up_rows, shape.in);
+    inputs.up = random_weight(random_, format, up_rows, shape.in);
     inputs.up_bias = random_tensor(random_, DType::f32, 1, up_rows);
-    inputs.down = random_weight(random_, type, n * shape.hidden, shape.middle);
+    inputs.down = random_weight(random_, format, n * shape.hidden, shape.middle);
     inputs.down_bias = random_tensor(random_, DType::f32, 1, n * shape.hidden);
     inputs.before = random_tensor(random_, DType::f32, tokens, shape.hidden, 4);
     return inputs;
@@ -88,8 +88,8 @@ class BackendExperts : public BackendTest {
 
   /// Errors of roundings, relative to a row's largest result: a wrong expert, weight or bias is off
   /// by about the results themselves.
-  static double tolerance(DType type) {
-    switch (type) {
+  static double tolerance(WeightFormat format) {
+    switch (format) {
       case DType::f32:
         return 1e-5;
       case DType::f16:
@@ -99,8 +99,8 @@ class BackendExperts : public BackendTest {
     }
   }
 
-  void check(const ExpertsCase& shape, DType type, int64_t tokens) {
-    const Inputs inputs = random_inputs(shape, type, tokens);
+  void check(const ExpertsCase& shape, WeightFormat format, int64_t tokens) {
+    const Inputs inputs = random_inputs(shape, format, tokens);
     const HostTensor want = run(*reference_, inputs);
     for (const auto& backend : backends_) {
       expect_near(
@@ -109,50 +109,50 @@ class BackendExperts : public BackendTest {
             float largest = 0;
             for (int64_t c = 0; c < want.cols; ++c)
               largest = std::max(largest, std::abs(want.at(r, c)));
-            return tolerance(type) * largest;
+            return tolerance(format) * largest;
           },
           backend->description() + ": experts, " + std::to_string(tokens) + " tokens, " +
               std::to_string(shape.n_experts) + " experts of " + std::to_string(shape.in) + " to " +
               std::to_string(shape.middle) + " to " + std::to_string(shape.hidden) + ", " +
-              std::string(dtype_name(type)));
+              std::string(format_name(format)));
     }
   }
 };
 
-const std::vector<DType> kTypes = kSanitized
-                                      ? std::vector{DType::f32, DType::i8}
-                                      : std::vector{DType::f32, DType::f16, DType::bf16, DType::i8};
+const std::vector<WeightFormat> kFormats =
+    kSanitized ? std::vector{WeightFormat::f32, WeightFormat::int8}
+               : std::vector(kWeightFormats.begin(), kWeightFormats.end());
 
 TEST_P(BackendExperts, AgreeForEveryNumberOfTokens) {
-  for (const DType type : kTypes) {
-    for (const int64_t tokens : {1, 2, 3, 8, 17, 40, 130}) check({}, type, tokens);
-    check({.n_experts = 3, .router = {.used = 3}}, type, 70);  // all of them by all tokens
-    check({.n_experts = 64, .router = {.used = 8}}, type, 1);
-    check({.n_experts = 64, .router = {.used = 8}}, type, 20);
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t tokens : {1, 2, 3, 8, 17, 40, 130}) check({}, format, tokens);
+    check({.n_experts = 3, .router = {.used = 3}}, format, 70);  // all of them by all tokens
+    check({.n_experts = 64, .router = {.used = 8}}, format, 1);
+    check({.n_experts = 64, .router = {.used = 8}}, format, 20);
   }
 }
 
 TEST_P(BackendExperts, AgreeForOddShapes) {
-  for (const DType type : kTypes) {
+  for (const WeightFormat format : kFormats) {
     for (const int64_t tokens : {1, 5, 40}) {
-      check({.n_experts = 1, .in = 20, .middle = 7, .hidden = 33, .router = {.used = 1}}, type,
+      check({.n_experts = 1, .in = 20, .middle = 7, .hidden = 33, .router = {.used = 1}}, format,
             tokens);
-      check({.n_experts = 5, .in = 130, .middle = 66, .hidden = 50}, type, tokens);
-      check({.n_experts = 4, .in = 288, .middle = 100, .hidden = 288}, type, tokens);
+      check({.n_experts = 5, .in = 130, .middle = 66, .hidden = 50}, format, tokens);
+      check({.n_experts = 4, .in = 288, .middle = 100, .hidden = 288}, format, tokens);
     }
   }
 }
 
 TEST_P(BackendExperts, TakeEveryActivationAndBiases) {
-  for (const DType type : kTypes) {
+  for (const WeightFormat format : kFormats) {
     for (const int64_t tokens : {1, 20}) {
       for (const bool biases : {false, true}) {
         for (const Activation activation : {Activation::silu, Activation::gelu,
                                             Activation::gelu_tanh, Activation::relu_squared}) {
-          check({.gated = false, .biases = biases, .activation = activation}, type, tokens);
-          check({.biases = biases, .activation = activation}, type, tokens);
+          check({.gated = false, .biases = biases, .activation = activation}, format, tokens);
+          check({.biases = biases, .activation = activation}, format, tokens);
         }
-        check({.biases = biases, .activation = Activation::swiglu_clamped}, type, tokens);
+        check({.biases = biases, .activation = Activation::swiglu_clamped}, format, tokens);
       }
     }
   }
@@ -197,8 +197,8 @@ TEST_P(BackendExperts, AreChosenFromMany) {
 }
 
 TEST_P(BackendExperts, AddToWhatIsThere) {
-  for (const DType type : kTypes) {
-    for (const int64_t tokens : {1, 20}) check({.output = OutputMode::add}, type, tokens);
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t tokens : {1, 20}) check({.output = OutputMode::add}, format, tokens);
   }
 }
 
@@ -219,16 +219,16 @@ TEST_P(BackendExperts, WithEqualScoresAreTheFirst) {
 TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
   constexpr int64_t kTokens = 200;
   for (const auto& backend : backends_) {
-    for (const DType type : types_summed_in_order(*backend)) {
+    for (const WeightFormat format : formats_summed_in_order(*backend)) {
       for (const bool gated : {false, true}) {
         const Inputs all = random_inputs(
             {.n_experts = 4, .in = 288, .middle = 80, .gated = gated, .output = OutputMode::add},
-            type, kTokens);
+            format, kTokens);
         const HostTensor together = run(*backend, all);
         for (const auto& [first, count] :
              {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {50, 3}, {60, 20}, {100, 70}}) {
           expect_equal(run(*backend, all.rows(first, count)), together.row_range(first, count),
-                       backend->description() + ": " + std::string(dtype_name(type)) +
+                       backend->description() + ": " + std::string(format_name(format)) +
                            ", tokens from " + std::to_string(first) + ", " + std::to_string(count));
         }
       }

@@ -38,10 +38,10 @@ inline double unit_roundoff(DType type) {
   }
 }
 
-/// Those of matrices in floating point.
-inline const std::vector<DType> kWeightTypes =
-    kSanitized ? std::vector{DType::f32, DType::bf16}
-               : std::vector{DType::f32, DType::f16, DType::bf16};
+/// Those whose elements are the numbers themselves.
+inline const std::vector<WeightFormat> kFloatFormats =
+    kSanitized ? std::vector{WeightFormat::f32, WeightFormat::bf16}
+               : std::vector{WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16};
 
 /// A matrix on the host. Every byte that is not an element, and every element not yet set, is 0xff:
 /// a NaN in each floating type.
@@ -121,9 +121,9 @@ class DeviceTensor {
     matrix.stride = shape_.stride;
     return matrix;
   }
-  /// Without scales.
+  /// Of a floating type.
   [[nodiscard]] Weight weight() const {
-    return {data(), shape_.dtype, shape_.rows, shape_.cols, nullptr};
+    return {data(), format_of(shape_.dtype), shape_.rows, shape_.cols};
   }
 
   /// The elements, after a check that nothing between rows or around the tensor was written.
@@ -262,11 +262,11 @@ class BackendTest : public ::testing::TestWithParam<const char*> {
     reference_ = make_reference_backend();
   }
 
-  /// The activation types of the backend for all types of weights, and f32.
+  /// The activation types of the backend for all formats of weights, and f32.
   [[nodiscard]] std::set<DType> activation_types() const {
     std::set<DType> types = {DType::f32};
-    for (DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-      types.insert(backend_->activation_dtype(type));
+    for (const WeightFormat format : kWeightFormats) {
+      types.insert(backend_->activation_dtype(format));
     }
     return types;
   }

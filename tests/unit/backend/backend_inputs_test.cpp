@@ -28,7 +28,8 @@ class BackendInputs : public BackendTest {
     const DeviceTensor norm_weight(backend, random_tensor(random_, DType::f32, 1, shape.inputs));
     const DeviceTensor norm_bias(backend, random_tensor(random_, DType::f32, 1, shape.inputs));
     const DeviceTensor normed(backend, HostTensor(act, shape.rows, shape.inputs));
-    const DeviceWeight router(backend, random_weight(random_, DType::f32, kExperts, shape.inputs));
+    const DeviceWeight router(backend,
+                              random_weight(random_, WeightFormat::f32, kExperts, shape.inputs));
     const DeviceWeight weight(
         backend, random_weight(random_, shape.weights, kExperts * kOutputs, shape.inputs));
     const DeviceWeight down(

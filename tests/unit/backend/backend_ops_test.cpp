@@ -37,7 +37,7 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
 TEST_P(BackendOps, EmbedAddsTheRowOfEachSegmentOrTheFirst) {
   constexpr int64_t kHidden = 50;
   Batch batch = make_batch(random_, {{7, 7}, {1, 30}, {2, 64}}, 5);
-  for (const DType type : kWeightTypes) {
+  for (const WeightFormat type : kFloatFormats) {
     const HostTensor table = random_tensor(random_, type, 100, kHidden);
     const HostTensor segments = random_tensor(random_, type, 3, kHidden);
     for (const bool given : {false, true}) {
@@ -305,7 +305,7 @@ TEST_P(BackendOps, CopyPagesCopiesWholePagesInAllLayersAndNothingElse) {
   constexpr int32_t kPages = 300;
   constexpr int32_t kHeads = 3;
   constexpr int32_t kDim = 10;
-  const DType type = backend_->kv_dtype(DType::bf16);
+  const DType type = backend_->kv_dtype(WeightFormat::bf16);
   std::vector<PageCopy> copies;
   for (int32_t i = 0; i < 140; ++i) copies.push_back({i, kPages - 1 - i});
   std::vector<HostTensor> before;

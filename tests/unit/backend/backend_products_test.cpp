@@ -52,12 +52,14 @@ class BackendProducts : public BackendTest {
   /// - float32 sums: four deviations, of the sum of magnitudes;
   /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
   ///   relative errors that are uniform within the unit roundoff;
-  /// - x beside i8 weights, which a backend may quantize by row to eight bits: six deviations of
+  /// - x beside int8 weights, which a backend may quantize by row to eight bits: six deviations of
   ///   errors uniform within half a step; of a row that is rotated first, likewise of what three
-  ///   roundings to bf16 change; or where x keeps 16 bits, both of which may become bf16.
+  ///   roundings to bf16 change;
+  /// - int8 weights whose inputs keep 16 bits, and formats that are decoded: both may become bf16.
   static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
-    const DType type = weight.values.dtype;
-    const bool rounded = x.dtype == DType::f32 && (type == DType::f16 || type == DType::bf16);
+    const WeightFormat format = weight.format;
+    const bool rounded =
+        x.dtype == DType::f32 && (format == WeightFormat::f16 || format == WeightFormat::bf16);
     HostTensor bounds(DType::f32, x.rows, weight.values.rows);
     for (int64_t r = 0; r < x.rows; ++r) {
       std::vector<float> row;
@@ -70,27 +72,28 @@ class BackendProducts : public BackendTest {
         row_squared += double{value} * value;
       }
       for (int64_t o = 0; o < weight.values.rows; ++o) {
+        const std::vector<float> weights = weight.row(o);
         double magnitudes = 0;
         double products_squared = 0;
         double weights_squared = 0;
         for (int64_t c = 0; c < x.cols; ++c) {
-          const double w = weight.values.at(o, c);
+          const double w = weights[static_cast<size_t>(c)];
           const double term = row[static_cast<size_t>(c)] * w;
           magnitudes += std::abs(term);
           products_squared += term * term;
           weights_squared += w * w;
         }
         double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
-        if (rounded) bound += 6 * unit_roundoff(type) * std::sqrt(products_squared / 3);
-        if (type == DType::i8) {
-          bound += weight.input_bits == 8
-                       ? 6 * largest / 127.0 * std::sqrt(weights_squared / 12)
-                       : 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
-          if (weight.rotated) {
-            bound += 6 * unit_roundoff(DType::bf16) *
-                     std::sqrt(row_squared * weights_squared / static_cast<double>(x.cols));
-          }
-          bound *= weight.scales.at(0, o);
+        if (rounded) {
+          bound += 6 * unit_roundoff(stored_type(format)) * std::sqrt(products_squared / 3);
+        } else if (format == WeightFormat::int8 && weight.input_bits == 8) {
+          bound += 6 * largest / 127.0 * std::sqrt(weights_squared / 12);
+        } else if (!is_float(format)) {
+          bound += 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
+        }
+        if (weight.rotated) {
+          bound += 6 * unit_roundoff(DType::bf16) *
+                   std::sqrt(row_squared * weights_squared / static_cast<double>(x.cols));
         }
         bounds.set(r, o, static_cast<float>(bound + 1e-30));
       }
@@ -98,11 +101,11 @@ class BackendProducts : public BackendTest {
     return bounds;
   }
 
-  void check_linear(DType x_type, DType weight_type, DType out_type, int64_t rows, int64_t inputs,
+  void check_linear(DType x_type, WeightFormat format, DType out_type, int64_t rows, int64_t inputs,
                     int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0,
                     int32_t input_bits = 8) {
     const HostTensor x = random_tensor(random_, x_type, rows, inputs, padding);
-    HostWeight weight = random_weight(random_, weight_type, outputs, inputs);
+    HostWeight weight = random_weight(random_, format, outputs, inputs);
     if (input_bits == 16) weight.take_inputs_of_16_bits();
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
     const HostTensor before = mode == OutputMode::add
@@ -128,16 +131,16 @@ class BackendProducts : public BackendTest {
           },
           backend->description() + ": linear of " + std::to_string(rows) + " rows, " +
               std::to_string(inputs) + " to " + std::to_string(outputs) + ", x " +
-              std::string(dtype_name(x_type)) + ", weights " +
-              std::string(dtype_name(weight_type)) + ", out " + std::string(dtype_name(out_type)));
+              std::string(dtype_name(x_type)) + ", weights " + std::string(format_name(format)) +
+              ", out " + std::string(dtype_name(out_type)));
     }
   }
 
   /// Bit for bit: a row of a product of so many rows, and of twice the most of these.
-  void check_rows_alone(Backend& backend, DType type, std::initializer_list<int64_t> row_counts,
-                        int32_t input_bits = 8) {
+  void check_rows_alone(Backend& backend, WeightFormat format,
+                        std::initializer_list<int64_t> row_counts, int32_t input_bits = 8) {
     const int64_t most_rows = 2 * std::max(row_counts);
-    const DType act = backend.activation_dtype(type);
+    const DType act = backend.activation_dtype(format);
     for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
       const int64_t inputs = shape.first;
       const int64_t outputs = shape.second;
@@ -145,7 +148,7 @@ class BackendProducts : public BackendTest {
       const HostTensor x = random_tensor(random_, act, most_rows, inputs);
       const HostTensor before = random_tensor(random_, DType::f32, most_rows, outputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-      HostWeight weight = random_weight(random_, type, outputs, inputs);
+      HostWeight weight = random_weight(random_, format, outputs, inputs);
       if (input_bits == 16) weight.take_inputs_of_16_bits();
       // Stored, stored in the activations' type with a bias, added with a bias, and gated.
       const auto results = [&](int64_t rows) {
@@ -163,7 +166,7 @@ class BackendProducts : public BackendTest {
         const auto some = results(rows);
         for (size_t i = 0; i < all.size(); ++i) {
           expect_equal(some[i], all[i].row_range(0, rows),
-                       backend.description() + ": " + std::string(dtype_name(type)) + ", " +
+                       backend.description() + ": " + std::string(format_name(format)) + ", " +
                            std::to_string(inputs) + " to " + std::to_string(outputs) + ", result " +
                            std::to_string(i) + ", " + std::to_string(rows) + " rows");
         }
@@ -172,13 +175,13 @@ class BackendProducts : public BackendTest {
   }
 };
 TEST_P(BackendProducts, LinearAgreesForEveryNumberOfRows) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     for (int64_t rows = 1; rows <= 20; ++rows) {
-      check_linear(act, weight, DType::f32, rows, 288, 80, false, OutputMode::store);
+      check_linear(act, format, DType::f32, rows, 288, 80, false, OutputMode::store);
     }
     for (const int64_t rows : {31, 32, 33, 64, 200}) {
-      check_linear(act, weight, act, rows, 288, 80, false, OutputMode::store);
+      check_linear(act, format, act, rows, 288, 80, false, OutputMode::store);
     }
   }
 }
@@ -186,11 +189,11 @@ TEST_P(BackendProducts, LinearAgreesForEveryNumberOfRows) {
 TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
   constexpr std::pair<int64_t, int64_t> kShapes[] = {
       {1, 1}, {2, 3}, {20, 7}, {48, 33}, {100, 65}, {1000, 16}, {4096, 48}, {11008, 17}};
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     for (const auto& [inputs, outputs] : kShapes) {
       for (const int64_t rows : {1, 2, 5, 9, 17, 64}) {
-        check_linear(act, weight, DType::f32, rows, inputs, outputs, false, OutputMode::store);
+        check_linear(act, format, DType::f32, rows, inputs, outputs, false, OutputMode::store);
       }
     }
   }
@@ -200,9 +203,10 @@ TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
 TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
   const std::initializer_list<int64_t> row_counts = {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100};
   for (const auto& backend : backends_) {
-    for (const DType type : types_summed_in_order(*backend)) {
-      check_rows_alone(*backend, type, row_counts);
-      if (type == DType::bf16) check_rows_alone(*backend, DType::i8, row_counts, 16);
+    for (const WeightFormat format : formats_summed_in_order(*backend)) {
+      check_rows_alone(*backend, format, row_counts);
+      if (format == WeightFormat::bf16)
+        check_rows_alone(*backend, WeightFormat::int8, row_counts, 16);
     }
   }
 }
@@ -211,29 +215,29 @@ TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
 TEST_P(BackendProducts, ARowOfAProductOfFloatsDoesNotDependOnHowManyRowsThereAreBesideMany) {
   for (const auto& backend : backends_) {
     if (backend->description().starts_with("CUDA")) continue;  // by a library
-    for (const DType type : {DType::f32, DType::f16}) {
-      check_rows_alone(*backend, type, {32, 33, 64, 65, 100, 256, 270});
+    for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16}) {
+      check_rows_alone(*backend, format, {32, 33, 64, 65, 100, 256, 270});
     }
   }
 }
 
 TEST_P(BackendProducts, Int8WeightsTakeInputsOf16Bits) {
-  const DType act = backend_->activation_dtype(DType::i8);
+  const DType act = backend_->activation_dtype(WeightFormat::int8);
   for (const int64_t rows : {1, 4, 16, 17, 40, 300}) {
     for (const auto& [inputs, outputs] :
          {std::pair<int64_t, int64_t>{288, 80}, {1, 1}, {33, 7}, {1000, 66}, {4096, 48}}) {
       for (const OutputMode mode : {OutputMode::store, OutputMode::add}) {
-        check_linear(act, DType::i8, DType::f32, rows, inputs, outputs, true, mode, 0, 16);
+        check_linear(act, WeightFormat::int8, DType::f32, rows, inputs, outputs, true, mode, 0, 16);
       }
     }
   }
 }
 
 TEST_P(BackendProducts, GatesOfInt8WeightsTakeInputsOf16Bits) {
-  const DType act = backend_->activation_dtype(DType::i8);
+  const DType act = backend_->activation_dtype(WeightFormat::int8);
   for (const int64_t rows : {1, 9, 40}) {
     const HostTensor x = random_tensor(random_, act, rows, 96);
-    HostWeight weight = random_weight(random_, DType::i8, 2 * 48, 96);
+    HostWeight weight = random_weight(random_, WeightFormat::int8, 2 * 48, 96);
     weight.take_inputs_of_16_bits();
     const HostTensor want = gated_product(*reference_, x, weight, HostTensor(DType::f32, rows, 48));
     for (const auto& backend : backends_) {
@@ -248,9 +252,9 @@ TEST_P(BackendProducts, GatesOfInt8WeightsTakeInputsOf16Bits) {
 // One large input leaves eight bits few steps for the others, and does not matter to 16.
 TEST_P(BackendProducts, InputsOf16BitsKeepWhatEightBitsLose) {
   constexpr int64_t kRows = 20;
-  HostTensor x = random_tensor(random_, backend_->activation_dtype(DType::i8), kRows, 256);
+  HostTensor x = random_tensor(random_, backend_->activation_dtype(WeightFormat::int8), kRows, 256);
   for (int64_t r = 0; r < kRows; ++r) x.set(r, r, 100);
-  HostWeight weight = random_weight(random_, DType::i8, 64, 256);
+  HostWeight weight = random_weight(random_, WeightFormat::int8, 64, 256);
   weight.rotated = false;
   for (int64_t o = 0; o < 64; ++o) {
     for (int64_t r = 0; r < kRows; ++r) weight.values.set(o, r, 0);
@@ -280,8 +284,8 @@ TEST_P(BackendProducts, ARowThatIsNotFiniteStaysSoAndLeavesTheOthersAlone) {
   constexpr int64_t kOutputs = 64;
   const std::vector<std::pair<int64_t, float>> bad = {{1, INFINITY}, {2, -INFINITY}, {3, NAN}};
   for (const auto& backend : backends_) {
-    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+    for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16}) {
+      const HostWeight weight = random_weight(random_, format, kOutputs, kInputs);
       for (const int64_t rows : {4, 40}) {
         const HostTensor x = random_tensor(random_, DType::f32, rows, kInputs);
         HostTensor with_bad = x;
@@ -292,7 +296,7 @@ TEST_P(BackendProducts, ARowThatIsNotFiniteStaysSoAndLeavesTheOthersAlone) {
         };
         const HostTensor want = multiply(x);
         const HostTensor got = multiply(with_bad);
-        const std::string what = backend->description() + ", " + std::string(dtype_name(type)) +
+        const std::string what = backend->description() + ", " + std::string(format_name(format)) +
                                  " weights, " + std::to_string(rows) + " rows, row ";
         for (int64_t r = 0; r < rows; ++r) {
           const bool is_bad = std::ranges::any_of(bad, [r](const auto& b) { return b.first == r; });
@@ -321,7 +325,7 @@ TEST_P(BackendProducts, ARowOfARoutersProductDoesNotDependOnTheOthers) {
         const int64_t outputs = shape.second;
         const HostTensor x = random_tensor(random_, act, kRows, inputs);
         const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
-        const HostWeight weight = random_weight(random_, DType::f32, outputs, inputs);
+        const HostWeight weight = random_weight(random_, WeightFormat::f32, outputs, inputs);
         const auto scores = [&](int64_t rows) {
           return product(*backend, x.row_range(0, rows), weight, &bias, OutputMode::store,
                          HostTensor(DType::f32, rows, outputs), Activation::none, true);
@@ -342,12 +346,12 @@ TEST_P(BackendProducts, ManyRowsOfAnInt8ProductAreThoseOfFew) {
   constexpr int64_t kRows = 390;
   constexpr int64_t kInputs = 96;
   constexpr int64_t kFew = 10;
-  const DType act = backend_->activation_dtype(DType::i8);
+  const DType act = backend_->activation_dtype(WeightFormat::int8);
   const HostTensor x = random_tensor(random_, act, kRows, kInputs);
   for (const bool gated : {false, true}) {
     const int64_t outputs = gated ? 3312 : 6432;
     const HostWeight weight =
-        random_weight(random_, DType::i8, gated ? 2 * outputs : outputs, kInputs);
+        random_weight(random_, WeightFormat::int8, gated ? 2 * outputs : outputs, kInputs);
     const HostTensor bias = random_tensor(random_, DType::f32, 1, outputs);
     for (const DType out_type : {DType::f32, act}) {
       const HostTensor before = random_tensor(random_, out_type, kRows, outputs);
@@ -371,14 +375,14 @@ TEST_P(BackendProducts, InstructionSetsThatAddIntegersAgreeInEveryBit) {
     for (const auto& [inputs, outputs] :
          {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 4}, {33, 7}, {95, 34}, {1000, 130}}) {
       const HostTensor x =
-          random_tensor(random_, backend_->activation_dtype(DType::i8), rows, inputs);
-      HostWeight weight = random_weight(random_, DType::i8, outputs, inputs);
+          random_tensor(random_, backend_->activation_dtype(WeightFormat::int8), rows, inputs);
+      HostWeight weight = random_weight(random_, WeightFormat::int8, outputs, inputs);
       weight.values.set(0, 0, -128);  // a damaged file's
       const HostTensor like(DType::f32, rows, outputs);
       const HostTensor want = product(*backend_, x, weight, nullptr, OutputMode::store, like);
       for (const auto& backend : backends_) {
-        const std::vector<DType> types = types_summed_in_order(*backend);
-        if (std::find(types.begin(), types.end(), DType::i8) == types.end()) continue;
+        const std::vector<WeightFormat> formats = formats_summed_in_order(*backend);
+        if (std::ranges::find(formats, WeightFormat::int8) == formats.end()) continue;
         expect_equal(product(*backend, x, weight, nullptr, OutputMode::store, like), want,
                      backend->description() + ": " + std::to_string(inputs) + " to " +
                          std::to_string(outputs) + ", " + std::to_string(rows) + " rows");
@@ -388,14 +392,14 @@ TEST_P(BackendProducts, InstructionSetsThatAddIntegersAgreeInEveryBit) {
 }
 
 TEST_P(BackendProducts, LinearAddsBiasAndResidual) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     for (const int64_t rows : {1, 4, 12, 40}) {
       for (const int64_t inputs : {64, 20}) {
         for (const bool bias : {false, true}) {
           for (const DType out : {DType::f32, act}) {
-            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::store);
-            check_linear(act, weight, out, rows, inputs, 48, bias, OutputMode::add);
+            check_linear(act, format, out, rows, inputs, 48, bias, OutputMode::store);
+            check_linear(act, format, out, rows, inputs, 48, bias, OutputMode::add);
           }
         }
       }
@@ -404,30 +408,31 @@ TEST_P(BackendProducts, LinearAddsBiasAndResidual) {
 }
 
 TEST_P(BackendProducts, LinearReadsAndWritesMatricesWithGapsBetweenRows) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     for (const int64_t rows : {1, 3, 16, 40}) {
       for (const int64_t padding : {1, 16}) {
-        check_linear(act, weight, act, rows, 128, 64, false, OutputMode::store, padding);
+        check_linear(act, format, act, rows, 128, 64, false, OutputMode::store, padding);
       }
     }
   }
 }
 
 TEST_P(BackendProducts, LinearTakesFloatActivationsAndWeightsOfAnotherType) {
-  for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    for (const DType act : {DType::f32, backend_->activation_dtype(DType::i8)}) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const DType act : {DType::f32, backend_->activation_dtype(WeightFormat::int8)}) {
       for (const int64_t rows : {1, 7, 40}) {
-        check_linear(act, weight, DType::f32, rows, 96, 50, false, OutputMode::store);
+        check_linear(act, format, DType::f32, rows, 96, 50, false, OutputMode::store);
       }
     }
   }
 }
 
 TEST_P(BackendProducts, LinearOfZeroRowsInAQuantizedProductIsZero) {
-  const HostTensor x(HostTensor(backend_->activation_dtype(DType::i8), 40, 64)
-                         .map(backend_->activation_dtype(DType::i8), [](float) { return 0.0F; }));
-  const HostWeight weight = random_weight(random_, DType::i8, 32, 64);
+  const HostTensor x(
+      HostTensor(backend_->activation_dtype(WeightFormat::int8), 40, 64)
+          .map(backend_->activation_dtype(WeightFormat::int8), [](float) { return 0.0F; }));
+  const HostWeight weight = random_weight(random_, WeightFormat::int8, 32, 64);
   for (const auto& backend : backends_) {
     expect_equal(
         product(*backend, x, weight, nullptr, OutputMode::store, HostTensor(DType::f32, 40, 32)),
@@ -476,12 +481,12 @@ constexpr Activation kActivations[] = {
 TEST_P(BackendProducts, LinearActivatesWhatItStores) {
   constexpr int64_t kInputs = 96;
   constexpr int64_t kOutputs = 50;
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(type);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     for (const int64_t rows : {1, 5, 40}) {
       // Large numbers too: five deviations of 4.
       const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
-      const HostWeight weight = random_weight(random_, type, kOutputs, kInputs);
+      const HostWeight weight = random_weight(random_, format, kOutputs, kInputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, kOutputs);
       const HostTensor bounds = product_bounds(x, weight);
       for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
@@ -508,7 +513,7 @@ TEST_P(BackendProducts, LinearActivatesWhatItStores) {
                 want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
                 backend.description() + ": linear with activation " +
                     std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
-                    " rows, " + std::string(dtype_name(type)));
+                    " rows, " + std::string(format_name(format)));
           };
           check(*reference_, DType::f32);
           for (const auto& backend : backends_) check(*backend, act);
@@ -524,12 +529,12 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
   constexpr int64_t kOutputs = 33;
   std::vector<Activation> activations(std::begin(kActivations), std::end(kActivations));
   activations.push_back(Activation::swiglu_clamped);
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(type);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     const double rounding = unit_roundoff(act);
     for (const int64_t rows : {1, 5, 40}) {
       const HostTensor x = random_tensor(random_, act, rows, kInputs, 0, 4);
-      const HostWeight weight = random_weight(random_, type, 2 * kOutputs, kInputs);
+      const HostWeight weight = random_weight(random_, format, 2 * kOutputs, kInputs);
       const HostTensor bias = random_tensor(random_, DType::f32, 1, 2 * kOutputs);
       const HostTensor bounds = product_bounds(x, weight);
       for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
@@ -560,7 +565,7 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
                 want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
                 backend.description() + ": gated_linear with activation " +
                     std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
-                    " rows, " + std::string(dtype_name(type)));
+                    " rows, " + std::string(format_name(format)));
           };
           check(*reference_, DType::f32);
           for (const auto& backend : backends_) check(*backend, act);
@@ -572,8 +577,8 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
 
 TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
   constexpr std::pair<int64_t, int64_t> kShapes[] = {{20, 7}, {64, 33}, {288, 96}, {4096, 24}};
-  for (const DType weight_type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
-    const DType act = backend_->activation_dtype(weight_type);
+  for (const WeightFormat format : kWeightFormats) {
+    const DType act = backend_->activation_dtype(format);
     const double rounding = unit_roundoff(act);
     for (const auto& shape : kShapes) {
       const int64_t inputs = shape.first;
@@ -581,7 +586,7 @@ TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
       for (const int64_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 200}) {
         if (kSanitized && inputs > 1000 && rows > 9) continue;
         const HostTensor x = random_tensor(random_, act, rows, inputs);
-        const HostWeight weight = random_weight(random_, weight_type, 2 * n, inputs);
+        const HostWeight weight = random_weight(random_, format, 2 * n, inputs);
         const auto gated = [&](Backend& backend, DType out_type) {
           return gated_product(backend, x, weight, HostTensor(out_type, rows, n, 8));
         };
@@ -605,7 +610,7 @@ TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
               },
               backend->description() + ": gated_linear of " + std::to_string(rows) + " rows, " +
                   std::to_string(inputs) + " to " + std::to_string(n) + ", " +
-                  std::string(dtype_name(weight_type)));
+                  std::string(format_name(format)));
         }
       }
     }

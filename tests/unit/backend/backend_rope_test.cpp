@@ -183,20 +183,20 @@ TEST_P(BackendRope, TableFollowsEachTextsLength) {
 }
 
 TEST_P(BackendRope, AppendRotatesQueriesAndFillsPages) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {2, 20, 64, 128, 256}) check_append(weights, {dim, dim});
   }
 }
 
 TEST_P(BackendRope, AppendRotatesPartsOfHeadsOrNothing) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t rotated : {0, 2, 62}) check_append(weights, {64, rotated});
     check_append(weights, {80, 20});
   }
 }
 
 TEST_P(BackendRope, AppendNormalizesEachHead) {
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const NormKind norm : {NormKind::rms, NormKind::layer}) {
       for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm});
       check_append(weights, {128, 32, norm, 0.5F});
@@ -242,7 +242,7 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     EXPECT_EQ(keys.at(page, 0), 1) << backend.description();
   };
   check(*reference_, DType::f32, DType::f32);
-  for (const DType weights : kWeightTypes) {
+  for (const WeightFormat weights : kFloatFormats) {
     for (const auto& backend : backends_) {
       check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
     }

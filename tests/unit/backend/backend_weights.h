@@ -10,10 +10,20 @@
 namespace faststream {
 
 struct HostWeight {
-  HostTensor values;
-  HostTensor scales;       // i8 only
+  WeightFormat format = WeightFormat::f32;
+  int64_t cols = 0;
+  HostTensor values;       // as they are stored
+  HostTensor scales;       // scale_shape() for each row
   int32_t input_bits = 8;  // see Weight
   bool rotated = false;    // likewise
+
+  /// What the elements of a row mean.
+  [[nodiscard]] std::vector<float> row(int64_t r) const {
+    std::vector<float> decoded(static_cast<size_t>(cols));
+    decode_row(format, values.bytes.data() + r * row_bytes(format, cols),
+               scales.bytes.data() + r * scale_shape(format, cols).row_bytes(), 0, decoded);
+    return decoded;
+  }
 
   void take_inputs_of_16_bits() {
     input_bits = 16;
@@ -21,19 +31,23 @@ struct HostWeight {
   }
 };
 
-/// So that results are about as large as inputs. Half of those of i8 are rotated.
-inline HostWeight random_weight(Random& random, DType dtype, int64_t outputs, int64_t inputs) {
+/// So that results are about as large as inputs. Half of those of int8 are rotated.
+inline HostWeight random_weight(Random& random, WeightFormat format, int64_t outputs,
+                                int64_t inputs) {
   const float deviation = 1.0F / std::sqrt(static_cast<float>(inputs));
-  HostWeight weight;
-  weight.values = random_tensor(random, dtype, outputs, inputs, 0, deviation);
-  if (dtype == DType::i8) {
-    weight.scales = HostTensor(DType::f32, 1, outputs);
-    std::uniform_real_distribution<float> factor(0.5F, 1.5F);
-    for (int64_t o = 0; o < outputs; ++o) {
-      weight.scales.set(0, o, factor(random) * deviation / 73);
+  HostWeight weight{.format = format, .cols = inputs};
+  weight.values = random_tensor(random, stored_type(format), outputs,
+                                stored_columns(format, inputs), 0, deviation);
+  const ScaleShape shape = scale_shape(format, inputs);
+  const float element = format == WeightFormat::int4 ? 4.6F : 73;  // the deviation of its integers
+  weight.scales = HostTensor(stored_type(shape.format), outputs, shape.columns);
+  std::uniform_real_distribution<float> factor(0.5F, 1.5F);
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t c = 0; c < shape.columns; ++c) {
+      weight.scales.set(o, c, factor(random) * deviation / element);
     }
-    weight.rotated = random() % 2 == 0;
   }
+  weight.rotated = format == WeightFormat::int8 && random() % 2 == 0;
   return weight;
 }
 
@@ -43,33 +57,31 @@ class DeviceWeight {
   DeviceWeight(Backend& backend, const HostWeight& host)
       : values_(backend, host.values),
         scales_(backend, host.scales),
-        input_bits_(host.input_bits),
-        rotated_(host.rotated) {}
+        weight_{.data = values_.data(),
+                .format = host.format,
+                .rows = host.values.rows,
+                .cols = host.cols,
+                .scales = host.scales.cols > 0 ? scales_.data() : nullptr,
+                .input_bits = host.input_bits,
+                .rotated = host.rotated} {}
 
-  [[nodiscard]] Weight weight() const {
-    Weight weight = values_.weight();
-    if (weight.format == DType::i8) weight.scales = static_cast<const float*>(scales_.data());
-    weight.input_bits = input_bits_;
-    weight.rotated = rotated_;
-    return weight;
-  }
+  [[nodiscard]] const Weight& weight() const { return weight_; }
 
  private:
   DeviceTensor values_;
   DeviceTensor scales_;
-  int32_t input_bits_;
-  bool rotated_;
+  Weight weight_;
 };
 
 /// The weights beside which a row's result has the same bits whatever the number of rows. For
 /// 16-bit ones this holds on tensor cores and tiles, which round activations; float sums are so
-/// exact that their order does not matter to a text. For i8 it holds where integers are added.
-inline std::vector<DType> types_summed_in_order(const Backend& backend) {
+/// exact that their order does not matter to a text. For int8 it holds where integers are added.
+inline std::vector<WeightFormat> formats_summed_in_order(const Backend& backend) {
   const std::string device = backend.description();
   const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
-  if (has("CUDA")) return {DType::i8, DType::bf16, DType::f16};
-  if (has("AMX") || has("BF16")) return {DType::i8, DType::bf16};
-  if (has("VNNI") || has("AVX2")) return {DType::i8};
+  if (has("CUDA")) return {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16};
+  if (has("AMX") || has("BF16")) return {WeightFormat::int8, WeightFormat::bf16};
+  if (has("VNNI") || has("AVX2")) return {WeightFormat::int8};
   return {};
 }
 

@@ -138,7 +138,7 @@ TEST_F(Pipeline, WritesExactlyTheTensorsOfThePlan) {
 }
 
 TEST_F(Pipeline, QuantizesEachWeightToWithinHalfAScale) {
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   const ConvertReport report = convert_checkpoint(options_);
   const ModelFile file = ModelFile::open(options_.output);
   const std::string name = "output";  // what is not balanced
@@ -173,7 +173,7 @@ TEST_F(Pipeline, BalancesMatricesWithWhatGivesTheirInputs) {
   const std::vector<float> qkv = joined(tiny_tensors(DType::f32), kQkv);
   const std::vector<float> norm =
       joined(tiny_tensors(DType::f32), {"model.layers.1.input_layernorm.weight"});
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   const ModelFile file = convert();
   const std::vector<float> new_norm = values(file, "layers.1.attention_norm");
   EXPECT_NE(new_norm, norm);
@@ -196,7 +196,7 @@ TEST_F(Pipeline, BalancesANormForAllProductsAlike) {
   std::vector<float>& norm = tensors["model.layers.1.input_layernorm.weight"].values;
   for (float& weight : norm) weight = 1;
   write(tensors);
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   const ModelFile file = convert();
   const std::vector<float> q = joined(tensors, {"model.layers.1.self_attn.q_proj.weight"});
   const std::vector<float> new_norm = values(file, "layers.1.attention_norm");
@@ -220,7 +220,7 @@ TEST_F(Pipeline, RefusesWhatRotationMakesInfinite) {
     }
     for (float& weight : tensors["model.layers.1.input_layernorm.weight"].values) weight = 1;
     write(tensors);
-    options_.dtype = DType::i8;
+    options_.format = WeightFormat::int8;
     const std::string message = convert_error();
     EXPECT_NE(message.find("too large to be rotated"), std::string::npos) << product << message;
     EXPECT_FALSE(std::filesystem::exists(options_.output));
@@ -270,7 +270,7 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
   const std::vector<float> old_bias = joined(tensors, {"model.layers.1.self_attn.v_proj.bias"});
   const std::vector<float> old_out = joined(tensors, {"model.layers.1.self_attn.o_proj.weight"});
   const std::vector<float> old_norm = joined(tensors, {"model.layers.1.input_layernorm.weight"});
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   const ModelFile file = convert();
   const std::vector<float> norm = values(file, "layers.1.attention_norm");
   const std::vector<float> bias = values(file, "layers.1.attention_qkv_bias");
@@ -306,27 +306,27 @@ TEST_F(Pipeline, RotatesValuesByHeads) {
 
 TEST_F(Pipeline, ChoosesTypesForInt8) {
   ModelConfig source;
-  source.weight_format = source.embedding_format = source.output_format = DType::f32;
+  source.weight_format = source.embedding_format = source.output_format = WeightFormat::f32;
   source.output.tied = true;
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   ModelConfig target = target_config(source, options_);
   EXPECT_EQ(target.weight_format, DType::i8);
   EXPECT_EQ(target.embedding_format, DType::bf16);
   EXPECT_EQ(target.output_format, DType::i8);
   EXPECT_FALSE(target.output.tied);
-  source.weight_format = source.embedding_format = source.output_format = DType::f16;
+  source.weight_format = source.embedding_format = source.output_format = WeightFormat::f16;
   options_.keep_output = true;
   target = target_config(source, options_);
   EXPECT_EQ(target.embedding_format, DType::f16);
   EXPECT_EQ(target.output_format, DType::f16);
   EXPECT_TRUE(target.output.tied);
-  options_.dtype = DType::bf16;
+  options_.format = WeightFormat::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
 }
 
 TEST_F(Pipeline, ChoosesActivationsForInt8) {
   ModelConfig source;
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
   EXPECT_EQ(target_config(source, options_).format_of_down(), DType::i8);
   EXPECT_TRUE(target_config(source, options_).rotated);
@@ -341,7 +341,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
     EXPECT_FALSE(target.rotated);
     EXPECT_FALSE(target.values_rotated);
   }
-  options_.dtype = DType::bf16;
+  options_.format = WeightFormat::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
 }
 
@@ -351,7 +351,7 @@ TEST_F(Pipeline, QuantizesATiedOutputFromTheEmbedding) {
   nlohmann::json config = tiny_config();
   config["tie_word_embeddings"] = true;
   write(tensors, config);
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   const ModelFile file = convert();
   EXPECT_FALSE(config_from_json(file.header()["model"], "test").output.tied);
   std::vector<float> embedding = values(file, "embedding");
@@ -390,7 +390,7 @@ TEST_F(Pipeline, JoinsBiases) {
 }
 
 TEST_F(Pipeline, WritesTheSameBytesWithAnyNumberOfThreads) {
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   options_.threads = 1;
   convert_checkpoint(options_);
   const std::string one = read_bytes(options_.output);
@@ -422,7 +422,7 @@ TEST_F(Pipeline, StreamsTensorsOfManyBlocks) {
 
 TEST_F(Pipeline, PutsTokenizerTemplateAndProvenanceIntoTheHeader) {
   write_bytes(folder_ / "model" / "chat_template.jinja", "{{ messages }}");
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   options_.checkpoint = (folder_ / "model").string() + "/";
   const ModelFile file = convert();
   EXPECT_EQ(file.header()["chat_template"], "{{ messages }}");
@@ -454,10 +454,10 @@ TEST_F(Pipeline, RefusesValuesThatF16CannotHold) {
   TestTensors tensors = tiny_tensors(DType::f32);
   tensors["lm_head.weight"].values[3] = 70000;
   write(tensors);
-  options_.dtype = DType::f16;
+  options_.format = WeightFormat::f16;
   EXPECT_TRUE(says(convert_error(), "\"lm_head.weight\"", "70000", "f16"));
   EXPECT_EQ(folder_.entries(), 1U);
-  options_.dtype = DType::bf16;
+  options_.format = WeightFormat::bf16;
   EXPECT_EQ(convert_error(), "");
 }
 
@@ -544,7 +544,7 @@ TEST_F(Pipeline, LeavesNothingWhenTheDiskIsFull) {
 }
 
 TEST_F(Pipeline, ShowsWhatIsInAFile) {
-  options_.dtype = DType::i8;
+  options_.format = WeightFormat::int8;
   convert_checkpoint(options_);
   std::ostringstream out;
   show_model_file(options_.output, out);

@@ -229,7 +229,7 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
     }
     EngineOptions plain = options(6);
     plain.prefix_sharing = false;
-    Engine alone(engine_model(DType::f32, window), plain);
+    Engine alone(engine_model(WeightFormat::f32, window), plain);
     const std::vector<FoundTexts> expected = search_alone(alone, requests);
     for (const bool sharing : {true, false}) {
       SCOPED_TRACE((sharing ? "shared" : "not shared") + std::string(", window ") +
@@ -237,7 +237,7 @@ TEST_P(BeamSearchTest, ATextDoesNotDependOnPreemption) {
       EngineOptions tight = options(32, 448);  // for three beams of the longest
       tight.context = 192;
       tight.prefix_sharing = sharing;
-      Engine engine(engine_model(DType::f32, window), tight);
+      Engine engine(engine_model(WeightFormat::f32, window), tight);
       expect_same_texts(search_together(engine, requests), expected);
       EXPECT_GT(engine.stats().preemptions, 0);
       EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);

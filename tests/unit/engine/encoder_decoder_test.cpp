@@ -33,12 +33,12 @@ constexpr RunnerLimits kSourceLimits{.n_pages = kSourcePages,
 
 // An encoder with heads of its own, a decoder with learned positions and a bias.
 ModelConfig translator() {
-  ModelConfig config = engine_shape(DType::f32);
+  ModelConfig config = engine_shape(WeightFormat::f32);
   config.max_context = 200;
   LayerConfig& layer = config.layer_kinds[0];
   layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
   layer.cross_attention.emplace().norms.stream = layer.attention_norms.before;
-  ModelConfig encoder = engine_shape(DType::f32);
+  ModelConfig encoder = engine_shape(WeightFormat::f32);
   encoder.max_context = 100;
   encoder.embedding.shared = true;
   encoder.output = {.norm = encoder.output.norm, .none = true};

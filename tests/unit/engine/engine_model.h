@@ -23,7 +23,7 @@ namespace faststream {
 
 /// GQA, a head_dim that is not hidden / heads, a context that ends inside a page. A window, if any,
 /// is of the first of two layers.
-inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
+inline ModelConfig engine_shape(WeightFormat format, int64_t window = 0) {
   ModelConfig config = plain_decoder({.n_layers = 2,
                                       .hidden = 64,
                                       .n_heads = 4,
@@ -32,8 +32,8 @@ inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
                                       .ffn_hidden = 96,
                                       .vocab = 280,
                                       .max_context = 1000});
-  config.weight_format = config.output_format = dtype;
-  config.embedding_format = dtype == DType::i8 ? DType::bf16 : dtype;
+  config.weight_format = config.output_format = format;
+  config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
   if (window > 0) {
     LayerConfig windowed = config.layer_kinds[0];
     windowed.name = "windowed";
@@ -47,7 +47,8 @@ inline ModelConfig engine_shape(DType dtype, int64_t window = 0) {
 /// The file of a model of engine_shape() with small_model()'s tokenizer, and the control
 /// token [TOOL_CALLS]; made once a process and
 /// removed at its end.
-inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t window = 0) {
+inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f32,
+                                          int64_t window = 0) {
   struct Files {
     std::map<std::string, std::filesystem::path> paths;
     ~Files() {
@@ -56,10 +57,10 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t wind
     }
   };
   static Files files;
-  const std::string name = std::string(dtype_name(dtype)) + "-" + std::to_string(window);
+  const std::string name = std::string(format_name(format)) + "-" + std::to_string(window);
   if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
 
-  const ModelConfig config = engine_shape(dtype, window);
+  const ModelConfig config = engine_shape(format, window);
   const ModelImage weights = bench::make_random_model(config, 11);
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
@@ -67,7 +68,7 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t wind
   const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
   std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
   for (const TensorPlan& plan : tensor_plan(config)) {
-    specs.push_back({plan.name, plan.dtype, plan.shape});
+    specs.push_back({plan.name, plan.stored_as(), plan.stored_shape()});
   }
   const auto path = std::filesystem::temp_directory_path() /
                     ("faststream-engine-" + std::to_string(getpid()) + "-" + name + ".bin");
@@ -77,7 +78,7 @@ inline std::filesystem::path engine_model(DType dtype = DType::f32, int64_t wind
   writer.append(as_bytes(tokenizer));
   const ModelFile source = ModelFile::from_bytes(weights.bytes(), "random");
   for (const TensorPlan& plan : tensor_plan(config)) {
-    writer.append(source.bytes(source.require(plan.name, plan.dtype, plan.shape)));
+    writer.append(source.bytes(source.require(plan.name, plan.stored_as(), plan.stored_shape())));
   }
   writer.finish();
   return files.paths[name] = path;

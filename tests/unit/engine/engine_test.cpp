@@ -115,10 +115,10 @@ TEST_P(EngineTest, ATextDoesNotDependOnItsBatchWhereALayerHasMemoryForWindowsOnl
   const std::vector<Request> requests = mixed_requests(40, false);
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
-  Engine alone(engine_model(DType::f32, kWindow), plain);
+  Engine alone(engine_model(WeightFormat::f32, kWindow), plain);
   const std::vector<Tokens> expected = run_alone(alone, requests);
 
-  Engine engine(engine_model(DType::f32, kWindow), options(8));
+  Engine engine(engine_model(WeightFormat::f32, kWindow), options(8));
   EXPECT_EQ(run_together(engine, requests), expected);
   EXPECT_EQ(run_alone(engine, requests), expected) << "from the cache";
   EXPECT_GT(engine.stats().cached_tokens, 70);
@@ -127,7 +127,7 @@ TEST_P(EngineTest, ATextDoesNotDependOnItsBatchWhereALayerHasMemoryForWindowsOnl
 
   EngineOptions tight = options(8, 320);
   tight.context = 320;
-  Engine preempting(engine_model(DType::f32, kWindow), tight);
+  Engine preempting(engine_model(WeightFormat::f32, kWindow), tight);
   EXPECT_EQ(run_together(preempting, requests), expected);
   EXPECT_GT(preempting.stats().preemptions, 0);
 }

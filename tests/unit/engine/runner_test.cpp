@@ -289,7 +289,7 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
                                          .vocab = 131,
                                          .max_context = 1024});
       shape.weight_format = dtype;
-      shape.embedding_format = shape.output_format = DType::bf16;
+      shape.embedding_format = shape.output_format = WeightFormat::bf16;
       TestModel model(shape, *backend_);
       Runner& runner = model.runner();
       // Three splits of attention, of which the last begins on the way.

@@ -81,7 +81,7 @@ struct Trial {
 class FailingScheduler : public testing::Test {
  protected:
   FailingScheduler()
-      : image_(bench::make_random_model(engine_shape(DType::f32), 11)),
+      : image_(bench::make_random_model(engine_shape(WeightFormat::f32), 11)),
         file_(ModelFile::from_bytes(image_.bytes(), "random")),
         tokenizer_(make_sentencepiece_tokenizer(
             as_bytes(text_of_tokenizer_),

@@ -32,7 +32,7 @@ TEST_P(CudaScratch, IsAskedForWithinBounds) {
       .n_heads = 32,
       .n_kv_heads = 8,
       .head_dim = 128,
-      .weight_format = DType::i8,
+      .weight_format = WeightFormat::int8,
       .products = {{.rows = 1024, .in = 4096, .out = 128256, .dtype = DType::i8}}};
   const size_t bytes = backend_->scratch_bytes(bounds);
   EXPECT_GE(bytes, kMaxScratchBytes / 2);
@@ -51,7 +51,7 @@ TEST_P(CudaScratch, OfExpertsIsAskedForWithinBounds) {
        .n_heads = 32,
        .n_kv_heads = 4,
        .head_dim = 128,
-       .weight_format = DType::bf16,
+       .weight_format = WeightFormat::bf16,
        .products = {
            {.rows = kPairs,
             .in = 2048,

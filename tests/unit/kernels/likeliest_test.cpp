@@ -111,7 +111,7 @@ std::vector<SamplingRow> greedy(int64_t rows) {
 }
 
 TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
-  for (const DType type : kWeightTypes) {
+  for (const WeightFormat type : kFloatFormats) {
     for (const int64_t in : {64, 100, 576}) {
       for (const int64_t rows : {1, 2, 16, 17, 40}) {
         backend_ = make_backend();
@@ -128,7 +128,7 @@ TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
 }
 
 TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
-  for (const DType type : kWeightTypes) {
+  for (const WeightFormat type : kFloatFormats) {
     backend_ = make_backend();
     Logits logits(*backend_, random_tensor(random_, DType::f32, 33, 128),
                   random_tensor(random_, type, kOutputs, 128));
@@ -140,7 +140,7 @@ TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
 }
 
 TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
-  for (const DType type : kWeightTypes) {
+  for (const WeightFormat type : kFloatFormats) {
     backend_ = make_backend();
     const HostTensor x = random_tensor(random_, DType::f32, 8, 96);
     HostTensor weight = random_tensor(random_, type, kOutputs, 96);

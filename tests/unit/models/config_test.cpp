@@ -132,7 +132,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_format = DType::i8; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_format = WeightFormat::int8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_format = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.down_format = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
@@ -147,7 +147,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_FALSE(refused(rotated(DType::i8)));
   EXPECT_TRUE(refused(rotated(DType::bf16)));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.values_rotated = true; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_format = DType::f32; })) << "it is tied";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.output_format = WeightFormat::f32; })) << "it is tied";
 }
 
 TEST(ModelConfig, RefusesEncodersThatDoNotFit) {

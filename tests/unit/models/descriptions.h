@@ -24,10 +24,10 @@ inline ModelConfig rich_decoder() {
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
   config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
-  config.weight_format = DType::i8;
-  config.down_format = DType::f16;
+  config.weight_format = WeightFormat::int8;
+  config.down_format = WeightFormat::f16;
   config.activation_bits = 16;
-  config.embedding_format = config.output_format = DType::bf16;
+  config.embedding_format = config.output_format = WeightFormat::bf16;
   config.ropes = {{.name = "long",
                    .frequencies = {1, 0.1F, 1e-7F},
                    .attention_factor = 1.19F,

@@ -137,9 +137,9 @@ TEST(ChatSession, KnowsAModelByItsContents) {
   std::filesystem::copy_file(engine_model(), copy);
   const ChatModel model = chat_model(ModelFile::open(copy));
   EXPECT_EQ(model.name, "copy.bin");
-  EXPECT_EQ(model.vocab, engine_shape(DType::f32).vocab);
+  EXPECT_EQ(model.vocab, engine_shape(WeightFormat::f32).vocab);
   EXPECT_EQ(model.fingerprint, chat_model(ModelFile::open(engine_model())).fingerprint);
-  EXPECT_NE(model.fingerprint, chat_model(ModelFile::open(engine_model(DType::bf16))).fingerprint);
+  EXPECT_NE(model.fingerprint, chat_model(ModelFile::open(engine_model(WeightFormat::bf16))).fingerprint);
 }
 
 }  // namespace
