@@ -43,31 +43,32 @@ Backend& backend() {
 /// Copies of a weight matrix, at least kWorkingSet in all.
 class Weights {
  public:
-  Weights(DType dtype, const Shape& shape)
-      : bytes_(static_cast<size_t>(shape.out * shape.in) * dtype_size(dtype)),
+  Weights(WeightFormat format, const Shape& shape)
+      : bytes_(static_cast<size_t>(shape.out * row_bytes(format, shape.in))),
         copies_(std::max<size_t>(1, (kWorkingSet + bytes_ - 1) / bytes_)),
         memory_(backend().allocate(bytes_ * copies_)),
-        scales_(static_cast<size_t>(shape.out), 0.001F) {
+        scales_(static_cast<size_t>(shape.out * scale_shape(format, shape.in).row_bytes()) / 4,
+                0.001F) {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> uniform(-0.05F, 0.05F);
     // A short random pattern suffices: the speed does not depend on values, but denormals would
     // slow.
-    std::vector<std::byte> pattern(size_t{4096} * dtype_size(dtype));
+    std::vector<std::byte> pattern(size_t{4096} * dtype_size(stored_type(format)));
     for (size_t i = 0; i < 4096; ++i) {
-      if (dtype == DType::i8) {
-        pattern[i] = static_cast<std::byte>(static_cast<int8_t>(uniform(random) * 2000));
+      if (is_float(format)) {
+        store_float(pattern.data(), stored_type(format), i, uniform(random));
       } else {
-        store_float(pattern.data(), dtype, i, uniform(random));
+        pattern[i] = static_cast<std::byte>(static_cast<int8_t>(uniform(random) * 2000));
       }
     }
     for (size_t at = 0; at < bytes_ * copies_; at += pattern.size()) {
       std::memcpy(memory_.get() + at, pattern.data(),
                   std::min(pattern.size(), bytes_ * copies_ - at));
     }
-    weight_.dtype = dtype;
+    weight_.format = format;
     weight_.rows = shape.out;
     weight_.cols = shape.in;
-    weight_.scales = dtype == DType::i8 ? scales_.data() : nullptr;
+    weight_.scales = is_float(format) ? nullptr : scales_.data();
   }
 
   /// The next copy.
@@ -96,9 +97,9 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64_t rows,
+void run_product(benchmark::State& state, WeightFormat format, const Shape& shape, int64_t rows,
                  bool gated) {
-  Weights weights(dtype, shape);
+  Weights weights(format, shape);
   const int64_t n = gated ? shape.out / 2 : shape.out;
   std::vector<float> x = random_values(rows * shape.in);
   std::vector<float> out(static_cast<size_t>(rows * n));
@@ -120,13 +121,13 @@ void run_product(benchmark::State& state, DType dtype, const Shape& shape, int64
 
 /// The experts of a layer of 64 with 8 used, hidden 2048 and a middle of 1024. "GB/s" counts the
 /// weights of those that some token uses.
-void run_experts(benchmark::State& state, DType dtype, int64_t tokens) {
+void run_experts(benchmark::State& state, WeightFormat format, int64_t tokens) {
   constexpr int64_t kExperts = 64;
   constexpr int64_t kUsed = 8;
   constexpr int64_t kHidden = 2048;
   constexpr int64_t kMiddle = 1024;
-  Weights up(dtype, {"up", kExperts * 2 * kMiddle, kHidden});
-  Weights down(dtype, {"down", kExperts * kHidden, kMiddle});
+  Weights up(format, {"up", kExperts * 2 * kMiddle, kHidden});
+  Weights down(format, {"down", kExperts * kHidden, kMiddle});
   std::vector<float> x = random_values(tokens * kHidden);
   std::vector<float> out(x.size());
   // The choice changes from turn to turn.
@@ -242,26 +243,27 @@ void register_samples() {
 }
 
 void register_all() {
-  for (const DType dtype : {DType::i8, DType::bf16, DType::f16, DType::f32}) {
+  for (const WeightFormat format :
+       {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16, WeightFormat::f32}) {
     for (const Shape& shape : {kQkv, kAttentionOut, kGateUp, kDown, kOutput}) {
       for (const int64_t rows : {1, 4, 16, 32, 256}) {
         const bool gated = shape.name == kGateUp.name;
-        const std::string name = "linear/" + std::string(dtype_name(dtype)) + "/" + shape.name +
+        const std::string name = "linear/" + std::string(format_name(format)) + "/" + shape.name +
                                  "/rows:" + std::to_string(rows);
         benchmark::RegisterBenchmark(
             name.c_str(),
-            [=](benchmark::State& state) { run_product(state, dtype, shape, rows, gated); })
+            [=](benchmark::State& state) { run_product(state, format, shape, rows, gated); })
             ->UseRealTime()
             ->MinTime(0.2);
       }
     }
   }
-  for (const DType dtype : {DType::i8, DType::bf16}) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
     for (const int64_t tokens : {1, 4, 16, 64, 256}) {
       const std::string name =
-          "experts/" + std::string(dtype_name(dtype)) + "/tokens:" + std::to_string(tokens);
+          "experts/" + std::string(format_name(format)) + "/tokens:" + std::to_string(tokens);
       benchmark::RegisterBenchmark(
-          name.c_str(), [=](benchmark::State& state) { run_experts(state, dtype, tokens); })
+          name.c_str(), [=](benchmark::State& state) { run_experts(state, format, tokens); })
           ->UseRealTime()
           ->MinTime(0.2);
     }

@@ -374,10 +374,10 @@ TEST(Run, PrintsPerplexityAndSpeedAndHowFarTheOtherModelIs) {
       R"(speed                 [1-9][0-9]*\.[0-9] tokens/s)"};
   expect_lines(alone);
 
-  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
-    SCOPED_TRACE(dtype_name(dtype));
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+    SCOPED_TRACE(format_name(format));
     args.resize(7);
-    args.insert(args.end(), {"--against", engine_model(dtype).string()});
+    args.insert(args.end(), {"--against", engine_model(format).string()});
     std::vector<std::string> both = alone;
     both.insert(both.end(),
                 {"reference perplexity  " + number + R"( \(ratio [01]\.[0-9]{6}\))",

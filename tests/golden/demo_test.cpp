@@ -35,23 +35,23 @@ std::string read_all(const std::filesystem::path& path) {
 }
 
 // demo/ converted, once a process and type.
-std::string converted(DType dtype) {
+std::string converted(WeightFormat format) {
   struct Files {
-    std::map<DType, std::string> paths;
+    std::map<WeightFormat, std::string> paths;
     ~Files() {
       for (const auto& [type, path] : paths) std::filesystem::remove(path);
     }
   };
   static Files files;
-  std::string& path = files.paths[dtype];
+  std::string& path = files.paths[format];
   if (path.empty()) {
     path = std::filesystem::temp_directory_path() /
-           ("faststream-demo-" + std::string(dtype_name(dtype)) + "-" + std::to_string(getpid()) +
+           ("faststream-demo-" + std::string(format_name(format)) + "-" + std::to_string(getpid()) +
             ".bin");
     convert::ConvertOptions options;
     options.checkpoint = demo_folder();
     options.output = path;
-    options.format = dtype;
+    options.format = format;
     options.threads = 2;
     convert::convert_checkpoint(options);
   }
@@ -67,9 +67,9 @@ std::vector<nlohmann::json> items() {
 
 // Greedy answers to prompts, of at most `longest` tokens; an answer that the model ended has its
 // end-of-sequence token.
-std::vector<Output> greedy(DType dtype, const std::string& device,
+std::vector<Output> greedy(WeightFormat format, const std::string& device,
                            const std::vector<std::string>& prompts, int64_t longest) {
-  Engine engine(converted(dtype), {.device = device, .threads = 2, .slots = 64});
+  Engine engine(converted(format), {.device = device, .threads = 2, .slots = 64});
   std::vector<std::future<Result>> results;
   for (const std::string& prompt : prompts) {
     results.push_back(
@@ -83,7 +83,7 @@ std::vector<Output> greedy(DType dtype, const std::string& device,
 // Right answers and all answers, by family; open stories are left out.
 using Scores = std::map<std::string, std::pair<int, int>>;
 
-Scores score(DType dtype, const std::string& device) {
+Scores score(WeightFormat format, const std::string& device) {
   std::vector<nlohmann::json> asked;
   std::vector<std::string> prompts;
   const std::vector<nlohmann::json> all = items();
@@ -92,7 +92,7 @@ Scores score(DType dtype, const std::string& device) {
     asked.push_back(all[i]);
     prompts.push_back(all[i].at("prompt"));
   }
-  const std::vector<Output> answers = greedy(dtype, device, prompts, 96);
+  const std::vector<Output> answers = greedy(format, device, prompts, 96);
   Scores scores;
   for (size_t i = 0; i < asked.size(); ++i) {
     const bool ended = answers[i].finish_reason == FinishReason::eos;
@@ -116,9 +116,10 @@ double accuracy(const Scores& scores) {
 class DemoTest : public DeviceTest {
  protected:
   // Of the first of `parts` parts of the held-out text.
-  cli::Perplexity measure(size_t parts, DType dtype, std::optional<DType> against = std::nullopt) {
+  cli::Perplexity measure(size_t parts, WeightFormat format,
+                          std::optional<WeightFormat> against = std::nullopt) {
     const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
-    LoadedModel model(converted(dtype), options, 256);
+    LoadedModel model(converted(format), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
     std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
@@ -138,14 +139,14 @@ TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
     expected.push_back(answer);
   }
   ASSERT_GE(asked.size(), 200U);
-  const auto answers = greedy(DType::f32, GetParam(), asked, golden.at("longest_answer"));
+  const auto answers = greedy(WeightFormat::f32, GetParam(), asked, golden.at("longest_answer"));
   for (size_t i = 0; i < asked.size(); ++i) EXPECT_EQ(answers[i].tokens, expected[i]) << asked[i];
 }
 
 TEST_P(DemoTest, HasTransformersPerplexity) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
   const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
-  const cli::Perplexity perplexity = measure(1, DType::f32);
+  const cli::Perplexity perplexity = measure(1, WeightFormat::f32);
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
   EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
   EXPECT_GT(perplexity.standard_error, 0);
@@ -153,19 +154,19 @@ TEST_P(DemoTest, HasTransformersPerplexity) {
 }
 
 TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
-  const Scores full = score(DType::f32, GetParam());
+  const Scores full = score(WeightFormat::f32, GetParam());
   EXPECT_EQ(full.size(), 7U);
   for (const auto& [family, score] : full) {
     EXPECT_GE(score.first, 0.95 * score.second) << family;
   }
-  EXPECT_NEAR(accuracy(score(DType::i8, GetParam())), accuracy(full), 0.005);
-  EXPECT_NEAR(accuracy(score(DType::bf16, GetParam())), accuracy(full), 0.005);
+  EXPECT_NEAR(accuracy(score(WeightFormat::int8, GetParam())), accuracy(full), 0.005);
+  EXPECT_NEAR(accuracy(score(WeightFormat::bf16, GetParam())), accuracy(full), 0.005);
 }
 
 TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
-  const cli::Perplexity quantized = measure(2, DType::i8, DType::f32);
-  const cli::Perplexity rounded = measure(2, DType::bf16, DType::f32);
+  const cli::Perplexity quantized = measure(2, WeightFormat::int8, WeightFormat::f32);
+  const cli::Perplexity rounded = measure(2, WeightFormat::bf16, WeightFormat::f32);
   ASSERT_TRUE(quantized.divergence && rounded.divergence);
   EXPECT_NEAR(quantized.value / quantized.divergence->reference_perplexity, 1, 0.005);
   EXPECT_GE(quantized.divergence->top_token_agrees, 0.99);
@@ -195,10 +196,10 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
     }
     requests.push_back(request);
   }
-  for (const DType dtype : {DType::bf16, DType::i8}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     std::vector<std::vector<int32_t>> alone;
     for (const int32_t slots : {1, 3, 64}) {
-      Engine engine(converted(dtype), {.device = GetParam(), .threads = 2, .slots = slots});
+      Engine engine(converted(format), {.device = GetParam(), .threads = 2, .slots = slots});
       std::vector<std::future<Result>> results;
       for (const Request& request : requests) results.push_back(engine.submit(request));
       size_t same = 0;
@@ -211,17 +212,17 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
         }
       }
       if (slots == 1) continue;
-      EXPECT_GE(same, requests.size() * 99 / 100) << dtype_name(dtype) << ", slots " << slots;
-      RecordProperty("same_" + std::string(dtype_name(dtype)) + "_" + std::to_string(slots),
+      EXPECT_GE(same, requests.size() * 99 / 100) << format_name(format) << ", slots " << slots;
+      RecordProperty("same_" + std::string(format_name(format)) + "_" + std::to_string(slots),
                      static_cast<int>(same));
     }
   }
 }
 
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
-    SCOPED_TRACE(dtype_name(dtype));
-    const cli::Perplexity same = measure(20, dtype, dtype);
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+    SCOPED_TRACE(format_name(format));
+    const cli::Perplexity same = measure(20, format, format);
     EXPECT_EQ(same.divergence->mean_kl, 0);
     EXPECT_EQ(same.divergence->top_token_agrees, 1);
     EXPECT_EQ(same.value, same.divergence->reference_perplexity);
@@ -229,12 +230,12 @@ TEST_P(DemoTest, IsAtNoDistanceFromItself) {
 }
 
 TEST_P(DemoTest, IsMeasuredAgainstReferencesOfEveryType) {
-  const cli::Perplexity full = measure(20, DType::f32);
-  for (const DType dtype : {DType::bf16, DType::i8}) {
-    SCOPED_TRACE(dtype_name(dtype));
-    const cli::Perplexity alone = measure(20, dtype);
-    const cli::Perplexity from = measure(20, DType::f32, dtype);
-    const cli::Perplexity to = measure(20, dtype, DType::f32);
+  const cli::Perplexity full = measure(20, WeightFormat::f32);
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
+    SCOPED_TRACE(format_name(format));
+    const cli::Perplexity alone = measure(20, format);
+    const cli::Perplexity from = measure(20, WeightFormat::f32, format);
+    const cli::Perplexity to = measure(20, format, WeightFormat::f32);
     EXPECT_EQ(from.value, full.value);
     EXPECT_EQ(from.divergence->reference_perplexity, alone.value);
     EXPECT_EQ(to.value, alone.value);
@@ -248,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, DemoTest, testing::Values("cpu"));
 INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
 
 TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
-  LoadedModel model(converted(DType::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
+  LoadedModel model(converted(WeightFormat::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
   EXPECT_THROW(cli::measure_perplexity(model, nullptr, "", [] {}), Error);
 
   const auto path = std::filesystem::temp_directory_path() /

@@ -37,10 +37,11 @@ std::vector<std::string> texts(const char* name) {
   return manifest().at(name).get<std::vector<std::string>>();
 }
 
-convert::ConvertOptions encoder_file(const std::string& variant, DType dtype = DType::f32) {
+convert::ConvertOptions encoder_file(const std::string& variant,
+                                     WeightFormat format = WeightFormat::f32) {
   convert::ConvertOptions options;
   options.checkpoint = golden_root() / "encoders" / variant;
-  options.format = dtype;
+  options.format = format;
   return options;
 }
 
@@ -172,8 +173,8 @@ TEST_P(EncoderGoldenTest, VectorsTogetherAreThoseAlone) {
 
 TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
   if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "no device of the Embedder's";
-  for (const DType dtype : {DType::f32, DType::bf16, DType::i8}) {
-    const ConvertedCheckpoint file(encoder_file(name_, dtype));
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+    const ConvertedCheckpoint file(encoder_file(name_, format));
     Embedder embedder(file.path(), {.device = std::get<0>(GetParam()), .threads = 2});
     const std::vector<TextVector> vectors =
         is_ranker() ? embedder.score(manifest().at("query").get<std::string>(), texts("paired"))
@@ -185,7 +186,9 @@ TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
     }
     const double largest = std::abs(*std::ranges::max_element(
         vectors_, [](float a, float b) { return std::abs(a) < std::abs(b); }));
-    const double bound = dtype == DType::f32 ? 1e-4 : dtype == DType::bf16 ? 0.06 : 0.25;
+    const double bound = format == WeightFormat::f32    ? 1e-4
+                         : format == WeightFormat::bf16 ? 0.06
+                                                        : 0.25;
     expect_close(values, vectors_, bound * std::max(largest, 1.0));
   }
 }

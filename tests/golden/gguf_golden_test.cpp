@@ -38,12 +38,12 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufElements,
                          testing::Values(2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39),
                          [](const auto& type) { return convert::ggml_type_name(type.param); });
 
-ModelFile converted(const char* name, std::optional<DType> dtype) {
+ModelFile converted(const char* name, std::optional<WeightFormat> format) {
   const TemporaryFolder folder;
   convert::ConvertOptions options;
   options.checkpoint = golden_root() / "gguf" / name;
   options.output = folder / "m.bin";
-  options.format = dtype;
+  options.format = format;
   convert::convert_checkpoint(options);
   return ModelFile::open(options.output);  // the mapping keeps it
 }
@@ -66,7 +66,7 @@ class GgufModel : public testing::Test {
 
 TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
   const GoldenData golden = load_golden("gqa");
-  const ModelFile file = converted("gqa-00001-of-00002.gguf", DType::f32);
+  const ModelFile file = converted("gqa-00001-of-00002.gguf", WeightFormat::f32);
   convert::ConvertOptions options;
   const TemporaryFolder folder;
   options.checkpoint = golden.folder;
@@ -92,7 +92,7 @@ TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
 
 TEST_F(GgufModel, InQ8_0WithScaledFrequenciesIsCloseToItsOriginal) {
   const GoldenData golden = load_golden("rope_llama3");
-  const ModelFile file = converted("rope_llama3_q8_0.gguf", DType::f32);
+  const ModelFile file = converted("rope_llama3_q8_0.gguf", WeightFormat::f32);
   const auto runner = run(file, golden.tokens.size());
   Sequence sequence;
   runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});

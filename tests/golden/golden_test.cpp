@@ -28,9 +28,9 @@ std::string plain(std::string name) {
 }
 
 // The variant as a model file, made once a process.
-const ModelFile& converted(const GoldenData& golden, DType dtype) {
-  static std::map<std::pair<std::string, DType>, ModelFile> files;
-  const auto key = std::pair(golden.name, dtype);
+const ModelFile& converted(const GoldenData& golden, WeightFormat format) {
+  static std::map<std::pair<std::string, WeightFormat>, ModelFile> files;
+  const auto key = std::pair(golden.name, format);
   const auto found = files.find(key);
   if (found != files.end()) return found->second;
   const auto path =
@@ -40,7 +40,7 @@ const ModelFile& converted(const GoldenData& golden, DType dtype) {
   options.checkpoint = golden.folder;
   options.tokenizer = golden.tokenizer;
   options.output = path;
-  options.format = dtype;
+  options.format = format;
   convert::convert_checkpoint(options);
   const auto [entry, added] = files.emplace(key, ModelFile::open(path));
   std::filesystem::remove(path);  // the mapping keeps it
@@ -59,11 +59,12 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
   }
 
   // For the prompt of the golden text, or `sequences` texts that begin like it and go on.
-  [[nodiscard]] std::unique_ptr<Runner> make_runner(DType dtype, int32_t sequences = 1) const {
+  [[nodiscard]] std::unique_ptr<Runner> make_runner(WeightFormat format,
+                                                    int32_t sequences = 1) const {
     const auto prompt = static_cast<int32_t>(golden_.tokens.size());
     const int32_t context = sequences == 1 ? prompt : prompt + kNewTokens;
     return std::make_unique<Runner>(
-        converted(golden_, dtype), *backend_,
+        converted(golden_, format), *backend_,
         RunnerLimits{.n_pages = sequences * (context / kPageTokens + 3),
                      .batch = {.max_tokens = sequences * context, .max_logits = prompt}},
         nullptr);
@@ -75,8 +76,8 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
   }
 
   // [tokens, vocab], of the whole prompt at once.
-  [[nodiscard]] std::vector<float> prompt_logits(DType dtype) const {
-    const std::unique_ptr<Runner> runner = make_runner(dtype);
+  [[nodiscard]] std::vector<float> prompt_logits(WeightFormat format) const {
+    const std::unique_ptr<Runner> runner = make_runner(format);
     Sequence sequence = begin(*runner, golden_.tokens);
     runner->step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
     return runner->logits();
@@ -125,13 +126,13 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
 };
 
 TEST_P(GoldenTest, PrefillGivesTransformersLogits) {
-  const std::vector<float> logits = prompt_logits(DType::f32);
+  const std::vector<float> logits = prompt_logits(WeightFormat::f32);
   ASSERT_EQ(logits.size(), golden_.logits.size());
   EXPECT_LT(distance(logits), 1e-4);
 }
 
 TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
-  const std::unique_ptr<Runner> runner = make_runner(DType::f32);
+  const std::unique_ptr<Runner> runner = make_runner(WeightFormat::f32);
   Sequence sequence = begin(*runner, golden_.tokens);
   std::vector<float> logits;
   for (const int32_t& token : golden_.tokens) {
@@ -145,7 +146,7 @@ TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
 
 TEST_P(GoldenTest, GreedyTextIsTransformersText) {
   if (golden_.greedy.empty()) GTEST_SKIP() << "the variant has no greedy text";
-  const std::unique_ptr<Runner> runner = make_runner(DType::f32);
+  const std::unique_ptr<Runner> runner = make_runner(WeightFormat::f32);
   Sequence sequence = begin(*runner, golden_.tokens);
   std::vector<int32_t> tokens;
   std::vector<SampledToken> drawn;
@@ -196,26 +197,26 @@ TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
   constexpr double kMostOfAPosition = 0.5;
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct Bound {
-    DType dtype;
+    WeightFormat format;
     double distance, divergence, divergence_with_experts;
   };
-  for (const Bound& bound :
-       {Bound{DType::bf16, 0.06, 0.0024, 0.01}, Bound{DType::i8, 0.22, 0.02, 0.12}}) {
-    const std::vector<float> logits = prompt_logits(bound.dtype);
-    const ModelConfig config = read_config(converted(golden_, bound.dtype));
+  for (const Bound& bound : {Bound{WeightFormat::bf16, 0.06, 0.0024, 0.01},
+                             Bound{WeightFormat::int8, 0.22, 0.02, 0.12}}) {
+    const std::vector<float> logits = prompt_logits(bound.format);
+    const ModelConfig config = read_config(converted(golden_, bound.format));
     if (std::ranges::any_of(config.layer_kinds,
                             [](const LayerConfig& layer) { return layer.experts.has_value(); })) {
       EXPECT_LT(divergence(logits, kMostOfAPosition), bound.divergence_with_experts)
-          << dtype_name(bound.dtype);
+          << format_name(bound.format);
     } else {
-      EXPECT_LT(distance(logits), bound.distance) << dtype_name(bound.dtype);
-      EXPECT_LT(divergence(logits, kNoLimit), bound.divergence) << dtype_name(bound.dtype);
+      EXPECT_LT(distance(logits), bound.distance) << format_name(bound.format);
+      EXPECT_LT(divergence(logits, kNoLimit), bound.divergence) << format_name(bound.format);
     }
   }
 }
 
 TEST_P(GoldenFamilyTest, TextsInCompanyAreThoseAlone) {
-  const std::unique_ptr<Runner> runner = make_runner(DType::f32, kSequences);
+  const std::unique_ptr<Runner> runner = make_runner(WeightFormat::f32, kSequences);
   const std::span<const int32_t> whole = golden_.tokens;
   const std::vector<std::span<const int32_t>> prompts = {whole.first(7), whole,
                                                          whole.first(whole.size() / 2)};

@@ -130,7 +130,7 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
     memory.push_back(backend.allocate(2 * half * sizeof(float)));
     kv.push_back({.k = memory.back().get(),
                   .v = memory.back().get() + half * sizeof(float),
-                  .format = WeightFormat::f32,
+                  .dtype = DType::f32,
                   .n_pages = batch.max_pages,
                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
                   .head_dim = static_cast<int32_t>(attention.head_dim)});

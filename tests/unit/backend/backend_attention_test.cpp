@@ -37,7 +37,7 @@ std::string describe(const AttentionCase& shape) {
 
 class BackendAttention : public BackendTest {
  protected:
-  void check_attention(DType weights, const AttentionCase& shape) {
+  void check_attention(WeightFormat weights, const AttentionCase& shape) {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int64_t q_dim = int64_t{shape.n_heads} * shape.head_dim;
@@ -115,7 +115,7 @@ class BackendAttention : public BackendTest {
 
   /// Sequences of some tokens look at sources of some tokens, whose keys and values are appended;
   /// each source has `beams` of them in a row.
-  void check_cross_attention(DType weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
+  void check_cross_attention(WeightFormat weights, int32_t n_heads, int32_t n_kv_heads, int32_t dim,
                              const std::vector<std::pair<int32_t, int32_t>>& queries_and_sources,
                              int32_t beams = 1, float soft_cap = 0) {
     const DType act = backend_->activation_dtype(weights);
@@ -246,7 +246,7 @@ TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
 TEST_P(BackendAttention, AgreesForManySequencesBesideALongOne) {
   std::vector<TestSequence> sequences(300, {1, 5});
   sequences[270] = {1, 4200};
-  for (const DType weights : {DType::f32, DType::f16}) {
+  for (const WeightFormat weights : {WeightFormat::f32, WeightFormat::f16}) {
     check_attention(weights, {kSanitized ? 8 : 64, 1, 128, sequences});
   }
 }
@@ -256,12 +256,12 @@ TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
   std::vector<TestSequence> sequences;
   for (int32_t i = 0; i < (kSanitized ? 100 : 1030); ++i) sequences.push_back({1, 1 + i % 49});
   sequences[500 % sequences.size()] = {3, 40};
-  check_attention(DType::f16, {4, 4, 16, sequences});
-  check_attention(DType::f16, {8, 4, 24, sequences});
-  check_attention(DType::f16, {8, 4, 24, sequences, 20});
+  check_attention(WeightFormat::f16, {4, 4, 16, sequences});
+  check_attention(WeightFormat::f16, {8, 4, 24, sequences});
+  check_attention(WeightFormat::f16, {8, 4, 24, sequences, 20});
   std::vector<std::pair<int32_t, int32_t>> sources;
   for (int32_t i = 0; i < (kSanitized ? 20 : 200); ++i) sources.push_back({1, 64 - i % 64});
-  check_cross_attention(DType::f16, 8, 8, 64, sources, 4);
+  check_cross_attention(WeightFormat::f16, 8, 8, 64, sources, 4);
 }
 
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {

@@ -90,9 +90,9 @@ class BackendExperts : public BackendTest {
   /// by about the results themselves.
   static double tolerance(WeightFormat format) {
     switch (format) {
-      case DType::f32:
+      case WeightFormat::f32:
         return 1e-5;
-      case DType::f16:
+      case WeightFormat::f16:
         return 5e-3;
       default:
         return 0.05;
@@ -173,7 +173,7 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
                               .groups_used = groups_used,
                               .normalized = normalized,
                               .scale = normalized ? 2.5F : 1.0F}},
-                  DType::f32, tokens);
+                  WeightFormat::f32, tokens);
           }
         }
       }
@@ -190,7 +190,7 @@ TEST_P(BackendExperts, AreChosenFromMany) {
                .middle = 8,
                .hidden = 16,
                .router = {.used = 6, .groups = 8, .groups_used = groups_used}},
-              DType::f32, tokens);
+              WeightFormat::f32, tokens);
       }
     }
   }
@@ -204,7 +204,7 @@ TEST_P(BackendExperts, AddToWhatIsThere) {
 
 TEST_P(BackendExperts, WithEqualScoresAreTheFirst) {
   for (const int64_t tokens : {1, 40}) {
-    Inputs inputs = random_inputs({}, DType::f32, tokens);
+    Inputs inputs = random_inputs({}, WeightFormat::f32, tokens);
     inputs.scores = inputs.scores.map(DType::f32, [](float) { return 1.0F; });
     const HostTensor equal = run(*reference_, inputs);
     for (const auto& backend : backends_) {

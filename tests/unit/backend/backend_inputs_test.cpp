@@ -8,7 +8,7 @@ namespace faststream {
 namespace {
 
 struct InputCase {
-  DType weights = DType::f32;
+  WeightFormat weights = WeightFormat::f32;
   NormKind norm = NormKind::rms;
   int64_t rows = 1;
   int64_t inputs = 64;
@@ -82,17 +82,15 @@ class BackendInputs : public BackendTest {
                          std::to_string(first) + " on, norm " +
                          std::to_string(static_cast<int>(shape.norm)) + ", " +
                          std::to_string(shape.rows) + " rows of " + std::to_string(shape.inputs) +
-                         ", " + std::string(dtype_name(shape.weights)));
+                         ", " + std::string(format_name(shape.weights)));
       }
     }
   }
 };
 
-constexpr DType kTypesOfWeights[] = {DType::f32, DType::f16, DType::bf16, DType::i8};
-
 TEST_P(BackendInputs, AreNormalizedAsByNormForEveryNumberOfRows) {
   for (const auto& backend : backends_) {
-    for (const DType weights : kTypesOfWeights) {
+    for (const WeightFormat weights : kWeightFormats) {
       for (const int64_t rows : {1, 2, 3, 4, 5, 8, 9, 16, 17, 70}) {
         check(*backend, {weights, NormKind::rms, rows, 288});
       }
@@ -102,8 +100,8 @@ TEST_P(BackendInputs, AreNormalizedAsByNormForEveryNumberOfRows) {
 
 TEST_P(BackendInputs, AreNormalizedAsByNormForEveryKindAndShape) {
   for (const auto& backend : backends_) {
-    for (const DType weights : kTypesOfWeights) {
-      if (kSanitized && weights == DType::f16) continue;
+    for (const WeightFormat weights : kWeightFormats) {
+      if (kSanitized && weights == WeightFormat::f16) continue;
       for (const NormKind norm : {NormKind::none, NormKind::rms, NormKind::layer}) {
         for (const int64_t rows : {1, 6}) {
           for (const int64_t inputs : {20, 144, 1040}) {
@@ -112,11 +110,11 @@ TEST_P(BackendInputs, AreNormalizedAsByNormForEveryKindAndShape) {
         }
       }
     }
-    check(*backend, {DType::i8, NormKind::rms, 1, 8208});
-    check(*backend, {DType::bf16, NormKind::rms, 1, 8208});
+    check(*backend, {WeightFormat::int8, NormKind::rms, 1, 8208});
+    check(*backend, {WeightFormat::bf16, NormKind::rms, 1, 8208});
     // A GPU has them in registers, or not.
     for (const int64_t inputs : {4112, 8208, 16400}) {
-      check(*backend, {DType::i8, NormKind::rms, 2, inputs});
+      check(*backend, {WeightFormat::int8, NormKind::rms, 2, inputs});
     }
   }
 }

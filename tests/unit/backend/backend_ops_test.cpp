@@ -37,9 +37,9 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
 TEST_P(BackendOps, EmbedAddsTheRowOfEachSegmentOrTheFirst) {
   constexpr int64_t kHidden = 50;
   Batch batch = make_batch(random_, {{7, 7}, {1, 30}, {2, 64}}, 5);
-  for (const WeightFormat type : kFloatFormats) {
-    const HostTensor table = random_tensor(random_, type, 100, kHidden);
-    const HostTensor segments = random_tensor(random_, type, 3, kHidden);
+  for (const WeightFormat format : kFloatFormats) {
+    const HostTensor table = random_tensor(random_, stored_type(format), 100, kHidden);
+    const HostTensor segments = random_tensor(random_, stored_type(format), 3, kHidden);
     for (const bool given : {false, true}) {
       batch.segments.clear();
       for (int32_t t = 0; given && t < batch.n_tokens(); ++t) batch.segments.push_back(t % 3);

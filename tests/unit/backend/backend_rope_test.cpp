@@ -26,7 +26,7 @@ class BackendRope : public BackendTest {
   static constexpr int32_t kHeads = 6;
   static constexpr int32_t kKvHeads = 2;
 
-  void check_append(DType weights, const RopeCase& shape) {
+  void check_append(WeightFormat weights, const RopeCase& shape) {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int32_t dim = shape.head_dim;

@@ -11,12 +11,13 @@ namespace faststream::bench {
 namespace {
 
 TEST(ProfilingBackend, TimesOperationsByShapeAndOnlyWhileItIsOn) {
-  ProfilingBackend backend(make_cpu_backend(1), DType::f32, 4096);
+  ProfilingBackend backend(make_cpu_backend(1), WeightFormat::f32, 4096);
   std::vector<float> x(8, 1.0F);
   std::vector<float> weights(4 * 8, 1.0F);
   std::vector<float> out(4);
   const auto multiply = [&](int64_t rows) {
-    const Weight weight{.data = weights.data(), .dtype = DType::f32, .rows = rows, .cols = 8};
+    const Weight weight{
+        .data = weights.data(), .format = WeightFormat::f32, .rows = rows, .cols = 8};
     Input input{.x = Matrix(x.data(), DType::f32, 1, 8)};
     backend.linear(input, weight, {}, Matrix(out.data(), DType::f32, 1, rows));
   };

@@ -16,8 +16,8 @@ namespace faststream::bench {
 namespace {
 
 // Tensors of less than a piece, of several, and of a piece and a bit.
-ModelConfig shape(DType dtype) {
-  ModelConfig config = named_shape("llama-tiny", dtype);
+ModelConfig shape(WeightFormat format) {
+  ModelConfig config = named_shape("llama-tiny", format);
   config.vocab = 8209;
   return config;
 }
@@ -28,19 +28,19 @@ std::vector<std::byte> made(const RandomModel& model, uint64_t offset, size_t by
   return out;
 }
 
-uint64_t checksum_of_weights(DType dtype) {
-  const ModelImage image = make_random_model(shape(dtype), 5);
+uint64_t checksum_of_weights(WeightFormat format) {
+  const ModelImage image = make_random_model(shape(format), 5);
   return layout::checksum(image.bytes().subspan(image.tensors().front().offset));
 }
 
 TEST(RandomModel, IsTheSameWithEveryRelease) {
-  EXPECT_EQ(checksum_of_weights(DType::f32), 0xb49040e7835ab3e5U);
-  EXPECT_EQ(checksum_of_weights(DType::bf16), 0x18159ad0b80ad0faU);
-  EXPECT_EQ(checksum_of_weights(DType::i8), 0x72517ed417619eb5U);
+  EXPECT_EQ(checksum_of_weights(WeightFormat::f32), 0xb49040e7835ab3e5U);
+  EXPECT_EQ(checksum_of_weights(WeightFormat::bf16), 0x18159ad0b80ad0faU);
+  EXPECT_EQ(checksum_of_weights(WeightFormat::int8), 0x72517ed417619eb5U);
 }
 
 TEST(RandomModel, CanBeInterruptedWithinATensor) {
-  ModelConfig config = named_shape("llama-tiny", DType::f32);
+  ModelConfig config = named_shape("llama-tiny", WeightFormat::f32);
   config.vocab = 1 << 20;  // 256 MiB of embeddings, of which the first are made
   RandomModel model(config, 5);
   int calls = 0;
@@ -56,24 +56,24 @@ TEST(RandomModel, CanBeInterruptedWithinATensor) {
 }
 
 TEST(RandomModel, MakesAnyRangeOfItsFileAsTheWholeIs) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::i8}) {
-    const ModelImage whole = make_random_model(shape(dtype), 7);
-    const RandomModel model(shape(dtype), 7);
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::int8}) {
+    const ModelImage whole = make_random_model(shape(format), 7);
+    const RandomModel model(shape(format), 7);
     const std::span<const std::byte> bytes = whole.bytes();
     const uint64_t begin = whole.tensors().front().offset;
     for (const uint64_t step : {uint64_t{77'777}, uint64_t{1'500'001}, bytes.size() - begin}) {
       for (uint64_t offset = begin; offset < bytes.size(); offset += step) {
         const size_t count = std::min<uint64_t>(step, bytes.size() - offset);
         ASSERT_TRUE(std::ranges::equal(made(model, offset, count), bytes.subspan(offset, count)))
-            << dtype_name(dtype) << " from " << offset;
+            << format_name(format) << " from " << offset;
       }
     }
   }
 }
 
 TEST(RandomModel, GivesItsFileWeightsThatAreMadeWhenTheyAreRead) {
-  const ModelImage whole = make_random_model(shape(DType::bf16), 7);
-  const RandomModel model(shape(DType::bf16), 7);
+  const ModelImage whole = make_random_model(shape(WeightFormat::bf16), 7);
+  const RandomModel model(shape(WeightFormat::bf16), 7);
   const ModelFile file = model.file("random");
   const WeightSource expected = ModelFile::from_bytes(whole.bytes(), "whole").weights();
   const WeightSource source = file.weights();
@@ -85,15 +85,15 @@ TEST(RandomModel, GivesItsFileWeightsThatAreMadeWhenTheyAreRead) {
 }
 
 TEST(RandomModel, HasWeightsInPlaceOnceAllAreMade) {
-  const ModelImage whole = make_random_model(shape(DType::i8), 7);
-  RandomModel model(shape(DType::i8), 7);
+  const ModelImage whole = make_random_model(shape(WeightFormat::int8), 7);
+  RandomModel model(shape(WeightFormat::int8), 7);
   model.make_all();
   EXPECT_TRUE(std::ranges::equal(model.file("random").weights().bytes,
                                  whole.bytes().subspan(whole.tensors().front().offset)));
 }
 
 TEST(RandomModel, OfAnySizeTakesNoMemoryForWeightsThatNobodyReads) {
-  const RandomModel model(named_shape("llama-3-70b", DType::f32), 1);  // 282 GB
+  const RandomModel model(named_shape("llama-3-70b", WeightFormat::f32), 1);  // 282 GB
   const ModelFile file = model.file("random");
   const size_t bytes = file.weights().bytes.size();
   EXPECT_GT(bytes, size_t{280'000'000'000});

@@ -15,7 +15,7 @@ ModelConfig small_model() {
                                       .ffn_hidden = 16,
                                       .vocab = 32,
                                       .max_context = 64});
-  set_formats(config, DType::bf16, DType::bf16, DType::bf16);
+  set_formats(config, WeightFormat::bf16, WeightFormat::bf16, WeightFormat::bf16);
   return config;
 }
 

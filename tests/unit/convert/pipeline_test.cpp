@@ -119,8 +119,8 @@ TEST_F(Pipeline, KeepsTheCheckpointsTypeAndValues) {
 }
 
 TEST_F(Pipeline, WritesExactlyTheTensorsOfThePlan) {
-  for (const DType type : {DType::f32, DType::bf16, DType::i8}) {
-    options_.dtype = type;
+  for (const WeightFormat format : kWeightFormats) {
+    options_.format = format;
     options_.force = true;
     const ModelFile file = convert();
     const ModelConfig config = config_from_json(file.header()["model"], "test");
@@ -130,8 +130,8 @@ TEST_F(Pipeline, WritesExactlyTheTensorsOfThePlan) {
     EXPECT_EQ(file.tensors()[0].dtype, DType::u8);
     for (size_t i = 0; i < plan.size(); ++i) {
       EXPECT_EQ(file.tensors()[i + 1].name, plan[i].name);
-      EXPECT_EQ(file.tensors()[i + 1].dtype, plan[i].dtype);
-      EXPECT_EQ(file.tensors()[i + 1].shape, plan[i].shape);
+      EXPECT_EQ(file.tensors()[i + 1].dtype, plan[i].stored_as());
+      EXPECT_EQ(file.tensors()[i + 1].shape, plan[i].stored_shape());
     }
     EXPECT_NO_THROW(file.verify());
   }
@@ -310,15 +310,15 @@ TEST_F(Pipeline, ChoosesTypesForInt8) {
   source.output.tied = true;
   options_.format = WeightFormat::int8;
   ModelConfig target = target_config(source, options_);
-  EXPECT_EQ(target.weight_format, DType::i8);
-  EXPECT_EQ(target.embedding_format, DType::bf16);
-  EXPECT_EQ(target.output_format, DType::i8);
+  EXPECT_EQ(target.weight_format, WeightFormat::int8);
+  EXPECT_EQ(target.embedding_format, WeightFormat::bf16);
+  EXPECT_EQ(target.output_format, WeightFormat::int8);
   EXPECT_FALSE(target.output.tied);
   source.weight_format = source.embedding_format = source.output_format = WeightFormat::f16;
   options_.keep_output = true;
   target = target_config(source, options_);
-  EXPECT_EQ(target.embedding_format, DType::f16);
-  EXPECT_EQ(target.output_format, DType::f16);
+  EXPECT_EQ(target.embedding_format, WeightFormat::f16);
+  EXPECT_EQ(target.output_format, WeightFormat::f16);
   EXPECT_TRUE(target.output.tied);
   options_.format = WeightFormat::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
@@ -328,7 +328,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   ModelConfig source;
   options_.format = WeightFormat::int8;
   EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
-  EXPECT_EQ(target_config(source, options_).format_of_down(), DType::i8);
+  EXPECT_EQ(target_config(source, options_).format_of_down(), WeightFormat::int8);
   EXPECT_TRUE(target_config(source, options_).rotated);
   EXPECT_TRUE(target_config(source, options_).values_rotated);
   source.encoder = std::make_shared<ModelConfig>();
@@ -337,7 +337,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   for (const ModelConfig& target :
        {target_config(source, options_), *target_config(source, options_).encoder}) {
     EXPECT_EQ(target.activation_bits, 16) << "asked for";
-    EXPECT_EQ(target.format_of_down(), DType::bf16);
+    EXPECT_EQ(target.format_of_down(), WeightFormat::bf16);
     EXPECT_FALSE(target.rotated);
     EXPECT_FALSE(target.values_rotated);
   }
@@ -441,8 +441,8 @@ TEST_F(Pipeline, RefusesNanAndInfinityAndNamesTheTensor) {
       TestTensors tensors = tiny_tensors(DType::f32);
       tensors[name].values[7] = bad;
       write(tensors);
-      for (const DType type : {DType::f32, DType::bf16, DType::i8}) {
-        options_.dtype = type;
+      for (const WeightFormat format : kWeightFormats) {
+        options_.format = format;
         EXPECT_TRUE(says(convert_error(), "model.safetensors", name, "NaN or infinity"));
         EXPECT_EQ(folder_.entries(), 1U);
       }

@@ -136,7 +136,7 @@ TEST(Elements, NarrowAsStoreFloatDoes) {
 
 TEST(Elements, KnowWhereNarrowingOverflows) {
   for (const DType type : {DType::f16, DType::bf16}) {
-    const float limit = overflow_magnitude(type);
+    const float limit = overflow_magnitude(format_of(type));
     const std::vector<float> values = {std::nextafter(limit, 0.0F), limit};
     std::vector<std::byte> out(values.size() * dtype_size(type));
     narrow(values, type, out.data());

@@ -179,15 +179,15 @@ TEST_P(EngineTest, ATextDoesNotDependOnCancelledNeighbours) {
 // Random weights often make two tokens all but equally likely, so that any other order of a sum
 // shows.
 TEST_P(EngineTest, GreedyTextsAlmostNeverDependOnTheirBatchInFewerBits) {
-  for (const DType dtype : {DType::bf16, DType::i8}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     const std::vector<Request> requests = mixed_requests(repetitions(200), true);
-    Engine alone(engine_model(dtype), options(1));
-    Engine together(engine_model(dtype), options(64));
+    Engine alone(engine_model(format), options(1));
+    Engine together(engine_model(format), options(64));
     const std::vector<Tokens> expected = run_alone(alone, requests);
     const std::vector<Tokens> actual = run_together(together, requests);
     size_t same = 0;
     for (size_t i = 0; i < requests.size(); ++i) same += actual[i] == expected[i] ? 1 : 0;
-    EXPECT_GE(same, requests.size() * 99 / 100) << dtype_name(dtype);
+    EXPECT_GE(same, requests.size() * 99 / 100) << format_name(format);
   }
 }
 

@@ -18,16 +18,18 @@ namespace {
 // A tensor's rows, one after the other.
 struct Rows {
   const std::byte* data;
-  size_t row_bytes;
+  int64_t row_bytes;
 
-  [[nodiscard]] std::vector<std::byte> range(int64_t row, size_t first, size_t count) const {
-    const std::byte* begin = data + static_cast<size_t>(row) * row_bytes + first;
+  [[nodiscard]] std::vector<std::byte> range(int64_t row, int64_t first, int64_t count) const {
+    const std::byte* begin = data + row * row_bytes + first;
     return {begin, begin + count};
   }
 };
 
 TEST(LoadShares, GivesEachDeviceItsRowsAndColumns) {
-  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_translator()}) {
+  ModelConfig grouped = small_decoder();
+  grouped.weight_format = WeightFormat::int4;
+  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_translator(), grouped}) {
     const ModelImage image = bench::make_random_model(config, 3);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     for (const int64_t devices : {1, 2, 3}) {
@@ -36,11 +38,11 @@ TEST(LoadShares, GivesEachDeviceItsRowsAndColumns) {
         const WeightLookup lookup =
             load_weights(file, config, *backend, nullptr, {device, devices});
         for (const TensorPlan& plan : tensor_plan(config)) {
-          const size_t element = dtype_size(plan.dtype);
-          const size_t columns = plan.shape.size() == 2 ? static_cast<size_t>(plan.shape[1]) : 1;
-          const Rows whole{file.bytes(*file.find(plan.name)).data(), columns * element};
+          const int64_t columns = plan.columns();
+          const Rows whole{file.bytes(*file.find(plan.name)).data(),
+                           plan.bytes_of_columns(columns)};
           std::vector<SplitShare> rows = {{0, plan.shape[0]}};
-          SplitShare cols{0, static_cast<int64_t>(columns)};
+          SplitShare cols{0, columns};
           if (plan.split.by != SplitBy::none) {
             const std::vector<SplitShare> shares = shares_of(plan.split, device, devices);
             if (plan.split.columns) {
@@ -49,12 +51,12 @@ TEST(LoadShares, GivesEachDeviceItsRowsAndColumns) {
               rows = shares;
             }
           }
-          const Rows own{lookup(plan.id), static_cast<size_t>(cols.count) * element};
+          const Rows own{lookup(plan.id), plan.bytes_of_columns(cols.count)};
           int64_t at = 0;
           for (const SplitShare& share : rows) {
             for (int64_t row = share.first; row < share.first + share.count; ++row, ++at) {
               ASSERT_EQ(own.range(at, 0, own.row_bytes),
-                        whole.range(row, static_cast<size_t>(cols.first) * element, own.row_bytes))
+                        whole.range(row, plan.bytes_of_columns(cols.first), own.row_bytes))
                   << plan.name << ", row " << row << " on device " << device << " of " << devices;
             }
           }

@@ -33,7 +33,7 @@ BackendFigures cpu(size_t free_bytes) {
 }
 
 // 128 KiB of cache a token.
-ModelConfig llama_8b() { return bench::named_shape("llama-3-8b", DType::i8); }
+ModelConfig llama_8b() { return bench::named_shape("llama-3-8b", WeightFormat::int8); }
 constexpr size_t k8bBytes = size_t{9} << 30;
 
 MemoryPlan plan(const ModelConfig& config, const BackendFigures& backend,
@@ -100,7 +100,7 @@ TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
   EXPECT_EQ(asked.n_heads, 32);
   EXPECT_EQ(asked.n_kv_heads, 8);
   EXPECT_EQ(asked.head_dim, 128);
-  EXPECT_EQ(asked.weight_format, DType::i8);
+  EXPECT_EQ(asked.weight_format, WeightFormat::int8);
   ASSERT_EQ(asked.products.size(), 5U);
   EXPECT_EQ(asked.products[4].rows, 1024);
   EXPECT_EQ(asked.products[4].out, 128256);
@@ -134,7 +134,7 @@ TEST(MemoryPlan, SharesAHostWithOtherPrograms) {
 }
 
 TEST(MemoryPlan, FitsAContainer) {
-  ModelConfig config = bench::named_shape("llama-tiny", DType::f32);
+  ModelConfig config = bench::named_shape("llama-tiny", WeightFormat::f32);
   config.max_context = 1 << 20;
   config.layers.resize(16);
   config.layer_kinds[0].attention.n_kv_heads = 4;
@@ -163,7 +163,7 @@ TEST(MemoryPlan, GivesLayersWithWindowsWhatTheSequencesNeed) {
 }
 
 TEST(MemoryPlan, HasRoomForASourceBesideEachAnswer) {
-  ModelConfig config = bench::named_shape("llama-tiny", DType::f32);
+  ModelConfig config = bench::named_shape("llama-tiny", WeightFormat::f32);
   ModelConfig encoder = config;
   encoder.output = {.norm = {}, .none = true};
   encoder.max_context = 3000;

@@ -19,7 +19,7 @@ constexpr RunnerLimits kRunnerLimits{.n_pages = 40,
                                      .batch = {.max_tokens = 600, .max_logits = 600}};
 
 // Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
-ModelConfig odd_shape(DType dtype) {
+ModelConfig odd_shape(WeightFormat format) {
   ModelConfig config = plain_decoder({.n_layers = 3,
                                       .hidden = 52,
                                       .n_heads = 6,
@@ -30,14 +30,14 @@ ModelConfig odd_shape(DType dtype) {
                                       .max_context = 512});
   config.layer_kinds[0].attention.qkv_bias = true;
   config.layer_kinds[0].attention.out_bias = true;
-  config.weight_format = config.output_format = dtype;
-  config.embedding_format = dtype == DType::i8 ? DType::bf16 : dtype;
+  config.weight_format = config.output_format = format;
+  config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
   return config;
 }
 
 // Four kinds of layers, which have between them everything that a description can ask for.
-ModelConfig rich_shape(DType dtype) {
-  ModelConfig config = odd_shape(dtype);
+ModelConfig rich_shape(WeightFormat format) {
+  ModelConfig config = odd_shape(format);
   const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
   const NormConfig layer_norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
   config.embedding = {.multiplier = 1.5F, .positions = 514, .offset = 2, .norm = layer_norm};
@@ -162,7 +162,7 @@ class RunnerTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
-  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
     for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
       const std::vector<int32_t> tokens = tokens_for(length, length);
@@ -219,7 +219,7 @@ void expect_same_logits_in_a_batch(TestModel& model) {
 }
 
 TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
-  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
     expect_same_logits_in_a_batch(model);
   }
@@ -227,7 +227,7 @@ TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
 
 TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
   const auto reference = make_reference_backend();
-  for (const ModelConfig& shape : {odd_shape(DType::f32), rich_shape(DType::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
     TestModel expected(shape, *reference);
     TestModel model(shape, *backend_);
     const std::vector<int32_t> tokens = tokens_for(100, 9);
@@ -242,43 +242,44 @@ TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
 // 254, for values of about max|x| / 3: 1.2% each, so with 12 such products sqrt(12) · 1.2% ≈ 4%,
 // largest 3 times that over a dot product's averaging.
 TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
-  for (const auto& [dtype, bound] :
-       {std::pair{DType::f16, 0.005}, {DType::bf16, 0.033}, {DType::i8, 0.12}}) {
+  for (const auto& [format, bound] : {std::pair{WeightFormat::f16, 0.005},
+                                      {WeightFormat::bf16, 0.033},
+                                      {WeightFormat::int8, 0.12}}) {
     const auto reference = make_reference_backend();
-    TestModel expected(odd_shape(dtype), *reference);
-    TestModel model(odd_shape(dtype), *backend_);
+    TestModel expected(odd_shape(format), *reference);
+    TestModel model(odd_shape(format), *backend_);
     const std::vector<int32_t> tokens = tokens_for(100, 9);
     const std::vector<float> want = expected.logits(tokens, {100});
-    EXPECT_LT(distance(model.logits(tokens, {100}), want), bound) << dtype_name(dtype);
-    EXPECT_LT(distance(model.logits(tokens, {1}), want), bound) << dtype_name(dtype);
-    EXPECT_LT(distance(model.logits(tokens, {33, 1, 1, 40}), want), bound) << dtype_name(dtype);
+    EXPECT_LT(distance(model.logits(tokens, {100}), want), bound) << format_name(format);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), bound) << format_name(format);
+    EXPECT_LT(distance(model.logits(tokens, {33, 1, 1, 40}), want), bound) << format_name(format);
   }
 }
 
-// As faststream-convert --dtype int8 --keep-output leaves it: in the checkpoint's own 16 bits.
+// As faststream-convert --format int8 --keep-output leaves it: in the checkpoint's own 16 bits.
 TEST_P(RunnerTest, AgreesWithTheReferenceWhenTheOutputMatrixIsNotQuantized) {
-  for (const DType output : {DType::f16, DType::bf16}) {
-    ModelConfig config = odd_shape(DType::i8);
+  for (const WeightFormat output : {WeightFormat::f16, WeightFormat::bf16}) {
+    ModelConfig config = odd_shape(WeightFormat::int8);
     config.output_format = config.embedding_format = output;
     const auto reference = make_reference_backend();
     TestModel expected(config, *reference);
     TestModel model(config, *backend_);
     const std::vector<int32_t> tokens = tokens_for(50, 9);
     const std::vector<float> want = expected.logits(tokens, {50});
-    EXPECT_LT(distance(model.logits(tokens, {50}), want), 0.12) << dtype_name(output);
-    EXPECT_LT(distance(model.logits(tokens, {1}), want), 0.12) << dtype_name(output);
+    EXPECT_LT(distance(model.logits(tokens, {50}), want), 0.12) << format_name(output);
+    EXPECT_LT(distance(model.logits(tokens, {1}), want), 0.12) << format_name(output);
   }
 }
 
 TEST_P(RunnerTest, ReachesTheLongestContext) {
-  TestModel model(odd_shape(DType::f32), *backend_);
+  TestModel model(odd_shape(WeightFormat::f32), *backend_);
   const std::vector<int32_t> tokens = tokens_for(512, 3);
   EXPECT_LT(distance(model.logits(tokens, {500, 1}), model.logits(tokens, {512})), 1e-5);
 }
 
 // A token alone may take another way than one beside others: on some GPUs it is a program's.
 TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
-  for (const DType dtype : {DType::bf16, DType::i8}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     for (const int head_dim : {64, 128}) {
       ModelConfig shape = plain_decoder({.n_layers = 2,
                                          .hidden = 128,
@@ -288,7 +289,7 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
                                          .ffn_hidden = 256,
                                          .vocab = 131,
                                          .max_context = 1024});
-      shape.weight_format = dtype;
+      shape.weight_format = format;
       shape.embedding_format = shape.output_format = WeightFormat::bf16;
       TestModel model(shape, *backend_);
       Runner& runner = model.runner();
@@ -316,13 +317,13 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
         runner.release(other);
       }
       const double bound = GetParam() == "cuda" ? 0 : 0.02;
-      EXPECT_LE(distance(got[0], got[1]), bound) << dtype_name(dtype) << ", " << head_dim;
+      EXPECT_LE(distance(got[0], got[1]), bound) << format_name(format) << ", " << head_dim;
     }
   }
 }
 
 TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
-  TestModel model(odd_shape(DType::f32), *backend_);
+  TestModel model(odd_shape(WeightFormat::f32), *backend_);
   Runner& runner = model.runner();
   Sequence sequence;
   const int32_t free = runner.pages().n_free();
@@ -348,7 +349,7 @@ TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {
 }
 
 TEST_P(RunnerTest, ComputesProposedTokensAndKeepsThoseThatCount) {
-  TestModel model(rich_shape(DType::f32), *backend_);
+  TestModel model(rich_shape(WeightFormat::f32), *backend_);
   Runner& runner = model.runner();
   const std::vector<int32_t> text = tokens_for(64, 2);
   const std::vector<int32_t> wrong = {text[41], 7, 9};

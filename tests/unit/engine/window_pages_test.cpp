@@ -62,7 +62,7 @@ TEST(WindowPages, ForgetPagesThatAreFree) {
 }
 
 TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
-  ModelConfig config = bench::named_shape("llama-tiny", DType::f32);
+  ModelConfig config = bench::named_shape("llama-tiny", WeightFormat::f32);
   config.layer_kinds.resize(3, config.layer_kinds[0]);
   config.layer_kinds[1].attention.window = 128;
   config.layer_kinds[1].attention.n_kv_heads = 4;

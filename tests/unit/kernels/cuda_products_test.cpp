@@ -15,12 +15,12 @@ struct Shape {
 class CudaProducts : public BackendTest {
  protected:
   /// Bit for bit: rows of a product of many, at its beginning, middle and end, are those of few.
-  void check(DType type, const Shape& shape, bool gated) {
-    const DType act = backend_->activation_dtype(type);
+  void check(WeightFormat format, const Shape& shape, bool gated) {
+    const DType act = backend_->activation_dtype(format);
     const DType out_type = gated ? act : DType::f32;
     const DeviceTensor x(*backend_, random_tensor(random_, act, shape.rows, shape.inputs));
     const int64_t width = gated ? 2 * shape.outputs : shape.outputs;
-    const DeviceWeight weight(*backend_, random_weight(random_, type, width, shape.inputs));
+    const DeviceWeight weight(*backend_, random_weight(random_, format, width, shape.inputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, width));
     const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs);
     const auto multiply = [&](int64_t first, int64_t count) {
@@ -35,16 +35,18 @@ class CudaProducts : public BackendTest {
       }
       return out.fetch();
     };
-    compare(shape, multiply, std::string(dtype_name(type)) + (gated ? ", gated" : ""));
+    compare(shape, multiply, std::string(format_name(format)) + (gated ? ", gated" : ""));
   }
 
   /// The same of products with an activation, whose results are of x's type.
-  void check_activation(DType type, const Shape& shape, Activation activation) {
-    const DeviceTensor x(*backend_, random_tensor(random_, type, shape.rows, shape.inputs));
-    const DeviceWeight weight(*backend_, random_weight(random_, type, shape.outputs, shape.inputs));
+  void check_activation(WeightFormat format, const Shape& shape, Activation activation) {
+    const DeviceTensor x(*backend_,
+                         random_tensor(random_, stored_type(format), shape.rows, shape.inputs));
+    const DeviceWeight weight(*backend_,
+                              random_weight(random_, format, shape.outputs, shape.inputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, shape.outputs));
     const auto multiply = [&](int64_t first, int64_t count) {
-      const DeviceTensor out(*backend_, HostTensor(type, count, shape.outputs));
+      const DeviceTensor out(*backend_, HostTensor(stored_type(format), count, shape.outputs));
       Input input{.x = x.matrix().row_range(first, count)};
       backend_->linear(input, weight.weight(),
                        {.bias = static_cast<const float*>(bias.data()), .activation = activation},
@@ -52,22 +54,24 @@ class CudaProducts : public BackendTest {
       return out.fetch();
     };
     compare(shape, multiply,
-            std::string(dtype_name(type)) + ", activation " +
+            std::string(format_name(format)) + ", activation " +
                 std::to_string(static_cast<int>(activation)));
   }
 
   /// The same of logits, whose rows begin at multiples of four floats.
-  void check_logits(DType type, const Shape& shape) {
+  void check_logits(WeightFormat format, const Shape& shape) {
     const int64_t padding = (4 - shape.outputs % 4) % 4;
-    const DeviceTensor x(*backend_, random_tensor(random_, type, shape.rows, shape.inputs));
-    const DeviceWeight weight(*backend_, random_weight(random_, type, shape.outputs, shape.inputs));
+    const DeviceTensor x(*backend_,
+                         random_tensor(random_, stored_type(format), shape.rows, shape.inputs));
+    const DeviceWeight weight(*backend_,
+                              random_weight(random_, format, shape.outputs, shape.inputs));
     const auto multiply = [&](int64_t first, int64_t count) {
       const DeviceTensor out(*backend_, HostTensor(DType::f32, count, shape.outputs, padding));
       Input input{.x = x.matrix().row_range(first, count)};
       backend_->linear(input, weight.weight(), {}, out.matrix());
       return out.fetch();
     };
-    compare(shape, multiply, std::string(dtype_name(type)) + ", logits");
+    compare(shape, multiply, std::string(format_name(format)) + ", logits");
   }
 
   /// multiply(first row, number of rows) of all rows, and of few: ten, or one of at most ten.
@@ -91,45 +95,45 @@ TEST_P(CudaProducts, TilesOfEverySizeHaveTheRowsOfFew) {
        {Shape{40, 272, 8192}, Shape{40, 6160, 1040}, Shape{100, 3216, 272}, Shape{100, 2064, 4096},
         Shape{330, 3216, 272}, Shape{640, 1040, 14336}, Shape{1100, 2064, 4096},
         Shape{190, 16400, 272}, Shape{220, 16400, 272}, Shape{250, 16400, 272}}) {
-    check(DType::i8, shape, false);
+    check(WeightFormat::int8, shape, false);
   }
-  for (const DType type : {DType::bf16, DType::f16}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::f16}) {
     for (const Shape& shape : {Shape{200, 3216, 272}, Shape{1100, 272, 1040},
                                Shape{1100, 2064, 1040}, Shape{1100, 3216, 272}}) {
-      check(type, shape, false);
+      check(format, shape, false);
     }
   }
-  for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16}) {
     for (const Shape& shape :
          {Shape{120, 3224, 272}, Shape{200, 3224, 272}, Shape{80, 8200, 272}, Shape{190, 8200, 272},
           Shape{300, 14344, 272}, Shape{407, 14344, 272}, Shape{1100, 1032, 4096}}) {
-      check(type, shape, true);
+      check(format, shape, true);
     }
   }
 }
 
 TEST_P(CudaProducts, FinishedProductsHaveTheRowsOfFew) {
-  for (const DType type : {DType::bf16, DType::f16}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::f16}) {
     for (const Shape& shape : {Shape{40, 3216, 272}, Shape{150, 3217, 272}, Shape{700, 520, 512},
                                Shape{1100, 1032, 4096}}) {
-      check(type, shape, false);
+      check(format, shape, false);
     }
     for (const Activation activation :
          {Activation::none, Activation::silu, Activation::gelu, Activation::gelu_tanh,
           Activation::relu, Activation::relu_squared}) {
       for (const Shape& shape : {Shape{40, 2048, 512}, Shape{600, 2056, 512}}) {
-        check_activation(type, shape, activation);
+        check_activation(format, shape, activation);
       }
     }
   }
 }
 
 TEST_P(CudaProducts, LogitsOfAnyVocabularyHaveTheRowsOfFew) {
-  for (const DType type : {DType::bf16, DType::f16}) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::f16}) {
     for (const Shape& shape : {Shape{20, 3217, 272}, Shape{40, 32003, 512}, Shape{150, 3217, 272},
                                Shape{150, 3218, 4096}, Shape{300, 1031, 1040},
                                Shape{700, 3219, 512}, Shape{1100, 1031, 512}}) {
-      check_logits(type, shape);
+      check_logits(format, shape);
     }
   }
 }
@@ -137,11 +141,11 @@ TEST_P(CudaProducts, LogitsOfAnyVocabularyHaveTheRowsOfFew) {
 // One row may be multiplied by the kernel that runs a step (kernels/cuda/step_kernel/): of inputs
 // that are no whole chunks, by blocks that have no tile, one, and more than they have warps.
 TEST_P(CudaProducts, OneRowHasTheBitsOfARowOfSeveral) {
-  for (const DType type : {DType::i8, DType::bf16, DType::f16}) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16}) {
     for (const Shape& shape : {Shape{3, 4, 32}, Shape{3, 20, 288}, Shape{3, 36, 544},
                                Shape{3, 2064, 1056}, Shape{3, 132, 14336}, Shape{3, 6148, 4096},
                                Shape{3, 19012, 608}, Shape{3, 100, 272}, Shape{3, 30, 64}}) {
-      for (const bool gated : {false, true}) check(type, shape, gated);
+      for (const bool gated : {false, true}) check(format, shape, gated);
     }
   }
 }

@@ -33,7 +33,7 @@ TEST_P(CudaScratch, IsAskedForWithinBounds) {
       .n_kv_heads = 8,
       .head_dim = 128,
       .weight_format = WeightFormat::int8,
-      .products = {{.rows = 1024, .in = 4096, .out = 128256, .dtype = DType::i8}}};
+      .products = {{.rows = 1024, .in = 4096, .out = 128256, .format = WeightFormat::int8}}};
   const size_t bytes = backend_->scratch_bytes(bounds);
   EXPECT_GE(bytes, kMaxScratchBytes / 2);
   EXPECT_LE(bytes, 2 * kMaxScratchBytes);
@@ -42,24 +42,26 @@ TEST_P(CudaScratch, IsAskedForWithinBounds) {
 // Eight of 128 experts for each of 2,048 tokens.
 TEST_P(CudaScratch, OfExpertsIsAskedForWithinBounds) {
   constexpr int64_t kPairs = 8 * 2048;
-  const size_t bytes = backend_->scratch_bytes(
-      {.tokens = 2048,
-       .sequences = 64,
-       .logits = 64,
-       .context = 4096,
-       .vocab = 151936,
-       .n_heads = 32,
-       .n_kv_heads = 4,
-       .head_dim = 128,
-       .weight_format = WeightFormat::bf16,
-       .products = {
-           {.rows = kPairs,
-            .in = 2048,
-            .out = 1536,
-            .dtype = DType::bf16,
-            .gated = true,
-            .experts = 128},
-           {.rows = kPairs, .in = 768, .out = 2048, .dtype = DType::bf16, .experts = 128}}});
+  const size_t bytes = backend_->scratch_bytes({.tokens = 2048,
+                                                .sequences = 64,
+                                                .logits = 64,
+                                                .context = 4096,
+                                                .vocab = 151936,
+                                                .n_heads = 32,
+                                                .n_kv_heads = 4,
+                                                .head_dim = 128,
+                                                .weight_format = WeightFormat::bf16,
+                                                .products = {{.rows = kPairs,
+                                                              .in = 2048,
+                                                              .out = 1536,
+                                                              .format = WeightFormat::bf16,
+                                                              .gated = true,
+                                                              .experts = 128},
+                                                             {.rows = kPairs,
+                                                              .in = 768,
+                                                              .out = 2048,
+                                                              .format = WeightFormat::bf16,
+                                                              .experts = 128}}});
   EXPECT_GE(bytes, kPairs * (2 * 768 + 4 * 2048)) << "the middle, and results in float";
   EXPECT_LE(bytes, 2 * kMaxScratchBytes);
 }
@@ -71,10 +73,10 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
   constexpr int64_t kInputs = 32;
   const int64_t piece = piece_of(kRows, kOutputs * 4 + kInputs + 4, 16).rows;
   ASSERT_LT(piece, kRows);
-  for (const DType type : {DType::i8, DType::bf16}) {
-    const DType act = backend_->activation_dtype(type);
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+    const DType act = backend_->activation_dtype(format);
     const DeviceTensor x(*backend_, random_tensor(random_, act, kRows, kInputs));
-    const DeviceWeight device_weight(*backend_, random_weight(random_, type, kOutputs, kInputs));
+    const DeviceWeight device_weight(*backend_, random_weight(random_, format, kOutputs, kInputs));
     const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, kOutputs));
     const Weight weight = device_weight.weight();
     const auto product = [&](const Matrix& rows) {
@@ -100,7 +102,7 @@ TEST_P(CudaScratch, AProductInPiecesHasTheRowsOfTheWhole) {
         different += whole.at(row, c) != alone.at(0, c) ? 1 : 0;
         if (c < kOutputs / 2) different += whole_gated.at(row, c) != alone_gated.at(0, c) ? 1 : 0;
       }
-      EXPECT_EQ(different, 0) << dtype_name(type) << ", row " << row;
+      EXPECT_EQ(different, 0) << format_name(format) << ", row " << row;
     }
   }
 }
@@ -115,12 +117,12 @@ TEST_P(CudaScratch, ExpertsInPiecesHaveTheTokensOfTheWhole) {
   constexpr int64_t kPairBytes = 2 * (kIn + 32) + 4 * (kIn + kHidden);
   const int64_t piece = piece_of(kTokens * kUsed, kPairBytes, kUsed).rows / kUsed;
   ASSERT_LT(piece, kTokens);
-  for (const DType type : {DType::i8, DType::bf16}) {
-    const DType act = backend_->activation_dtype(type);
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+    const DType act = backend_->activation_dtype(format);
     const DeviceTensor x(*backend_, random_tensor(random_, act, kTokens, kIn));
     const DeviceTensor scores(*backend_, random_tensor(random_, DType::f32, kTokens, kExperts));
-    const DeviceWeight up(*backend_, random_weight(random_, type, kExperts * 2 * kIn, kIn));
-    const DeviceWeight down(*backend_, random_weight(random_, type, kExperts * kHidden, kIn));
+    const DeviceWeight up(*backend_, random_weight(random_, format, kExperts * 2 * kIn, kIn));
+    const DeviceWeight down(*backend_, random_weight(random_, format, kExperts * kHidden, kIn));
     const auto result = [&](int64_t first, int64_t count) {
       const DeviceTensor out(*backend_, HostTensor(DType::f32, count, kHidden));
       Input input{.x = x.matrix().row_range(first, count)};
@@ -136,7 +138,7 @@ TEST_P(CudaScratch, ExpertsInPiecesHaveTheTokensOfTheWhole) {
       for (int64_t c = 0; c < kHidden; ++c) {
         different += whole.at(token, c) != alone.at(0, c) ? 1 : 0;
       }
-      EXPECT_EQ(different, 0) << dtype_name(type) << ", token " << token;
+      EXPECT_EQ(different, 0) << format_name(format) << ", token " << token;
     }
   }
 }

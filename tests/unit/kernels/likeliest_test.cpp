@@ -111,7 +111,7 @@ std::vector<SamplingRow> greedy(int64_t rows) {
 }
 
 TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
-  for (const WeightFormat type : kFloatFormats) {
+  for (const WeightFormat format : kFloatFormats) {
     for (const int64_t in : {64, 100, 576}) {
       for (const int64_t rows : {1, 2, 16, 17, 40}) {
         backend_ = make_backend();
@@ -119,19 +119,19 @@ TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
         std::normal_distribution<float> normal(0, 3);
         while (rows % 2 == 0 && bias.size() < kOutputs + 7) bias.push_back(normal(random_));
         Logits logits(*backend_, random_tensor(random_, DType::f32, rows, in, 5),
-                      random_tensor(random_, type, kOutputs + 7, in), bias);
+                      random_tensor(random_, stored_type(format), kOutputs + 7, in), bias);
         EXPECT_EQ(logits.expect_likeliest(greedy(rows)), logits.tokens(greedy(rows)))
-            << dtype_name(type) << ", " << rows << " rows of " << in;
+            << format_name(format) << ", " << rows << " rows of " << in;
       }
     }
   }
 }
 
 TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
-  for (const WeightFormat type : kFloatFormats) {
+  for (const WeightFormat format : kFloatFormats) {
     backend_ = make_backend();
     Logits logits(*backend_, random_tensor(random_, DType::f32, 33, 128),
-                  random_tensor(random_, type, kOutputs, 128));
+                  random_tensor(random_, stored_type(format), kOutputs, 128));
     const std::vector<int32_t> together = logits.expect_likeliest(greedy(33));
     for (int64_t r = 0; r < 33; ++r) {
       EXPECT_EQ(*logits.likeliest(greedy(1), r), std::vector{together[static_cast<size_t>(r)]});
@@ -140,10 +140,10 @@ TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
 }
 
 TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
-  for (const WeightFormat type : kFloatFormats) {
+  for (const WeightFormat format : kFloatFormats) {
     backend_ = make_backend();
     const HostTensor x = random_tensor(random_, DType::f32, 8, 96);
-    HostTensor weight = random_tensor(random_, type, kOutputs, 96);
+    HostTensor weight = random_tensor(random_, stored_type(format), kOutputs, 96);
     // Row r's likeliest channels: the row itself, several times.
     for (int64_t r = 0; r < x.rows; ++r) {
       for (const int64_t copy : {4000, 900, 333}) {
@@ -157,7 +157,7 @@ TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
 }
 
 TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16}) {
     for (const float size : {1e-44F, 1e-38F, 1e-30F, 1e-20F, 1e-3F, 1e3F, 1e16F}) {
       backend_ = make_backend();
       HostTensor x = random_tensor(random_, DType::f32, 6, 80);
@@ -166,7 +166,7 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
         x.set(2, i, x.at(2, i) * size);
         x.set(3, i, i == 17 ? 100 : x.at(3, i));  // one that is far from the others
       }
-      HostTensor weight = random_tensor(random_, type, kOutputs, 80);
+      HostTensor weight = random_tensor(random_, stored_type(format), kOutputs, 80);
       for (int64_t c = 0; c < kOutputs; c += 3) {
         for (int64_t i = 0; i < weight.cols; ++i) {
           weight.set(c, i, c % 2 == 0 ? 0 : weight.at(c, i) * size);
@@ -274,7 +274,8 @@ TEST(OutputScreen, BoundsTheDistanceOfLogits) {
     HostTensor x = random_tensor(random, DType::f32, 20, kIn);
     for (int64_t r = 0; r < x.rows; ++r) x.set(r, r, outlier);
     const HostTensor weight = random_tensor(random, DType::bf16, 300, kIn);
-    const Weight view{.data = weight.bytes.data(), .dtype = DType::bf16, .rows = 300, .cols = kIn};
+    const Weight view{
+        .data = weight.bytes.data(), .format = WeightFormat::bf16, .rows = 300, .cols = kIn};
     const auto memory = make_cpu_backend(1);
     const OutputScreen screen(view, memory->allocate(OutputScreen::bytes(300, kIn)), kernels, pool);
     double closest = 1e9;
@@ -291,7 +292,7 @@ TEST(OutputScreen, BoundsTheDistanceOfLogits) {
           exact += double{x.at(r, i)} * weight.at(c, i);
           near += double{static_cast<float>(rounded[static_cast<size_t>(i)])} * matrix[c * kIn + i];
         }
-        near *= double{scale} * screen.rounded().scales[c];
+        near *= double{scale} * screen.rounded().row_scales()[c];
         const double reach = bounds.reach(screen.of_channels(), c);
         EXPECT_LE(reach, bounds.reach(screen.of_blocks(), c / kLogitBlock));
         EXPECT_LE(std::abs(exact - near), reach);

@@ -133,19 +133,17 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding.positions = 513; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.embedding_format = WeightFormat::int8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.weight_format = DType::u8; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.down_format = DType::u8; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.activation_bits = 4; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.rotated = true; })) << "activations have 16 bits";
-  const auto rotated = [](DType type) {
-    return [type](ModelConfig& c) {
+  const auto rotated = [](WeightFormat format) {
+    return [format](ModelConfig& c) {
       c.activation_bits = 8;
-      c.weight_format = type;
+      c.weight_format = format;
       c.rotated = c.values_rotated = true;
     };
   };
-  EXPECT_FALSE(refused(rotated(DType::i8)));
-  EXPECT_TRUE(refused(rotated(DType::bf16)));
+  EXPECT_FALSE(refused(rotated(WeightFormat::int8)));
+  EXPECT_TRUE(refused(rotated(WeightFormat::bf16)));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.values_rotated = true; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.output_format = WeightFormat::f32; })) << "it is tied";
 }
