@@ -140,7 +140,7 @@ class HfFolder : public testing::Test {
 
 TEST_F(HfFolder, TakesTheTypeOfTheTensors) {
   write(config_with({{"torch_dtype", "float32"}}), tiny_tensors(DType::f16));
-  EXPECT_EQ(open().config.weight_format, DType::f16);
+  EXPECT_EQ(open().config.weight_format, WeightFormat::f16);
 }
 
 TEST_F(HfFolder, ReadsTheChatTemplate) {

@@ -159,7 +159,7 @@ TEST(ModelFile, RefusesAbsurdShapes) {
 
 TEST(ModelFile, RefusesImpossibleTableEntries) {
   using Entry = layout::TableEntry;
-  EXPECT_TRUE(says(error_of_bytes(with_entry(1, [](Entry& e) { e.dtype = 5; })), "unknown type 5"));
+  EXPECT_TRUE(says(error_of_bytes(with_entry(1, [](Entry& e) { e.dtype = 6; })), "unknown type 6"));
   EXPECT_TRUE(says(error_of_bytes(with_entry(1, [](Entry& e) { e.rank = 3; })), "3 dimensions"));
   EXPECT_TRUE(says(error_of_bytes(with_entry(1, [](Entry& e) { e.rank = 0; })), "0 dimensions"));
   EXPECT_TRUE(says(error_of_bytes(with_entry(1, [](Entry& e) { e.rank = kHuge & 0xffffffffU; })),
