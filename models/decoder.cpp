@@ -309,29 +309,6 @@ class Decoder : public Model {
   std::unique_ptr<Decoder> encoder_;
 };
 
-// The gates of a product, whose results it multiplies with those of as many more rows.
-bool is_gated(TensorKind kind) {
-  return kind == TensorKind::ffn_gate_up || kind == TensorKind::experts_gate_up ||
-         kind == TensorKind::shared_gate_up;
-}
-
-// What follows a product that is not gated.
-Activation activation_of(const ModelConfig& config, const TensorId& id) {
-  const auto of_layer = [&]() -> const LayerConfig& { return config.layer(id.n); };
-  switch (id.kind) {
-    case TensorKind::ffn_up:
-      return of_layer().ffn.activation;
-    case TensorKind::experts_up:
-      return of_layer().experts->each.activation;
-    case TensorKind::shared_up:
-      return of_layer().experts->shared.activation;
-    case TensorKind::dense:
-      return config.pooling->dense[static_cast<size_t>(id.n)].activation;
-    default:
-      return Activation::none;
-  }
-}
-
 // Every product of a forward pass: of those of equal shape the one of most rows.
 std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
   const std::vector<TensorPlan> plans = tensor_plan(config);
@@ -352,9 +329,9 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                              .in = plan.shape[1],
                              .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1),
                              .format = plan.format,
-                             .gated = is_gated(plan.id.kind),
+                             .gated = plan.gated,
                              .bias = biases.contains(of_bias),
-                             .activation = activation_of(stack, plan.id) != Activation::none,
+                             .activation = !plan.gated && plan.activation != Activation::none,
                              .experts = plan.experts,
                              .input_bits = stack.activation_bits};
     const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {

@@ -97,6 +97,8 @@ struct MatrixTraits {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;
+  bool gated = false;
+  Activation activation = Activation::none;
   HeadRotation heads = {};
 };
 
@@ -223,7 +225,11 @@ class Planner {
     }
     const TensorReaders readers = of_feed_forward();
     matrix(tensors.up, config_.weight_format, up_rows, config_.hidden, ffn.bias,
-           {.readers = readers, .split = of_up, .experts = experts});
+           {.readers = readers,
+            .split = of_up,
+            .experts = experts,
+            .gated = ffn.gated,
+            .activation = ffn.activation});
     matrix(tensors.down, config_.format_of_down(), down_rows, ffn.size, ffn.bias,
            {.readers = readers, .split = of_down, .experts = experts});
   }
@@ -232,7 +238,7 @@ class Planner {
     int64_t columns = config_.hidden;
     for (const DenseConfig& layer : pooling.dense) {
       matrix(TensorKind::dense, WeightFormat::f32, layer.size, columns, layer.bias,
-             {.readers = TensorReaders::wanted});
+             {.readers = TensorReaders::wanted, .activation = layer.activation});
       norm(TensorKind::dense_norm, layer.norm, layer.size);
       columns = layer.size;
       ++n_;
@@ -256,7 +262,7 @@ class Planner {
 
   void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
-    const auto& [role, readers, split, experts, heads] = traits;
+    const auto& [role, readers, split, experts, gated, activation, heads] = traits;
     TensorPlan plan{.id = id(kind),
                     .format = format,
                     .shape = {rows, cols},
@@ -264,6 +270,8 @@ class Planner {
                     .readers = readers,
                     .split = split,
                     .experts = experts,
+                    .gated = gated,
+                    .activation = activation,
                     .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns,
                     .heads = heads};
     const int64_t whole = columns_together(plan);

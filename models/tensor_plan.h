@@ -170,8 +170,10 @@ struct TensorPlan {
   TensorRole role = TensorRole::matrix;
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
-  int64_t experts = 0;   ///< of a matrix of experts: how many; a step reads those that are used
-  bool rotated = false;  ///< see Weight
+  int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
+  bool gated = false;   ///< of a matrix: rows of gates, then as many of what they multiply
+  Activation activation = Activation::none;  ///< of its products, or of those of the gates
+  bool rotated = false;                      ///< see Weight
   HeadRotation heads = {};
 
   /// Its element type and shape in the file.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "unit/models/descriptions.h"
@@ -108,6 +109,19 @@ TEST(TensorPlan, TellsWhoseProductsReadATensor) {
   ModelConfig parallel = small_decoder();
   parallel.layer_kinds[0].parallel = true;
   EXPECT_EQ(tensor(tensor_plan(parallel), "layers.1.ffn_down").readers, TensorReaders::all);
+}
+
+TEST(TensorPlan, TellsWhatFollowsAProduct) {
+  const auto follows = [](const std::vector<TensorPlan>& plans, const char* name) {
+    const TensorPlan& plan = tensor(plans, name);
+    return std::pair(plan.gated, plan.activation);
+  };
+  const std::vector<TensorPlan> rich = tensor_plan(rich_decoder());
+  EXPECT_EQ(follows(rich, "layers.0.ffn_up"), std::pair(false, Activation::relu_squared));
+  EXPECT_EQ(follows(rich, "layers.0.ffn_down"), std::pair(false, Activation::none));
+  EXPECT_EQ(follows(rich, "layers.1.experts_gate_up"), std::pair(true, Activation::swiglu_clamped));
+  EXPECT_EQ(follows(rich, "layers.1.shared_gate_up"), std::pair(true, Activation::silu));
+  EXPECT_EQ(follows(tensor_plan(small_encoder()), "dense.0"), std::pair(false, Activation::tanh));
 }
 
 TEST(TensorPlan, SplitsWhatIsMultipliedIntoPartsThatAreAllOfIt) {
