@@ -65,7 +65,9 @@ std::string embedding(const ModelConfig& config) {
   return text.str();
 }
 
-std::string attention(const ModelConfig& config, const AttentionConfig& attention) {
+// What it is called, and what it is like.
+std::pair<std::string, std::string> mixer(const ModelConfig& config,
+                                          const AttentionConfig& attention) {
   std::ostringstream text;
   text << attention.n_heads << (attention.n_heads == 1 ? " head of " : " heads of ")
        << attention.head_dim << " over " << attention.n_kv_heads;
@@ -87,7 +89,7 @@ std::string attention(const ModelConfig& config, const AttentionConfig& attentio
          << attention.relative_bias.max_distance;
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
-  return text.str();
+  return {"  attention", text.str()};
 }
 
 std::string feed_forward(const FeedForwardConfig& ffn) {
@@ -183,8 +185,10 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   std::ostringstream sizes;
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
-  const bool encodes = std::ranges::any_of(
-      config.layer_kinds, [](const LayerConfig& layer) { return layer.attention.bidirectional; });
+  const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
+    return std::visit([](const AttentionConfig& mixer) { return mixer.bidirectional; },
+                      layer.mixer);
+  });
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
@@ -192,8 +196,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     lines.emplace_back("layers",
                        "\"" + layer.name + "\": " + ranges(config, kind) +
                            (layer.parallel ? "; attention and feed-forward side by side" : ""));
-    lines.emplace_back("  attention", attention(config, layer.attention));
-    lines.emplace_back("  norms", norms(layer.attention_norms));
+    lines.push_back(
+        std::visit([&](const auto& of_layer) { return mixer(config, of_layer); }, layer.mixer));
+    lines.emplace_back("  norms", norms(layer.mixer_norms));
     if (layer.cross_attention) {
       lines.emplace_back("  cross", "attention to the encoder's output");
       lines.emplace_back("  norms", norms(layer.cross_attention->norms));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <variant>
 #include <vector>
 
 #include "backend/tensor.h"
@@ -25,12 +26,21 @@ int64_t largest_of_layers(const ModelConfig& config, Figure figure) {
   return value;
 }
 
+/// The same of their mixers of one kind.
+template <typename Kind, typename Figure>
+int64_t largest_of_mixers(const ModelConfig& config, Figure figure) {
+  return largest_of_layers(config, [&](const LayerConfig& layer) {
+    const Kind* mixer = std::get_if<Kind>(&layer.mixer);
+    return mixer != nullptr ? int64_t{figure(*mixer)} : 0;
+  });
+}
+
 inline bool has_own_input(const LayerConfig& layer) {
   return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
 }
 
 inline bool normalizes_stream(const LayerConfig& layer) {
-  return layer.attention_norms.stream || layer.ffn_norms.stream ||
+  return layer.mixer_norms.stream || layer.ffn_norms.stream ||
          (layer.cross_attention && layer.cross_attention->norms.stream);
 }
 
@@ -43,7 +53,7 @@ struct Activations {
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   Matrix qkv;                   ///< [tokens, qkv_dim]
-  Matrix attended;              ///< [tokens, q_dim]
+  Matrix attended;              ///< [tokens, sums_dim]
   Matrix middle;                ///< [tokens, size of the feed-forward]
   Matrix scores;                ///< [tokens, experts] f32
   Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
@@ -69,7 +79,7 @@ struct Activations {
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
-            return layer.attention_norms.after || layer.ffn_norms.after ||
+            return layer.mixer_norms.after || layer.ffn_norms.after ||
                    (layer.cross_attention && layer.cross_attention->norms.after);
           }));
     cos_sin.resize(config.ropes.size());
@@ -77,9 +87,9 @@ struct Activations {
       shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
     }
     shape(qkv, act, tokens,
-          largest_of_layers(config, [](const auto& l) { return l.attention.qkv_dim(); }));
+          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.qkv_dim(); }));
     shape(attended, act, tokens,
-          largest_of_layers(config, [](const auto& l) { return l.attention.q_dim(); }));
+          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.sums_dim(); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
           }));

@@ -64,17 +64,42 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   rope.frequencies = plain_frequencies(shape.rope_theta, shape.head_dim);
   LayerConfig layer;
   layer.name = "layer";
-  layer.attention_norms.before = norm;
+  layer.mixer_norms.before = norm;
   layer.ffn_norms.before = norm;
-  layer.attention.n_heads = shape.n_heads;
-  layer.attention.n_kv_heads = shape.n_kv_heads;
-  layer.attention.head_dim = shape.head_dim;
-  layer.attention.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
-  layer.attention.rope = 0;
+  AttentionConfig& attention = layer.mixer.emplace<AttentionConfig>();
+  attention.n_heads = shape.n_heads;
+  attention.n_kv_heads = shape.n_kv_heads;
+  attention.head_dim = shape.head_dim;
+  attention.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+  attention.rope = 0;
   layer.ffn.size = shape.ffn_hidden;
   config.layer_kinds = {std::move(layer)};
   config.layers.assign(static_cast<size_t>(shape.n_layers), 0);
   return config;
+}
+
+namespace {
+
+KvGeometry geometry_of(const AttentionConfig& attention) {
+  return {.n_heads = attention.n_kv_heads,
+          .k_head_dim = attention.head_dim,
+          .v_head_dim = attention.v_head_dim(),
+          .window = attention.window};
+}
+
+}  // namespace
+
+std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
+  return std::visit([](const auto& kind) -> std::optional<KvGeometry> { return geometry_of(kind); },
+                    mixer);
+}
+
+std::vector<int64_t> kv_layers(const ModelConfig& config) {
+  std::vector<int64_t> layers;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    if (kv_geometry(config.layer(n).mixer)) layers.push_back(n);
+  }
+  return layers;
 }
 
 void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,
@@ -174,8 +199,21 @@ void check_relative_bias(const RelativeBiasConfig& bias, const Checker& check) {
   check.count("relative_bias.max_distance", bias.max_distance, kMaxDistance, of_one_side / 2 + 1);
 }
 
-void check_attention(const AttentionConfig& attention, const ModelConfig& config,
-                     const Checker& check) {
+void check_cross_attention(const AttentionConfig& attention, const LayerConfig& layer,
+                           const ModelConfig& config, const Checker& check) {
+  const BranchNorms& norms = layer.cross_attention->norms;
+  check.norm("cross attention's norm before", norms.before);
+  check.norm("cross attention's norm after", norms.after);
+  check.norm("cross attention's norm of the stream", norms.stream);
+  if (!config.encoder) check.fail("there is cross attention, but no encoder");
+  if (layer.parallel) check.fail("parallel branches have no cross attention between them");
+  if (attention.qk_norm != QkNorm::none) {
+    check.fail("cross attention does not normalize queries and keys");
+  }
+}
+
+void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
   check.count("n_heads", attention.n_heads, kMaxHeads);
   check.count("n_kv_heads", attention.n_kv_heads, kMaxHeads);
   check.count("head_dim", attention.head_dim, kMaxHeadDim);
@@ -207,7 +245,13 @@ void check_attention(const AttentionConfig& attention, const ModelConfig& config
   }
   for (const float slope : attention.slopes) check.number("a slope", slope, -kLargest, kLargest);
   check_relative_bias(attention.relative_bias, check);
+  if (attention.bidirectional && !config.output.none) {
+    check.fail("tokens see later ones, so that there can be no output matrix");
+  }
+  if (layer.cross_attention) check_cross_attention(attention, layer, config, check);
 }
+
+int64_t n_heads_of(const AttentionConfig& attention) { return attention.n_heads; }
 
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
@@ -244,24 +288,13 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
 
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
-  check_attention(layer.attention, config, check);
-  for (const BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+  std::visit([&](const auto& mixer) { check_mixer(mixer, layer, config, check); }, layer.mixer);
+  for (const BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
     check.norm("the norm before", norms->before);
     check.norm("the norm after", norms->after);
     check.norm("the norm of the stream", norms->stream);
   }
-  if (layer.cross_attention) {
-    const BranchNorms& norms = layer.cross_attention->norms;
-    check.norm("cross attention's norm before", norms.before);
-    check.norm("cross attention's norm after", norms.after);
-    check.norm("cross attention's norm of the stream", norms.stream);
-    if (!config.encoder) check.fail("there is cross attention, but no encoder");
-    if (layer.parallel) check.fail("parallel branches have no cross attention between them");
-    if (layer.attention.qk_norm != QkNorm::none) {
-      check.fail("cross attention does not normalize queries and keys");
-    }
-  }
-  if (layer.parallel && layer.attention_norms.stream) {
+  if (layer.parallel && layer.mixer_norms.stream) {
     check.fail("parallel branches have no normalization of the stream between them");
   }
   if (layer.experts) {
@@ -285,10 +318,12 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   ModelConfig alone = encoder;
   alone.embedding.shared = false;
   validate(alone, std::string(where) + ": encoder");
-  const int64_t kv_dim = decoder.layer(0).attention.kv_dim();
-  for (const ModelConfig* stack : {&encoder, &decoder}) {
+  std::optional<KvGeometry> first;
+  for (const ModelConfig* stack : {&decoder, &encoder}) {
     for (const LayerConfig& layer : stack->layer_kinds) {
-      if (layer.attention.kv_dim() != kv_dim) {
+      const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
+      if (!first) first = kv;
+      if (kv && (kv->k_dim() != first->k_dim() || kv->v_dim() != first->v_dim())) {
         check.fail("its keys, or those of a layer of the decoder, are not as wide as others");
       }
     }
@@ -336,10 +371,9 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
-    if (layer.attention.bidirectional && !config.output.none) {
-      check.fail("tokens see later ones, so that there can be no output matrix");
-    }
-    heads += std::max(layer.attention.n_heads, layer.experts ? layer.experts->count : 0);
+    const int64_t of_mixer =
+        std::visit([](const auto& mixer) { return n_heads_of(mixer); }, layer.mixer);
+    heads += std::max(of_mixer, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   if (config.activation_bits != 8 && config.activation_bits != 16) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -73,7 +74,7 @@ struct RelativeBiasConfig {
 struct AttentionConfig {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;   ///< of queries and keys
   float scale = 0;        ///< of scores
   bool qkv_bias = false;  ///< of queries, keys and values
   bool out_bias = false;
@@ -89,11 +90,33 @@ struct AttentionConfig {
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
 
+  [[nodiscard]] int64_t v_head_dim() const { return head_dim; }
+  // Elements of a token's queries, keys, values, all of these, and sums of values.
   [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
-  [[nodiscard]] int64_t kv_dim() const { return n_kv_heads * head_dim; }
-  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  [[nodiscard]] int64_t k_dim() const { return n_kv_heads * head_dim; }
+  [[nodiscard]] int64_t v_dim() const { return n_kv_heads * v_head_dim(); }
+  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + k_dim() + v_dim(); }
+  [[nodiscard]] int64_t sums_dim() const { return n_heads * v_head_dim(); }
   bool operator==(const AttentionConfig&) const = default;
 };
+
+/// How a layer's tokens learn of others of their text: one of a few kinds. Whoever depends on the
+/// kind visits it, and does not compile before it knows a new one.
+using Mixer = std::variant<AttentionConfig>;
+
+/// The keys and values that a layer keeps of each token.
+struct KvGeometry {
+  int64_t n_heads = 0;
+  int64_t k_head_dim = 0;  ///< of a key
+  int64_t v_head_dim = 0;
+  int64_t window = 0;  ///< see AttentionRule
+
+  [[nodiscard]] int64_t k_dim() const { return n_heads * k_head_dim; }
+  [[nodiscard]] int64_t v_dim() const { return n_heads * v_head_dim; }
+  bool operator==(const KvGeometry&) const = default;
+};
+/// None of a mixer that keeps no keys and values.
+std::optional<KvGeometry> kv_geometry(const Mixer& mixer);
 
 /// A feed-forward of one gate and up, or up alone, and down.
 struct FeedForwardConfig {
@@ -131,7 +154,7 @@ struct ExpertsConfig {
   bool operator==(const ExpertsConfig&) const = default;
 };
 
-/// Normalizations around attention or feed-forward f: x += after(f(before(x))), x = stream(x).
+/// Normalizations around a mixer or feed-forward f: x += after(f(before(x))), x = stream(x).
 struct BranchNorms {
   NormConfig before;
   NormConfig after;
@@ -140,25 +163,32 @@ struct BranchNorms {
 };
 
 /// Attention of a decoder's tokens to what the encoder made of the source: with the heads, the
-/// scale, the cap and the biases of the layer's attention, and neither positions nor a window.
+/// scale, the cap and the biases of the layer's mixer, which is attention, and neither positions
+/// nor a window.
 struct CrossAttentionConfig {
   BranchNorms norms;
   bool operator==(const CrossAttentionConfig&) const = default;
 };
 
-/// One kind of layer: attention, cross attention where there is an encoder, then the feed-forward
-/// or experts.
+/// One kind of layer: a mixer, cross attention where there is an encoder, then the feed-forward or
+/// experts.
 struct LayerConfig {
   std::string name;
-  /// Both branches read the layer's input: x += attention(..) + feed_forward(..). Without a norm
-  /// before the feed-forward it takes attention's.
+  /// Both branches read the layer's input: x += mixer(..) + feed_forward(..). Without a norm before
+  /// the feed-forward it takes the mixer's.
   bool parallel = false;
-  BranchNorms attention_norms;
-  AttentionConfig attention;
+  BranchNorms mixer_norms;
+  Mixer mixer;
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts
   std::optional<ExpertsConfig> experts;
+
+  /// The mixer, for those who know that it is attention, as whoever made it so.
+  [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }
+  [[nodiscard]] const AttentionConfig& attention() const {
+    return std::get<AttentionConfig>(mixer);
+  }
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -245,6 +275,9 @@ struct ModelConfig {
     return layer_kinds[layers[static_cast<size_t>(n)]];
   }
 };
+
+/// The layers that keep keys and values, in order. A model is given a KvLayer for each.
+std::vector<int64_t> kv_layers(const ModelConfig& config);
 
 /// Gives a description and its encoder's other formats of weights.
 void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,

@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <variant>
 
 #include "models/config.h"
 #include "support/json.h"
@@ -138,8 +139,7 @@ template <typename Visit>
 void members(Visit visit, const LayerConfig* /*of*/) {
   visit("name", &LayerConfig::name);
   visit("parallel", &LayerConfig::parallel);
-  visit("attention_norms", &LayerConfig::attention_norms);
-  visit("attention", &LayerConfig::attention);
+  visit("attention_norms", &LayerConfig::mixer_norms);
   visit("cross_attention", &LayerConfig::cross_attention);
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
@@ -204,11 +204,13 @@ void members(Visit visit, const ModelConfig* /*of*/) {
 }
 
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
-// and the encoder.
+// a layer's mixer, which is called what its kind is called, and the encoder.
 template <typename T>
 inline constexpr std::array<const char*, 0> kApart = {};
 template <>
 inline constexpr std::array kApart<AttentionConfig> = {"rope"};
+template <>
+inline constexpr std::array kApart<LayerConfig> = {"attention"};
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 
@@ -283,13 +285,25 @@ size_t index_of(const std::vector<Named>& list, const JsonView& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
+void write_mixer(const AttentionConfig& attention, const ModelConfig& config, json& layer) {
+  json& object = layer["attention"] = write(attention);
+  if (attention.rope) object["rope"] = config.ropes[*attention.rope].name;
+}
+
+Mixer read_mixer(const JsonView& layer, const ModelConfig& config) {
+  const JsonView object = layer.member("attention");
+  AttentionConfig attention;
+  read(object, attention);
+  if (const auto rope = object.find("rope")) attention.rope = index_of(config.ropes, *rope);
+  return attention;
+}
+
 ModelConfig read_model(const JsonView& model) {
   ModelConfig config;
   read(model, config);
   const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
   for (size_t n = 0; n < kinds.size(); ++n) {
-    const auto rope = kinds[n].member("attention").find("rope");
-    if (rope) config.layer_kinds[n].attention.rope = index_of(config.ropes, *rope);
+    config.layer_kinds[n].mixer = read_mixer(kinds[n], config);
   }
   for (const JsonView& kind : model.member("layers").elements()) {
     config.layers.push_back(index_of(config.layer_kinds, kind));
@@ -306,8 +320,8 @@ ModelConfig read_model(const JsonView& model) {
 json config_to_json(const ModelConfig& config) {
   json model = write(config);
   for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
-    const auto& rope = config.layer_kinds[n].attention.rope;
-    if (rope) model["layer_kinds"][n]["attention"]["rope"] = config.ropes[*rope].name;
+    std::visit([&](const auto& mixer) { write_mixer(mixer, config, model["layer_kinds"][n]); },
+               config.layer_kinds[n].mixer);
   }
   for (const size_t kind : config.layers) {
     model["layers"].push_back(config.layer_kinds[kind].name);

@@ -8,16 +8,13 @@
 
 #include "models/activations.h"
 #include "models/decoder_weights.h"
+#include "models/mixers.h"
 #include "models/model.h"
+#include "models/stream.h"
+#include "models/tables.h"
 
 namespace faststream {
 namespace {
-
-// The residual stream.
-struct Stream {
-  Matrix rows;       // f32
-  Matrix copy = {};  // the same as branches read it, where a norm wrote that; else without data
-};
 
 class Decoder : public Model {
  public:
@@ -32,7 +29,7 @@ class Decoder : public Model {
 
   Decoder(const ModelConfig& config, DecoderWeights weights, Backend& backend,
           const BatchLimits& limits)
-      : config_(config), backend_(backend), weights_(std::move(weights)) {
+      : config_(config), backend_(backend), weights_(std::move(weights)), tables_(backend) {
     const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -40,51 +37,46 @@ class Decoder : public Model {
     });
     for (const RopeConfig& rope : config.ropes) {
       const bool has_long = !rope.long_frequencies.empty();
-      ropes_.push_back({.frequencies = to_device(rope.frequencies),
+      ropes_.push_back({.frequencies = tables_.add(rope.frequencies),
                         .factor = rope.attention_factor,
                         .original = static_cast<int32_t>(rope.original_max_context),
-                        .long_frequencies = has_long ? to_device(rope.long_frequencies) : nullptr,
+                        .long_frequencies = has_long ? tables_.add(rope.long_frequencies) : nullptr,
                         .dynamic_factor = rope.dynamic_factor});
     }
-    for (int64_t n = 0; n < config.n_layers(); ++n) {
-      const std::vector<float>& slopes = config.layer(n).attention.slopes;
-      if (!slopes.empty()) weights_.layers[static_cast<size_t>(n)].rule.slopes = to_device(slopes);
-      add_bias(config.layer(n).attention, weights_.layers[static_cast<size_t>(n)]);
+    for (LayerWeights& layer : weights_.layers) {
+      std::visit([&](auto& mixer) { complete(mixer, backend_, tables_); }, layer.mixer);
     }
   }
 
   LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) override {
     const Stream last =
         run_layers(batch, kv, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
-    return {.input = before(weights_.output_norm, activations_.last_normed, last),
+    return {.input = last.before(weights_.output_norm, activations_.last_normed),
             .weight = weights_.output.weight,
             .bias = weights_.output.bias,
             .soft_cap = config_.output.soft_cap};
   }
 
   Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Stream stream = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
-    renormalize(weights_.output_norm, stream.rows);
-    return stream.rows;
+    Stream stream = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
+    stream.normalize(weights_.output_norm);
+    return stream.rows();
   }
 
   void read_sources(const BatchView& batch, std::span<const KvLayer> kv) override {
-    KvLayer scratch = kv.front();
+    const ModelConfig& source = encoder_->config_;
     std::vector<KvLayer> of_encoder;
-    for (const size_t kind : encoder_->config_.layers) {
-      const AttentionConfig& attention = encoder_->config_.layer_kinds[kind].attention;
-      scratch.n_kv_heads = static_cast<int32_t>(attention.n_kv_heads);
-      scratch.head_dim = static_cast<int32_t>(attention.head_dim);
-      of_encoder.push_back(scratch);
+    for (const int64_t n : kv_layers(source)) {
+      const KvGeometry geometry = *kv_geometry(source.layer(n).mixer);
+      KvLayer& scratch = of_encoder.emplace_back(kv.front());
+      scratch.n_kv_heads = static_cast<int32_t>(geometry.n_heads);
+      scratch.head_dim = static_cast<int32_t>(geometry.k_head_dim);
     }
     const Matrix states = encoder_->encode(batch, of_encoder);
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
-    for (size_t n = 0; n < weights_.layers.size(); ++n) {
-      const Linear& project = weights_.layers[n].cross.kv;
-      if (!project) continue;
-      const Matrix rows = rows_of(activations_.qkv, states).columns(0, project.weight.rows);
-      backend_.linear(encoded, project.weight, {.bias = project.bias}, rows);
-      backend_.append(batch, rows, kv[n]);
+    const Pass pass{backend_, activations_, batch, kv};
+    for (const LayerWeights& layer : weights_.layers) {
+      if (layer.cross) read_source(pass, layer.cross, encoded);
     }
   }
 
@@ -100,25 +92,26 @@ class Decoder : public Model {
           input, dense.product.weight,
           {.bias = dense.product.bias, .activation = config_.pooling->dense[n].activation},
           vectors);
-      renormalize(dense.norm, vectors);
+      renormalize(backend_, dense.norm, vectors);
     }
     return vectors;
   }
 
  private:
   // Returns those rows of the residual stream that wanted(rows) leaves of all, which may be none.
-  // They are all that the last feed-forward works on: other tokens see no more of a token than its
-  // keys and values.
+  // They are all that the last feed-forward works on: other tokens see no more of a token than
+  // what mixers keep of it.
   template <typename Wanted>
   Stream run_layers(const BatchView& batch, std::span<const KvLayer> kv, Wanted wanted) {
-    Stream stream{.rows = activations_.residual.first_rows(batch.n_tokens)};
+    const Pass pass{backend_, activations_, batch, kv};
+    Stream stream(backend_, activations_, batch.n_tokens);
     const auto keep_wanted = [&] {
-      const Matrix rows = wanted(stream.rows);
-      if (rows.data != stream.rows.data) stream = {.rows = rows};
+      const Matrix rows = wanted(stream.rows());
+      if (rows.data != stream.rows().data) stream.keep(rows);
     };
 
-    backend_.embed(batch, weights_.embedding, stream.rows);
-    renormalize(weights_.embedding_norm, stream.rows);
+    backend_.embed(batch, weights_.embedding, stream.rows());
+    stream.normalize(weights_.embedding_norm);
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
     }
@@ -126,24 +119,24 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      Input input =
-          before(weights.attention_norms.before, activations_.normed, stream, layer.parallel);
+      Input input = stream.before(weights.mixer_norms.before, activations_.normed, layer.parallel);
       // Parallel branches both read what the layer begins with.
       if (layer.parallel) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
         ffn_input =
-            before(weights.ffn_norms.before, activations_.normed_for_ffn, stream, layer.parallel);
+            stream.before(weights.ffn_norms.before, activations_.normed_for_ffn, layer.parallel);
         normalize(backend_, ffn_input);
       }
-      attention(view_of_group(batch, kv[n].group), layer.attention, weights, kv[n], input, stream);
+      stream.add(weights.mixer_norms, mix(pass, weights.mixer, input));
       if (weights.cross) {
-        cross_attention(view_of_sources(batch), layer.attention, weights, kv[n], stream);
+        Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
+        stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
       }
       if (!layer.parallel) {
         if (n + 1 == weights_.layers.size()) keep_wanted();
-        if (stream.rows.rows == 0) break;
-        ffn_input = before(weights.ffn_norms.before, activations_.normed, stream);
+        if (stream.rows().rows == 0) break;
+        ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
       feed_forward(layer, weights, ffn_input, stream);
     }
@@ -159,41 +152,9 @@ class Decoder : public Model {
     return last;
   }
 
-  void attention(const BatchView& batch, const AttentionConfig& config, const LayerWeights& weights,
-                 const KvLayer& kv, Input& input, Stream& stream) {
-    const Matrix qkv = rows_of(activations_.qkv, stream.rows).columns(0, config.qkv_dim());
-    Input attended{.x = rows_of(activations_.attended, stream.rows).columns(0, config.q_dim())};
-
-    backend_.linear(input, weights.qkv.weight, {.bias = weights.qkv.bias}, qkv);
-    renormalize(weights.q_norm, qkv.columns(0, config.q_dim()));
-    renormalize(weights.k_norm, qkv.columns(config.q_dim(), config.kv_dim()));
-    backend_.attention(batch, qkv, rotations(config, stream.rows), weights.heads, kv, weights.rule,
-                       attended.x);
-    add_branch(weights.attention_norms, stream, [&](OutputMode output, const Matrix& out) {
-      backend_.linear(attended, weights.attention_out.weight,
-                      {.bias = weights.attention_out.bias, .output = output}, out);
-    });
-  }
-
-  void cross_attention(const BatchView& batch, const AttentionConfig& config,
-                       const LayerWeights& weights, const KvLayer& kv, Stream& stream) {
-    const CrossAttentionWeights& cross = weights.cross;
-    const Matrix queries = rows_of(activations_.qkv, stream.rows).columns(0, config.q_dim());
-    Input attended{.x = rows_of(activations_.attended, stream.rows).columns(0, config.q_dim())};
-
-    Input input = before(cross.norms.before, activations_.normed, stream);
-    backend_.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
-    backend_.attention(batch, queries, {nullptr, DType::f32, queries.rows, 0}, {}, kv,
-                       {.scale = config.scale, .bidirectional = true, .soft_cap = config.soft_cap},
-                       attended.x);
-    add_branch(cross.norms, stream, [&](OutputMode output, const Matrix& out) {
-      backend_.linear(attended, cross.out.weight, {.bias = cross.out.bias, .output = output}, out);
-    });
-  }
-
   void feed_forward(const LayerConfig& layer, const LayerWeights& weights, Input& input,
                     Stream& stream) {
-    add_branch(weights.ffn_norms, stream, [&](OutputMode output, const Matrix& out) {
+    stream.add(weights.ffn_norms, [&](OutputMode output, const Matrix& out) {
       if (!layer.experts) {
         const Matrix middle = widened(layer.ffn, weights.ffn, input);
         narrow(weights.ffn, middle, output, out);
@@ -206,12 +167,12 @@ class Decoder : public Model {
         middle = widened(layer.experts->shared, weights.shared, input);
       }
       if (weights.shared_gate) {
-        const Matrix gate = rows_of(activations_.gate, stream.rows);
+        const Matrix gate = rows_of(activations_.gate, stream.rows());
         backend_.linear(input, weights.shared_gate.weight, {}, gate);
         backend_.scale_rows(gate, middle);
       }
       const Matrix scores =
-          rows_of(activations_.scores, stream.rows).columns(0, layer.experts->count);
+          rows_of(activations_.scores, stream.rows()).columns(0, layer.experts->count);
       backend_.linear(input, weights.router.weight, {.bias = weights.router.bias, .in_order = true},
                       scores);
       backend_.experts(input, scores, weights.routing, weights.experts, output, out);
@@ -237,74 +198,16 @@ class Decoder : public Model {
     backend_.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output}, out);
   }
 
-  // What a branch reads: the stream itself, or its copy, where one is of the right type already,
-  // unless it may change first.
-  static Input before(const Norm& norm, const Matrix& memory, const Stream& stream,
-                      bool may_change = false) {
-    const auto serves = [&](const Matrix& rows) {
-      return rows.data != nullptr && rows.dtype == memory.dtype && norm.kind == NormKind::none &&
-             !may_change;
-    };
-    if (serves(stream.rows)) return {.x = stream.rows};
-    if (serves(stream.copy)) return {.x = stream.copy};
-    return {.x = stream.rows, .norm = norm, .normed = rows_of(memory, stream.rows)};
-  }
-
-  // Adds to the residual stream what last_product(output, out) of a branch gives.
-  template <typename LastProduct>
-  void add_branch(const BranchNormWeights& norms, Stream& stream, LastProduct last_product) {
-    if (norms.after.kind == NormKind::none) {
-      last_product(OutputMode::add, stream.rows);
-    } else {
-      const Matrix branch = rows_of(activations_.branch, stream.rows);
-      last_product(OutputMode::store, branch);
-      backend_.norm(branch, norms.after, OutputMode::add, stream.rows);
-    }
-    const Matrix copy = activations_.stream_copy;
-    if (norms.stream.kind == NormKind::none || copy.data == nullptr) {
-      stream.copy = {};
-      renormalize(norms.stream, stream.rows);
-    } else {
-      stream.copy = rows_of(copy, stream.rows);
-      backend_.norm_stream(stream.rows, norms.stream, stream.copy);
-    }
-  }
-
-  void renormalize(const Norm& norm, const Matrix& x) {
-    if (norm.kind != NormKind::none) backend_.norm(x, norm, OutputMode::store, x);
-  }
-
-  // Without columns where nothing rotates.
-  [[nodiscard]] Matrix rotations(const AttentionConfig& config, const Matrix& like) const {
-    if (config.rope) return rows_of(activations_.cos_sin[*config.rope], like);
-    return {nullptr, DType::f32, like.rows, 0};
-  }
-
   static Matrix rows_of(const Matrix& memory, const Matrix& like) {
     return memory.first_rows(like.rows);
-  }
-
-  const float* to_device(const std::vector<float>& values) {
-    const size_t bytes = values.size() * sizeof(float);
-    buffers_.push_back(backend_.allocate(bytes));
-    backend_.copy_to_device(buffers_.back().get(), values.data(), bytes);
-    return reinterpret_cast<const float*>(buffers_.back().get());
-  }
-
-  void add_bias(const AttentionConfig& attention, LayerWeights& layer) {
-    if (!attention.relative_bias) return;
-    std::vector<float> table(
-        static_cast<size_t>(attention.relative_bias.buckets * attention.n_heads));
-    backend_.copy_to_host(table.data(), layer.distances, table.size() * sizeof(float));
-    layer.rule.bias = to_device(bias_by_distance(attention.relative_bias, table));
-    layer.rule.bias_reach = static_cast<int32_t>(attention.relative_bias.max_distance);
   }
 
   ModelConfig config_;
   Backend& backend_;
   DecoderWeights weights_;
   Activations activations_;
-  std::vector<Buffer> buffers_;
+  std::vector<Buffer> buffers_;  // of activations
+  Tables tables_;
   std::vector<Rope> ropes_;
   std::unique_ptr<Decoder> encoder_;
 };
@@ -365,9 +268,12 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
       .logits = limits.max_logits,
       .context = context,
       .vocab = config.vocab,
-      .n_heads = largest_of_layers(config, [](const auto& l) { return l.attention.n_heads; }),
-      .n_kv_heads = largest_of_layers(config, [](const auto& l) { return l.attention.n_kv_heads; }),
-      .head_dim = largest_of_layers(config, [](const auto& l) { return l.attention.head_dim; }),
+      .n_heads =
+          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_heads; }),
+      .n_kv_heads =
+          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_kv_heads; }),
+      .head_dim =
+          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.head_dim; }),
       .weight_format = config.weight_format,
       .products = products(config, limits)};
   if (config.encoder) {

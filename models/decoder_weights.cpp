@@ -1,5 +1,6 @@
 #include "models/decoder_weights.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -8,7 +9,8 @@ namespace {
 
 class Finder {
  public:
-  Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder) : config_(config) {
+  Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder)
+      : config_(config), kv_layers_(kv_layers(config)) {
     for (TensorPlan& tensor : tensor_plan(config)) {
       const TensorId id = tensor.id;
       if (id.of_encoder) continue;
@@ -51,32 +53,13 @@ class Finder {
 
   LayerWeights layer(const LayerConfig& layer) const {
     using enum TensorKind;
-    const AttentionConfig& attention = layer.attention;
-    const BranchNorms& norms = layer.attention_norms;
     LayerWeights weights;
-    weights.attention_norms = {norm(attention_norm, norms.before),
-                               norm(attention_after_norm, norms.after),
-                               norm(attention_stream_norm, norms.stream)};
-    weights.qkv = linear(attention_qkv);
-    if (attention.qk_norm == QkNorm::whole) {
-      weights.q_norm = norm(attention_q_norm, attention.qk_norm_as);
-      weights.k_norm = norm(attention_k_norm, attention.qk_norm_as);
-    } else if (attention.qk_norm == QkNorm::head) {
-      weights.heads = {.norm = attention.qk_norm_as.kind,
-                       .q_weight = vector(id(attention_q_norm)),
-                       .k_weight = vector(id(attention_k_norm)),
-                       .eps = attention.qk_norm_as.eps};
-    }
-    weights.heads.query_scaling = attention.query_scaling;
-    weights.heads.query_scaling_from = static_cast<int32_t>(attention.query_scaling_from);
-    weights.rule = {.scale = attention.scale,
-                    .window = static_cast<int32_t>(attention.window),
-                    .bidirectional = attention.bidirectional,
-                    .soft_cap = attention.soft_cap,
-                    .sinks = vector(id(attention_sinks))};
-    weights.attention_out = linear(attention_out);
-    weights.distances = vector(id(attention_distances));
-    if (layer.cross_attention) weights.cross = cross_attention(layer.cross_attention->norms);
+    weights.mixer_norms = {norm(attention_norm, layer.mixer_norms.before),
+                           norm(attention_after_norm, layer.mixer_norms.after),
+                           norm(attention_stream_norm, layer.mixer_norms.stream)};
+    weights.mixer =
+        std::visit([&](const auto& kind) -> MixerWeights { return mixer(kind); }, layer.mixer);
+    if (layer.cross_attention) weights.cross = cross_attention(layer);
     weights.ffn_norms = {norm(ffn_norm, layer.ffn_norms.before),
                          norm(ffn_after_norm, layer.ffn_norms.after),
                          norm(ffn_stream_norm, layer.ffn_norms.stream)};
@@ -88,13 +71,49 @@ class Finder {
     return weights;
   }
 
-  CrossAttentionWeights cross_attention(const BranchNorms& norms) const {
+  AttentionWeights mixer(const AttentionConfig& attention) const {
     using enum TensorKind;
-    return {.norms = {norm(cross_norm, norms.before), norm(cross_after_norm, norms.after),
-                      norm(cross_stream_norm, norms.stream)},
-            .q = linear(cross_q),
-            .kv = linear(cross_kv),
-            .out = linear(cross_out)};
+    AttentionWeights weights{.config = attention,
+                             .qkv = linear(attention_qkv),
+                             .rule = {.scale = attention.scale,
+                                      .window = static_cast<int32_t>(attention.window),
+                                      .bidirectional = attention.bidirectional,
+                                      .soft_cap = attention.soft_cap,
+                                      .sinks = vector(id(attention_sinks))},
+                             .distances = vector(id(attention_distances)),
+                             .out = linear(attention_out),
+                             .kv_layer = kv_layer()};
+    if (attention.qk_norm == QkNorm::whole) {
+      weights.q_norm = norm(attention_q_norm, attention.qk_norm_as);
+      weights.k_norm = norm(attention_k_norm, attention.qk_norm_as);
+    } else if (attention.qk_norm == QkNorm::head) {
+      weights.heads = {.norm = attention.qk_norm_as.kind,
+                       .q_weight = vector(id(attention_q_norm)),
+                       .k_weight = vector(id(attention_k_norm)),
+                       .eps = attention.qk_norm_as.eps};
+    }
+    weights.heads.query_scaling = attention.query_scaling;
+    weights.heads.query_scaling_from = static_cast<int32_t>(attention.query_scaling_from);
+    return weights;
+  }
+
+  CrossAttentionWeights cross_attention(const LayerConfig& layer) const {
+    using enum TensorKind;
+    const BranchNorms& norms = layer.cross_attention->norms;
+    const AttentionConfig& attention = layer.attention();
+    return {
+        .norms = {norm(cross_norm, norms.before), norm(cross_after_norm, norms.after),
+                  norm(cross_stream_norm, norms.stream)},
+        .q = linear(cross_q),
+        .kv = linear(cross_kv),
+        .rule = {.scale = attention.scale, .bidirectional = true, .soft_cap = attention.soft_cap},
+        .out = linear(cross_out),
+        .kv_layer = kv_layer()};
+  }
+
+  // The place of this layer among those that keep keys and values.
+  [[nodiscard]] size_t kv_layer() const {
+    return static_cast<size_t>(std::ranges::find(kv_layers_, n_) - kv_layers_.begin());
   }
 
   void experts(const ExpertsConfig& config, LayerWeights& weights) const {
@@ -155,6 +174,7 @@ class Finder {
   const float* vector(const TensorId& id) const { return reinterpret_cast<const float*>(data(id)); }
 
   const ModelConfig& config_;
+  std::vector<int64_t> kv_layers_;
   std::map<TensorId, Found> found_;
   int64_t n_ = 0;  // of the layer, or dense layer
 };

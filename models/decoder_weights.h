@@ -1,7 +1,8 @@
 // A decoder's tensors in a backend's memory, as its operations take them.
 #pragma once
 
-#include <string>
+#include <cstddef>
+#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -29,24 +30,34 @@ struct BranchNormWeights {
   Norm stream;
 };
 
+struct AttentionWeights {
+  AttentionConfig config;
+  Linear qkv;
+  Norm q_norm = {};  ///< of QkNorm::whole
+  Norm k_norm = {};
+  HeadTransform heads = {};
+  AttentionRule rule;
+  const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
+  Linear out;
+  size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
+};
+
+using MixerWeights = std::variant<AttentionWeights>;  ///< of each kind of Mixer
+
 struct CrossAttentionWeights {
   BranchNormWeights norms;
   Linear q;
   Linear kv;
+  AttentionRule rule;
   Linear out;
+  size_t kv_layer = 0;  ///< the mixer's
 
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(q); }
 };
 
 struct LayerWeights {
-  BranchNormWeights attention_norms;
-  Linear qkv;
-  Norm q_norm;  ///< of QkNorm::whole
-  Norm k_norm;
-  HeadTransform heads;
-  AttentionRule rule;
-  Linear attention_out;
-  const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
+  BranchNormWeights mixer_norms;
+  MixerWeights mixer;
   CrossAttentionWeights cross;
   BranchNormWeights ffn_norms;
   FeedForwardWeights ffn;

@@ -23,9 +23,9 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// Processes a batch: appends its tokens' keys and values to their pages in `kv` (one entry a
-  /// layer). Returns what the logits of batch.logit_rows are made of, in the model's memory until
-  /// the next pass. Of a description with an output matrix alone.
+  /// Processes a batch: appends its tokens' keys and values to their pages in `kv`, an entry for
+  /// each of kv_layers(). Returns what the logits of batch.logit_rows are made of, in the model's
+  /// memory until the next pass. Of a description with an output matrix alone.
   virtual LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm

@@ -138,8 +138,11 @@ class Planner {
   }
 
   void layer(const LayerConfig& layer) {
-    attention(layer);
-    if (layer.cross_attention) cross_attention(layer.attention, layer.cross_attention->norms);
+    norm(TensorKind::attention_norm, layer.mixer_norms.before);
+    std::visit([&](const auto& kind) { mixer(kind); }, layer.mixer);
+    norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
+    norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
+    if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);
     norm(TensorKind::ffn_norm, layer.ffn_norms.before);
     if (layer.experts) {
       experts(*layer.experts);
@@ -150,21 +153,20 @@ class Planner {
     norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
   }
 
-  void attention(const LayerConfig& layer) {
-    const AttentionConfig& attention = layer.attention;
-    norm(TensorKind::attention_norm, layer.attention_norms.before);
-    matrix(
-        TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
-        attention.qkv_bias,
-        {.split = of_heads(attention, {attention.q_dim(), attention.kv_dim(), attention.kv_dim()}),
-         .heads = values(attention, attention.q_dim())});
+  void mixer(const AttentionConfig& attention) {
+    const std::array<SplitRule::Part, 3> parts = {queries(attention), keys(attention),
+                                                  values(attention)};
+    matrix(TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
+           attention.qkv_bias,
+           {.split = of_heads(parts),
+            .heads = rotated_values(attention, attention.q_dim() + attention.k_dim())});
     if (attention.qk_norm != QkNorm::none) {
       vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
-             of_heads(attention, {attention.q_dim()}));
-      vector(TensorKind::attention_k_norm, attention.kv_dim(), TensorRole::norm,
-             of_heads(attention, {attention.kv_dim()}));
+             of_heads({queries(attention)}));
+      vector(TensorKind::attention_k_norm, attention.k_dim(), TensorRole::norm,
+             of_heads({keys(attention)}));
     }
-    const SplitRule each_head{.by = SplitBy::head, .parts = {attention.n_heads}};
+    const SplitRule each_head = of_heads({{{.extent = attention.n_heads}}});
     if (attention.sinks) {
       vector(TensorKind::attention_sinks, attention.n_heads, TensorRole::bias, each_head);
     }
@@ -176,22 +178,20 @@ class Planner {
            .role = TensorRole::bias,
            .split = columns});
     }
-    matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.q_dim(),
+    matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
-    norm(TensorKind::attention_after_norm, layer.attention_norms.after);
-    norm(TensorKind::attention_stream_norm, layer.attention_norms.stream);
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
     const WeightFormat format = config_.weight_format;
     norm(TensorKind::cross_norm, norms.before);
     matrix(TensorKind::cross_q, format, attention.q_dim(), config_.hidden, attention.qkv_bias,
-           {.split = of_heads(attention, {attention.q_dim()})});
-    matrix(TensorKind::cross_kv, format, 2 * attention.kv_dim(), config_.encoder->hidden,
-           attention.qkv_bias,
-           {.split = of_heads(attention, {attention.kv_dim(), attention.kv_dim()}),
-            .heads = values(attention, 0)});
-    matrix(TensorKind::cross_out, format, config_.hidden, attention.q_dim(), attention.out_bias,
+           {.split = of_heads({queries(attention)})});
+    matrix(TensorKind::cross_kv, format, attention.k_dim() + attention.v_dim(),
+           config_.encoder->hidden, attention.qkv_bias,
+           {.split = of_heads({keys(attention), values(attention)}),
+            .heads = rotated_values(attention, attention.k_dim())});
+    matrix(TensorKind::cross_out, format, config_.hidden, attention.sums_dim(), attention.out_bias,
            sums_of_values(attention));
     norm(TensorKind::cross_after_norm, norms.after);
     norm(TensorKind::cross_stream_norm, norms.stream);
@@ -217,11 +217,11 @@ class Planner {
     const int64_t copies = std::max<int64_t>(experts, 1);
     const int64_t up_rows = copies * ffn.up_dim();
     const int64_t down_rows = copies * config_.hidden;
-    SplitRule of_up{.by = SplitBy::output, .parts = {ffn.size, ffn.gated ? ffn.size : 0}};
-    SplitRule of_down{.by = SplitBy::input, .columns = true, .parts = {ffn.size}};
+    SplitRule of_up{.by = SplitBy::output, .parts = {{{ffn.size}, {ffn.gated ? ffn.size : 0}}}};
+    SplitRule of_down{.by = SplitBy::input, .columns = true, .parts = {{{ffn.size}}}};
     if (experts != 0) {
-      of_up = {.by = SplitBy::expert, .unit = ffn.up_dim(), .parts = {up_rows}};
-      of_down = {.by = SplitBy::expert, .unit = config_.hidden, .parts = {down_rows}};
+      of_up = {.by = SplitBy::expert, .parts = {{{up_rows, ffn.up_dim()}}}};
+      of_down = {.by = SplitBy::expert, .parts = {{{down_rows, config_.hidden}}}};
     }
     const TensorReaders readers = of_feed_forward();
     matrix(tensors.up, config_.weight_format, up_rows, config_.hidden, ffn.bias,
@@ -274,8 +274,10 @@ class Planner {
                     .activation = activation,
                     .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns,
                     .heads = heads};
-    const int64_t whole = columns_together(plan);
-    if (split.columns) plan.split.unit = std::lcm(split.unit, whole);
+    if (split.columns) {
+      const int64_t whole = columns_together(plan);
+      for (SplitRule::Part& part : plan.split.parts) part.unit = std::lcm(part.unit, whole);
+    }
     TensorPlan of_rows{.id = plan.id,
                        .shape = {rows},
                        .readers = readers,
@@ -315,8 +317,10 @@ class Planner {
   static SplitRule of_scales(const TensorPlan& matrix) {
     const int64_t group = group_columns(matrix.format);
     SplitRule split = matrix.split;
-    split.unit = std::max<int64_t>(1, split.unit / group);
-    for (int64_t& part : split.parts) part = (part + group - 1) / group;
+    for (auto& [extent, unit] : split.parts) {
+      extent = (extent + group - 1) / group;
+      unit = std::max<int64_t>(1, unit / group);
+    }
     return split;
   }
 
@@ -339,7 +343,7 @@ class Planner {
 
   [[nodiscard]] TensorId id(TensorKind kind) const { return {.kind = kind, .n = n_}; }
 
-  // In the last layer other tokens see no more of a token than its keys and values.
+  // In the last layer other tokens see no more of a token than what the mixer keeps of it.
   [[nodiscard]] TensorReaders of_feed_forward() const {
     const bool is_last = n_ + 1 == config_.n_layers();
     return is_last && !config_.output.none && !config_.layer(n_).parallel ? TensorReaders::wanted
@@ -347,20 +351,30 @@ class Planner {
   }
 
   [[nodiscard]] SplitRule of_vocabulary() const {
-    return {.by = SplitBy::vocabulary, .parts = {config_.vocab}};
+    return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
   }
-  static SplitRule of_heads(const AttentionConfig& attention, std::array<int64_t, 3> parts) {
-    return {.by = SplitBy::head, .unit = attention.head_dim, .parts = parts};
+  static SplitRule of_heads(const std::array<SplitRule::Part, 3>& parts) {
+    return {.by = SplitBy::head, .parts = parts};
   }
-  // In the rows of a product that gives `before` elements, keys, and values.
-  [[nodiscard]] HeadRotation values(const AttentionConfig& attention, int64_t before) const {
+  static SplitRule::Part queries(const AttentionConfig& attention) {
+    return {attention.q_dim(), attention.head_dim};
+  }
+  static SplitRule::Part keys(const AttentionConfig& attention) {
+    return {attention.k_dim(), attention.head_dim};
+  }
+  static SplitRule::Part values(const AttentionConfig& attention) {
+    return {attention.v_dim(), attention.v_head_dim()};
+  }
+  // Of values, in the rows of a product that gives so many elements before.
+  [[nodiscard]] HeadRotation rotated_values(const AttentionConfig& attention,
+                                            int64_t before) const {
     if (!config_.values_rotated) return {};
-    return {.dim = attention.head_dim, .first_row = before + attention.kv_dim()};
+    return {.dim = attention.v_head_dim(), .first_row = before};
   }
   [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
-    MatrixTraits traits{.split = of_heads(attention, {attention.q_dim()})};
+    MatrixTraits traits{.split = of_heads({{{attention.sums_dim(), attention.v_head_dim()}}})};
     traits.split.columns = true;
-    if (config_.values_rotated) traits.heads = {.dim = attention.head_dim, .columns = true};
+    if (config_.values_rotated) traits.heads = {.dim = attention.v_head_dim(), .columns = true};
     return traits;
   }
 
@@ -406,13 +420,13 @@ FeedForwardTensors shared_tensors(const FeedForwardConfig& shared) {
 std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices) {
   std::vector<SplitShare> shares;
   int64_t part_begin = 0;
-  for (const int64_t part : rule.parts) {
-    if (part == 0) break;
-    const int64_t units = part / rule.unit;
+  for (const auto& [extent, unit] : rule.parts) {
+    if (extent == 0) break;
+    const int64_t units = extent / unit;
     const int64_t first = device * units / devices;
     const int64_t end = std::max((device + 1) * units / devices, first + 1);
-    shares.push_back({part_begin + first * rule.unit, (end - first) * rule.unit});
-    part_begin += part;
+    shares.push_back({part_begin + first * unit, (end - first) * unit});
+    part_begin += extent;
   }
   return shares;
 }

@@ -137,8 +137,12 @@ enum class SplitBy {
 struct SplitRule {
   SplitBy by = SplitBy::none;
   bool columns = false;
-  int64_t unit = 1;                ///< rows or columns that stay together: a head's, an expert's
-  std::array<int64_t, 3> parts{};  ///< extents, each a multiple of the unit; 0: no more
+  struct Part {
+    int64_t extent = 0;  ///< a multiple of the unit; 0: no more parts
+    int64_t unit = 1;    ///< rows or columns that stay together: a head's, an expert's
+    bool operator==(const Part&) const = default;
+  };
+  std::array<Part, 3> parts{};
 };
 
 /// Rows or columns that follow each other.
@@ -199,19 +203,19 @@ struct TensorPlan {
 ///   positions                         [embedding.positions, hidden]
 ///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
-///   layers.N.attention_norm           [hidden]              before
+///   layers.N.attention_norm           [hidden]              before the mixer
 ///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
 ///   layers.N.attention_q_norm         [q_dim]
-///   layers.N.attention_k_norm         [kv_dim]
+///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
-///   layers.N.attention_out            [hidden, q_dim]
+///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]
 ///   layers.N.cross_norm               [hidden]              before
 ///   layers.N.cross_q                  [q_dim, hidden]
-///   layers.N.cross_kv                 [2 kv_dim, encoder's hidden]   K rows, then V
-///   layers.N.cross_out                [hidden, q_dim]
+///   layers.N.cross_kv                 [k_dim + v_dim, encoder's hidden]   K rows, then V
+///   layers.N.cross_out                [hidden, sums_dim]
 ///   layers.N.cross_after_norm         [hidden]
 ///   layers.N.cross_stream_norm        [hidden]
 ///   layers.N.ffn_norm                 [hidden]              before

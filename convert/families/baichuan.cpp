@@ -12,7 +12,7 @@ FamilyModel describe_baichuan(const FamilySource& source) {
   FamilyModel model{plain_decoder_in(config, shape)};
   if (!rotates) {
     remove_rotation(model.config);
-    model.config.layer_kinds[0].attention.slopes = alibi_slopes(shape.n_heads);
+    model.config.layer_kinds[0].attention().slopes = alibi_slopes(shape.n_heads);
   }
   model.modules.qkv = {"self_attn.W_pack"};
   // The member is one that only Baichuan 2's class has.

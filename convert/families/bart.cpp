@@ -27,7 +27,7 @@ LayerConfig bart_layer(const JsonView& config, const BartKind& kind, int64_t hid
                        const std::string& stack) {
   LayerConfig layer;
   layer.name = "layer";
-  AttentionConfig& attention = layer.attention;
+  AttentionConfig& attention = layer.attention();
   attention.n_heads = attention.n_kv_heads =
       count_in(config, stack + "_attention_heads", kMaxHeads, 16);
   if (hidden % attention.n_heads != 0) {
@@ -39,7 +39,7 @@ LayerConfig bart_layer(const JsonView& config, const BartKind& kind, int64_t hid
   layer.ffn.size = count_in(config, stack + "_ffn_dim", kMaxSize, 4096);
   set_plain_ffn(layer, activation_in(config, "activation_function", kind.activation), true);
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
-  for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+  for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
     (kind.norms_before ? norms->before : norms->stream) = norm;
   }
   return layer;
@@ -91,7 +91,7 @@ FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind)
   FamilyModel model{bart_stack(config, kind, "decoder")};
   ModelConfig encoder = bart_stack(config, kind, "encoder");
   encoder.output.none = true;
-  encoder.layer_kinds[0].attention.bidirectional = true;
+  encoder.layer_kinds[0].attention().bidirectional = true;
   encoder.embedding.shared = config.get("share_encoder_decoder_embeddings", true);
   model.modules = bart_modules("decoder");
   model.encoder_modules = bart_modules("encoder");
@@ -102,7 +102,7 @@ FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind)
     model.config.vocab = count_in(config, "decoder_vocab_size", kMaxSize, model.config.vocab);
   }
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.cross_attention.emplace().norms = layer.attention_norms;
+  layer.cross_attention.emplace().norms = layer.mixer_norms;
   model.config.output.tied = config.get("tie_word_embeddings", true);
   const bool has_bias = source.weights.find("final_logits_bias") != nullptr;
   model.config.output.bias = has_bias;

@@ -81,7 +81,7 @@ FamilyModel describe_jina_bert(const FamilySource& source) {
   FamilyModel model = bert_in(source.config, "bert", 1e-12);
   model.config.embedding.positions = 0;
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.slopes = alibi_slopes(layer.attention.n_heads);
+  layer.attention().slopes = alibi_slopes(layer.attention().n_heads);
   layer.ffn.gated = true;
   layer.ffn.activation = Activation::gelu;
 

@@ -23,7 +23,7 @@ FamilyModel describe_bloom(const FamilySource& source) {
   model.config.embedding.norm = norm;
   set_norms(model.config, norm);
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.slopes = alibi_slopes(shape.n_heads);
+  layer.attention().slopes = alibi_slopes(shape.n_heads);
   set_attention_bias(layer, true);
   set_plain_ffn(layer, Activation::gelu_tanh, true);
 

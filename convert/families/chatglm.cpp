@@ -26,8 +26,8 @@ FamilyModel describe_chatglm(const FamilySource& source) {
   if (!config.get("post_layer_norm", true)) model.config.output.norm = {};
   LayerConfig& layer = model.config.layer_kinds[0];
   const bool bias = config.get("add_bias_linear", false);
-  layer.attention.qkv_bias = bias || config.get("add_qkv_bias", true);
-  layer.attention.out_bias = layer.ffn.bias = bias;
+  layer.attention().qkv_bias = bias || config.get("add_qkv_bias", true);
+  layer.attention().out_bias = layer.ffn.bias = bias;
 
   Modules& m = model.modules;
   m.base = "transformer.";

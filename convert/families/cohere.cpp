@@ -29,7 +29,7 @@ FamilyModel describe_cohere(const FamilySource& source) {
   const JsonView& config = source.config;
   FamilyModel model = cohere_in(config, 500000);
   if (config.get("use_qk_norm", false)) {
-    AttentionConfig& attention = model.config.layer_kinds[0].attention;
+    AttentionConfig& attention = model.config.layer_kinds[0].attention();
     attention.qk_norm = QkNorm::head;
     attention.qk_norm_as = layer_norm_in(config, "layer_norm_eps", false);
     model.modules.norms_of_each_head = true;
@@ -48,7 +48,7 @@ FamilyModel describe_cohere2(const FamilySource& source) {
   set_windows(model.config, config, window_in(config, kWindow),
               [&](int64_t n) { return (n + 1) % pattern != 0; });
   for (LayerConfig& layer : model.config.layer_kinds) {
-    if (layer.attention.window == 0) layer.attention.rope.reset();
+    if (layer.attention().window == 0) layer.attention().rope.reset();
   }
   return model;
 }

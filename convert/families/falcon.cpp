@@ -32,9 +32,9 @@ FamilyModel describe_falcon(const FamilySource& source) {
   if (parallel && !two_norms) layer.ffn_norms = {};
   if (config.get("alibi", false)) {
     remove_rotation(model.config);
-    layer.attention.slopes = alibi_slopes(shape.n_heads);
+    layer.attention().slopes = alibi_slopes(shape.n_heads);
     // Here the scores are scaled with the slopes' share in them.
-    for (float& slope : layer.attention.slopes) slope *= layer.attention.scale;
+    for (float& slope : layer.attention().slopes) slope *= layer.attention().scale;
   }
 
   Modules& m = model.modules;

@@ -203,7 +203,7 @@ NormConfig layer_norm_in(const JsonView& config, std::string_view key, bool bias
 }
 
 void set_attention_bias(LayerConfig& layer, bool bias) {
-  layer.attention.qkv_bias = layer.attention.out_bias = bias;
+  layer.attention().qkv_bias = layer.attention().out_bias = bias;
 }
 
 void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias) {
@@ -225,7 +225,7 @@ ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t c
 
 void set_norms(ModelConfig& model, const NormConfig& norm) {
   for (LayerConfig& layer : model.layer_kinds) {
-    layer.attention_norms.before = norm;
+    layer.mixer_norms.before = norm;
     layer.ffn_norms.before = norm;
   }
   model.output.norm = norm;
@@ -250,8 +250,8 @@ ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
   model.embedding.norm = norm;
   model.output = {.norm = {}, .none = true};
   LayerConfig& layer = model.layer_kinds[0];
-  layer.attention_norms = layer.ffn_norms = {.before = {}, .after = {}, .stream = norm};
-  layer.attention.bidirectional = true;
+  layer.mixer_norms = layer.ffn_norms = {.before = {}, .after = {}, .stream = norm};
+  layer.attention().bidirectional = true;
   set_attention_bias(layer, true);
   set_plain_ffn(layer, activation, true);
   return model;
@@ -295,7 +295,7 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
 }
 
 void remove_rotation(ModelConfig& model) {
-  for (LayerConfig& layer : model.layer_kinds) layer.attention.rope.reset();
+  for (LayerConfig& layer : model.layer_kinds) layer.attention().rope.reset();
   model.ropes.clear();
 }
 
@@ -332,13 +332,13 @@ void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
   change_layers(model, [&](int64_t n, LayerConfig& layer) {
     if (!windowed[static_cast<size_t>(n)]) return;
     layer.name = "windowed";
-    layer.attention.window = window;
+    layer.attention().window = window;
   });
 }
 
 void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta) {
   constexpr std::string_view kType = "sliding_attention";
-  const RopeShape shape{.head_dim = model.layer(0).attention.head_dim,
+  const RopeShape shape{.head_dim = model.layer(0).attention().head_dim,
                         .max_context = model.max_context,
                         .theta = theta};
   RopeConfig rope;
@@ -350,7 +350,7 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
     rope.frequencies = plain_frequencies(shape.theta, shape.head_dim);
   }
   for (LayerConfig& layer : model.layer_kinds) {
-    if (layer.attention.window > 0) layer.attention.rope = model.ropes.size();
+    if (layer.attention().window > 0) layer.attention().rope = model.ropes.size();
   }
   model.ropes.push_back(std::move(rope));
 }

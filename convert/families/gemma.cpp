@@ -61,9 +61,9 @@ FamilyModel gemma_with_norms_after(const JsonView& config, const PlainShape& oth
                                    std::string_view rope_of = "") {
   FamilyModel model = gemma_in(config, otherwise, rope_of);
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention_norms.after = layer.attention_norms.before;
+  layer.mixer_norms.after = layer.mixer_norms.before;
   layer.ffn_norms.after = layer.ffn_norms.before;
-  layer.attention.scale = inverse_root(number_in(config, "query_pre_attn_scalar", kQueryScalar));
+  layer.attention().scale = inverse_root(number_in(config, "query_pre_attn_scalar", kQueryScalar));
   model.modules.attention_after_norm = "post_attention_layernorm";
   model.modules.ffn_norm = "pre_feedforward_layernorm";
   model.modules.ffn_after_norm = "post_feedforward_layernorm";
@@ -77,7 +77,7 @@ float soft_cap_in(const JsonView& config, std::string_view key, double otherwise
 
 FamilyModel gemma2_in(const JsonView& config) {
   FamilyModel model = gemma_with_norms_after(config, kOtherwise2);
-  model.config.layer_kinds[0].attention.soft_cap =
+  model.config.layer_kinds[0].attention().soft_cap =
       soft_cap_in(config, "attn_logit_softcapping", 50);
   model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 30);
   set_windows(model.config, config, window_in(config, 4096), [](int64_t n) { return n % 2 == 0; });
@@ -111,8 +111,8 @@ FamilyModel describe_gemma3(const FamilySource& source) {
   const JsonView& config = source.config;
   FamilyModel model = gemma_with_norms_after(config, kOtherwise3, "full_attention");
   LayerConfig& first = model.config.layer_kinds[0];
-  first.attention.qk_norm = QkNorm::head;
-  first.attention.qk_norm_as = first.attention_norms.before;
+  first.attention().qk_norm = QkNorm::head;
+  first.attention().qk_norm_as = first.mixer_norms.before;
   model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 0);
 
   constexpr int64_t kPattern = 6;  // every sixth layer sees all
@@ -126,7 +126,7 @@ FamilyModel describe_gemma3(const FamilySource& source) {
               [&](int64_t n) { return (n + 1) % pattern != 0; });
   if (bidirectional) {
     remove_output(model);
-    for (LayerConfig& layer : model.config.layer_kinds) layer.attention.bidirectional = true;
+    for (LayerConfig& layer : model.config.layer_kinds) layer.attention().bidirectional = true;
   }
   set_rope_of_windows(model.config, config, config.get("rope_local_base_freq", 10000.0));
   return model;
@@ -135,14 +135,14 @@ FamilyModel describe_gemma3(const FamilySource& source) {
 FamilyModel describe_t5gemma(const FamilySource& source) {
   FamilyModel model = t5gemma_stack(source.config, "decoder");
   for (LayerConfig& layer : model.config.layer_kinds) {
-    layer.cross_attention.emplace().norms = layer.attention_norms;
+    layer.cross_attention.emplace().norms = layer.mixer_norms;
   }
   model.config.output.tied = source.config.get("tie_word_embeddings", true);
   FamilyModel encoder = t5gemma_stack(source.config, "encoder");
   encoder.config.output = {.norm = encoder.config.output.norm, .none = true};
   for (LayerConfig& layer : encoder.config.layer_kinds) {
-    layer.attention.bidirectional = true;
-    if (layer.attention.window > 0) ++layer.attention.window;  // the last token counts there
+    layer.attention().bidirectional = true;
+    if (layer.attention().window > 0) ++layer.attention().window;  // the last token counts there
   }
   model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder.config));
   model.encoder_modules = std::move(encoder.modules);

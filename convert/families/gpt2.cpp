@@ -22,11 +22,11 @@ FamilyModel describe_gpt2(const FamilySource& source) {
   LayerConfig& first = model.config.layer_kinds[0];
   set_attention_bias(first, true);
   set_plain_ffn(first, activation_in(config, "activation_function", "gelu_new"), true);
-  if (!config.get("scale_attn_weights", true)) first.attention.scale = 1;
+  if (!config.get("scale_attn_weights", true)) first.attention().scale = 1;
   if (config.get("scale_attn_by_inverse_layer_idx", false)) {
     change_layers(model.config, [](int64_t n, LayerConfig& layer) {
       layer.name = "layer " + std::to_string(n);
-      layer.attention.scale /= static_cast<float>(n + 1);
+      layer.attention().scale /= static_cast<float>(n + 1);
     });
   }
 

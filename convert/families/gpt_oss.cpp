@@ -66,7 +66,7 @@ FamilyModel describe_gpt_oss(const FamilySource& source) {
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   LayerConfig& layer = model.config.layer_kinds[0];
   set_attention_bias(layer, config.get("attention_bias", true));
-  layer.attention.sinks = true;
+  layer.attention().sinks = true;
   const int64_t count = count_in(config, "num_local_experts", kMaxExperts, 128);
   ExpertsConfig& experts = use_experts(layer, config, count, 4);
   experts.router.bias = true;

@@ -8,7 +8,7 @@ FamilyModel describe_granite(const FamilySource& source) {
   FamilyModel model = describe_llama(source);
   const JsonView& config = source.config;
   model.config.embedding.multiplier = number_in(config, "embedding_multiplier", 1);
-  model.config.layer_kinds[0].attention.scale = number_in(config, "attention_multiplier", 1);
+  model.config.layer_kinds[0].attention().scale = number_in(config, "attention_multiplier", 1);
   model.modules.residual_scale = number_in(config, "residual_multiplier", 1);
   const float scaling = number_in(config, "logits_scaling", 1);
   if (scaling == 0) config.member("logits_scaling").fail("is 0, by which logits are divided");

@@ -15,7 +15,7 @@ FamilyModel describe_mistral(const FamilySource& source) {
                                      .norm_eps = 1e-6F};
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   constexpr int64_t kWindow = 4096;
-  model.config.layer_kinds[0].attention.window = window_in(config, kWindow);
+  model.config.layer_kinds[0].attention().window = window_in(config, kWindow);
   return model;
 }
 
@@ -31,7 +31,7 @@ FamilyModel describe_ministral3(const FamilySource& source) {
                                      .max_context = 262144,
                                      .norm_eps = 1e-5F};
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
   attention.window = window_in(config, 0);
   const JsonView rope = config.member("rope_parameters");
   attention.query_scaling = number_in(rope, "llama_4_scaling_beta", 0);

@@ -9,7 +9,7 @@ FamilyModel describe_mixtral(const FamilySource& source) {
       .n_kv_heads = 8, .max_context = 131072, .norm_eps = 1e-5F, .rope_theta = 1e6};
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.window = window_in(config, 0);
+  layer.attention().window = window_in(config, 0);
   const int64_t count = count_in(config, "num_local_experts", kMaxExperts, 8);
   use_experts(layer, config, count, 2).router.normalized = true;
   Modules& m = model.modules;

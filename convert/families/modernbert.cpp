@@ -42,17 +42,17 @@ FamilyModel describe_modernbert(const FamilySource& source) {
   const Activation activation = activation_in(config, "hidden_activation", "gelu");
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     set_attention_bias(layer, config.get("attention_bias", false));
-    layer.attention.bidirectional = true;
+    layer.attention().bidirectional = true;
     layer.ffn.activation = activation;
     layer.ffn.bias = config.get("mlp_bias", false);
     if (n == 0) {  // the embedding's norm is before it
       layer.name = "first";
-      layer.attention_norms.before = {};
+      layer.mixer_norms.before = {};
     }
     if (windowed[static_cast<size_t>(n)]) {
       layer.name += " with a window";
-      layer.attention.window = window;
-      layer.attention.rope = 1;
+      layer.attention().window = window;
+      layer.attention().rope = 1;
     }
   });
 

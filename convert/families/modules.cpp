@@ -23,7 +23,6 @@ class PartsMaker {
 
   [[nodiscard]] Parts make() const {
     using enum TensorKind;
-    const AttentionConfig& attention = layer_.attention;
     const int64_t hidden = config_.hidden;
     const Modules& m = modules_;
     switch (target_.kind) {
@@ -40,15 +39,15 @@ class PartsMaker {
       case attention_qkv:
         return queries_keys_values();
       case attention_q_norm:
-        return head_norms(m.q_norm, attention.n_heads);
+        return head_norms(m.q_norm, attention().n_heads);
       case attention_k_norm:
-        return head_norms(m.k_norm, attention.n_kv_heads);
+        return head_norms(m.k_norm, attention().n_kv_heads);
       case attention_sinks:
-        return {{.source = in_layer(m.sinks), .shape = {attention.n_heads}}};
+        return {{.source = in_layer(m.sinks), .shape = {attention().n_heads}}};
       case attention_distances:
         return {distances()};
       case attention_out:
-        return {residual(product(m.attention_out, hidden, attention.q_dim()))};
+        return {residual(product(m.attention_out, hidden, attention().sums_dim()))};
       case attention_after_norm:
         return {layer_norm(m.attention_after_norm)};
       case attention_stream_norm:
@@ -56,12 +55,12 @@ class PartsMaker {
       case cross_norm:
         return {layer_norm(m.cross_norm)};
       case cross_q:
-        return {product(m.cross_qkv[0], attention.q_dim(), hidden)};
+        return {product(m.cross_qkv[0], attention().q_dim(), hidden)};
       case cross_kv:
-        return {product(m.cross_qkv[1], attention.kv_dim(), config_.encoder->hidden),
-                product(m.cross_qkv[2], attention.kv_dim(), config_.encoder->hidden)};
+        return {product(m.cross_qkv[1], attention().k_dim(), config_.encoder->hidden),
+                product(m.cross_qkv[2], attention().v_dim(), config_.encoder->hidden)};
       case cross_out:
-        return {residual(product(m.cross_out, hidden, attention.q_dim()))};
+        return {residual(product(m.cross_out, hidden, attention().sums_dim()))};
       case cross_after_norm:
         return {layer_norm(m.cross_after_norm)};
       case cross_stream_norm:
@@ -110,6 +109,9 @@ class PartsMaker {
   }
 
  private:
+  // Of the layer, whose mixer or cross attention has the tensor.
+  [[nodiscard]] const AttentionConfig& attention() const { return layer_.attention(); }
+
   [[nodiscard]] std::string in_layer(const std::string& module) const {
     return base_ + modules_.layers + std::to_string(target_.n) + "." + module;
   }
@@ -164,14 +166,14 @@ class PartsMaker {
   }
 
   [[nodiscard]] SidewisePairs pairs() const {
-    const AttentionConfig& attention = layer_.attention;
+    const AttentionConfig& attention = layer_.attention();
     if (!modules_.interleaved || !attention.rope) return {};
     return {attention.head_dim, config_.ropes[*attention.rope].dims()};
   }
 
   [[nodiscard]] TensorPart distances() const {
     const std::string& common = modules_.common_distances;
-    const AttentionConfig& attention = layer_.attention;
+    const AttentionConfig& attention = layer_.attention();
     return {.source = common.empty() ? in_layer(modules_.distances) : base_ + common,
             .shape = {attention.relative_bias.buckets, attention.n_heads}};
   }
@@ -182,8 +184,8 @@ class PartsMaker {
   }
 
   [[nodiscard]] Parts queries_keys_values() const {
-    const AttentionConfig& attention = layer_.attention;
-    const std::array<int64_t, 3> rows = {attention.q_dim(), attention.kv_dim(), attention.kv_dim()};
+    const AttentionConfig& attention = layer_.attention();
+    const std::array<int64_t, 3> rows = {attention.q_dim(), attention.k_dim(), attention.v_dim()};
     const bool by_kv_head =
         modules_.qkv.size() == 1 && modules_.joined_qkv == JoinedQkv::by_kv_head;
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
@@ -209,10 +211,10 @@ class PartsMaker {
   }
 
   [[nodiscard]] Parts head_norms(const std::string& module, int64_t heads) const {
-    const int64_t head_dim = layer_.attention.head_dim;
+    const int64_t head_dim = attention().head_dim;
     TensorPart part = norm(in_layer(module), heads * head_dim);
     part.pairs = pairs();
-    if (layer_.attention.qk_norm == QkNorm::whole) return {part};
+    if (attention().qk_norm == QkNorm::whole) return {part};
     if (modules_.norms_of_each_head) {
       part.shape = {heads, head_dim};
       return {part};

@@ -20,7 +20,7 @@ FamilyModel describe_mpnet(const FamilySource& source) {
   norm.eps = number_in(config, "layer_norm_eps", 1e-12);
   const PlainShape shape = shape_in(config, kBase);
   FamilyModel model{post_norm_encoder(shape, norm, activation_in(config, "hidden_act", "gelu"))};
-  model.config.layer_kinds[0].attention.relative_bias = {
+  model.config.layer_kinds[0].attention().relative_bias = {
       .buckets = kBuckets, .max_distance = 128, .bidirectional = true};
   EmbeddingConfig& embedding = model.config.embedding;
   embedding.positions = shape.max_context;

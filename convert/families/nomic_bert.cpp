@@ -33,7 +33,7 @@ FamilyModel describe_nomic_bert(const FamilySource& source) {
       "")};
   model.config.embedding.segments = count_in(config, "type_vocab_size", kMaxSize, 2);
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.rope = 0;
+  layer.attention().rope = 0;
   set_attention_bias(layer, false);
   layer.ffn.gated = true;
   layer.ffn.bias = false;

@@ -12,15 +12,15 @@ FamilyModel olmo_in(const JsonView& config, const PlainShape& otherwise,
   FamilyModel model{plain_decoder_in(config, shape_in(config, otherwise), {.rope_of = rope_of})};
   LayerConfig& layer = model.config.layer_kinds[0];
   set_attention_bias(layer, config.get("attention_bias", false));
-  layer.attention.qk_norm = QkNorm::whole;
-  layer.attention.qk_norm_as = layer.attention_norms.before;
+  layer.attention().qk_norm = QkNorm::whole;
+  layer.attention().qk_norm_as = layer.mixer_norms.before;
   return model;
 }
 
 // Norms after the branches, and none before them.
 FamilyModel with_norms_after(FamilyModel model) {
   LayerConfig& layer = model.config.layer_kinds[0];
-  for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+  for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
     norms->after = std::exchange(norms->before, {});
   }
   model.modules.attention_after_norm = "post_attention_layernorm";

@@ -45,7 +45,7 @@ FamilyModel describe_opt(const FamilySource& source) {
   set_attention_bias(layer, bias);
   set_plain_ffn(layer, activation_in(config, "activation_function", "relu"), bias);
   if (!config.get("do_layer_norm_before", true)) {
-    for (BranchNorms* norms : {&layer.attention_norms, &layer.ffn_norms}) {
+    for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
       norms->stream = std::exchange(norms->before, {});
     }
     model.config.output.norm = {};

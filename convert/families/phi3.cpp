@@ -7,7 +7,7 @@ FamilyModel describe_phi3(const FamilySource& source) {
   const JsonView& config = source.config;
   constexpr PlainShape kOtherwise = {.max_context = 4096, .norm_eps = 1e-5F};
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
-  model.config.layer_kinds[0].attention.window = window_in(config, 0);
+  model.config.layer_kinds[0].attention().window = window_in(config, 0);
   model.modules.qkv = {"self_attn.qkv_proj"};
   model.modules.gate_up = {"mlp.gate_up_proj"};
   return model;

@@ -30,8 +30,8 @@ void set_last_windows(ModelConfig& model, const JsonView& config) {
 
 void norm_each_head(const JsonView& config, LayerConfig& layer) {
   set_attention_bias(layer, config.get("attention_bias", false));
-  layer.attention.qk_norm = QkNorm::head;
-  layer.attention.qk_norm_as = layer.attention_norms.before;
+  layer.attention().qk_norm = QkNorm::head;
+  layer.attention().qk_norm_as = layer.mixer_norms.before;
 }
 
 // Has experts in the layers that config.json does not name as dense.
@@ -58,7 +58,7 @@ void set_experts(ModelConfig& model, const JsonView& config, int64_t count, int6
 FamilyModel describe_qwen2(const FamilySource& source) {
   const JsonView& config = source.config;
   FamilyModel model{plain_decoder_in(config, shape_in(config, kDenseOtherwise))};
-  model.config.layer_kinds[0].attention.qkv_bias = true;
+  model.config.layer_kinds[0].attention().qkv_bias = true;
   set_last_windows(model.config, config);
   return model;
 }
@@ -78,7 +78,7 @@ FamilyModel describe_qwen2_moe(const FamilySource& source) {
   constexpr PlainShape kOtherwise = {.max_context = 32768, .norm_eps = 1e-6F};
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.qkv_bias = config.get("qkv_bias", true);
+  layer.attention().qkv_bias = config.get("qkv_bias", true);
   FeedForwardConfig shared = layer.ffn;
   shared.size = count_in(config, "shared_expert_intermediate_size");
   // Unlike Qwen 2: every other one of the first layers has the window.
@@ -96,7 +96,7 @@ FamilyModel describe_qwen3_moe(const FamilySource& source) {
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   LayerConfig& layer = model.config.layer_kinds[0];
   norm_each_head(config, layer);
-  layer.attention.window = used_window(config);
+  layer.attention().window = used_window(config);
   const int64_t count =
       count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts);
   constexpr int64_t kUsed = 8;

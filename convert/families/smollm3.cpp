@@ -35,7 +35,7 @@ FamilyModel describe_smollm3(const FamilySource& source) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (rotates[static_cast<size_t>(n)]) return;
     layer.name = "without rotation";
-    layer.attention.rope.reset();
+    layer.attention().rope.reset();
   });
   if (config.get("use_sliding_window", false)) {
     set_windows(model.config, config, window_in(config, 0),

@@ -6,7 +6,7 @@ namespace {
 
 // Norms of heads are modules of their own.
 void set_head_norms(const ModelConfig& config, const Checkpoint& /*weights*/, TensorParts& parts) {
-  const AttentionConfig& attention = config.layer(0).attention;
+  const AttentionConfig& attention = config.layer(0).attention();
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const std::string layer = "model.layers." + std::to_string(n) + ".self_attn.";
     const auto norms = [&](const std::string& module, int64_t heads) {
@@ -31,12 +31,12 @@ FamilyModel describe_stablelm(const FamilySource& source) {
       plain_decoder_in(config, shape_in(config, kOtherwise), {.rotated_share = 0.25})};
   set_norms(model.config, layer_norm_in(config, "layer_norm_eps"));
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.qkv_bias = config.get("use_qkv_bias", false);
+  layer.attention().qkv_bias = config.get("use_qkv_bias", false);
   layer.parallel = config.get("use_parallel_residual", false);
   if (layer.parallel) layer.ffn_norms = {};
   if (config.get("qk_layernorm", false)) {
-    layer.attention.qk_norm = QkNorm::head;
-    layer.attention.qk_norm_as = layer_norm_in(config, "layer_norm_eps", false);
+    layer.attention().qk_norm = QkNorm::head;
+    layer.attention().qk_norm_as = layer_norm_in(config, "layer_norm_eps", false);
     model.finish = set_head_norms;
   }
   return model;

@@ -11,7 +11,7 @@ FamilyModel describe_starcoder2(const FamilySource& source) {
   LayerConfig& layer = model.config.layer_kinds[0];
   const bool bias = config.get("use_bias", true);
   set_attention_bias(layer, bias);
-  layer.attention.window = window_in(config, 0);
+  layer.attention().window = window_in(config, 0);
   set_plain_ffn(layer, activation_in(config, "hidden_act", "gelu_pytorch_tanh"), bias);
   model.modules.gate_up = {"mlp.c_fc"};
   model.modules.down = "mlp.c_proj";

@@ -28,8 +28,8 @@ ModelConfig t5_stack(const JsonView& config, const T5Kind& kind, bool bidirectio
   model.output.norm = norm;
   LayerConfig layer;
   layer.name = "layer";
-  layer.attention_norms.before = layer.ffn_norms.before = norm;
-  AttentionConfig& attention = layer.attention;
+  layer.mixer_norms.before = layer.ffn_norms.before = norm;
+  AttentionConfig& attention = layer.attention();
   attention.n_heads = attention.n_kv_heads = count_in(config, "num_heads", kMaxHeads, 8);
   attention.head_dim = count_in(config, "d_kv", kMaxHeadDim, 64);
   attention.scale = 1;
@@ -88,7 +88,7 @@ FamilyModel describe_like_t5(const FamilySource& source, const T5Kind& kind, boo
   const int64_t n_decoder_layers = count_in(config, "num_decoder_layers", kMaxLayers, n_layers);
   FamilyModel model{t5_stack(config, kind, false, n_decoder_layers)};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.cross_attention.emplace().norms = layer.attention_norms;
+  layer.cross_attention.emplace().norms = layer.mixer_norms;
   model.config.output.tied = true;
   model.modules = t5_modules("decoder", 2, layer.ffn.gated, kind.one_distances);
   model.encoder_modules = t5_modules("encoder", 1, layer.ffn.gated, kind.one_distances);

@@ -20,7 +20,7 @@ double base_of(const JsonView& config, const PlainShape& shape) {
 // Keys and values lie together head by head; of the products of the feed-forward only the second
 // has a bias, of attention's only the last.
 void set_parts(const ModelConfig& config, const Checkpoint& /*weights*/, TensorParts& parts) {
-  const AttentionConfig& attention = config.layer(0).attention;
+  const AttentionConfig& attention = config.layer(0).attention();
   const int64_t head_dim = attention.head_dim;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     auto& qkv = parts[{TensorKind::attention_qkv, n}];
@@ -31,7 +31,7 @@ void set_parts(const ModelConfig& config, const Checkpoint& /*weights*/, TensorP
         TensorPart part = joined;
         part.first_row = head * 2 * head_dim + first;
         part.n_rows = head_dim;
-        part.shape[0] = 2 * attention.kv_dim();
+        part.shape[0] = attention.k_dim() + attention.v_dim();
         qkv.push_back(std::move(part));
       }
     }
@@ -58,7 +58,7 @@ FamilyModel describe_telechat(const FamilySource& source) {
   shape.rope_theta = base_of(config, shape);
   FamilyModel model{plain_decoder_in(config, shape, {.tied = true})};
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.attention.out_bias = layer.ffn.bias = true;
+  layer.attention().out_bias = layer.ffn.bias = true;
   if (config.get("embed_layernorm", false)) model.config.embedding.norm = model.config.output.norm;
 
   Modules& m = model.modules;

@@ -24,7 +24,7 @@ void set_windows(const GgufSource& source, GgufFamilyModel& model,
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (!windowed(n)) return;
     layer.name = "windowed";
-    layer.attention.window = window;
+    layer.attention().window = window;
   });
 }
 
@@ -38,7 +38,7 @@ void set_plain_rope_of_windows(GgufFamilyModel& model, double theta) {
   rope.name = "windowed";
   rope.frequencies = plain_frequencies(theta, model.config.ropes[0].dims());
   for (LayerConfig& layer : model.config.layer_kinds) {
-    if (layer.attention.window > 0) layer.attention.rope = model.config.ropes.size();
+    if (layer.attention().window > 0) layer.attention().rope = model.config.ropes.size();
   }
   model.config.ropes.push_back(std::move(rope));
 }
@@ -50,7 +50,7 @@ void normalize_experts(const GgufSource& /*source*/, GgufFamilyModel& model) {
 }
 
 void adjust_mistral3(const GgufSource& source, GgufFamilyModel& model) {
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
   attention.query_scaling = static_cast<float>(source.number("attention.temperature_scale", 0));
   if (attention.query_scaling != 0) {
     attention.query_scaling_from =
@@ -64,7 +64,7 @@ void adjust_gemma(const GgufSource& /*source*/, GgufFamilyModel& model) {
 
 // The largest of Gemma 2 and 3 have another scale of scores, which the metadata do not say.
 void set_gemma_scale(GgufFamilyModel& model, int64_t layers_of_largest) {
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
   if (model.config.n_layers() != layers_of_largest) return;
   attention.scale = inverse_root(static_cast<double>(model.config.hidden) /
                                  static_cast<double>(attention.n_heads));
@@ -95,7 +95,7 @@ void adjust_phi3(const GgufSource& source, GgufFamilyModel& model) {
 
 void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
   model.config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", 1));
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
   attention.scale = static_cast<float>(source.number("attention.scale", attention.scale));
   model.modules.residual_scale = static_cast<float>(source.number("residual_scale", 1));
   const double scale = source.number("logit_scale", 1);
@@ -108,20 +108,20 @@ void adjust_smollm3(const GgufSource& /*source*/, GgufFamilyModel& model) {
   change_layers(model.config, [](int64_t n, LayerConfig& layer) {
     if ((n + 1) % 4 != 0) return;
     layer.name = "without rotation";
-    layer.attention.rope.reset();
+    layer.attention().rope.reset();
   });
 }
 
 // OLMo 3 is OLMo 2 with windows.
 void adjust_olmo2(const GgufSource& source, GgufFamilyModel& model) {
-  model.config.layer_kinds[0].attention.qk_norm = QkNorm::whole;
+  model.config.layer_kinds[0].attention().qk_norm = QkNorm::whole;
   if (window_of(source) <= 0) return;
   set_windows(source, model, all_but_every(4));
   set_plain_rope_of_windows(model, source.number("rope.freq_base", 10000));
 }
 
 void adjust_olmoe(const GgufSource& /*source*/, GgufFamilyModel& model) {
-  model.config.layer_kinds[0].attention.qk_norm = QkNorm::whole;
+  model.config.layer_kinds[0].attention().qk_norm = QkNorm::whole;
 }
 
 // Attention and feed-forward side by side, as norms tell.
@@ -139,7 +139,7 @@ void adjust_cohere2(const GgufSource& source, GgufFamilyModel& model) {
   adjust_command_r(source, model);
   set_windows(source, model, all_but_every(4));
   for (LayerConfig& layer : model.config.layer_kinds) {
-    if (layer.attention.window == 0) layer.attention.rope.reset();
+    if (layer.attention().window == 0) layer.attention().rope.reset();
   }
 }
 
@@ -160,14 +160,14 @@ void adjust_falcon(const GgufSource& source, GgufFamilyModel& model) {
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.parallel = true;
   if (!source.first_layer_has("attn_norm_2.weight")) return;
-  layer.ffn_norms.before = layer.attention_norms.before;
+  layer.ffn_norms.before = layer.mixer_norms.before;
   model.modules.attention_norm = "attn_norm_2";
   model.modules.ffn_norm = "attn_norm";
 }
 
 void set_alibi(GgufFamilyModel& model) {
   remove_rotation(model.config);
-  AttentionConfig& attention = model.config.layer_kinds[0].attention;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
   attention.slopes = alibi_slopes(attention.n_heads);
 }
 
@@ -188,8 +188,8 @@ void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {
     layer.experts->each.activation = Activation::swiglu_clamped;
   }
   // What is called after attention comes before the feed-forward.
-  layer.ffn_norms.before = layer.attention_norms.after;
-  layer.attention_norms.after = {};
+  layer.ffn_norms.before = layer.mixer_norms.after;
+  layer.mixer_norms.after = {};
   model.modules.ffn_norm = "post_attention_norm";
   set_windows(source, model, all_but_every(2));
 }

@@ -204,11 +204,11 @@ void set_norms(const GgufSource& source, const Modules& modules, ModelConfig& co
   config.embedding.norm = norms.named(modules.embedding_norm);
   config.output.norm = norms.named(modules.output_norm);
   LayerConfig& layer = config.layer_kinds[0];
-  layer.attention_norms.before = norms.of_layer(modules.attention_norm);
-  layer.attention_norms.after = norms.of_layer(modules.attention_after_norm);
+  layer.mixer_norms.before = norms.of_layer(modules.attention_norm);
+  layer.mixer_norms.after = norms.of_layer(modules.attention_after_norm);
   layer.ffn_norms.before = norms.of_layer(modules.ffn_norm);
   layer.ffn_norms.after = norms.of_layer(modules.ffn_after_norm);
-  AttentionConfig& attention = layer.attention;
+  AttentionConfig& attention = layer.attention();
   attention.qk_norm_as = norms.of_layer(modules.q_norm);
   if (!attention.qk_norm_as) return;
   const std::vector<int64_t> shape = source.first_layer_shape(modules.q_norm + ".weight");
@@ -264,7 +264,7 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
     config.ropes = {rope_in(source, shape)};
   }
   set_norms(source, model.modules, config);
-  set_attention(source, model.modules, layer.attention);
+  set_attention(source, model.modules, layer.attention());
   layer.ffn.activation = architecture.activation;
   set_feed_forward(source, model.modules, layer.ffn);
   if (source.metadata().find_integer(source.key("expert_count")).value_or(0) != 0) {

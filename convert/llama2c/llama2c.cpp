@@ -101,14 +101,14 @@ uint64_t add_tensors(const ModelConfig& config, Checkpoint& weights, size_t file
   const int64_t layers = config.n_layers();
   const int64_t hidden = config.hidden;
   const LayerConfig& layer = config.layer(0);
-  const int64_t kv_dim = layer.attention.kv_dim();
+  const AttentionConfig& attention = layer.attention();
   const int64_t ffn = layer.ffn.size;
   Layout layout(weights, file);
   layout.add("model.embed_tokens.weight", {config.vocab, hidden});
   layout.add_layers(layers, "input_layernorm.weight", {hidden});
   layout.add_layers(layers, "self_attn.q_proj.weight", {hidden, hidden});
-  layout.add_layers(layers, "self_attn.k_proj.weight", {kv_dim, hidden});
-  layout.add_layers(layers, "self_attn.v_proj.weight", {kv_dim, hidden});
+  layout.add_layers(layers, "self_attn.k_proj.weight", {attention.k_dim(), hidden});
+  layout.add_layers(layers, "self_attn.v_proj.weight", {attention.v_dim(), hidden});
   layout.add_layers(layers, "self_attn.o_proj.weight", {hidden, hidden});
   layout.add_layers(layers, "post_attention_layernorm.weight", {hidden});
   layout.add_layers(layers, "mlp.gate_proj.weight", {ffn, hidden});
@@ -116,7 +116,7 @@ uint64_t add_tensors(const ModelConfig& config, Checkpoint& weights, size_t file
   layout.add_layers(layers, "mlp.up_proj.weight", {ffn, hidden});
   layout.add("model.norm.weight", {hidden});
   // Cosines and sines of the rotary embedding, which nobody needs.
-  layout.skip(static_cast<uint64_t>(config.max_context * layer.attention.head_dim));
+  layout.skip(static_cast<uint64_t>(config.max_context * attention.head_dim));
   if (!config.output.tied) layout.add("lm_head.weight", {config.vocab, hidden});
   return layout.end();
 }

@@ -26,8 +26,8 @@ struct Shape {
 // Qwen3-30B-A3B: each head of queries and keys normalized, 8 of 128 experts.
 void make_qwen3_moe(ModelConfig& config) {
   LayerConfig& layer = config.layer_kinds[0];
-  layer.attention.qk_norm = QkNorm::head;
-  layer.attention.qk_norm_as = layer.attention_norms.before;
+  layer.attention().qk_norm = QkNorm::head;
+  layer.attention().qk_norm_as = layer.mixer_norms.before;
   layer.experts = {.count = 128,
                    .router = {.used = 8, .normalized = true},
                    .each = layer.ffn,
@@ -39,9 +39,9 @@ void make_qwen3_moe(ModelConfig& config) {
 // gpt-oss-20b: every other layer sees 128 positions; sinks, biases; 4 of 32 experts.
 void make_gpt_oss(ModelConfig& config) {
   LayerConfig& windowed = config.layer_kinds[0];
-  windowed.attention.qkv_bias = true;
-  windowed.attention.out_bias = true;
-  windowed.attention.sinks = true;
+  windowed.attention().qkv_bias = true;
+  windowed.attention().out_bias = true;
+  windowed.attention().sinks = true;
   windowed.experts = {.count = 32,
                       .router = {.used = 4, .bias = true, .normalized = true},
                       .each = {.size = windowed.ffn.size,
@@ -53,7 +53,7 @@ void make_gpt_oss(ModelConfig& config) {
   windowed.ffn = {};
   config.layer_kinds.push_back(windowed);
   config.layer_kinds[0].name = "windowed";
-  config.layer_kinds[0].attention.window = 128;
+  config.layer_kinds[0].attention().window = 128;
   config.layer_kinds[1].name = "full";
   for (size_t n = 1; n < config.layers.size(); n += 2) config.layers[n] = 1;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "models/tensor_plan.h"
 
@@ -51,30 +52,32 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
   StepWork work;
   add_weights(config, sequences, n_new, work);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const AttentionConfig& attention = config.layer(n).attention;
-    work += attention_work({.sequences = sequences,
-                            .n_cached = n_cached,
-                            .n_new = n_new,
-                            .window = attention.window,
-                            .q_dim = attention.q_dim(),
-                            .kv_dim = attention.kv_dim(),
-                            .kv = kv});
+    const auto of_attention = [&](const AttentionConfig& attention) {
+      return attention_work({.sequences = sequences,
+                             .n_cached = n_cached,
+                             .n_new = n_new,
+                             .n_heads = attention.n_heads,
+                             .geometry = *kv_geometry(attention),
+                             .kv = kv});
+    };
+    work += std::visit(of_attention, config.layer(n).mixer);
   }
   return work;
 }
 
 StepWork attention_work(const AttentionShape& shape) {
   const int64_t length = shape.n_cached + shape.n_new;
-  const int64_t window = shape.window == 0 ? length : shape.window;
+  const KvGeometry& kv = shape.geometry;
+  const int64_t window = kv.window == 0 ? length : kv.window;
   const auto touched =
       static_cast<double>(shape.sequences * (std::min(shape.n_cached, window - 1) + shape.n_new));
   const double seen = sum_seen(static_cast<double>(shape.n_cached + 1), static_cast<double>(length),
                                static_cast<double>(window));
-  // Two products of a head's elements for each query and each position that it sees.
-  return {.kv_bytes = touched * 2 * static_cast<double>(shape.kv_dim) *
+  // A product with a key and one with a value for each query and each position that it sees.
+  return {.kv_bytes = touched * static_cast<double>(kv.k_dim() + kv.v_dim()) *
                       static_cast<double>(dtype_size(shape.kv)),
-          .activation_ops =
-              static_cast<double>(shape.sequences) * seen * 4 * static_cast<double>(shape.q_dim)};
+          .activation_ops = static_cast<double>(shape.sequences) * seen * 2 *
+                            static_cast<double>(shape.n_heads * (kv.k_head_dim + kv.v_head_dim))};
 }
 
 Share share_of(const StepWork& work, const Ceilings& ceilings) {

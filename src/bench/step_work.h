@@ -44,9 +44,8 @@ struct AttentionShape {
   int64_t sequences = 0;
   int64_t n_cached = 0;
   int64_t n_new = 0;
-  int64_t window = 0;  ///< see AttentionRule
-  int64_t q_dim = 0;   ///< elements of a token's queries
-  int64_t kv_dim = 0;  ///< of its keys, and of its values
+  int64_t n_heads = 0;
+  KvGeometry geometry;
   DType kv = DType::f32;
 };
 StepWork attention_work(const AttentionShape& shape);

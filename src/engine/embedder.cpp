@@ -43,8 +43,8 @@ std::pair<size_t, size_t> cut_pair(size_t first, size_t second, size_t room) {
 // and values are of no use after it.
 size_t kv_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
   size_t widest = 0;
-  for (const LayerConfig& layer : config.layer_kinds) {
-    widest = std::max(widest, kv_token_bytes(layer.attention, dtype));
+  for (const KvGeometry& geometry : kv_geometries(config)) {
+    widest = std::max(widest, kv_token_bytes(geometry, dtype));
   }
   return static_cast<size_t>(n_pages) * kPageTokens * widest;
 }
@@ -145,8 +145,8 @@ struct Embedder::Impl : ModelOnDevice {
   void allocate_pages() {
     const DType dtype = backend->kv_dtype(config.weight_format);
     kv_memory = backend->allocate(kv_bytes(config, dtype, n_pages));
-    for (int64_t n = 0; n < config.n_layers(); ++n) {
-      kv.push_back(kv_layer(config.layer(n).attention, dtype, kv_memory.get(), n_pages, 0));
+    for (const KvGeometry& geometry : kv_geometries(config)) {
+      kv.push_back(kv_layer(geometry, dtype, kv_memory.get(), n_pages, 0));
     }
   }
 

@@ -5,39 +5,38 @@
 #include "backend/batch.h"
 
 namespace faststream {
-namespace {
 
-// Keys and values are of the same width.
-size_t half_token_bytes(const AttentionConfig& attention, DType dtype) {
-  return static_cast<size_t>(attention.n_kv_heads * attention.head_dim) * dtype_size(dtype);
+std::vector<KvGeometry> kv_geometries(const ModelConfig& config) {
+  std::vector<KvGeometry> geometries;
+  for (const int64_t n : kv_layers(config)) {
+    geometries.push_back(*kv_geometry(config.layer(n).mixer));
+  }
+  return geometries;
 }
 
-}  // namespace
-
-size_t kv_token_bytes(const AttentionConfig& attention, DType dtype) {
-  return 2 * half_token_bytes(attention, dtype);
+size_t kv_token_bytes(const KvGeometry& geometry, DType dtype) {
+  return static_cast<size_t>(geometry.k_dim() + geometry.v_dim()) * dtype_size(dtype);
 }
 
-KvLayer kv_layer(const AttentionConfig& attention, DType dtype, std::byte* memory, int32_t n_pages,
+KvLayer kv_layer(const KvGeometry& geometry, DType dtype, std::byte* memory, int32_t n_pages,
                  int32_t group) {
-  const size_t half =
-      static_cast<size_t>(n_pages) * kPageTokens * half_token_bytes(attention, dtype);
+  const size_t of_keys = static_cast<size_t>(int64_t{n_pages} * kPageTokens * geometry.k_dim());
   return {.k = memory,
-          .v = memory + half,
+          .v = memory + of_keys * dtype_size(dtype),
           .dtype = dtype,
           .n_pages = n_pages,
-          .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
-          .head_dim = static_cast<int32_t>(attention.head_dim),
+          .n_kv_heads = static_cast<int32_t>(geometry.n_heads),
+          .head_dim = static_cast<int32_t>(geometry.k_head_dim),
           .group = group};
 }
 
 std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
   std::vector<KvGroup> groups(1);
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const AttentionConfig& attention = config.layer(n).attention;
+  const std::vector<KvGeometry> geometries = kv_geometries(config);
+  for (size_t n = 0; n < geometries.size(); ++n) {
     // A window that no text outgrows is none; pages that sources lie in, too, are kept whole.
-    const bool is_cut = attention.window < config.max_context && !config.encoder;
-    const int64_t window = is_cut ? attention.window : 0;
+    const bool is_cut = geometries[n].window < config.max_context && !config.encoder;
+    const int64_t window = is_cut ? geometries[n].window : 0;
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const KvGroup& g) { return g.window == window; });
     if (group == groups.end()) {
@@ -45,7 +44,7 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
       group->window = window;
     }
     group->layers.push_back(n);
-    group->token_bytes += kv_token_bytes(attention, dtype);
+    group->token_bytes += kv_token_bytes(geometries[n], dtype);
   }
   return groups;
 }

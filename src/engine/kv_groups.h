@@ -13,16 +13,19 @@ namespace faststream {
 
 /// Layers that see all positions, or the same window of them.
 struct KvGroup {
-  int64_t window = 0;  ///< see AttentionConfig
-  std::vector<int64_t> layers;
-  size_t token_bytes = 0;  ///< of keys and values of one token in all of them
+  int64_t window = 0;          ///< see AttentionConfig
+  std::vector<size_t> layers;  ///< places among kv_layers()
+  size_t token_bytes = 0;      ///< of keys and values of one token in all of them
 };
 
+/// What kv_layers() keep of each token, in their order.
+std::vector<KvGeometry> kv_geometries(const ModelConfig& config);
+
 /// Bytes of keys and values of one token in a layer.
-size_t kv_token_bytes(const AttentionConfig& attention, DType dtype);
+size_t kv_token_bytes(const KvGeometry& geometry, DType dtype);
 
 /// A layer's keys and values in n_pages pages of `memory`, the keys before the values.
-KvLayer kv_layer(const AttentionConfig& attention, DType dtype, std::byte* memory, int32_t n_pages,
+KvLayer kv_layer(const KvGeometry& geometry, DType dtype, std::byte* memory, int32_t n_pages,
                  int32_t group);
 
 /// The first group is of the layers that see all positions, if there are none an empty one.

@@ -61,17 +61,16 @@ void Runner::allocate_caches() {
   kv_bytes_ = bytes_of(cache_kinds(config_, dtype), bounds);
   kv_memory_ = backend_.allocate(kv_bytes_);
   std::byte* memory = kv_memory_.get();
-  kv_.resize(config_.layers.size());
+  const std::vector<KvGeometry> geometries = kv_geometries(config_);
+  kv_.resize(geometries.size());
   for (const KvGroup& group : kv_groups(config_, dtype)) {
     const int32_t n_pages = pages_of_group(group, bounds);
     const auto index = static_cast<int32_t>(kv_groups_.size());
     std::vector<KvLayer>& of_group = kv_groups_.emplace_back();
-    for (const int64_t n : group.layers) {
-      const KvLayer& layer = of_group.emplace_back(
-          kv_layer(config_.layer(n).attention, dtype, memory, n_pages, index));
-      kv_[static_cast<size_t>(n)] = layer;
-      memory += kv_token_bytes(config_.layer(n).attention, dtype) * kPageTokens *
-                static_cast<size_t>(n_pages);
+    for (const size_t n : group.layers) {
+      kv_[n] = kv_layer(geometries[n], dtype, memory, n_pages, index);
+      of_group.push_back(kv_[n]);
+      memory += kv_token_bytes(geometries[n], dtype) * kPageTokens * static_cast<size_t>(n_pages);
     }
   }
 }

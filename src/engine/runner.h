@@ -103,7 +103,7 @@ class Runner {
   SequenceCaches caches_;
   Buffer kv_memory_;
   size_t kv_bytes_ = 0;
-  std::vector<KvLayer> kv_;                      // of each layer
+  std::vector<KvLayer> kv_;                      // of kv_layers()
   std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
   Buffer logits_memory_;
   std::unique_ptr<Model> model_;

@@ -91,9 +91,9 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     const WeightLookup weights = load_weights(file, config, *backend_, nullptr);
     const auto model = make_model(config, weights, *backend_, {.max_tokens = 400, .max_logits = 8});
     constexpr int32_t kPages = 30;
-    const AttentionConfig& attention = config.layer(0).attention;
+    const AttentionConfig& attention = config.layer(0).attention();
     const DType type = backend_->kv_dtype(config.weight_format);
-    const auto half = static_cast<size_t>(kPages * kPageTokens * attention.kv_dim());
+    const auto half = static_cast<size_t>(kPages * kPageTokens * attention.k_dim());
     const Buffer memory = backend_->allocate(2 * half * sizeof(float));
     const std::vector<KvLayer> kv(static_cast<size_t>(config.n_layers()),
                                   {.k = memory.get(),

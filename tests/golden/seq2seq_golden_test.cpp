@@ -125,8 +125,8 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
   std::vector<Buffer> memory;
   std::vector<KvLayer> kv;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const AttentionConfig& attention = config.layer(n).attention;
-    const auto half = static_cast<size_t>(batch.max_pages * kPageTokens * attention.kv_dim());
+    const AttentionConfig& attention = config.layer(n).attention();
+    const auto half = static_cast<size_t>(batch.max_pages * kPageTokens * attention.k_dim());
     memory.push_back(backend.allocate(2 * half * sizeof(float)));
     kv.push_back({.k = memory.back().get(),
                   .v = memory.back().get() + half * sizeof(float),

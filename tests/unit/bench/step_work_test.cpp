@@ -45,18 +45,18 @@ TEST(StepWork, CountsKeysAndValuesOfEachSequence) {
 }
 
 TEST(StepWork, SeesNoMoreThanAWindow) {
-  const AttentionShape shape{.sequences = 1,
-                             .n_cached = 10,
-                             .n_new = 3,
-                             .window = 4,
-                             .q_dim = 8,
-                             .kv_dim = 4,
-                             .kv = DType::f16};
-  EXPECT_EQ(attention_work(shape).kv_bytes, (3 + 3) * 2 * 4 * 2);
-  EXPECT_EQ(attention_work(shape).activation_ops, 3 * 4 * 4 * 8);
+  const AttentionShape shape{
+      .sequences = 1,
+      .n_cached = 10,
+      .n_new = 3,
+      .n_heads = 4,
+      .geometry = {.n_heads = 2, .k_head_dim = 2, .v_head_dim = 3, .window = 4},
+      .kv = DType::f16};
+  EXPECT_EQ(attention_work(shape).kv_bytes, (3 + 3) * 2 * (2 + 3) * 2);
+  EXPECT_EQ(attention_work(shape).activation_ops, 3 * 4 * 2 * 4 * (2 + 3));
   AttentionShape begins = shape;
   begins.n_cached = 2;  // sees 3, 4 and 4 positions
-  EXPECT_EQ(attention_work(begins).activation_ops, (3 + 4 + 4) * 4 * 8);
+  EXPECT_EQ(attention_work(begins).activation_ops, (3 + 4 + 4) * 2 * 4 * (2 + 3));
 }
 
 TEST(StepWork, ReadsAsManyExpertsAsTokensChooseAtRandom) {

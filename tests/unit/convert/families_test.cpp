@@ -51,7 +51,7 @@ TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"}, {"architectures", {"Qwen3Model"}}});
   EXPECT_TRUE(describe(config).output.none);
-  EXPECT_FALSE(describe(config).layer(0).attention.bidirectional);
+  EXPECT_FALSE(describe(config).layer(0).attention().bidirectional);
   config["architectures"] = {"Qwen3ForCausalLM"};
   EXPECT_FALSE(describe(config).output.none);
 }
@@ -81,7 +81,7 @@ TEST(Families, TellJinaBertFromBert) {
   jina["feed_forward_type"] = "geglu";
   json config = tiny_config();
   config.update(jina);
-  EXPECT_FALSE(describe(config).layer(0).attention.slopes.empty());
+  EXPECT_FALSE(describe(config).layer(0).attention().slopes.empty());
   config.update(bert);
   EXPECT_TRUE(says(error_of([&] { describe(config); }), "is not \"absolute\""));
 }
@@ -95,8 +95,8 @@ TEST(Families, GiveWindowsToSomeLayers) {
                  {"max_window_layers", 3}});
   const ModelConfig model = describe(config);
   EXPECT_EQ(model.layers, (std::vector<size_t>{0, 0, 0, 1}));
-  EXPECT_EQ(model.layer(2).attention.window, 0);
-  EXPECT_EQ(model.layer(3).attention.window, 8);
+  EXPECT_EQ(model.layer(2).attention().window, 0);
+  EXPECT_EQ(model.layer(3).attention().window, 8);
   EXPECT_EQ(model.layer(3).name, "windowed");
 }
 
@@ -132,11 +132,11 @@ TEST(Families, TakeTheSizesOfTheirClassWhereATextConfigHasNone) {
                   {"sliding_window", 1024}}}});
   EXPECT_EQ(gemma.vocab, 262208);
   EXPECT_EQ(gemma.max_context, 131072);
-  EXPECT_EQ(gemma.layer(0).attention.n_heads, 8);
-  EXPECT_EQ(gemma.layer(0).attention.n_kv_heads, 4);
-  EXPECT_EQ(gemma.layer(0).attention.head_dim, 256);
-  EXPECT_EQ(gemma.layer(4).attention.window, 1024);
-  EXPECT_EQ(gemma.layer(5).attention.window, 0);
+  EXPECT_EQ(gemma.layer(0).attention().n_heads, 8);
+  EXPECT_EQ(gemma.layer(0).attention().n_kv_heads, 4);
+  EXPECT_EQ(gemma.layer(0).attention().head_dim, 256);
+  EXPECT_EQ(gemma.layer(4).attention().window, 1024);
+  EXPECT_EQ(gemma.layer(5).attention().window, 0);
 
   const ModelConfig llava = describe({{"model_type", "llava"},
                                       {"text_config",
@@ -150,8 +150,8 @@ TEST(Families, TakeTheSizesOfTheirClassWhereATextConfigHasNone) {
                                         {"vocab_size", 32064}}}});
   EXPECT_EQ(llava.n_layers(), 32);
   EXPECT_EQ(llava.hidden, 4096);
-  EXPECT_EQ(llava.layer(0).attention.n_heads, 32);
-  EXPECT_EQ(llava.layer(0).attention.window, 0);
+  EXPECT_EQ(llava.layer(0).attention().n_heads, 32);
+  EXPECT_EQ(llava.layer(0).attention().window, 0);
 }
 
 TEST(Families, KnowTextConfigsByTheirTypeAlone) {
@@ -168,7 +168,7 @@ TEST(Families, TakeNullForKeyHeadsAndHeadSizesAsTheyFollowFromOthers) {
                                               {"num_key_value_heads", nullptr},
                                               {"head_dim", nullptr}})
                                         .layer(0)
-                                        .attention;
+                                        .attention();
   EXPECT_EQ(attention.n_kv_heads, 4);
   EXPECT_EQ(attention.head_dim, 16);
 }

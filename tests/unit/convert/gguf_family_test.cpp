@@ -53,7 +53,8 @@ class GgufFamily : public testing::Test {
   // The window of each layer.
   [[nodiscard]] static std::vector<int64_t> windows(const ModelConfig& config) {
     std::vector<int64_t> all;
-    for (int64_t n = 0; n < config.n_layers(); ++n) all.push_back(config.layer(n).attention.window);
+    for (int64_t n = 0; n < config.n_layers(); ++n)
+      all.push_back(config.layer(n).attention().window);
     return all;
   }
 
@@ -71,10 +72,10 @@ TEST_F(GgufFamily, Gemma3HasWindowsWithARotationOfTheirOwn) {
   tensor("blk.0.attn_q_norm.weight", {4});
   const ModelConfig config = describe().config;
   EXPECT_EQ(windows(config), (std::vector<int64_t>{8, 8, 8, 8, 8, 0}));
-  EXPECT_EQ(config.ropes[*config.layer(0).attention.rope].frequencies, plain_frequencies(1e4, 4));
-  EXPECT_EQ(config.ropes[*config.layer(5).attention.rope].frequencies, plain_frequencies(1e6, 4));
-  EXPECT_EQ(config.layer(0).attention.qk_norm, QkNorm::head);
-  EXPECT_EQ(config.layer(0).attention_norms.after.kind, NormKind::rms);
+  EXPECT_EQ(config.ropes[*config.layer(0).attention().rope].frequencies, plain_frequencies(1e4, 4));
+  EXPECT_EQ(config.ropes[*config.layer(5).attention().rope].frequencies, plain_frequencies(1e6, 4));
+  EXPECT_EQ(config.layer(0).attention().qk_norm, QkNorm::head);
+  EXPECT_EQ(config.layer(0).mixer_norms.after.kind, NormKind::rms);
   EXPECT_EQ(config.layer(0).ffn.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.embedding.multiplier, 4);
 }
@@ -94,8 +95,8 @@ TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
   const LayerConfig& layer = model.config.layer(0);
   EXPECT_EQ(windows(model.config), (std::vector<int64_t>{8, 0, 8, 0, 8, 0}));
   EXPECT_EQ(model.modules.ffn_norm, "post_attention_norm");
-  EXPECT_FALSE(layer.attention_norms.after);
-  EXPECT_TRUE(layer.attention.sinks);
+  EXPECT_FALSE(layer.mixer_norms.after);
+  EXPECT_TRUE(layer.attention().sinks);
   ASSERT_TRUE(layer.experts);
   EXPECT_EQ(layer.experts->each.size, 12);
   EXPECT_EQ(layer.experts->each.activation, Activation::swiglu_clamped);
@@ -110,7 +111,7 @@ TEST_F(GgufFamily, KindAndPlaceOfNormsAreWhatTensorsSay) {
   const GgufFamilyModel model = describe();
   const LayerConfig& layer = model.config.layer(0);
   EXPECT_TRUE(layer.parallel);
-  EXPECT_EQ(layer.attention_norms.before.kind, NormKind::layer);
+  EXPECT_EQ(layer.mixer_norms.before.kind, NormKind::layer);
   EXPECT_EQ(model.modules.attention_norm, "attn_norm_2");
   EXPECT_EQ(model.modules.ffn_norm, "attn_norm");
 }
@@ -123,7 +124,7 @@ TEST_F(GgufFamily, FoldsTheScalingsOfGraniteAndRefusesOthers) {
   set("logit_scale", 8.0F);
   const GgufFamilyModel model = describe();
   EXPECT_EQ(model.config.embedding.multiplier, 12);
-  EXPECT_EQ(model.config.layer(0).attention.scale, 0.5F);
+  EXPECT_EQ(model.config.layer(0).attention().scale, 0.5F);
   EXPECT_EQ(model.modules.residual_scale, 0.25F);
   EXPECT_EQ(model.modules.output_norm_scale, 0.125F);
   set("logit_scale", 0.0F);
@@ -152,9 +153,9 @@ TEST_F(GgufFamily, ReadsTheTwoTablesOfLongrope) {
 TEST_F(GgufFamily, BaichuanRotatesOrHasSlopesByItsLayers) {
   begin("baichuan");
   set("block_count", 32U);
-  EXPECT_TRUE(describe().config.layer(0).attention.rope);
+  EXPECT_TRUE(describe().config.layer(0).attention().rope);
   set("block_count", 40U);
-  EXPECT_EQ(describe().config.layer(0).attention.slopes.size(), 4U);
+  EXPECT_EQ(describe().config.layer(0).attention().slopes.size(), 4U);
 }
 
 }  // namespace

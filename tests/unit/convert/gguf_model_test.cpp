@@ -59,8 +59,8 @@ TEST_F(GgufModelTest, HasAnOutputMatrixAndBiasesWhereTheTensorsAreThere) {
   }
   const SourceModel model = open();
   EXPECT_FALSE(model.config.output.tied);
-  EXPECT_TRUE(model.config.layer(0).attention.qkv_bias);
-  EXPECT_FALSE(model.config.layer(0).attention.out_bias);
+  EXPECT_TRUE(model.config.layer(0).attention().qkv_bias);
+  EXPECT_FALSE(model.config.layer(0).attention().out_bias);
 }
 
 TEST_F(GgufModelTest, KnowsLinearScaling) {

@@ -49,7 +49,7 @@ TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
                                    {"rope_theta", nullptr},
                                    {"hidden_act", nullptr}});
   const ModelConfig model = parse(config);
-  EXPECT_EQ(model.layer(0).attention.n_kv_heads, 4);
+  EXPECT_EQ(model.layer(0).attention().n_kv_heads, 4);
   EXPECT_EQ(model.max_context, 2048);
   EXPECT_EQ(model.output.norm.eps, 1e-6F);
   EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(10000, 4));
@@ -57,17 +57,17 @@ TEST(HfLlama, UsesTransformersDefaultsForAbsentMembers) {
 }
 
 TEST(HfLlama, TakesHeadDimFromTheConfigOrFromTheHiddenSize) {
-  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).layer(0).attention.head_dim, 6);
+  EXPECT_EQ(parse(config_with({{"head_dim", 6}})).layer(0).attention().head_dim, 6);
   json config = tiny_config();
   config["head_dim"] = nullptr;  // as some checkpoints have it
-  EXPECT_EQ(parse(config).layer(0).attention.head_dim, 4);
+  EXPECT_EQ(parse(config).layer(0).attention().head_dim, 4);
   EXPECT_TRUE(says(folder_error_with({{"hidden_size", 18}}), "hidden_size", "head_dim"));
 }
 
 TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
   const LayerConfig layer =
       parse(config_with({{"attention_bias", true}, {"mlp_bias", true}})).layer(0);
-  EXPECT_TRUE(layer.attention.qkv_bias && layer.attention.out_bias && layer.ffn.bias);
+  EXPECT_TRUE(layer.attention().qkv_bias && layer.attention().out_bias && layer.ffn.bias);
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {

@@ -36,13 +36,13 @@ ModelConfig translator() {
   ModelConfig config = engine_shape(WeightFormat::f32);
   config.max_context = 200;
   LayerConfig& layer = config.layer_kinds[0];
-  layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
-  layer.cross_attention.emplace().norms.stream = layer.attention_norms.before;
+  layer.attention().relative_bias = {.buckets = 8, .max_distance = 20};
+  layer.cross_attention.emplace().norms.stream = layer.mixer_norms.before;
   ModelConfig encoder = engine_shape(WeightFormat::f32);
   encoder.max_context = 100;
   encoder.embedding.shared = true;
   encoder.output = {.norm = encoder.output.norm, .none = true};
-  AttentionConfig& attention = encoder.layer_kinds[0].attention;
+  AttentionConfig& attention = encoder.layer_kinds[0].attention();
   attention.n_heads = attention.n_kv_heads = 4;
   attention.head_dim = 12;
   attention.rope.reset();

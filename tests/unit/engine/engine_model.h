@@ -37,7 +37,7 @@ inline ModelConfig engine_shape(WeightFormat format, int64_t window = 0) {
   if (window > 0) {
     LayerConfig windowed = config.layer_kinds[0];
     windowed.name = "windowed";
-    windowed.attention.window = window;
+    windowed.attention().window = window;
     config.layer_kinds.push_back(windowed);
     config.layers[0] = 1;
   }

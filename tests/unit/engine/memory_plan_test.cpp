@@ -137,7 +137,7 @@ TEST(MemoryPlan, FitsAContainer) {
   ModelConfig config = bench::named_shape("llama-tiny", WeightFormat::f32);
   config.max_context = 1 << 20;
   config.layers.resize(16);
-  config.layer_kinds[0].attention.n_kv_heads = 4;
+  config.layer_kinds[0].attention().n_kv_heads = 4;
   const size_t free = 560 * kMiB;
   const MemoryPlan small = plan(config, cpu(free), {.slots = 1}, 10 * kMiB);
   const auto bytes = static_cast<int64_t>(kv_groups(config, DType::bf16)[0].token_bytes);
@@ -150,7 +150,7 @@ TEST(MemoryPlan, GivesLayersWithWindowsWhatTheSequencesNeed) {
   ModelConfig config = llama_8b();
   config.layer_kinds.push_back(config.layer_kinds[0]);
   config.layer_kinds[1].name = "windowed";
-  config.layer_kinds[1].attention.window = 512;
+  config.layer_kinds[1].attention().window = 512;
   for (size_t n = 0; n < config.layers.size(); n += 2) config.layers[n] = 1;
   const MemoryPlan all = plan(llama_8b(), gpu(16 * kGiB), {.slots = 16});
   const MemoryPlan half = plan(config, gpu(16 * kGiB), {.slots = 16});

@@ -28,8 +28,8 @@ ModelConfig odd_shape(WeightFormat format) {
                                       .ffn_hidden = 76,
                                       .vocab = 131,
                                       .max_context = 512});
-  config.layer_kinds[0].attention.qkv_bias = true;
-  config.layer_kinds[0].attention.out_bias = true;
+  config.layer_kinds[0].attention().qkv_bias = true;
+  config.layer_kinds[0].attention().out_bias = true;
   config.weight_format = config.output_format = format;
   config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
   return config;
@@ -50,11 +50,11 @@ ModelConfig rich_shape(WeightFormat format) {
 
   LayerConfig windowed = config.layer_kinds[0];
   windowed.name = "windowed";
-  windowed.attention.window = 37;
-  windowed.attention.sinks = true;
-  windowed.attention.qk_norm = QkNorm::head;
-  windowed.attention.qk_norm_as = rms;
-  windowed.attention_norms.after = rms;
+  windowed.attention().window = 37;
+  windowed.attention().sinks = true;
+  windowed.attention().qk_norm = QkNorm::head;
+  windowed.attention().qk_norm_as = rms;
+  windowed.mixer_norms.after = rms;
   windowed.ffn_norms.after = rms;
   windowed.ffn.activation = Activation::gelu_tanh;
   windowed.ffn.bias = true;
@@ -62,20 +62,20 @@ ModelConfig rich_shape(WeightFormat format) {
   LayerConfig parallel = config.layer_kinds[0];
   parallel.name = "parallel";
   parallel.parallel = true;
-  parallel.attention_norms.before = layer_norm;
+  parallel.mixer_norms.before = layer_norm;
   parallel.ffn_norms.before = layer_norm;
-  parallel.attention.rope.reset();
-  parallel.attention.slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
-  parallel.attention.soft_cap = 2;
+  parallel.attention().rope.reset();
+  parallel.attention().slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
+  parallel.attention().soft_cap = 2;
   parallel.ffn = {.size = 100, .gated = false, .activation = Activation::gelu, .bias = true};
 
   LayerConfig experts = config.layer_kinds[0];
   experts.name = "experts";
-  experts.attention.rope = 1;
-  experts.attention.query_scaling = 0.1F;
-  experts.attention.query_scaling_from = 16;
-  experts.attention.qk_norm = QkNorm::whole;
-  experts.attention.qk_norm_as = rms;
+  experts.attention().rope = 1;
+  experts.attention().query_scaling = 0.1F;
+  experts.attention().query_scaling_from = 16;
+  experts.attention().qk_norm = QkNorm::whole;
+  experts.attention().qk_norm_as = rms;
   experts.experts = {.count = 6,
                      .router = {.used = 2, .normalized = true, .scale = 1.2F},
                      .each = {.size = 24, .gated = true, .activation = Activation::silu},
@@ -85,7 +85,7 @@ ModelConfig rich_shape(WeightFormat format) {
 
   LayerConfig grouped = experts;
   grouped.name = "grouped";
-  grouped.attention_norms.stream = rms;
+  grouped.mixer_norms.stream = rms;
   grouped.experts = {
       .count = 8,
       .router = {.used = 3,

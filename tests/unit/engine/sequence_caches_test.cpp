@@ -20,7 +20,7 @@ ModelConfig config_with_window() {
   ModelConfig config = tiny_decoder(2);
   config.layer_kinds.push_back(config.layer_kinds[0]);
   config.layer_kinds[1].name = "windowed";
-  config.layer_kinds[1].attention.window = kCacheWindow;
+  config.layer_kinds[1].attention().window = kCacheWindow;
   config.layers = {0, 1};
   return config;
 }

@@ -64,16 +64,16 @@ TEST(WindowPages, ForgetPagesThatAreFree) {
 TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
   ModelConfig config = bench::named_shape("llama-tiny", WeightFormat::f32);
   config.layer_kinds.resize(3, config.layer_kinds[0]);
-  config.layer_kinds[1].attention.window = 128;
-  config.layer_kinds[1].attention.n_kv_heads = 4;
-  config.layer_kinds[2].attention.window = 512;  // all of the context
+  config.layer_kinds[1].attention().window = 128;
+  config.layer_kinds[1].attention().n_kv_heads = 4;
+  config.layer_kinds[2].attention().window = 512;  // all of the context
   config.layers = {1, 0, 1, 2};
   const std::vector<KvGroup> groups = kv_groups(config, DType::bf16);
   ASSERT_EQ(groups.size(), 2U);
-  EXPECT_EQ(groups[0].layers, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(groups[0].layers, (std::vector<size_t>{1, 3}));
   EXPECT_EQ(groups[0].token_bytes, size_t{2} * 2 * (2 * 16) * 2);
   EXPECT_EQ(groups[1].window, 128);
-  EXPECT_EQ(groups[1].layers, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(groups[1].layers, (std::vector<size_t>{0, 2}));
   EXPECT_EQ(groups[1].token_bytes, size_t{2} * 2 * (4 * 16) * 2);
   config.encoder = std::make_shared<const ModelConfig>(config);
   EXPECT_EQ(kv_groups(config, DType::bf16).size(), 1U) << "sources are in all layers' pages";

@@ -91,7 +91,7 @@ TEST(ModelConfig, RefusesContradictions) {
     return message_of([&] { validate(config, "test"); }) != "";
   };
   const auto attention = [&](const std::function<void(AttentionConfig&)>& damage) {
-    return refused([&](ModelConfig& c) { damage(c.layer_kinds[0].attention); });
+    return refused([&](ModelConfig& c) { damage(c.layer_kinds[0].attention()); });
   };
   const auto experts = [&](const std::function<void(ExpertsConfig&)>& damage) {
     return refused([&](ModelConfig& c) { damage(*c.layer_kinds[1].experts); });
@@ -112,7 +112,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) {
-    AttentionConfig& heads = c.layer_kinds[0].attention;
+    AttentionConfig& heads = c.layer_kinds[0].attention();
     heads.n_heads = heads.n_kv_heads = 4096;
     heads.slopes.clear();
     c.layers.assign(65, 0);
@@ -160,19 +160,19 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.output.none = false; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) { e.hidden = 32; })) << "it is shared";
   EXPECT_FALSE(refused([](ModelConfig& c, ModelConfig& e) {
-    c.layer_kinds[0].attention.window = e.layer_kinds[0].attention.window = 9;
+    c.layer_kinds[0].attention().window = e.layer_kinds[0].attention().window = 9;
   }));
   EXPECT_TRUE(
-      refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention.n_kv_heads = 2; }));
+      refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention().n_kv_heads = 2; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
-    e.layer_kinds[0].attention.n_kv_heads = int64_t{1} << 62;
+    e.layer_kinds[0].attention().n_kv_heads = int64_t{1} << 62;
   })) << "its keys' width overflows";
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
     e.encoder = std::make_shared<const ModelConfig>(small_encoder());
   })) << "it has an encoder itself";
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) {
-    c.layer_kinds[0].attention.relative_bias.max_distance = 4;
+    c.layer_kinds[0].attention().relative_bias.max_distance = 4;
   })) << "four distances have buckets of their own";
   ModelConfig alone = small_translator();
   alone.encoder = nullptr;

@@ -41,21 +41,21 @@ inline ModelConfig rich_decoder() {
                    .long_frequencies = {},
                    .dynamic_factor = 4}};
   LayerConfig& first = config.layer_kinds[0];
-  first.attention.qkv_bias = first.attention.out_bias = first.attention.sinks = true;
-  first.attention.qk_norm = QkNorm::head;
-  first.attention.qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
-  first.attention.query_scaling = 0.1F;
-  first.attention.query_scaling_from = 8192;
-  first.attention.window = 128;
-  first.attention.soft_cap = 50;
-  first.attention.slopes = {1, 0.5F, 0.25F, 0.125F};
-  first.attention_norms = {.before = norm, .after = norm, .stream = norm};
+  first.attention().qkv_bias = first.attention().out_bias = first.attention().sinks = true;
+  first.attention().qk_norm = QkNorm::head;
+  first.attention().qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
+  first.attention().query_scaling = 0.1F;
+  first.attention().query_scaling_from = 8192;
+  first.attention().window = 128;
+  first.attention().soft_cap = 50;
+  first.attention().slopes = {1, 0.5F, 0.25F, 0.125F};
+  first.mixer_norms = {.before = norm, .after = norm, .stream = norm};
   first.ffn = {.size = 80, .gated = false, .activation = Activation::relu_squared, .bias = true};
   LayerConfig second = first;
   second.name = "experts";
   second.parallel = true;
-  second.attention_norms.stream = {};
-  second.attention.rope = 1;
+  second.mixer_norms.stream = {};
+  second.attention().rope = 1;
   second.ffn = {};
   second.experts = {.count = 8,
                     .router = {.used = 2,
@@ -76,7 +76,7 @@ inline ModelConfig rich_decoder() {
 
 inline ModelConfig small_encoder() {
   ModelConfig config = small_decoder();
-  config.layer_kinds[0].attention.bidirectional = true;
+  config.layer_kinds[0].attention().bidirectional = true;
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-5F};
   config.output = {.norm = {}, .none = true};
   config.pooling = {
@@ -94,11 +94,11 @@ inline ModelConfig small_encoder() {
 inline ModelConfig small_translator() {
   ModelConfig config = small_decoder();
   LayerConfig& layer = config.layer_kinds[0];
-  layer.attention.relative_bias = {.buckets = 8, .max_distance = 20};
-  layer.cross_attention.emplace().norms = layer.attention_norms;
+  layer.attention().relative_bias = {.buckets = 8, .max_distance = 20};
+  layer.cross_attention.emplace().norms = layer.mixer_norms;
   ModelConfig encoder = small_encoder();
   encoder.embedding.shared = true;
-  AttentionConfig& attention = encoder.layer_kinds[0].attention;
+  AttentionConfig& attention = encoder.layer_kinds[0].attention();
   attention.n_heads = attention.n_kv_heads = 4;
   attention.head_dim = 8;
   attention.rope.reset();

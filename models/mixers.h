@@ -1,0 +1,39 @@
+// How a layer's tokens learn of others of their text: the kinds of Mixer (models/config.h), each in
+// a file of its own, which has its operations in the order of its paper.
+#pragma once
+
+#include <span>
+#include <variant>
+
+#include "backend/backend.h"
+#include "models/activations.h"
+#include "models/decoder_weights.h"
+#include "models/stream.h"
+#include "models/tables.h"
+
+namespace faststream {
+
+/// What mixers work with in a step.
+struct Pass {
+  Backend& backend;
+  const Activations& memory;
+  const BatchView& batch;
+  std::span<const KvLayer> kv;  ///< of each layer that keeps keys and values
+};
+
+/// Gives a mixer what it reads besides tensors.
+void complete(AttentionWeights& attention, Backend& backend, Tables& tables);
+
+/// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
+LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
+
+inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
+  return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);
+}
+
+/// The same of cross attention, whose keys and values read_source() has stored.
+LastProduct attend_to_source(const Pass& pass, const CrossAttentionWeights& cross, Input& input);
+/// Stores the keys and values of what the encoder gave for the batch, [tokens, encoder's hidden].
+void read_source(const Pass& pass, const CrossAttentionWeights& cross, Input& encoded);
+
+}  // namespace faststream

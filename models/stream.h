@@ -1,0 +1,83 @@
+// The residual stream, as branches of a layer read it and are added to it.
+#pragma once
+
+#include "backend/backend.h"
+#include "models/activations.h"
+#include "models/decoder_weights.h"
+
+namespace faststream {
+
+/// x = norm(x), of each row.
+inline void renormalize(Backend& backend, const Norm& norm, const Matrix& x) {
+  if (norm.kind != NormKind::none) backend.norm(x, norm, OutputMode::store, x);
+}
+
+/// A branch up to its last product, which may add to the residual stream where it is.
+struct LastProduct {
+  Backend& backend;
+  Input input;
+  const Linear& linear;
+
+  /// out [rows, hidden] f32 = or += the branch.
+  void operator()(OutputMode output, const Matrix& out) {
+    backend.linear(input, linear.weight, {.bias = linear.bias, .output = output}, out);
+  }
+};
+
+/// One pass's, whose memory is the activations' `residual`.
+class Stream {
+ public:
+  Stream(Backend& backend, const Activations& memory, int64_t tokens)
+      : backend_(backend), memory_(memory), rows_(memory.residual.first_rows(tokens)) {}
+
+  /// [rows, hidden] f32
+  [[nodiscard]] const Matrix& rows() const { return rows_; }
+
+  /// Goes on with these rows alone.
+  void keep(const Matrix& rows) {
+    rows_ = rows;
+    copy_ = {};
+  }
+
+  void normalize(const Norm& norm) { renormalize(backend_, norm, rows_); }
+
+  /// What a branch reads, in `memory` where it must be written: the stream itself, or its copy,
+  /// where one is of the right type already, unless it may change first.
+  [[nodiscard]] Input before(const Norm& norm, const Matrix& memory,
+                             bool may_change = false) const {
+    const auto serves = [&](const Matrix& rows) {
+      return rows.data != nullptr && rows.dtype == memory.dtype && norm.kind == NormKind::none &&
+             !may_change;
+    };
+    if (serves(rows_)) return {.x = rows_};
+    if (serves(copy_)) return {.x = copy_};
+    return {.x = rows_, .norm = norm, .normed = memory.first_rows(rows_.rows)};
+  }
+
+  /// Adds what last_product(output, out) of a branch gives.
+  template <typename Product>
+  void add(const BranchNormWeights& norms, Product last_product) {
+    if (norms.after.kind == NormKind::none) {
+      last_product(OutputMode::add, rows_);
+    } else {
+      const Matrix branch = memory_.branch.first_rows(rows_.rows);
+      last_product(OutputMode::store, branch);
+      backend_.norm(branch, norms.after, OutputMode::add, rows_);
+    }
+    copy_ = {};
+    if (norms.stream.kind == NormKind::none || memory_.stream_copy.data == nullptr) {
+      normalize(norms.stream);
+    } else {
+      copy_ = memory_.stream_copy.first_rows(rows_.rows);
+      backend_.norm_stream(rows_, norms.stream, copy_);
+    }
+  }
+
+ private:
+  Backend& backend_;
+  const Activations& memory_;
+  Matrix rows_;
+  Matrix copy_ = {};  // the same as branches read it, where a norm wrote that; else without data
+};
+
+}  // namespace faststream
