@@ -71,6 +71,7 @@ class Decoder : public Model {
       KvLayer& scratch = of_encoder.emplace_back(kv.front());
       scratch.n_kv_heads = static_cast<int32_t>(geometry.n_heads);
       scratch.head_dim = static_cast<int32_t>(geometry.k_head_dim);
+      scratch.v_head_dim = static_cast<int32_t>(geometry.v_head_dim);
     }
     const Matrix states = encoder_->encode(batch, of_encoder);
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
@@ -262,20 +263,19 @@ size_t activation_bytes(const ModelConfig& config, DType activations, const Batc
 
 StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
                        int64_t context) {
-  StepBounds bounds{
-      .tokens = limits.max_tokens,
-      .sequences = sequences,
-      .logits = limits.max_logits,
-      .context = context,
-      .vocab = config.vocab,
-      .n_heads =
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_heads; }),
-      .n_kv_heads =
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_kv_heads; }),
-      .head_dim =
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.head_dim; }),
-      .weight_format = config.weight_format,
-      .products = products(config, limits)};
+  StepBounds bounds{.tokens = limits.max_tokens,
+                    .sequences = sequences,
+                    .logits = limits.max_logits,
+                    .context = context,
+                    .vocab = config.vocab,
+                    .n_heads = largest_of_mixers<AttentionConfig>(
+                        config, [](const auto& a) { return a.n_heads; }),
+                    .n_kv_heads = largest_of_mixers<AttentionConfig>(
+                        config, [](const auto& a) { return a.n_kv_heads; }),
+                    .head_dim = largest_of_mixers<AttentionConfig>(
+                        config, [](const auto& a) { return std::max(a.head_dim, a.v_head_dim()); }),
+                    .weight_format = config.weight_format,
+                    .products = products(config, limits)};
   if (config.encoder) {
     const StepBounds of_encoder = step_bounds(*config.encoder, limits, sequences, 0);
     bounds.n_heads = std::max(bounds.n_heads, of_encoder.n_heads);

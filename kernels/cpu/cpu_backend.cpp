@@ -73,7 +73,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // Experts have rows of inputs, activations and results of their own.
   int64_t shared = 0;
   int64_t expert_rows = 0;
-  int64_t of_thread = attention_scratch(bounds.head_dim) * int64_t{sizeof(float)};
+  int64_t of_thread = attention_scratch(bounds.head_dim, bounds.head_dim) * int64_t{sizeof(float)};
   for (const ProductBound& product : bounds.products) {
     // A token uses an expert once.
     const int64_t rows_of_one =

@@ -62,17 +62,16 @@ void require_batch(const BatchView& batch) {
 
 void require_kv(const KvLayer& kv) {
   require(kv.k != nullptr && kv.v != nullptr && is_float(kv.dtype) && kv.n_pages > 0 &&
-              kv.n_kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 2 == 0,
+              kv.n_kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 2 == 0 && kv.v_head_dim > 0,
           "a KV layer has no memory or no shape");
 }
 
-/// Element of K or V where dimension 0 of `head` at `position` of sequence `s` is.
-size_t kv_index(const BatchView& batch, const KvLayer& kv, int32_t s, int32_t position,
-                int32_t head) {
+/// Row of K and V, each of a head's elements, that has `head` at `position` of sequence `s`.
+int64_t kv_row(const BatchView& batch, const KvLayer& kv, int32_t s, int32_t position,
+               int32_t head) {
   const int32_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
   require(page >= 0 && page < kv.n_pages, "a page number is outside the cache");
-  const int64_t row = (int64_t{page} * kv.n_kv_heads + head) * kPageTokens + position % kPageTokens;
-  return index(row * kv.head_dim);
+  return (int64_t{page} * kv.n_kv_heads + head) * kPageTokens + position % kPageTokens;
 }
 
 double dot(const double* a, const double* b, int64_t n) {
@@ -391,8 +390,11 @@ class ReferenceBackend final : public HostBackend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override {
-    if (qkv.cols != out.cols) {
-      require(qkv.cols == out.cols + 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
+    require_kv(kv);
+    require(out.cols % kv.v_head_dim == 0, "attention: out must be sums of values of heads");
+    const int64_t q_dim = out.cols / kv.v_head_dim * kv.head_dim;
+    if (qkv.cols != q_dim) {
+      require(qkv.cols == q_dim + kv.k_dim() + kv.v_dim(),
               "attention: qkv must be the query heads of out, and keys and values");
       require_batch(batch);
       rope_append(batch, qkv, cos_sin, transform, kv);
@@ -401,12 +403,11 @@ class ReferenceBackend final : public HostBackend {
           rule.bidirectional && rule.window == 0 && rule.slopes == nullptr && rule.bias == nullptr,
           "attention: positions have no meaning where queries see another text");
     }
-    attend(batch, qkv.columns(0, out.cols), kv, rule, out);
+    attend(batch, qkv.columns(0, q_dim), kv, rule, out);
   }
 
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
-    require(kv_rows.cols == 2 * int64_t{kv.n_kv_heads} * kv.head_dim,
-            "append: a row must be keys and values");
+    require(kv_rows.cols == kv.k_dim() + kv.v_dim(), "append: a row must be keys and values");
     require_batch(batch);
     rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
   }
@@ -463,16 +464,11 @@ class ReferenceBackend final : public HostBackend {
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override {
     for (const KvLayer& kv : layers) {
       require_kv(kv);
-      const int64_t page = int64_t{kv.n_kv_heads} * kPageTokens * kv.head_dim;
       for (const PageCopy& copy : copies) {
         require(copy.from >= 0 && copy.from < kv.n_pages && copy.to >= 0 && copy.to < kv.n_pages,
                 "copy_pages: a page number is outside the cache");
-        for (int64_t i = 0; i < page; ++i) {
-          store_float(kv.k, kv.dtype, index(copy.to * page + i),
-                      load_as_float(kv.k, kv.dtype, index(copy.from * page + i)));
-          store_float(kv.v, kv.dtype, index(copy.to * page + i),
-                      load_as_float(kv.v, kv.dtype, index(copy.from * page + i)));
-        }
+        copy_page(kv.k, kv.dtype, kPageTokens * kv.k_dim(), copy);
+        copy_page(kv.v, kv.dtype, kPageTokens * kv.v_dim(), copy);
       }
     }
   }
@@ -483,6 +479,13 @@ class ReferenceBackend final : public HostBackend {
   }
 
  private:
+  static void copy_page(void* pages, DType dtype, int64_t elements, const PageCopy& copy) {
+    for (int64_t i = 0; i < elements; ++i) {
+      store_float(pages, dtype, index(copy.to * elements + i),
+                  load_as_float(pages, dtype, index(copy.from * elements + i)));
+    }
+  }
+
   static float rope_frequency(const Rope& rope, int32_t length, int64_t i, int64_t pairs) {
     if (rope.original == 0 || length <= rope.original) return rope.frequencies[i];
     if (rope.long_frequencies != nullptr) return rope.long_frequencies[i];
@@ -501,13 +504,13 @@ class ReferenceBackend final : public HostBackend {
     require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
             "attention: an even number of elements is rotated, at most head_dim");
     require_matrix(qkv, batch.n_tokens, qkv.cols, "attention: qkv must have a row a token");
-    require(qkv.cols % dim == 0 && qkv.cols / dim >= 2 * int64_t{kv.n_kv_heads},
-            "attention: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim]");
+    const int64_t q_dim = qkv.cols - kv.k_dim() - kv.v_dim();
+    require(q_dim >= 0 && q_dim % dim == 0, "attention: qkv must be whole heads");
     require_norm(transform.norm, transform.q_weight);
     require_norm(transform.norm, transform.k_weight);
     require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
             "attention: queries must be scaled from a position on");
-    const int64_t n_heads = qkv.cols / dim - 2 * int64_t{kv.n_kv_heads};
+    const int64_t n_heads = q_dim / dim;
     const auto weight_of = [&](const float* weights, int64_t head) {
       return transform.norm == NormKind::none ? nullptr : weights + head * dim;
     };
@@ -530,11 +533,13 @@ class ReferenceBackend final : public HostBackend {
         std::vector<double> head = columns(qkv, t, (n_heads + h) * dim, dim);
         normalize(head, transform.norm, weight_of(transform.k_weight, h), nullptr, transform.eps);
         rotate(head, cos_sin, t);
-        const size_t target = kv_index(batch, kv, batch.sequence_of[t], position, h);
+        const int64_t target = kv_row(batch, kv, batch.sequence_of[t], position, h);
         for (int64_t i = 0; i < dim; ++i) {
-          store_float(kv.k, kv.dtype, target + index(i), static_cast<float>(head[index(i)]));
-          store_float(kv.v, kv.dtype, target + index(i),
-                      get(qkv, t, (n_heads + kv.n_kv_heads + h) * dim + i));
+          store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(head[index(i)]));
+        }
+        for (int64_t i = 0; i < kv.v_head_dim; ++i) {
+          store_float(kv.v, kv.dtype, index(target * kv.v_head_dim + i),
+                      get(qkv, t, q_dim + kv.k_dim() + h * kv.v_head_dim + i));
         }
       }
     }
@@ -542,10 +547,10 @@ class ReferenceBackend final : public HostBackend {
 
   static void attend(const BatchView& batch, const Matrix& q, const KvLayer& kv,
                      const AttentionRule& rule, const Matrix& out) {
-    require_kv(kv);
     const int64_t dim = kv.head_dim;
+    const int64_t v_dim = kv.v_head_dim;
     require_matrix(q, batch.n_tokens, q.cols, "attention: q must have a row a token");
-    require_matrix(out, batch.n_tokens, q.cols, "attention: out must have q's shape");
+    require_matrix(out, batch.n_tokens, out.cols, "attention: out must have a row a token");
     require(q.cols % (dim * kv.n_kv_heads) == 0,
             "attention: n_heads must be a multiple of n_kv_heads");
     require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
@@ -557,17 +562,19 @@ class ReferenceBackend final : public HostBackend {
       if (begin == end) continue;
       const int32_t seen = seen_by(rule, batch.positions[begin], batch.kv_len[s]).first;
       for (int32_t kv_head = 0; kv_head < kv.n_kv_heads; ++kv_head) {
-        const std::vector<double> keys = cached(batch, kv, kv.k, s, seen, kv_head);
-        const std::vector<double> values = cached(batch, kv, kv.v, s, seen, kv_head);
+        const std::vector<double> keys = cached(batch, kv, kv.k, dim, s, seen, kv_head);
+        const std::vector<double> values = cached(batch, kv, kv.v, v_dim, s, seen, kv_head);
         for (int32_t t = begin; t < end; ++t) {
           for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
             const Seen tokens = seen_by(rule, batch.positions[t], batch.kv_len[s]);
             const int64_t first = tokens.first - seen;
+            const int64_t n = tokens.end - tokens.first;
             const std::vector<double> query = columns(q, t, h * dim, dim);
             const std::vector<double> sums = attend_one(
-                query, keys.data() + first * dim, values.data() + first * dim, tokens, rule, h);
-            for (int64_t i = 0; i < dim; ++i) {
-              set(out, t, h * dim + i, static_cast<float>(sums[index(i)]));
+                query, std::span(keys).subspan(index(first * dim), index(n * dim)),
+                std::span(values).subspan(index(first * v_dim), index(n * v_dim)), tokens, rule, h);
+            for (int64_t i = 0; i < v_dim; ++i) {
+              set(out, t, h * v_dim + i, static_cast<float>(sums[index(i)]));
             }
           }
         }
@@ -590,28 +597,29 @@ class ReferenceBackend final : public HostBackend {
     return seen;
   }
 
-  /// K or V of a head, from position `first` of a sequence on: [positions, head_dim].
+  /// K or V of a head, from position `first` of a sequence on: [positions, dim].
   static std::vector<double> cached(const BatchView& batch, const KvLayer& kv, const void* data,
-                                    int32_t s, int32_t first, int32_t head) {
+                                    int64_t dim, int32_t s, int32_t first, int32_t head) {
     std::vector<double> elements;
     for (int32_t p = first; p < batch.kv_len[s]; ++p) {
-      const size_t at = kv_index(batch, kv, s, p, head);
-      for (int64_t i = 0; i < kv.head_dim; ++i) {
-        elements.push_back(load_as_float(data, kv.dtype, at + index(i)));
+      const int64_t row = kv_row(batch, kv, s, p, head);
+      for (int64_t i = 0; i < dim; ++i) {
+        elements.push_back(load_as_float(data, kv.dtype, index(row * dim + i)));
       }
     }
     return elements;
   }
 
   /// What head h of a query gets from the keys and values that it sees.
-  static std::vector<double> attend_one(const std::vector<double>& query, const double* keys,
-                                        const double* values, const Seen& seen,
+  static std::vector<double> attend_one(const std::vector<double>& query,
+                                        std::span<const double> keys,
+                                        std::span<const double> values, const Seen& seen,
                                         const AttentionRule& rule, int32_t h) {
     const auto dim = static_cast<int64_t>(query.size());
     const int64_t n = seen.end - seen.first;
     std::vector<double> scores;
     for (int64_t p = 0; p < n; ++p) {
-      double score = rule.scale * dot(query.data(), keys + p * dim, dim);
+      double score = rule.scale * dot(query.data(), keys.data() + p * dim, dim);
       if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
       if (rule.slopes != nullptr) {
         score -=
@@ -630,11 +638,11 @@ class ReferenceBackend final : public HostBackend {
       largest = std::max(largest, double{rule.sinks[h]});
       total += std::exp(rule.sinks[h] - largest);
     }
-    std::vector<double> sums(query.size());
+    std::vector<double> sums(values.size() / index(n));
     for (int64_t p = 0; p < n; ++p) {
       const double weight = std::exp(scores[index(p)] - largest);
       total += weight;
-      const double* value = values + p * dim;
+      const double* value = values.data() + index(p) * sums.size();
       for (double& sum : sums) sum += weight * *value++;
     }
     for (double& sum : sums) sum /= total;

@@ -21,20 +21,23 @@ struct LayerList {
   struct Layer {
     uint4* k;
     uint4* v;
-    int64_t page_vectors;
+    int32_t k_vectors;  // of a page
+    int32_t v_vectors;
   };
   Layer layers[kMaxLayers];
 };
 
-// A page has 32 head_dim n_kv_heads elements of at least 2 bytes: a multiple of 16 bytes.
+// A page has 32 rows of elements of at least 2 bytes: a multiple of 16 bytes.
 __global__ void copy_pages_kernel(CopyList copies, LayerList layers) {
   begin_kernel();
   const PageCopy copy = copies.copies[blockIdx.x];
   const LayerList::Layer layer = layers.layers[blockIdx.y / 2];
-  uint4* cache = blockIdx.y % 2 == 0 ? layer.k : layer.v;
-  const uint4* from = cache + copy.from * layer.page_vectors;
-  uint4* to = cache + copy.to * layer.page_vectors;
-  for (int64_t i = blockIdx.z * kThreads + threadIdx.x; i < layer.page_vectors;
+  const bool is_key = blockIdx.y % 2 == 0;
+  uint4* cache = is_key ? layer.k : layer.v;
+  const int64_t page_vectors = is_key ? layer.k_vectors : layer.v_vectors;
+  const uint4* from = cache + copy.from * page_vectors;
+  uint4* to = cache + copy.to * page_vectors;
+  for (int64_t i = blockIdx.z * kThreads + threadIdx.x; i < page_vectors;
        i += static_cast<int64_t>(gridDim.z) * kThreads) {
     to[i] = from[i];
   }
@@ -48,15 +51,17 @@ void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pa
     const auto some =
         layers.subspan(first_layer, std::min(kMaxLayers, layers.size() - first_layer));
     LayerList layer_list{};
-    int64_t most_vectors = 0;
+    int32_t most_vectors = 0;
     for (size_t i = 0; i < some.size(); ++i) {
       const KvLayer& layer = some[i];
-      const int64_t page_vectors = static_cast<int64_t>(layer.n_kv_heads) * kPageTokens *
-                                   layer.head_dim * static_cast<int64_t>(dtype_size(layer.dtype)) /
-                                   16;
-      layer_list.layers[i] = {static_cast<uint4*>(layer.k), static_cast<uint4*>(layer.v),
-                              page_vectors};
-      most_vectors = std::max(most_vectors, page_vectors);
+      const auto vectors_of = [&](int64_t row) {
+        return static_cast<int32_t>(kPageTokens * row *
+                                    static_cast<int64_t>(dtype_size(layer.dtype)) / 16);
+      };
+      const LayerList::Layer copied{static_cast<uint4*>(layer.k), static_cast<uint4*>(layer.v),
+                                    vectors_of(layer.k_dim()), vectors_of(layer.v_dim())};
+      layer_list.layers[i] = copied;
+      most_vectors = std::max({most_vectors, copied.k_vectors, copied.v_vectors});
     }
     for (size_t first = 0; first < copies.size(); first += kMaxCopies) {
       const auto part = copies.subspan(first, std::min(kMaxCopies, copies.size() - first));

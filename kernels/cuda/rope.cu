@@ -1,6 +1,7 @@
 // Rotary position embedding, and the append of keys and values to their pages.
 #include "kernels/cuda/rope.cuh"
 
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/held_row.cuh"
 #include "kernels/cuda/types.cuh"
@@ -241,6 +242,7 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
 }
 
 void CudaBackend::append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) {
+  check_heads(kv);
   rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
 }
 

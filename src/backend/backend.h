@@ -29,16 +29,21 @@ namespace faststream {
 /// Memory that a backend allocated; freed on destruction, which must precede the backend's.
 using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 
-/// The KV pages of one layer. K and V each are [n_pages, n_kv_heads, kPageTokens, head_dim] of
-/// dtype (f32, f16 or bf16). K is stored after rotation.
+/// The KV pages of one layer. K is [n_pages, n_kv_heads, kPageTokens, head_dim] of dtype (f32, f16
+/// or bf16), stored after rotation; V the same of v_head_dim.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
   DType dtype = DType::f32;
   int32_t n_pages = 0;
   int32_t n_kv_heads = 0;
-  int32_t head_dim = 0;
+  int32_t head_dim = 0;  ///< of queries and keys
+  int32_t v_head_dim = 0;
   int32_t group = 0;  ///< of the batch's page table
+
+  // Elements of a token's keys, and of its values.
+  [[nodiscard]] constexpr int64_t k_dim() const { return int64_t{n_kv_heads} * head_dim; }
+  [[nodiscard]] constexpr int64_t v_dim() const { return int64_t{n_kv_heads} * v_head_dim; }
 };
 
 /// Copy page `from` to page `to`, K and V, in every layer.
@@ -276,7 +281,7 @@ struct StepBounds {
   int64_t vocab = 0;
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;                            ///< the largest, of keys or values
   WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
   std::vector<ProductBound> products;              ///< every shape that occurs
 };
@@ -375,14 +380,14 @@ class Backend {
   /// cos_sin [tokens, 2 pairs] f32.
   virtual void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) = 0;
 
-  /// qkv [tokens, (n_heads + 2 n_kv_heads) head_dim] act: query, key and value heads, which are not
-  /// kept. Transforms and rotates queries and keys, writes these keys and the values to the
-  /// sequences' pages at the tokens' positions, and then gives out [tokens, n_heads head_dim] act =
-  /// softmax(scores of q and k) v over the cached positions up to the token's own that `rule` lets
-  /// it see. cos_sin [tokens, d] f32 rotates the first d elements of a head, of which i and i + d /
-  /// 2 are a pair (arXiv:2104.09864, in the order of Transformers); d = 0: none. n_heads is a
-  /// multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads)
-  /// (arXiv:2305.13245).
+  /// qkv [tokens, (n_heads + n_kv_heads) head_dim + n_kv_heads v_head_dim] act: query, key and
+  /// value heads, which are not kept. Transforms and rotates queries and keys, writes these keys
+  /// and the values to the sequences' pages at the tokens' positions, and then gives out [tokens,
+  /// n_heads v_head_dim] act = softmax(scores of q and k) v over the cached positions up to the
+  /// token's own that `rule` lets it see. cos_sin [tokens, d] f32 rotates the first d elements of a
+  /// head, of which i and i + d / 2 are a pair (arXiv:2104.09864, in the order of Transformers); d
+  /// = 0: none. n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads
+  /// / n_kv_heads) (arXiv:2305.13245).
   ///
   /// Where qkv is query heads alone, [tokens, n_heads head_dim], they are taken as they are, and
   /// what they see is in the pages already: of another text in cross attention, so that no position
@@ -391,8 +396,8 @@ class Backend {
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;
 
-  /// kv_rows [tokens, 2 n_kv_heads head_dim] act: key heads, then value heads, which are written to
-  /// the sequences' pages at the tokens' positions as they are.
+  /// kv_rows [tokens, n_kv_heads (head_dim + v_head_dim)] act: key heads, then value heads, which
+  /// are written to the sequences' pages at the tokens' positions as they are.
   virtual void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.

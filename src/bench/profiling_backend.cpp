@@ -96,10 +96,10 @@ void ProfilingBackend::attention(const BatchView& batch, const Matrix& qkv, cons
            attention_work({.sequences = batch.n_sequences,
                            .n_cached = batch.max_kv_len - batch.max_query_len,
                            .n_new = batch.max_query_len,
-                           .n_heads = out.cols / kv.head_dim,
+                           .n_heads = out.cols / kv.v_head_dim,
                            .geometry = {.n_heads = kv.n_kv_heads,
                                         .k_head_dim = kv.head_dim,
-                                        .v_head_dim = kv.head_dim,
+                                        .v_head_dim = kv.v_head_dim,
                                         .window = rule.window},
                            .kv = kv.dtype}));
   ForwardingBackend::attention(batch, qkv, cos_sin, transform, kv, rule, out);

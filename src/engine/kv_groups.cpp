@@ -27,6 +27,7 @@ KvLayer kv_layer(const KvGeometry& geometry, DType dtype, std::byte* memory, int
           .n_pages = n_pages,
           .n_kv_heads = static_cast<int32_t>(geometry.n_heads),
           .head_dim = static_cast<int32_t>(geometry.k_head_dim),
+          .v_head_dim = static_cast<int32_t>(geometry.v_head_dim),
           .group = group};
 }
 

@@ -182,7 +182,7 @@ void run_attention(benchmark::State& state, DType dtype, int32_t tokens, int32_t
   constexpr int64_t kQkv = int64_t{kHeads + 2 * kKvHeads} * kDim;
   std::vector<float> qkv = random_values(tokens * kQkv);
   std::vector<float> out(static_cast<size_t>(tokens) * kHeads * kDim);
-  const KvLayer kv{k.get(), v.get(), dtype, n_pages, kKvHeads, kDim};
+  const KvLayer kv{k.get(), v.get(), dtype, n_pages, kKvHeads, kDim, kDim};
   const BatchView view = backend().upload(batch);
   for (auto _ : state) {
     backend().attention(view, {qkv.data(), DType::f32, tokens, kQkv},

@@ -413,8 +413,8 @@ class Bench {
       std::byte* k = weights_.get() + i % copies * 2 * bytes;
       backend_.attention(view, {qkv.get(), DType::bf16, rows, columns},
                          {nullptr, DType::f32, rows, 0}, {},
-                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim}, {.scale = 0.088F},
-                         {out.get(), DType::bf16, rows, kHeads * kDim});
+                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim, kDim},
+                         {.scale = 0.088F}, {out.get(), DType::bf16, rows, kHeads * kDim});
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
     if (n_queries == 1) {

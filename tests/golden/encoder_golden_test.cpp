@@ -102,6 +102,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
                                    .n_pages = kPages,
                                    .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
                                    .head_dim = static_cast<int32_t>(attention.head_dim),
+                                   .v_head_dim = static_cast<int32_t>(attention.head_dim),
                                    .group = 0});
     std::vector<float> rows;
     for (const std::vector<Text>& step : steps) {

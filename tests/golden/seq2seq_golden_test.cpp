@@ -133,7 +133,8 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
                   .dtype = DType::f32,
                   .n_pages = batch.max_pages,
                   .n_kv_heads = static_cast<int32_t>(attention.n_kv_heads),
-                  .head_dim = static_cast<int32_t>(attention.head_dim)});
+                  .head_dim = static_cast<int32_t>(attention.head_dim),
+                  .v_head_dim = static_cast<int32_t>(attention.head_dim)});
   }
   const Matrix states = model->encode(backend.upload(batch), kv);
   std::vector<float> values(static_cast<size_t>(states.rows * states.cols));

@@ -59,19 +59,23 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
                            const HeadTransform& transform, const KvLayer& kv,
                            const AttentionRule& rule, const Matrix& out) {
   const int64_t dim = kv.head_dim;
-  const bool is_cross = qkv.cols == out.cols;
+  const int64_t v_dim = kv.v_head_dim;
+  require_f32(out, batch.n_tokens, out.cols,
+              "attention: out must be [tokens, n_heads v_head_dim] f32");
+  require(out.cols % kv.v_dim() == 0, "attention: n_heads must be a multiple of n_kv_heads");
+  const int64_t n_heads = out.cols / v_dim;
+  const bool is_cross = qkv.cols == n_heads * dim;
   if (!is_cross) {
     rope_append(batch, qkv, cos_sin, transform, kv);
-    require(out.cols == qkv.cols - 2 * kv.n_kv_heads * dim,
-            "attention: out must be as wide as the query heads");
+    require(qkv.cols == n_heads * dim + kv.k_dim() + kv.v_dim(),
+            "attention: out must have as many heads as queries");
   }
-  const Matrix q = qkv.columns(0, out.cols);
-  require_f32(out, batch.n_tokens, q.cols, "attention: out must be [tokens, n_heads head_dim] f32");
-  require(q.cols % (dim * kv.n_kv_heads) == 0,
-          "attention: n_heads must be a multiple of n_kv_heads");
+  const Matrix q = qkv.columns(0, n_heads * dim);
   const std::vector<Block> blocks =
-      split(batch, static_cast<int32_t>(q.cols / dim), kv.n_kv_heads, is_cross);
-  const auto head_bytes = kPageTokens * dim * static_cast<int64_t>(dtype_size(kv.dtype));
+      split(batch, static_cast<int32_t>(n_heads), kv.n_kv_heads, is_cross);
+  const auto element_bytes = static_cast<int64_t>(dtype_size(kv.dtype));
+  const int64_t k_head_bytes = kPageTokens * dim * element_bytes;
+  const int64_t v_head_bytes = kPageTokens * v_dim * element_bytes;
 
   const auto task_of = [&](const Block& block) {
     AttentionTask task;
@@ -79,18 +83,20 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
         static_cast<const float*>(q.data) + block.first_token * q.stride + block.first_head * dim;
     task.q_stride = q.stride;
     task.out =
-        static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * dim;
+        static_cast<float*>(out.data) + block.first_token * out.stride + block.first_head * v_dim;
     task.out_stride = out.stride;
     task.tokens = block.tokens;
     task.group = block.heads;
     task.head_dim = kv.head_dim;
+    task.v_head_dim = kv.v_head_dim;
     task.position = batch.positions[block.first_token];
     task.cached = batch.kv_len[block.sequence];
-    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * head_bytes;
-    task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * head_bytes;
+    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * k_head_bytes;
+    task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * v_head_bytes;
     task.type = float_type(kv.dtype);
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
-    task.page_stride = kv.n_kv_heads * kPageTokens * dim;
+    task.k_page_stride = kPageTokens * kv.k_dim();
+    task.v_page_stride = kPageTokens * kv.v_dim();
     task.page_tokens = kPageTokens;
     task.scale = rule.scale;
     task.window = rule.window;
@@ -108,7 +114,7 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
   pool_.parallel_for(static_cast<int64_t>(blocks.size()), 1, kMostBlocks,
                      [&](int thread, int64_t first, int64_t last) {
                        auto* scratch = thread_scratch_[static_cast<size_t>(thread)].get<float>(
-                           attention_scratch(dim));
+                           attention_scratch(dim, v_dim));
                        AttentionTask next = task_of(blocks[static_cast<size_t>(first)]);
                        for (int64_t i = first; i < last; ++i) {
                          AttentionTask task = next;

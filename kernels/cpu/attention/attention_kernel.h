@@ -18,21 +18,27 @@ constexpr int kKeyVectors = kMaxPageTokens / kLanes;
 constexpr int kScoreSums = kLanes == 16 ? 2 : 1;  // of each score
 static_assert(kMaxPageTokens % kLanes == 0 && kMaxAttentionRows % kRowBlock == 0);
 
-/// AttentionTask::scratch, carved up. `padded` is head_dim rounded up to whole vectors.
+inline int64_t whole_vectors(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+/// AttentionTask::scratch, carved up.
 struct AttentionScratch {
-  AttentionScratch(float* memory, int64_t padded)
-      : queries(memory),
-        sums(queries + kMaxAttentionRows * padded),
-        keys_transposed(sums + kMaxAttentionRows * padded),
-        values(keys_transposed + kMaxPageTokens * (padded + 16)),
-        weights(values + kMaxPageTokens * padded),
+  explicit AttentionScratch(const AttentionTask& task)
+      : k_padded(whole_vectors(task.head_dim)),
+        v_padded(whole_vectors(task.v_head_dim)),
+        queries(task.scratch),
+        sums(queries + kMaxAttentionRows * k_padded),
+        keys_transposed(sums + kMaxAttentionRows * v_padded),
+        values(keys_transposed + kMaxPageTokens * (k_padded + 16)),
+        weights(values + kMaxPageTokens * v_padded),
         largest(weights + kMaxAttentionRows * kMaxPageTokens),
         total(largest + kMaxAttentionRows) {}
 
-  float* queries;          // [rows, padded], scaled
-  float* sums;             // [rows, padded] of weighted values
-  float* keys_transposed;  // [padded + 16, kMaxPageTokens]
-  float* values;           // [kMaxPageTokens, padded]
+  int64_t k_padded;        // head_dim in whole vectors
+  int64_t v_padded;        // likewise v_head_dim
+  float* queries;          // [rows, k_padded], scaled
+  float* sums;             // [rows, v_padded] of weighted values
+  float* keys_transposed;  // [k_padded + 16, kMaxPageTokens]
+  float* values;           // [kMaxPageTokens, v_padded]
   float* weights;          // [rows, kMaxPageTokens]
   float* largest;          // [rows] score so far
   float* total;            // [rows] of weights so far
@@ -255,8 +261,7 @@ inline void add_values(const float* weights, const T* values, int64_t keys, int6
 }
 
 /// Row i of a task is token i / group, head i % group; those from there to `rounded` are zeros.
-inline void prepare_rows(const AttentionTask& task, int64_t rounded, int64_t padded,
-                         const AttentionScratch& s) {
+inline void prepare_rows(const AttentionTask& task, int64_t rounded, const AttentionScratch& s) {
   const int64_t dim = task.head_dim;
   const int64_t rows = int64_t{task.tokens} * task.group;
   // A sink is a score that has been seen already.
@@ -264,14 +269,12 @@ inline void prepare_rows(const AttentionTask& task, int64_t rounded, int64_t pad
     s.largest[row] = task.sinks != nullptr ? task.sinks[row % task.group] : -__builtin_inff();
     s.total[row] = task.sinks != nullptr ? 1 : 0;
   }
-  for (int64_t i = 0; i < rounded * padded; ++i) {
-    s.sums[i] = 0;
-    s.queries[i] = 0;
-  }
+  for (int64_t i = 0; i < rounded * s.v_padded; ++i) s.sums[i] = 0;
+  for (int64_t i = 0; i < rounded * s.k_padded; ++i) s.queries[i] = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const float* q = task.q + (row / task.group) * task.q_stride + (row % task.group) * dim;
     for (int64_t i = 0; i < dim; ++i) {
-      s.queries[row * padded + i] = q[i] * task.scale;
+      s.queries[row * s.k_padded + i] = q[i] * task.scale;
     }
   }
 }
@@ -290,8 +293,9 @@ template <class T>
 inline Page<T> page_of(const AttentionTask& task, int64_t first, int64_t end) {
   const int64_t left = end - first;
   if (left <= 0) return {};
-  const int64_t offset = task.pages[first / task.page_tokens] * task.page_stride;
-  return {static_cast<const T*>(task.k) + offset, static_cast<const T*>(task.v) + offset,
+  const int64_t page = task.pages[first / task.page_tokens];
+  return {static_cast<const T*>(task.k) + page * task.k_page_stride,
+          static_cast<const T*>(task.v) + page * task.v_page_stride,
           left < task.page_tokens ? left : task.page_tokens, first};
 }
 
@@ -310,12 +314,13 @@ inline void prefetch_elements(const T* from, int64_t count) {
 
 /// R rows of a task, from `row` on, and a page, whose values are at `values`, `stride` apart.
 template <int R, class T, class Value>
-inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, int64_t padded,
-                        int64_t row, const Page<T>& page, const Value* values, int64_t stride) {
+inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, int64_t row,
+                        const Page<T>& page, const Value* values, int64_t stride) {
   const int64_t rows = int64_t{task.tokens} * task.group;
   const bool changes_scores = task.soft_cap != 0 || task.slopes != nullptr;
   float* weights = s.weights + row * kMaxPageTokens;
-  score_block<R>(s.queries + row * padded, s.keys_transposed, padded, task.head_dim, weights);
+  score_block<R>(s.queries + row * s.k_padded, s.keys_transposed, s.k_padded, task.head_dim,
+                 weights);
   float shrink[R];
   for (int r = 0; r < R; ++r) {
     const int64_t real = row + r < rows ? row + r : rows - 1;
@@ -333,6 +338,7 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
     shrink[r] =
         soften(scores, visible_keys(task, token, page.first), s.largest[row + r], s.total[row + r]);
   }
+  const int64_t padded = s.v_padded;
   float* sums = s.sums + row * padded;
   int64_t i = 0;
   for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
@@ -346,34 +352,33 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
 /// All rows of a task, R at a time, and pages of elements of type T.
 template <int R, class T>
 inline void attend_pages(const AttentionTask& task) {
-  const int64_t dim = task.head_dim;
-  const int64_t padded = (dim + kLanes - 1) / kLanes * kLanes;
+  const int64_t v_dim = task.v_head_dim;
   const int64_t rows = int64_t{task.tokens} * task.group;
-  const AttentionScratch s(task.scratch, padded);
-  prepare_rows(task, (rows + R - 1) / R * R, padded, s);
+  const AttentionScratch s(task);
+  prepare_rows(task, (rows + R - 1) / R * R, s);
 
   const int64_t end = visible_positions(task, task.tokens - 1).end;
   for (Page<T> page = first_page<T>(task); page.keys > 0;) {
     const Page<T> next = page_of<T>(task, page.first + task.page_tokens, end);
     const Page<T> ahead = next.keys == 0 && task.next != nullptr ? first_page<T>(*task.next) : next;
-    prefetch_elements(ahead.k, ahead.keys * dim);
-    transpose_keys(page.k, page.keys, dim, s.keys_transposed);
-    prefetch_elements(ahead.v, ahead.keys * dim);
-    if (rows <= R && dim == padded) {  // values are read once
-      attend_rows<R>(task, s, padded, 0, page, page.v, dim);
+    prefetch_elements(ahead.k, ahead.keys * task.head_dim);
+    transpose_keys(page.k, page.keys, task.head_dim, s.keys_transposed);
+    prefetch_elements(ahead.v, ahead.keys * v_dim);
+    if (rows <= R && v_dim == s.v_padded) {  // values are read once
+      attend_rows<R>(task, s, 0, page, page.v, v_dim);
     } else {
-      widen_values(page.v, page.keys, dim, padded, s.values);
+      widen_values(page.v, page.keys, v_dim, s.v_padded, s.values);
       for (int64_t row = 0; row < rows; row += R) {
-        attend_rows<R>(task, s, padded, row, page, s.values, padded);
+        attend_rows<R>(task, s, row, page, s.values, s.v_padded);
       }
     }
     page = next;
   }
   for (int64_t row = 0; row < rows; ++row) {
-    float* out = task.out + (row / task.group) * task.out_stride + (row % task.group) * dim;
+    float* out = task.out + (row / task.group) * task.out_stride + (row % task.group) * v_dim;
     const float inverse = 1.0F / s.total[row];
-    for (int64_t i = 0; i < dim; ++i) {
-      out[i] = s.sums[row * padded + i] * inverse;
+    for (int64_t i = 0; i < v_dim; ++i) {
+      out[i] = s.sums[row * s.v_padded + i] * inverse;
     }
   }
 }

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 
@@ -11,9 +12,8 @@ void CpuBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pag
     for (int64_t i = first; i < last; ++i) {
       const KvLayer& kv = layers[static_cast<size_t>(i / n_copies)];
       const PageCopy& copy = copies[static_cast<size_t>(i % n_copies)];
-      const size_t bytes = static_cast<size_t>(kv.n_kv_heads) * kPageTokens *
-                           static_cast<size_t>(kv.head_dim) * dtype_size(kv.dtype);
-      for (void* cache : {kv.k, kv.v}) {
+      for (const auto& [cache, row] : {std::pair(kv.k, kv.k_dim()), std::pair(kv.v, kv.v_dim())}) {
+        const size_t bytes = kPageTokens * static_cast<size_t>(row) * dtype_size(kv.dtype);
         auto* pages = static_cast<std::byte*>(cache);
         std::memcpy(pages + static_cast<size_t>(copy.to) * bytes,
                     pages + static_cast<size_t>(copy.from) * bytes, bytes);

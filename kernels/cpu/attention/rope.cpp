@@ -46,12 +46,14 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
                              const HeadTransform& transform, const KvLayer& kv) {
   const int64_t dim = kv.head_dim;
   const int64_t kv_heads = kv.n_kv_heads;
-  const int64_t n_heads = qkv.cols / dim - 2 * kv_heads;
+  const int64_t v_dim = kv.v_head_dim;
+  const int64_t q_dim = qkv.cols - kv.k_dim() - kv.v_dim();
+  const int64_t n_heads = q_dim / dim;
   const int64_t rotated = cos_sin.cols;
   require_f32(cos_sin, batch.n_tokens, rotated, "attention: cos_sin must be [tokens, d] f32");
   require(rotated % 2 == 0 && rotated <= dim, "attention: d must be even and at most head_dim");
-  require_f32(qkv, batch.n_tokens, (n_heads + 2 * kv_heads) * dim,
-              "attention: qkv must be [tokens, (n_heads + 2 n_kv_heads) head_dim] f32");
+  require_f32(qkv, batch.n_tokens, qkv.cols, "attention: qkv must be f32 with a row a token");
+  require(q_dim >= 0 && q_dim % dim == 0, "attention: qkv must be whole heads");
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const FloatType type = float_type(kv.dtype);
   const Kernels::Normalize normalize = normalizer(transform.norm);
@@ -66,8 +68,8 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
         for (int64_t t = first; t < last; ++t) {
           const int64_t position = batch.positions[t];
           float* queries = static_cast<float*>(qkv.data) + t * qkv.stride;
-          float* keys = queries + n_heads * dim;
-          const float* values = keys + kv_heads * dim;
+          float* keys = queries + q_dim;
+          const float* values = keys + kv.k_dim();
           for (int64_t h = 0; transform.norm != NormKind::none && h < n_heads + kv_heads; ++h) {
             head.x = head.out = queries + h * dim;
             head.weight = h < n_heads ? transform.q_weight + h * dim
@@ -84,7 +86,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
             const int64_t lengths = position / transform.query_scaling_from;
             const float factor =
                 1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
-            for (int64_t i = 0; i < n_heads * dim; ++i) queries[i] *= factor;
+            for (int64_t i = 0; i < q_dim; ++i) queries[i] *= factor;
           }
 
           const int64_t s = batch.sequence_of[t];
@@ -93,8 +95,8 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
             const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
             kernels_.narrow(keys + h * dim, type, dim,
                             static_cast<std::byte*>(kv.k) + slot * dim * element);
-            kernels_.narrow(values + h * dim, type, dim,
-                            static_cast<std::byte*>(kv.v) + slot * dim * element);
+            kernels_.narrow(values + h * v_dim, type, v_dim,
+                            static_cast<std::byte*>(kv.v) + slot * v_dim * element);
           }
         }
       });

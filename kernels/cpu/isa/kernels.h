@@ -68,15 +68,17 @@ struct AttentionTask {
   float* out = nullptr;
   int64_t out_stride = 0;
   int32_t tokens = 0;
-  int32_t group = 0;  ///< query heads
-  int32_t head_dim = 0;
+  int32_t group = 0;        ///< query heads
+  int32_t head_dim = 0;     ///< of queries and keys
+  int32_t v_head_dim = 0;   ///< of values, and so of heads of `out`
   int32_t position = 0;     ///< of token 0; each later token one more
   int32_t cached = 0;       ///< positions of the sequence
   const void* k = nullptr;  ///< this KV head in page 0
   const void* v = nullptr;
   FloatType type = FloatType::f32;
   const int32_t* pages = nullptr;
-  int64_t page_stride = 0;  ///< elements from a page to the next
+  int64_t k_page_stride = 0;  ///< elements from a page of keys to the next
+  int64_t v_page_stride = 0;
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
   int64_t window = 0;             ///< see AttentionRule
@@ -95,9 +97,9 @@ inline constexpr int kMaxAttentionRows = 64;
 inline constexpr int kMaxPageTokens = 32;
 
 /// Floats of AttentionTask::scratch.
-constexpr int64_t attention_scratch(int64_t head_dim) {
-  const int64_t padded = (head_dim + 15) / 16 * 16;
-  return 2 * kMaxAttentionRows * padded + kMaxPageTokens * (2 * padded + 16) +
+constexpr int64_t attention_scratch(int64_t head_dim, int64_t v_head_dim) {
+  const int64_t padded = (head_dim + 15) / 16 * 16 + (v_head_dim + 15) / 16 * 16;
+  return kMaxAttentionRows * padded + kMaxPageTokens * (padded + 16) +
          kMaxAttentionRows * (kMaxPageTokens + 2);
 }
 

@@ -72,15 +72,24 @@ ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim
                   static_cast<size_t>(n_heads * splits * (2 + head_dim)) * sizeof(float), 1);
 }
 
-void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
-                            const HeadTransform& transform, const KvLayer& kv,
-                            const AttentionRule& rule, const Matrix& out) {
-  if (batch.n_tokens == 0) return;
+void check_heads(const KvLayer& kv) {
   if (kv.head_dim > kLargestHeadDim) {
     throw Error("The GPU backend supports heads of up to " + std::to_string(kLargestHeadDim) +
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
                 "; use --device cpu.");
   }
+  if (kv.v_head_dim != kv.head_dim) {
+    throw Error("The GPU backend supports values as wide as keys only, but the model has " +
+                std::to_string(kv.v_head_dim) + " and " + std::to_string(kv.head_dim) +
+                " dimensions; use --device cpu.");
+  }
+}
+
+void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                            const HeadTransform& transform, const KvLayer& kv,
+                            const AttentionRule& rule, const Matrix& out) {
+  if (batch.n_tokens == 0) return;
+  check_heads(kv);
   AttentionArguments arguments;
   arguments.q = qkv.columns(0, out.cols);
   arguments.out = out;

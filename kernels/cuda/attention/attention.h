@@ -13,6 +13,10 @@ namespace faststream {
 /// The largest head_dim; kernels keep a head's accumulators in registers.
 inline constexpr int kLargestHeadDim = 256;
 
+/// Throws Error where heads are of widths that no kernel takes: above kLargestHeadDim, or not the
+/// same of keys and of values.
+void check_heads(const KvLayer& kv);
+
 /// Arguments of every attention kernel. Scores are scaled by softmax scale · log2(e), so that
 /// probabilities are powers of two.
 struct AttentionArguments {

@@ -1,6 +1,9 @@
 // Attention, compared with the plain float reference.
+#include <array>
 #include <string>
+#include <utility>
 
+#include "support/error.h"
 #include "unit/backend/backend_fixture.h"
 #include "unit/effort.h"
 
@@ -18,11 +21,15 @@ struct AttentionCase {
   bool slopes = false;
   bool bidirectional = false;
   int32_t bias_reach = 0;  // 0: no bias
+  int32_t value_dim = 0;   // 0: head_dim
+
+  [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
 std::string describe(const AttentionCase& shape) {
   std::string text = std::to_string(shape.n_heads) + "/" + std::to_string(shape.n_kv_heads) +
-                     " heads of " + std::to_string(shape.head_dim) + ", queries/cache";
+                     " heads of " + std::to_string(shape.head_dim) + "/" +
+                     std::to_string(shape.v_head_dim()) + ", queries/cache";
   for (const TestSequence& s : shape.sequences) {
     text += " " + std::to_string(s.queries) + "/" + std::to_string(s.kv_len);
   }
@@ -41,12 +48,13 @@ class BackendAttention : public BackendTest {
     const DType act = backend_->activation_dtype(weights);
     const DType kv_type = backend_->kv_dtype(weights);
     const int64_t q_dim = int64_t{shape.n_heads} * shape.head_dim;
+    const int64_t sums_dim = int64_t{shape.n_heads} * shape.v_head_dim();
     // Two pages more than needed, and whatever is not a sequence's own stays NaN: it must not be
     // read.
     const int32_t n_pages = pages_of(shape.sequences) + 2;
     Batch batch = make_batch(random_, shape.sequences, n_pages - 1);
-    HostTensor k = make_cache(kv_type, shape, n_pages, batch);
-    HostTensor v = make_cache(kv_type, shape, n_pages, batch);
+    HostTensor k = make_cache(kv_type, shape.n_kv_heads, shape.head_dim, n_pages, batch);
+    HostTensor v = make_cache(kv_type, shape.n_kv_heads, shape.v_head_dim(), n_pages, batch);
     if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
     const HostTensor qkv = take_new_tokens(
         batch, random_tensor(random_, act, batch.n_tokens(), q_dim, 0, 2), shape.n_kv_heads, k, v);
@@ -67,19 +75,19 @@ class BackendAttention : public BackendTest {
       const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
       const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
       const DeviceNumbers device_bias(backend, shape.bias_reach > 0 ? &bias : nullptr);
-      const DeviceTensor out(backend, HostTensor(out_type, step.n_tokens(), q_dim, 8));
-      backend.attention(
-          backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {},
-          {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads, shape.head_dim},
-          {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-           .window = shape.window,
-           .bidirectional = shape.bidirectional,
-           .soft_cap = shape.soft_cap,
-           .sinks = device_sinks.data(),
-           .slopes = device_slopes.data(),
-           .bias = device_bias.data(),
-           .bias_reach = shape.bias_reach},
-          out.matrix());
+      const DeviceTensor out(backend, HostTensor(out_type, step.n_tokens(), sums_dim, 8));
+      backend.attention(backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {},
+                        {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads,
+                         shape.head_dim, shape.v_head_dim()},
+                        {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                         .window = shape.window,
+                         .bidirectional = shape.bidirectional,
+                         .soft_cap = shape.soft_cap,
+                         .sinks = device_sinks.data(),
+                         .slopes = device_slopes.data(),
+                         .bias = device_bias.data(),
+                         .bias_reach = shape.bias_reach},
+                        out.matrix());
       return out.fetch();
     };
     const auto attend = [&](Backend& backend, DType out_type) {
@@ -150,7 +158,7 @@ class BackendAttention : public BackendTest {
       const DeviceTensor device_rows(backend, rows);
       const DeviceTensor device_q(backend, q);
       const DeviceTensor out(backend, HostTensor(out_type, batch.n_tokens(), q_dim, 8));
-      const KvLayer kv{k.data(), v.data(), kv_type, n_pages, n_kv_heads, dim};
+      const KvLayer kv{k.data(), v.data(), kv_type, n_pages, n_kv_heads, dim, dim};
       backend.append(backend.upload(read), device_rows.matrix(), kv);
       backend.attention(view_of_sources(backend.upload(batch)), device_q.matrix(),
                         {nullptr, DType::f32, batch.n_tokens(), 0}, {}, kv,
@@ -173,20 +181,21 @@ class BackendAttention : public BackendTest {
   /// Queries, and the keys and values of the same tokens, which the caches have no more: NaN.
   static HostTensor take_new_tokens(const Batch& batch, const HostTensor& q, int64_t n_kv_heads,
                                     HostTensor& k, HostTensor& v) {
-    const int64_t dim = k.cols / n_kv_heads / kPageTokens;
-    HostTensor qkv(q.dtype, q.rows, q.cols + 2 * n_kv_heads * dim, 8);
+    HostTensor qkv(q.dtype, q.rows, q.cols + (k.cols + v.cols) / kPageTokens, 8);
     for (int64_t t = 0; t < q.rows; ++t) {
       for (int64_t c = 0; c < q.cols; ++c) qkv.set(t, c, q.at(t, c));
       const auto token = static_cast<size_t>(t);
       const int32_t position = batch.positions[token];
       const int32_t page = batch.page_table[static_cast<size_t>(
           batch.sequence_of[token] * batch.max_pages + position / kPageTokens)];
-      for (int64_t c = 0; c < n_kv_heads * dim; ++c) {
-        const int64_t at = (c / dim * kPageTokens + position % kPageTokens) * dim + c % dim;
-        qkv.set(t, q.cols + c, k.at(page, at));
-        qkv.set(t, q.cols + n_kv_heads * dim + c, v.at(page, at));
-        k.set(page, at, std::nanf(""));
-        v.set(page, at, std::nanf(""));
+      int64_t column = q.cols;
+      for (HostTensor* cache : {&k, &v}) {
+        const int64_t dim = cache->cols / n_kv_heads / kPageTokens;
+        for (int64_t c = 0; c < n_kv_heads * dim; ++c) {
+          const int64_t at = (c / dim * kPageTokens + position % kPageTokens) * dim + c % dim;
+          qkv.set(t, column++, cache->at(page, at));
+          cache->set(page, at, std::nanf(""));
+        }
       }
     }
     return qkv;
@@ -203,19 +212,18 @@ class BackendAttention : public BackendTest {
   }
 
   /// [pages, heads · tokens · dim] with numbers in (-5, 5) where the batch's sequences have tokens.
-  HostTensor make_cache(DType type, const AttentionCase& shape, int32_t n_pages,
+  HostTensor make_cache(DType type, int32_t n_kv_heads, int32_t dim, int32_t n_pages,
                         const Batch& batch) {
-    HostTensor cache(type, n_pages, int64_t{shape.n_kv_heads} * kPageTokens * shape.head_dim);
+    HostTensor cache(type, n_pages, int64_t{n_kv_heads} * kPageTokens * dim);
     std::normal_distribution<float> normal;
     for (int32_t s = 0; s < batch.n_sequences(); ++s) {
       for (int32_t position = 0; position < batch.kv_len[static_cast<size_t>(s)]; ++position) {
         const int32_t page =
             batch.page_table[static_cast<size_t>(s) * static_cast<size_t>(batch.max_pages) +
                              static_cast<size_t>(position / kPageTokens)];
-        for (int32_t head = 0; head < shape.n_kv_heads; ++head) {
-          for (int32_t d = 0; d < shape.head_dim; ++d) {
-            cache.set(page,
-                      (int64_t{head} * kPageTokens + position % kPageTokens) * shape.head_dim + d,
+        for (int32_t head = 0; head < n_kv_heads; ++head) {
+          for (int32_t d = 0; d < dim; ++d) {
+            cache.set(page, (int64_t{head} * kPageTokens + position % kPageTokens) * dim + d,
                       std::clamp(normal(random_), -4.9F, 4.9F));
           }
         }
@@ -392,6 +400,61 @@ TEST_P(BackendAttention, AgreesWhereQueriesLookAtASource) {
   }
 }
 
+TEST_P(BackendAttention, AgreesForValuesThatAreNotAsWideAsKeys) {
+  if (backend_->description().starts_with("CUDA")) GTEST_SKIP() << "it refuses them";
+  for (const WeightFormat weights : kFloatFormats) {
+    for (const auto& [dim, value_dim] : {std::pair(64, 32), {20, 128}, {192, 128}, {16, 7}}) {
+      AttentionCase shape{4, 2, dim, {{1, 70}, {40, 70}, {1, 200}}};
+      shape.value_dim = value_dim;
+      check_attention(weights, shape);
+      shape.sequences = {{1, 33}};
+      shape.n_heads = shape.n_kv_heads;
+      check_attention(weights, shape);
+    }
+  }
+}
+
+// By hand: two keys of scores 0 and log 2, so that their weights are 1/3 and 2/3.
+TEST_P(BackendAttention, ValuesMayBeWiderThanKeys) {
+  const Batch batch = make_batch(random_, {{1, 2}}, 1);
+  const auto attend = [&](Backend& backend, DType act, DType kv_type) {
+    HostTensor k(kv_type, 1, kPageTokens * 2);
+    HostTensor v(kv_type, 1, kPageTokens * 3);
+    for (int64_t i = 0; i < 4; ++i) k.set(0, i, i == 2 ? 1.0F : 0.0F);
+    const std::array values = {3.0F, 0.0F, 9.0F, 0.0F, 6.0F, 3.0F};
+    for (int64_t i = 0; i < 6; ++i) v.set(0, i, values[static_cast<size_t>(i)]);
+    HostTensor q(act, 1, 2);
+    q.set(0, 0, 1);
+    q.set(0, 1, 0);
+    const DeviceTensor qkv(backend, take_new_tokens(batch, q, 1, k, v));
+    const DeviceTensor device_k(backend, k);
+    const DeviceTensor device_v(backend, v);
+    const DeviceTensor cos_sin(backend, HostTensor(DType::f32, 1, 0));
+    const DeviceTensor out(backend, HostTensor(act, 1, 3));
+    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(), {},
+                      {device_k.data(), device_v.data(), kv_type, 1, 1, 2, 3},
+                      {.scale = std::log(2.0F)}, out.matrix());
+    return out.fetch();
+  };
+  const auto check = [&](Backend& backend, DType act, DType kv_type) {
+    if (backend.description().starts_with("CUDA")) {
+      EXPECT_THROW(attend(backend, act, kv_type), Error);
+      return;
+    }
+    const HostTensor sums = attend(backend, act, kv_type);
+    const double bound = 16 * unit_roundoff(act) + 1e-5;
+    EXPECT_NEAR(sums.at(0, 0), 1, bound) << backend.description();
+    EXPECT_NEAR(sums.at(0, 1), 4, bound) << backend.description();
+    EXPECT_NEAR(sums.at(0, 2), 5, bound) << backend.description();
+  };
+  check(*reference_, DType::f32, DType::f32);
+  for (const WeightFormat weights : kFloatFormats) {
+    for (const auto& backend : backends_) {
+      check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
+    }
+  }
+}
+
 // By hand: two keys, the weights 1/4, 1/2 and, of the sink, 1/4; then without the first key.
 TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
   const Batch batch = make_batch(random_, {{1, 2}}, 1);
@@ -416,7 +479,7 @@ TEST_P(BackendAttention, ASinkTakesItsShareOfTheWeight) {
     const DeviceTensor device_sink(backend, sink);
     const DeviceTensor out(backend, HostTensor(act, 1, 2));
     backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(), {},
-                      {device_k.data(), device_v.data(), kv_type, 1, 1, 2},
+                      {device_k.data(), device_v.data(), kv_type, 1, 1, 2, 2},
                       {.scale = std::log(2.0F),
                        .window = window,
                        .sinks = static_cast<const float*>(device_sink.data())},
@@ -446,8 +509,8 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
     const DType kv_type = backend_->kv_dtype(weights);
     const AttentionCase shape{1, 1, 64, {{1, 300}}};
     const Batch batch = make_batch(random_, shape.sequences, 10);
-    HostTensor k = make_cache(kv_type, shape, 10, batch);
-    HostTensor v = make_cache(kv_type, shape, 10, batch);
+    HostTensor k = make_cache(kv_type, 1, 64, 10, batch);
+    HostTensor v = make_cache(kv_type, 1, 64, 10, batch);
     HostTensor q(act, 1, 64);
     constexpr int32_t kHot = 201;
     const int64_t page = batch.page_table[kHot / kPageTokens];
@@ -463,8 +526,8 @@ TEST_P(BackendAttention, ALargeScoreTakesAllTheWeight) {
       const DeviceTensor cos_sin(*backend, HostTensor(DType::f32, 1, 0));
       const DeviceTensor out(*backend, HostTensor(act, 1, 64));
       backend->attention(backend->upload(batch), device_qkv.matrix(), cos_sin.matrix(), {},
-                         {device_k.data(), device_v.data(), kv_type, 10, 1, 64}, {.scale = 0.125F},
-                         out.matrix());
+                         {device_k.data(), device_v.data(), kv_type, 10, 1, 64, 64},
+                         {.scale = 0.125F}, out.matrix());
       const HostTensor got = out.fetch();
       for (int64_t d = 0; d < 64; ++d) {
         const float want = v.at(page, kHot % kPageTokens * 64 + d);

@@ -305,18 +305,21 @@ TEST_P(BackendOps, CopyPagesCopiesWholePagesInAllLayersAndNothingElse) {
   constexpr int32_t kPages = 300;
   constexpr int32_t kHeads = 3;
   constexpr int32_t kDim = 10;
+  constexpr int32_t kValueDim = 6;
   const DType type = backend_->kv_dtype(WeightFormat::bf16);
   std::vector<PageCopy> copies;
   for (int32_t i = 0; i < 140; ++i) copies.push_back({i, kPages - 1 - i});
   std::vector<HostTensor> before;
   std::vector<DeviceTensor> device;
   for (int i = 0; i < 4; ++i) {
-    before.push_back(random_tensor(random_, type, kPages, kHeads * kPageTokens * kDim));
+    before.push_back(random_tensor(random_, type, kPages,
+                                   kHeads * kPageTokens * (i % 2 == 0 ? kDim : kValueDim)));
     device.emplace_back(*backend_, before.back());
   }
   std::vector<KvLayer> layers;
   for (size_t i = 0; i < 4; i += 2) {
-    layers.push_back({device[i].data(), device[i + 1].data(), type, kPages, kHeads, kDim});
+    layers.push_back(
+        {device[i].data(), device[i + 1].data(), type, kPages, kHeads, kDim, kValueDim});
   }
   backend_->copy_pages(layers, copies);
   for (size_t i = 0; i < 4; ++i) {

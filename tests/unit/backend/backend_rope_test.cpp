@@ -75,7 +75,7 @@ class BackendRope : public BackendTest {
                          .eps = 1e-6F,
                          .query_scaling = shape.query_scaling,
                          .query_scaling_from = 16},
-                        {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim},
+                        {k.data(), v.data(), cache_type, n_pages, kKvHeads, dim, dim},
                         {.scale = 1 / std::sqrt(static_cast<float>(dim))}, out.matrix());
       static_cast<void>(device_qkv.fetch());  // nothing was written around it
       return std::vector<HostTensor>{out.fetch(), k.fetch(), v.fetch()};
@@ -226,7 +226,7 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const DeviceTensor out(backend, HostTensor(act, batch.n_tokens(), kDim));
     backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
                       {.query_scaling = 0.1F, .query_scaling_from = kFrom},
-                      {k.data(), v.data(), kv_type, 4, 1, kDim}, {.scale = 1.0F / kDim},
+                      {k.data(), v.data(), kv_type, 4, 1, kDim, kDim}, {.scale = 1.0F / kDim},
                       out.matrix());
     const HostTensor got = out.fetch();
     const HostTensor keys = k.fetch();

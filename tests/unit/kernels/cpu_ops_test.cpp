@@ -126,8 +126,8 @@ TEST_P(CpuOps, AttentionReadsNoPageBeforeTheWindow) {
     std::vector<float> out(static_cast<size_t>(queries) * kDim);
     backend_->attention(backend_->upload(batch), {qkv.data(), DType::f32, queries, 3 * kDim},
                         {nullptr, DType::f32, queries, 0}, {},
-                        {cache.data(), cache.data(), DType::f32, kPages, 1, kDim}, {.window = 37},
-                        {out.data(), DType::f32, queries, kDim});
+                        {cache.data(), cache.data(), DType::f32, kPages, 1, kDim, kDim},
+                        {.window = 37}, {out.data(), DType::f32, queries, kDim});
     for (const float value : out) EXPECT_NEAR(value, 1, 1e-6);
   }
 }
@@ -171,8 +171,8 @@ TEST_P(CpuOps, ARowOfAttentionIsTheSameAloneAndWithOthers) {
         backend_->attention(backend_->upload(batch),
                             {q.data() + first * dim, DType::f32, count, dim},
                             {nullptr, DType::f32, count, 0}, {},
-                            {cache.data(), cache.data(), dtype, kPages, 1, dim}, {.scale = 0.1F},
-                            {out, DType::f32, count, dim});
+                            {cache.data(), cache.data(), dtype, kPages, 1, dim, dim},
+                            {.scale = 0.1F}, {out, DType::f32, count, dim});
       };
       std::vector<float> together(q.size());
       attend(0, kQueries, together.data());
@@ -255,7 +255,7 @@ TEST_P(CpuOps, RefusesTypesThatItHasNoKernelsFor) {
                    view, {.table = {values.data(), WeightFormat::int8, 1, 64, values.data()}}, x),
                std::logic_error);
   for (const DType type : {DType::i8, DType::u8}) {
-    const KvLayer kv{values.data(), values.data(), type, 1, 1, 32};
+    const KvLayer kv{values.data(), values.data(), type, 1, 1, 32, 32};
     const Matrix qkv(values.data(), DType::f32, 1, 96);
     EXPECT_THROW(backend_->attention(view, qkv, {values.data(), DType::f32, 1, 32}, {}, kv, {},
                                      {values.data(), DType::f32, 1, 32}),
