@@ -71,6 +71,9 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   std::ostringstream text;
   text << attention.n_heads << (attention.n_heads == 1 ? " head of " : " heads of ")
        << attention.head_dim << " over " << attention.n_kv_heads;
+  if (attention.v_head_dim() != attention.head_dim) {
+    text << ", values of " << attention.v_head_dim();
+  }
   if (attention.qkv_bias) text << ", biases of queries, keys and values";
   if (attention.out_bias) text << ", bias of the output";
   if (attention.qk_norm != QkNorm::none) {

@@ -217,6 +217,7 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   check.count("n_heads", attention.n_heads, kMaxHeads);
   check.count("n_kv_heads", attention.n_kv_heads, kMaxHeads);
   check.count("head_dim", attention.head_dim, kMaxHeadDim);
+  check.count("value_head_dim", attention.v_head_dim(), kMaxHeadDim);
   if (attention.n_heads % attention.n_kv_heads != 0) {
     check.fail("n_heads (" + std::to_string(attention.n_heads) +
                ") is not a multiple of n_kv_heads (" + std::to_string(attention.n_kv_heads) + ")");
@@ -324,7 +325,8 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
       const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
       if (!first) first = kv;
       if (kv && (kv->k_dim() != first->k_dim() || kv->v_dim() != first->v_dim())) {
-        check.fail("its keys, or those of a layer of the decoder, are not as wide as others");
+        check.fail(
+            "its keys and values, or those of a layer of the decoder, are not as wide as others");
       }
     }
   }

@@ -74,9 +74,10 @@ struct RelativeBiasConfig {
 struct AttentionConfig {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;   ///< of queries and keys
-  float scale = 0;        ///< of scores
-  bool qkv_bias = false;  ///< of queries, keys and values
+  int64_t head_dim = 0;                   ///< of queries and keys
+  std::optional<int64_t> value_head_dim;  ///< of values and their sums; none: head_dim
+  float scale = 0;                        ///< of scores
+  bool qkv_bias = false;                  ///< of queries, keys and values
   bool out_bias = false;
   QkNorm qk_norm = QkNorm::none;
   NormConfig qk_norm_as;       ///< without bias
@@ -90,7 +91,7 @@ struct AttentionConfig {
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
 
-  [[nodiscard]] int64_t v_head_dim() const { return head_dim; }
+  [[nodiscard]] int64_t v_head_dim() const { return value_head_dim.value_or(head_dim); }
   // Elements of a token's queries, keys, values, all of these, and sums of values.
   [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
   [[nodiscard]] int64_t k_dim() const { return n_kv_heads * head_dim; }

@@ -72,6 +72,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("n_heads", &AttentionConfig::n_heads);
   visit("n_kv_heads", &AttentionConfig::n_kv_heads);
   visit("head_dim", &AttentionConfig::head_dim);
+  visit("value_head_dim", &AttentionConfig::value_head_dim);
   visit("scale", &AttentionConfig::scale);
   visit("qkv_bias", &AttentionConfig::qkv_bias);
   visit("out_bias", &AttentionConfig::out_bias);

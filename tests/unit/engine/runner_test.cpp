@@ -235,6 +235,23 @@ TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
   }
 }
 
+// In pages, in windows, and in layers beside others whose keys and values are alike.
+TEST_P(RunnerTest, AgreesWithTheReferenceWhereValuesAreNotAsWideAsKeys) {
+  const auto reference = make_reference_backend();
+  ModelConfig shape = rich_shape(WeightFormat::f32);
+  shape.layer_kinds[0].attention().value_head_dim = 12;
+  shape.layer_kinds[2].attention().value_head_dim = 40;
+  TestModel model(shape, *backend_);
+  const std::vector<int32_t> tokens = tokens_for(100, 9);
+  if (GetParam() == "cuda") {
+    EXPECT_THROW(model.logits(tokens, {100}), Error);
+    return;
+  }
+  TestModel expected(shape, *reference);
+  EXPECT_LT(distance(model.logits(tokens, {60, 1}), expected.logits(tokens, {100})), 1e-4);
+  expect_same_logits_in_a_batch(model);
+}
+
 // Bounds: bf16 has 8 significant bits, so a rounding is off by up to 2^-9; about 10 roundings lie
 // on the path through each of 3 layers (activations, KV, weights' inputs), and their errors add up
 // like a random walk: 2^-9 · sqrt(30) ≈ 0.011; three times that for the largest of 13,100 logits.

@@ -66,6 +66,7 @@ TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
   config.layer_kinds.resize(3, config.layer_kinds[0]);
   config.layer_kinds[1].attention().window = 128;
   config.layer_kinds[1].attention().n_kv_heads = 4;
+  config.layer_kinds[1].attention().value_head_dim = 8;
   config.layer_kinds[2].attention().window = 512;  // all of the context
   config.layers = {1, 0, 1, 2};
   const std::vector<KvGroup> groups = kv_groups(config, DType::bf16);
@@ -74,7 +75,7 @@ TEST(KvGroups, HaveTheLayersOfTheSameWindow) {
   EXPECT_EQ(groups[0].token_bytes, size_t{2} * 2 * (2 * 16) * 2);
   EXPECT_EQ(groups[1].window, 128);
   EXPECT_EQ(groups[1].layers, (std::vector<size_t>{0, 2}));
-  EXPECT_EQ(groups[1].token_bytes, size_t{2} * 2 * (4 * 16) * 2);
+  EXPECT_EQ(groups[1].token_bytes, size_t{2} * (4 * 16 + 4 * 8) * 2);
   config.encoder = std::make_shared<const ModelConfig>(config);
   EXPECT_EQ(kv_groups(config, DType::bf16).size(), 1U) << "sources are in all layers' pages";
 }

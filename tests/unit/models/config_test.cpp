@@ -100,6 +100,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.n_kv_heads = 3; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 15; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 4; })) << "the rope has 6";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.value_head_dim = 0; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.rope = 2; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.slopes.pop_back(); }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.qk_norm = QkNorm::none; }));
@@ -164,6 +165,8 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   }));
   EXPECT_TRUE(
       refused([](ModelConfig&, ModelConfig& e) { e.layer_kinds[0].attention().n_kv_heads = 2; }));
+  EXPECT_TRUE(refused(
+      [](ModelConfig& c, ModelConfig&) { c.layer_kinds[0].attention().value_head_dim = 8; }));
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
     e.layer_kinds[0].attention().n_kv_heads = int64_t{1} << 62;
   })) << "its keys' width overflows";

@@ -44,6 +44,7 @@ inline ModelConfig rich_decoder() {
   first.attention().qkv_bias = first.attention().out_bias = first.attention().sinks = true;
   first.attention().qk_norm = QkNorm::head;
   first.attention().qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
+  first.attention().value_head_dim = 8;
   first.attention().query_scaling = 0.1F;
   first.attention().query_scaling_from = 8192;
   first.attention().window = 128;
