@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace faststream {
+#include "text/tokenizer_description.h"
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  ///< "▁" (U+2581), a piece's space
+namespace faststream {
 
 /// Names and default values as in sentencepiece_model.proto (SentencePiece 0.1.97); numbers of
 /// enums are those of the format.

@@ -8,7 +8,12 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
   if (const size_t length = user_defined_.longest(text); length > 0) {
     return {text.substr(0, length), length};
   }
-  if (const auto rule = rules_.find(text)) return {rule->output, rule->length};
+  Step step;
+  rules_.search(text, [&](size_t length, std::string_view output) {
+    step = {output, length};
+    return true;
+  });
+  if (step.consumed > 0) return step;
   const int length = utf8_character(text);
   if (length <= 0) return {kReplacementCharacter, 1};
   return {text.substr(0, static_cast<size_t>(length)), static_cast<size_t>(length)};

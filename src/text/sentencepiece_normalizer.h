@@ -6,9 +6,9 @@
 #include <functional>
 #include <string_view>
 
-#include "text/charsmap.h"
 #include "text/prefix_search.h"
 #include "text/sentencepiece_model.h"
+#include "text/tokenizer/charsmap.h"
 
 namespace faststream {
 
@@ -16,7 +16,7 @@ class SentencePieceNormalizer {
  public:
   /// Both must outlive it.
   SentencePieceNormalizer(const SentencePieceModel& model, const PrefixSearch& user_defined)
-      : model_(model), user_defined_(user_defined), rules_(*Charsmap::parse(model.charsmap)) {}
+      : model_(model), user_defined_(user_defined), rules_(model.charsmap) {}
 
   /// Whether the text gets a space of its own, and loses spaces at its ends and doubled ones.
   struct SpaceRules {

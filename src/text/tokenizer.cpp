@@ -68,9 +68,10 @@ std::vector<int32_t> Tokenizer::encode_parsing_special(std::string_view text) co
 std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
                                           const TokenizerConfig& config, std::string_view where,
                                           CheckInterrupted check_interrupted) {
-  const auto make =
-      config.kind == kCompiledTokenizer ? make_compiled_tokenizer : make_sentencepiece_tokenizer;
-  return make(bytes, config, where, std::move(check_interrupted));
+  if (config.kind == kCompiledTokenizer) {
+    return make_compiled_tokenizer(bytes, config, where, std::move(check_interrupted));
+  }
+  return make_sentencepiece_tokenizer(bytes, config, where, std::move(check_interrupted));
 }
 
 }  // namespace faststream

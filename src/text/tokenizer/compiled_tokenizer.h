@@ -27,4 +27,10 @@ std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::span<const std::byte> ta
                                                    std::string_view where,
                                                    CheckInterrupted check_interrupted = {});
 
+/// The same with tables of its own.
+std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::string tables,
+                                                   const TokenizerConfig& config,
+                                                   std::string_view where,
+                                                   CheckInterrupted check_interrupted = {});
+
 }  // namespace faststream

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/json.h"
+#include "text/tokenizer/added_token_finder.h"
 #include "text/tokenizer/tables.h"
 
 namespace faststream {
@@ -27,20 +28,23 @@ class WordEncoder {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  [[nodiscard]] virtual std::unique_ptr<WordEncoder> start() const = 0;
+  /// `marks`: words may become special tokens that are symbols.
+  [[nodiscard]] virtual std::unique_ptr<WordEncoder> start(bool marks) const = 0;
   /// Whether no byte of a word can vanish in an unknown token, so that a word of n bytes makes at
   /// least n / longest_token tokens.
   [[nodiscard]] virtual bool keeps_all_bytes() const = 0;
 };
 
-/// `model`: tokenizer.json's "model" without vocabulary and merges. `tables` must outlive it. Where
-/// `byte_level`, words are bytes, and so are the texts of tokens. Throws Error for what is unknown
-/// or missing.
+/// `model`: tokenizer.json's "model" without vocabulary and merges. `tables`, and `symbols`, which
+/// BPE takes as they are, must outlive it. Where `byte_level`, words are bytes, and so are the
+/// texts of tokens. Throws Error for what is unknown or missing.
 std::unique_ptr<const TokenModel> make_token_model(const JsonView& model,
-                                                   const TokenizerTables& tables, bool byte_level);
+                                                   const TokenizerTables& tables,
+                                                   const SymbolFinder& symbols, bool byte_level);
 
 std::unique_ptr<const TokenModel> make_bpe_model(const JsonView& model,
-                                                 const TokenizerTables& tables, bool byte_level);
+                                                 const TokenizerTables& tables,
+                                                 const SymbolFinder& symbols, bool byte_level);
 std::unique_ptr<const TokenModel> make_unigram_model(const JsonView& model,
                                                      const TokenizerTables& tables);
 std::unique_ptr<const TokenModel> make_word_piece_model(const JsonView& model,
@@ -48,7 +52,8 @@ std::unique_ptr<const TokenModel> make_word_piece_model(const JsonView& model,
 std::unique_ptr<const TokenModel> make_word_level_model(const JsonView& model,
                                                         const TokenizerTables& tables);
 
-/// The tokens <0x00> to <0xFF> that stand for bytes, TokenizerTables::kNone where one is missing.
+/// The tokens that stand for bytes: those that are said to, else those spelled <0x00> to <0xFF>;
+/// TokenizerTables::kNone where one is missing.
 std::vector<int32_t> find_byte_tokens(const TokenizerTables& tables);
 
 }  // namespace faststream
