@@ -2,7 +2,7 @@
 //
 // The library trusts what it loads: damaged normalization rules make it read out of bounds. So a
 // model is parsed and checked here. The converter, which has the library as its judge, gives it
-// what serialize() writes; the runner does without.
+// what serialize() writes, and makes tables of the model (describe_sentencepiece.h) for the runner.
 #pragma once
 
 #include <cstddef>

@@ -68,9 +68,17 @@ class BpeMerger {
   BpeMerge plan(int32_t left, int32_t right) {
     const BpeMerge merge = look_up(left, right);
     if (notes_parts_ && (tables_.flags(merge.id) & kTokenUnused) != 0) {
+      if (!is_whole(merge.id, left, right)) return {.rank = kNever, .id = kNoToken};
       parts_[merge.id] = {left, right};
     }
     return merge;
+  }
+  // Whether a token's text is as long as those of its parts, so that it falls into ever shorter
+  // ones; a damaged file's may not be.
+  [[nodiscard]] bool is_whole(int32_t id, int32_t left, int32_t right) const {
+    const size_t first = tables_.text(left).size();
+    const size_t second = tables_.text(right).size();
+    return first > 0 && second > 0 && tables_.text(id).size() == first + second;
   }
 
   void merge_short(std::vector<int32_t>& symbols) {

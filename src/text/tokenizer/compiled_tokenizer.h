@@ -1,5 +1,6 @@
 // Tokenizers as tokenizer.json describes them, compiled into tables that are used in place. Ids and
-// decoded text equal those of Hugging Face's tokenizers 0.23.
+// decoded text equal those of Hugging Face's tokenizers 0.23, and of SentencePiece where its model
+// is described (text/describe_sentencepiece.h).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace faststream {
 
-/// The bytes of a model file's tensor "tokenizer" of the kind "compiled". "post_processor" is not
+/// The bytes of a model file's tensor "tokenizer". "post_processor" is not
 /// looked at: what it does is TokenizerConfig's prefix and suffix. Throws Error, starting with
 /// `where`, for a part that is not supported, and for a description that contradicts itself.
 std::string compile_tokenizer(const TokenizerDescription& description, std::string_view where);

@@ -52,7 +52,8 @@ TokenizerTables::TokenizerTables(std::span<const std::byte> bytes, std::string_v
   require(std::string_view(head.magic.data(), head.magic.size()) == kTablesMagic);
   if (head.version != kTablesVersion) {
     throw Error(std::string(where) + ": the tokenizer has version " + std::to_string(head.version) +
-                " and this program reads version 1; convert the checkpoint again");
+                " and this program reads version " + std::to_string(kTablesVersion) +
+                "; convert the checkpoint again");
   }
   require(head.n_tokens <= uint32_t{1} << 30 && head.longest_probe <= kLongestProbe &&
           head.n_parts <= head.n_tokens);

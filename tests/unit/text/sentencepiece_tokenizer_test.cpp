@@ -187,8 +187,8 @@ TEST(SentencePieceTokenizer, RefusesSpecialTokensOutsideTheVocabulary) {
   TokenizerConfig config;
   config.bos = 20;
   EXPECT_EQ(model_refusal(model, config),
-            "test.model: the BOS token 20 is not one of the tokenizer's 20 pieces; use the model's "
-            "original tokenizer.");
+            "test.model: the BOS token 20 is not one of the tokenizer's 20 tokens; use the model's "
+            "original tokenizer");
   config.bos = 1;
   config.eos = {2, 20};
   EXPECT_NE(model_refusal(model, config).find("the EOS token 20"), std::string::npos);
