@@ -38,8 +38,8 @@ struct BpeSettings {
 /// Merges neighbours among the tokens of a part, the earliest merge first, the leftmost of equals.
 class BpeMerger {
  public:
-  BpeMerger(const TokenizerTables& tables, bool notes_parts)
-      : tables_(tables), notes_parts_(notes_parts) {}
+  BpeMerger(const TokenizerTables& tables, bool notes_parts, TokenizerBudget& budget)
+      : tables_(tables), notes_parts_(notes_parts), budget_(budget) {}
 
   void forget_parts() { parts_.clear(); }
   /// Of an unused token: those that it was to be merged of last.
@@ -107,6 +107,7 @@ class BpeMerger {
     queue_.reset(n);
     for (size_t i = 0; i + 1 < n; ++i) queue(symbols, i, i + 1);
     for (uint64_t next = 0; queue_.pop(next);) {
+      budget_.take(1);
       const auto at = static_cast<uint32_t>(next);
       if (symbols[at] < 0) continue;  // became a part of another
       const size_t right = at + size_at(symbols, at);
@@ -143,6 +144,7 @@ class BpeMerger {
 
   const TokenizerTables& tables_;
   bool notes_parts_;
+  TokenizerBudget& budget_;
   std::unordered_map<int32_t, std::array<int32_t, 2>> parts_;
   std::vector<BpeMerge> pairs_;
   MergeQueue queue_;  // rank, then place
@@ -151,12 +153,13 @@ class BpeMerger {
 class BpeEncoder final : public WordEncoder {
  public:
   BpeEncoder(const TokenizerTables& tables, const SymbolFinder& symbols,
-             const BpeSettings& settings, bool marks)
+             const BpeSettings& settings, bool marks, TokenizerBudget& budget)
       : tables_(tables),
         finder_(symbols),
         settings_(settings),
         marks_(marks),
-        merger_(tables, settings.parts_at_last) {}
+        budget_(budget),
+        merger_(tables, settings.parts_at_last, budget) {}
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override {
     if (const int32_t id = whole(word); id != kNoToken) {
@@ -295,6 +298,7 @@ class BpeEncoder final : public WordEncoder {
     if (pending_unknown_) symbols_.push_back(settings_.unknown);
     pending_unknown_ = false;
     const std::string_view part = word_.substr(begin_, end - begin_);
+    budget_.take(part.size());
     const bool is_part =
         part.size() < word_.size() && !fused_ && part.size() <= tables_.longest_token();
     const int32_t id = is_part ? alone(part) : kNoToken;
@@ -337,6 +341,7 @@ class BpeEncoder final : public WordEncoder {
   const SymbolFinder& finder_;
   const BpeSettings& settings_;
   bool marks_;
+  TokenizerBudget& budget_;
   BpeMerger merger_;
   std::string_view word_;
   std::vector<int32_t>* ids_ = nullptr;
@@ -381,8 +386,9 @@ class BpeModel final : public TokenModel {
     }
   }
 
-  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks) const override {
-    return std::make_unique<BpeEncoder>(tables_, symbols_, settings_, marks);
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks,
+                                                   TokenizerBudget& budget) const override {
+    return std::make_unique<BpeEncoder>(tables_, symbols_, settings_, marks, budget);
   }
 
   [[nodiscard]] bool keeps_all_bytes() const override {

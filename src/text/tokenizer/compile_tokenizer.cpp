@@ -406,7 +406,8 @@ class TokenizerCompiler {
     const SymbolFinder symbols(tables);
     const auto model =
         make_token_model(JsonView(merging, where_ + ": model"), tables, symbols, byte_level_);
-    const auto encoder = model->start(true);
+    TokenizerBudget budget(section(TableSection::token_texts).size());
+    const auto encoder = model->start(true, budget);
     std::vector<int32_t> ids;
     for (const auto& [text, id] : ids_) {
       if (!text.ends_with(suffix_) || text.size() == suffix_.size()) continue;

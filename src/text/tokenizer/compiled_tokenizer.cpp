@@ -104,7 +104,7 @@ class TextEncoding {
       : pipeline_(pipeline),
         marks_(marks),
         budget_(text_size, &check_interrupted),
-        words_(pipeline.model->start(marks)) {}
+        words_(pipeline.model->start(marks, budget_)) {}
 
   /// `specials`: where in the text special tokens may stand; `all_special`: everywhere.
   std::vector<int32_t> encode(std::string_view text, const AddedTokenFinder::Allowed& specials,

@@ -8,6 +8,7 @@
 
 #include "support/json.h"
 #include "text/tokenizer/added_token_finder.h"
+#include "text/tokenizer/budget.h"
 #include "text/tokenizer/tables.h"
 
 namespace faststream {
@@ -20,7 +21,7 @@ class WordEncoder {
   static constexpr size_t kLongestWord = (size_t{1} << 30) - 1;
 
   /// Appends the ids of `word`, not empty and at most kLongestWord long. Throws Error for a word
-  /// that the model cannot express because it has no unknown token.
+  /// that the model cannot express because it has no unknown token, and when the budget is spent.
   virtual void encode(std::string_view word, std::vector<int32_t>& ids) = 0;
 };
 
@@ -28,8 +29,10 @@ class WordEncoder {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// `marks`: words may become special tokens that are symbols.
-  [[nodiscard]] virtual std::unique_ptr<WordEncoder> start(bool marks) const = 0;
+  /// `marks`: words may become special tokens that are symbols. `budget`, the text's, must outlive
+  /// the encoder, which looks at it in long words.
+  [[nodiscard]] virtual std::unique_ptr<WordEncoder> start(bool marks,
+                                                           TokenizerBudget& budget) const = 0;
   /// Whether no byte of a word can vanish in an unknown token, so that a word of n bytes makes at
   /// least n / longest_token tokens.
   [[nodiscard]] virtual bool keeps_all_bytes() const = 0;

@@ -26,8 +26,9 @@ struct UnigramSettings {
 template <typename Sum>
 class UnigramEncoder final : public WordEncoder {
  public:
-  UnigramEncoder(const TokenizerTables& tables, const UnigramSettings& settings, bool marks)
-      : tables_(tables), settings_(settings), left_out_(marks ? 0 : kTokenMark) {}
+  UnigramEncoder(const TokenizerTables& tables, const UnigramSettings& settings, bool marks,
+                 TokenizerBudget& budget)
+      : tables_(tables), settings_(settings), left_out_(marks ? 0 : kTokenMark), budget_(budget) {}
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override {
     find_best(word);
@@ -78,6 +79,7 @@ class UnigramEncoder final : public WordEncoder {
         reach(size, static_cast<Sum>(score_here + settings_.unknown_score), kUnknown);
       }
       at += size;
+      budget_.take(size);
     }
   }
 
@@ -114,7 +116,8 @@ class UnigramEncoder final : public WordEncoder {
 
   const TokenizerTables& tables_;
   const UnigramSettings& settings_;
-  uint8_t left_out_;             // flags of tokens that are not made
+  uint8_t left_out_;  // flags of tokens that are not made
+  TokenizerBudget& budget_;
   std::vector<Sum> scores_;      // of the best way to each byte of the word
   std::vector<uint32_t> links_;  // where its last token begins, and whether that is unknown
 };
@@ -134,9 +137,10 @@ class UnigramModel final : public TokenModel {
     if (model.get("byte_fallback", false)) settings_.fallback = find_byte_tokens(tables);
   }
 
-  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks) const override {
-    if (single_) return std::make_unique<UnigramEncoder<float>>(tables_, settings_, marks);
-    return std::make_unique<UnigramEncoder<double>>(tables_, settings_, marks);
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks,
+                                                   TokenizerBudget& budget) const override {
+    if (single_) return std::make_unique<UnigramEncoder<float>>(tables_, settings_, marks, budget);
+    return std::make_unique<UnigramEncoder<double>>(tables_, settings_, marks, budget);
   }
   [[nodiscard]] bool keeps_all_bytes() const override {
     const auto& ids = settings_.fallback;
