@@ -104,7 +104,7 @@ class MergeFinder {
 
  private:
   static constexpr int32_t kNone = -1;
-  static constexpr size_t kMostTried = size_t{1} << 22;  // Gemma's 262,144 pieces ask for a fourth
+  static constexpr size_t kMostTried = size_t{1} << 22;  // Llama 2's 32,000 pieces ask for 2^17
 
   static bool is_merged(const SentencePieceModel::Piece& piece) {
     return piece.type == PieceType::normal || piece.type == PieceType::unused;
