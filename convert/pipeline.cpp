@@ -88,7 +88,7 @@ std::vector<TensorSpec> make_specs(const SourceModel& source,
                                    const std::vector<TensorPlan>& plans) {
   std::vector<TensorSpec> specs;
   const auto add = [&](const char* name, const SourceTokenizer& tokenizer) {
-    specs.push_back({name, DType::u8, {static_cast<int64_t>(tokenizer.model.size())}});
+    specs.push_back({name, DType::u8, {static_cast<int64_t>(tokenizer.tables.size())}});
   };
   add(kTokenizer, source.tokenizer);
   if (source.encoder_tokenizer) add(kEncoderTokenizer, *source.encoder_tokenizer);
@@ -239,11 +239,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
   const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
-  if (source.tokenizer.model.empty()) {
-    throw Error(options.checkpoint.string() +
-                ": this version cannot pack its tokenizer; name a SentencePiece model with "
-                "--tokenizer FILE");
-  }
   source.files.refuse_as_output(options.output);
   check_pooling(source, options);
   const ModelConfig config = target_config(source.config, options);
@@ -252,9 +247,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 
   ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
                      options.force);
-  writer.append(std::as_bytes(std::span(source.tokenizer.model)));
+  writer.append(std::as_bytes(std::span(source.tokenizer.tables)));
   if (source.encoder_tokenizer) {
-    writer.append(std::as_bytes(std::span(source.encoder_tokenizer->model)));
+    writer.append(std::as_bytes(std::span(source.encoder_tokenizer->tables)));
   }
 
   ThreadPool pool(options.threads);

@@ -18,6 +18,7 @@
 #include "support/printable.h"
 #include "support/shape_text.h"
 #include "text/chat_template.h"
+#include "text/describe_sentencepiece.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream::convert {
@@ -141,13 +142,15 @@ void check_size(const SourceModel& model, const Tokenizer& tokenizer, int64_t ro
 std::unique_ptr<Tokenizer> finish_tokenizer(SourceTokenizer& tokenizer, const SourceModel& model) {
   const std::string where =
       tokenizer.file.empty() ? model.weights.name() + ": tokenizer" : tokenizer.file.string();
-  tokenizer.config.kind = tokenizer.description ? kCompiledTokenizer : kSentencePieceTokenizer;
-  if (tokenizer.description) tokenizer.model = compile_tokenizer(*tokenizer.description, where);
-  const auto bytes = std::as_bytes(std::span(tokenizer.model));
-  auto made = make_tokenizer(bytes, tokenizer.config, where);
+  std::optional<SentencePieceModel> read;
   if (!tokenizer.description) {
-    compare_with_sentencepiece(parse_sentencepiece_model(bytes, where), *made, where);
+    read = parse_sentencepiece_model(std::as_bytes(std::span(tokenizer.sentencepiece)), where);
   }
+  tokenizer.tables = compile_tokenizer(
+      read ? describe_sentencepiece(*read, where) : *tokenizer.description, where);
+  auto made =
+      make_compiled_tokenizer(std::as_bytes(std::span(tokenizer.tables)), tokenizer.config, where);
+  if (read) compare_with_sentencepiece(*read, *made, where);
   return made;
 }
 
@@ -225,7 +228,7 @@ void take_types_of_weights(SourceModel& model) {
 
 void use_tokenizer(TokenizerFile file, SourceTokenizer& tokenizer) {
   tokenizer.file = std::move(file.path);
-  tokenizer.model = std::move(file.sentencepiece);
+  tokenizer.sentencepiece = std::move(file.sentencepiece);
   tokenizer.description = std::move(file.description);
   if (!file.config) return;
   if (!tokenizer.config.eos.empty()) file.config->eos = std::move(tokenizer.config.eos);

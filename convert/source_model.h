@@ -87,8 +87,9 @@ std::string to_text(std::span<const std::string> names);
 /// A tokenizer on its way into the model file.
 struct SourceTokenizer {
   TokenizerConfig config = {};
-  std::string model = {};  ///< the tensor: a SentencePiece model, or compiled tables
-  std::optional<TokenizerDescription> description = {};  ///< which these are compiled from
+  std::string sentencepiece = {};  ///< a serialized SentencePiece model, unless there is
+  std::optional<TokenizerDescription> description = {};
+  std::string tables = {};          ///< compiled from it: the tensor
   std::filesystem::path file = {};  ///< where it is from; empty: the weights' file
 };
 

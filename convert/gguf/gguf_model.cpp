@@ -57,7 +57,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   SourceModel model{.family = gguf.metadata.text("general.architecture"),
                     .config = std::move(family.config),
                     .tokenizer = {.config = std::move(own.config),
-                                  .model = std::move(own.sentencepiece),
+                                  .sentencepiece = std::move(own.sentencepiece),
                                   .description = std::move(own.description)},
                     .chat_template = chat_templates(gguf.metadata),
                     .special_tokens = {},

@@ -235,7 +235,6 @@ class HfTokenizerReader {
   // or there is no post-processor, and else the post-processor.
   void read_config() {
     TokenizerConfig& config = result_.config;
-    config.kind = "compiled";
     config.bos = id_of_named("bos_token");
     const auto eos = id_of_named("eos_token");
     if (eos) config.eos = {*eos};

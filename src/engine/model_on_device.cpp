@@ -7,6 +7,7 @@
 #include "engine/device.h"
 #include "engine/load_weights.h"
 #include "support/error.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
@@ -27,7 +28,7 @@ std::shared_ptr<const Tokenizer> tokenizer_named(const std::string& name, const 
   if (model == nullptr || model->dtype != DType::u8) {
     throw Error(file.name() + ": the tokenizer is missing; convert the checkpoint again");
   }
-  return make_tokenizer(file.bytes(*model), config, file.name(), check_interrupted);
+  return make_compiled_tokenizer(file.bytes(*model), config, file.name(), check_interrupted);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "support/error.h"
 #include "support/utf8.h"
-#include "text/charsmap.h"
+#include "text/tokenizer/charsmap.h"
 
 namespace faststream {
 namespace {
@@ -356,7 +356,7 @@ SentencePieceModel parse_sentencepiece_model(std::span<const std::byte> bytes,
   if (model.pieces.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     refuse(where, "the SentencePiece model has more than 2147483647 pieces");
   }
-  if (!Charsmap::parse(model.charsmap)) {
+  if (!Charsmap::is_sound(model.charsmap)) {
     refuse(where, "the SentencePiece model's normalization rules are damaged");
   }
   check_repetitions(model, where);

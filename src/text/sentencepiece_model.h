@@ -2,7 +2,7 @@
 //
 // The library trusts what it loads: damaged normalization rules make it read out of bounds. So a
 // model is parsed and checked here. The converter, which has the library as its judge, gives it
-// what serialize() writes; the runner does without.
+// what serialize() writes, and makes tables of the model (describe_sentencepiece.h) for the runner.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace faststream {
+#include "text/tokenizer_description.h"
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  ///< "▁" (U+2581), a piece's space
+namespace faststream {
 
 /// Names and default values as in sentencepiece_model.proto (SentencePiece 0.1.97); numbers of
 /// enums are those of the format.

@@ -4,22 +4,21 @@
 #include <nlohmann/json.hpp>
 
 #include "support/json.h"
-#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 namespace {
 
 using nlohmann::json;
 
+constexpr const char* kKind = "compiled";  // a SentencePiece model itself was another
+
 }  // namespace
 
 TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view where) {
   const JsonView tokenizer(json, where, "convert the checkpoint again");
   TokenizerConfig config;
-  config.kind = tokenizer.get<std::string>("kind");
-  if (config.kind != "sentencepiece" && config.kind != "compiled") {
-    tokenizer.member("kind").fail(
-        "is not \"sentencepiece\" or \"compiled\", the only ones this version knows");
+  if (tokenizer.get<std::string>("kind") != kKind) {
+    tokenizer.member("kind").fail("is not \"compiled\", the only one that this version knows");
   }
   // Null says that there is none; a file that says nothing is damaged.
   if (!tokenizer.has("bos")) tokenizer.fail("\"bos\" is missing");
@@ -37,7 +36,7 @@ TokenizerConfig tokenizer_config_from_json(const json& json, std::string_view wh
 
 json tokenizer_config_to_json(const TokenizerConfig& config) {
   json members = {
-      {"kind", config.kind},     {"bos", config.bos ? json(*config.bos) : json(nullptr)},
+      {"kind", kKind},           {"bos", config.bos ? json(*config.bos) : json(nullptr)},
       {"eos", config.eos},       {"prefix", config.prefix},
       {"suffix", config.suffix}, {"keep_leading_space", config.keep_leading_space}};
   if (config.between) members["between"] = *config.between;
@@ -63,14 +62,6 @@ std::vector<int32_t> Tokenizer::encode_parsing_special(std::string_view text) co
     ids.insert(ids.end(), suffix.begin(), suffix.end());
   }
   return ids;
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
-                                          const TokenizerConfig& config, std::string_view where,
-                                          CheckInterrupted check_interrupted) {
-  const auto make =
-      config.kind == kCompiledTokenizer ? make_compiled_tokenizer : make_sentencepiece_tokenizer;
-  return make(bytes, config, where, std::move(check_interrupted));
 }
 
 }  // namespace faststream

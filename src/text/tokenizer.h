@@ -26,9 +26,6 @@ constexpr int64_t kCountAll = std::numeric_limits<int64_t>::max();
 
 /// Ids that mean something to the engine, from the model file's header under "tokenizer".
 struct TokenizerConfig {
-  /// What the model file's tensor "tokenizer" holds: a SentencePiece model ("sentencepiece") or
-  /// tables ("compiled", see text/tokenizer/compiled_tokenizer.h).
-  std::string kind = "sentencepiece";
   std::optional<int32_t> bos;   ///< begins a sequence
   std::vector<int32_t> eos;     ///< any of them ends a sequence
   std::vector<int32_t> prefix;  ///< what encode() puts before a text: BOS, most often
@@ -36,8 +33,8 @@ struct TokenizerConfig {
   /// What encoding a pair of texts puts between them; absent: pairs have no rule.
   std::optional<std::vector<int32_t>> between = {};
   bool pair_segments = false;  ///< the second text, and what follows it, is segment 1
-  /// SentencePiece: the text of the first piece keeps the space that the dummy prefix put there,
-  /// instead of losing it.
+  /// The text of the first token keeps the space that the dummy prefix put there, instead of losing
+  /// it.
   bool keep_leading_space = false;
 
   /// Whether encode() begins with bos.
@@ -138,24 +135,6 @@ class Tokenizer {
   /// Hugging Face's without special tokens. Ids outside the vocabulary are passed over.
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
-
-/// `model`: a serialized SentencePiece model (copied). Throws Error, starting with `where`, when it
-/// is none or when an id of `config` is not in it. `check_interrupted` is called during long
-/// encodings, on any thread that encodes.
-std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::span<const std::byte> model,
-                                                        const TokenizerConfig& config,
-                                                        std::string_view where,
-                                                        CheckInterrupted check_interrupted = {});
-
-/// The kind of make_sentencepiece_tokenizer(), and of make_compiled_tokenizer()
-/// (tokenizer/compiled_tokenizer.h).
-inline constexpr const char* kSentencePieceTokenizer = "sentencepiece";
-inline constexpr const char* kCompiledTokenizer = "compiled";
-
-/// The tokenizer of config.kind; `bytes`, as that takes them, must outlive it. Throws as it does.
-std::unique_ptr<Tokenizer> make_tokenizer(std::span<const std::byte> bytes,
-                                          const TokenizerConfig& config, std::string_view where,
-                                          CheckInterrupted check_interrupted = {});
 
 /// Turns a stream of tokens into a stream of whole UTF-8 characters: all output together is the
 /// tokens' text as decode() has it, but for the special ones that are shown.

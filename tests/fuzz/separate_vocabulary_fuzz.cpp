@@ -17,6 +17,7 @@
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "support/error.h"
 #include "text/tokenizer.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace {
 
@@ -79,8 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!read) return 0;
     const faststream::convert::TokenizerFile& file =
         read->encoder ? *read->encoder : read->tokenizer;
-    const auto tokenizer = faststream::make_tokenizer(std::as_bytes(std::span(file.sentencepiece)),
-                                                      file.config.value(), "fuzz");
+    const auto tokenizer = faststream::make_sentencepiece_tokenizer(
+        faststream::as_bytes(file.sentencepiece), file.config.value(), "fuzz");
     for (const char* text : {"the cat", " \xE2\x96\x81 \xC3\xBC>>deu<< __en__", ""}) {
       for (const int32_t id : tokenizer->encode(text)) {
         if (id < 0 || id >= tokenizer->vocab_size()) std::abort();

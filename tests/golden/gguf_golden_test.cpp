@@ -11,6 +11,7 @@
 #include "convert/pipeline.h"
 #include "engine/runner.h"
 #include "golden_data.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 #include "unit/backend/test_backends.h"
 #include "unit/support/file_helpers.h"
 
@@ -119,8 +120,8 @@ TEST_F(GgufModel, HasTheTokenizerOfItsOriginal) {
   const convert::SourceModel model =
       convert::open_source_model(golden_root() / "gguf" / "gqa-00001-of-00002.gguf", std::nullopt);
   const auto tokenizer = [](const convert::SourceModel& source) {
-    return make_sentencepiece_tokenizer(std::as_bytes(std::span(source.tokenizer.model)),
-                                        source.tokenizer.config, "test");
+    return make_compiled_tokenizer(std::as_bytes(std::span(source.tokenizer.tables)),
+                                   source.tokenizer.config, "test");
   };
   for (const std::string text : {"one and two make three, said the cat.", "  a  b ", "Ünknown"}) {
     EXPECT_EQ(tokenizer(model)->encode(text), tokenizer(original)->encode(text)) << text;

@@ -13,6 +13,7 @@
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "golden_data.h"
 #include "text/tokenizer.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace faststream {
 namespace {
@@ -29,7 +30,7 @@ class Seq2SeqTokenizer : public testing::TestWithParam<const char*> {
   }
 
   static std::unique_ptr<Tokenizer> tokenizer_of(const convert::TokenizerFile& file) {
-    return make_tokenizer(std::as_bytes(std::span(file.sentencepiece)), file.config.value(), "t");
+    return make_sentencepiece_tokenizer(as_bytes(file.sentencepiece), file.config.value(), "t");
   }
 
   void compare(const Tokenizer& tokenizer, const char* cases) const {

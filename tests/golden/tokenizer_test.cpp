@@ -6,6 +6,7 @@
 
 #include "golden/golden_data.h"
 #include "text/tokenizer.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace faststream {
 namespace {
@@ -19,8 +20,7 @@ TEST(GoldenTokenizers, ReadAndWriteTheTextTheyWereTrainedOn) {
     config.bos = 1;
     config.prefix = {1};
     config.eos = {2};
-    const auto tokenizer = make_sentencepiece_tokenizer(
-        std::as_bytes(std::span(model.data(), model.size())), config, path.string());
+    const auto tokenizer = make_sentencepiece_tokenizer(as_bytes(model), config, path.string());
     EXPECT_LE(tokenizer->vocab_size(), load_golden(name).vocab) << name;
     const std::string text = "one and two make more, said the cat.";
     const std::vector<int32_t> ids = tokenizer->encode(text);

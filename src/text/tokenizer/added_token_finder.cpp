@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "support/utf8.h"
 #include "text/tokenizer/unicode.h"
 
 namespace faststream {
@@ -22,15 +23,22 @@ AddedTokenFinder::AddedTokenFinder(const TokenizerTables& tables, Which which) {
     const AddedTokenRecord record = records[i];
     const bool is_normalized = (record.flags & kAddedNormalized) != 0;
     const bool is_special = (record.flags & kAddedSpecial) != 0;
-    const bool wanted = which == Which::normalized   ? is_normalized
-                        : which == Which::as_written ? !is_normalized
-                                                     : !is_normalized || is_special;
-    if (!wanted || !tables.is_token(record.id)) continue;
+    const bool is_symbol = (record.flags & kAddedSymbol) != 0;
+    const auto wanted = [&] {
+      if (which == Which::symbols) return is_symbol;
+      if (which == Which::plain_symbols) return is_symbol && !is_special;
+      if (is_symbol && !is_special) return false;
+      if (which == Which::normalized) return is_normalized;
+      return !is_normalized || (which == Which::special_as_written && is_special);
+    };
+    if (!wanted() || !tables.is_token(record.id)) continue;
     const bool as_normalized = which == Which::normalized;
     const size_t begin = as_normalized ? record.normalized_begin : record.text_begin;
     const size_t size = as_normalized ? record.normalized_size : record.text_size;
     if (size == 0 || begin > texts.size() || size > texts.size() - begin) continue;
-    tokens_.push_back({texts.substr(begin, size), record.id, record.flags});
+    const std::string_view text = texts.substr(begin, size);
+    if (is_symbol && !is_valid_utf8(text)) continue;  // a damaged file
+    tokens_.push_back({text, record.id, record.flags});
   }
   const auto by_text = [](const Token& a, const Token& b) { return a.text < b.text; };
   if (!std::is_sorted(tokens_.begin(), tokens_.end(), by_text)) {
@@ -63,6 +71,12 @@ const AddedTokenFinder::Token* AddedTokenFinder::longest_at(std::string_view tex
     last = std::partition_point(first, last, [&](const Token& t) { return at_depth(t) == next; });
   }
   return longest;
+}
+
+bool AddedTokenFinder::looks_around() const {
+  return std::any_of(tokens_.begin(), tokens_.end(), [](const Token& token) {
+    return (token.flags & (kAddedLstrip | kAddedRstrip | kAddedSingleWord)) != 0;
+  });
 }
 
 void AddedTokenFinder::split(std::string_view text, const Allowed& allowed,

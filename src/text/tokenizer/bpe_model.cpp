@@ -7,7 +7,9 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "support/error.h"
@@ -24,8 +26,9 @@ struct BpeSettings {
   bool byte_level = false;
   bool ignore_merges = false;
   bool fuse_unknown = false;
-  std::string prefix;  // of characters that do not begin a word
-  std::string suffix;  // of the character that ends one
+  bool parts_at_last = false;  // some of what merges make are no tokens
+  std::string prefix;          // of characters that do not begin a word
+  std::string suffix;          // of the character that ends one
   int32_t unknown = kNoToken;
   std::vector<int32_t> fallback;           // by byte; empty without byte fallback
   std::array<int32_t, 256> first_bytes{};  // byte_level: tokens of single bytes
@@ -35,7 +38,15 @@ struct BpeSettings {
 /// Merges neighbours among the tokens of a part, the earliest merge first, the leftmost of equals.
 class BpeMerger {
  public:
-  explicit BpeMerger(const TokenizerTables& tables) : tables_(tables) {}
+  BpeMerger(const TokenizerTables& tables, bool notes_parts, TokenizerBudget& budget)
+      : tables_(tables), notes_parts_(notes_parts), budget_(budget) {}
+
+  void forget_parts() { parts_.clear(); }
+  /// Of an unused token: those that it was to be merged of last.
+  [[nodiscard]] std::optional<std::array<int32_t, 2>> parts(int32_t id) const {
+    const auto found = parts_.find(id);
+    return found == parts_.end() ? std::nullopt : std::optional(found->second);
+  }
 
   void merge(std::vector<int32_t>& symbols, std::vector<int32_t>& ids) {
     constexpr size_t kShort = 32;
@@ -53,11 +64,27 @@ class BpeMerger {
   [[nodiscard]] BpeMerge look_up(int32_t left, int32_t right) const {
     return tables_.find_merge(left, right).value_or(BpeMerge{.rank = kNever, .id = kNoToken});
   }
+  // As a merge to come.
+  BpeMerge plan(int32_t left, int32_t right) {
+    const BpeMerge merge = look_up(left, right);
+    if (notes_parts_ && (tables_.flags(merge.id) & kTokenUnused) != 0) {
+      if (!is_whole(merge.id, left, right)) return {.rank = kNever, .id = kNoToken};
+      parts_[merge.id] = {left, right};
+    }
+    return merge;
+  }
+  // Whether a token's text is as long as those of its parts, so that it falls into ever shorter
+  // ones; a damaged file's may not be.
+  [[nodiscard]] bool is_whole(int32_t id, int32_t left, int32_t right) const {
+    const size_t first = tables_.text(left).size();
+    const size_t second = tables_.text(right).size();
+    return first > 0 && second > 0 && tables_.text(id).size() == first + second;
+  }
 
   void merge_short(std::vector<int32_t>& symbols) {
     pairs_.clear();
     for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      pairs_.push_back(look_up(symbols[i], symbols[i + 1]));
+      pairs_.push_back(plan(symbols[i], symbols[i + 1]));
     }
     while (!pairs_.empty()) {
       const auto best =
@@ -68,8 +95,8 @@ class BpeMerger {
       symbols[i] = best->id;
       symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i + 1));
       pairs_.erase(best);
-      if (i > 0) pairs_[i - 1] = look_up(symbols[i - 1], symbols[i]);
-      if (i < pairs_.size()) pairs_[i] = look_up(symbols[i], symbols[i + 1]);
+      if (i > 0) pairs_[i - 1] = plan(symbols[i - 1], symbols[i]);
+      if (i < pairs_.size()) pairs_[i] = plan(symbols[i], symbols[i + 1]);
     }
   }
 
@@ -78,8 +105,9 @@ class BpeMerger {
   void merge_long(std::vector<int32_t>& symbols, std::vector<int32_t>& ids) {
     const size_t n = symbols.size();
     queue_.reset(n);
-    for (size_t i = 0; i + 1 < n; ++i) plan(symbols, i, i + 1);
+    for (size_t i = 0; i + 1 < n; ++i) queue(symbols, i, i + 1);
     for (uint64_t next = 0; queue_.pop(next);) {
+      budget_.take(1);
       const auto at = static_cast<uint32_t>(next);
       if (symbols[at] < 0) continue;  // became a part of another
       const size_t right = at + size_at(symbols, at);
@@ -90,8 +118,8 @@ class BpeMerger {
     for (size_t i = 0; i < n; i += size_at(symbols, i)) ids.push_back(symbols[i]);
   }
 
-  void plan(const std::vector<int32_t>& symbols, size_t left, size_t right) {
-    const BpeMerge merge = look_up(symbols[left], symbols[right]);
+  void queue(const std::vector<int32_t>& symbols, size_t left, size_t right) {
+    const BpeMerge merge = plan(symbols[left], symbols[right]);
     if (merge.rank == kNever) return;
     queue_.push(uint64_t{static_cast<uint32_t>(merge.rank)} << 32 | left);
   }
@@ -101,8 +129,8 @@ class BpeMerger {
     symbols[at] = id;
     symbols[right] = -1;
     symbols[at + 1] = symbols[end - 1] = ~static_cast<int32_t>(end - at);
-    if (at > 0) plan(symbols, begin_of(symbols, at - 1), at);
-    if (end < symbols.size()) plan(symbols, at, end);
+    if (at > 0) queue(symbols, begin_of(symbols, at - 1), at);
+    if (end < symbols.size()) queue(symbols, at, end);
   }
 
   static size_t size_at(const std::vector<int32_t>& symbols, size_t at) {
@@ -115,14 +143,23 @@ class BpeMerger {
   }
 
   const TokenizerTables& tables_;
+  bool notes_parts_;
+  TokenizerBudget& budget_;
+  std::unordered_map<int32_t, std::array<int32_t, 2>> parts_;
   std::vector<BpeMerge> pairs_;
   MergeQueue queue_;  // rank, then place
 };
 
 class BpeEncoder final : public WordEncoder {
  public:
-  BpeEncoder(const TokenizerTables& tables, const BpeSettings& settings)
-      : tables_(tables), settings_(settings), merger_(tables) {}
+  BpeEncoder(const TokenizerTables& tables, const SymbolFinder& symbols,
+             const BpeSettings& settings, bool marks, TokenizerBudget& budget)
+      : tables_(tables),
+        finder_(symbols),
+        settings_(settings),
+        marks_(marks),
+        budget_(budget),
+        merger_(tables, settings.parts_at_last, budget) {}
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override {
     if (const int32_t id = whole(word); id != kNoToken) {
@@ -133,6 +170,8 @@ class BpeEncoder final : public WordEncoder {
     ids_ = &ids;
     begin_ = 0;
     fused_ = false;
+    last_unknown_ = false;
+    merger_.forget_parts();
     if (settings_.byte_level) {
       add_bytes();
     } else {
@@ -160,12 +199,14 @@ class BpeEncoder final : public WordEncoder {
   }
   [[nodiscard]] int32_t alone(std::string_view text) const {
     const int32_t id = tables_.find(text);
-    return id != kNoToken && (tables_.flags(id) & kTokenAlone) != 0 ? id : kNoToken;
+    const uint8_t wanted = marks_ ? kTokenAlone : kTokenAlone | kTokenMark;
+    return id != kNoToken && (tables_.flags(id) & wanted) == kTokenAlone ? id : kNoToken;
   }
 
   // What stands at the ends of a word changes its tokens: such words are not cut.
   [[nodiscard]] bool is_cut() const {
-    return word_.size() > kShortWord && settings_.prefix.empty() && settings_.suffix.empty();
+    return word_.size() > kShortWord && settings_.prefix.empty() && settings_.suffix.empty() &&
+           !settings_.parts_at_last;
   }
 
   void add_bytes() {
@@ -185,6 +226,11 @@ class BpeEncoder final : public WordEncoder {
   void add_characters() {
     const bool cut = is_cut();
     for (size_t at = 0; at < word_.size();) {
+      if (const auto symbol = finder_.find(word_.substr(at), marks_); symbol.size > 0) {
+        add_known(symbol.id, at, cut);
+        at += symbol.size;
+        continue;
+      }
       const size_t size = character_at(word_, at).size;
       std::string_view text = word_.substr(at, size);
       const bool prefixed = at > 0 && !settings_.prefix.empty();
@@ -252,13 +298,18 @@ class BpeEncoder final : public WordEncoder {
     if (pending_unknown_) symbols_.push_back(settings_.unknown);
     pending_unknown_ = false;
     const std::string_view part = word_.substr(begin_, end - begin_);
+    budget_.take(part.size());
     const bool is_part =
         part.size() < word_.size() && !fused_ && part.size() <= tables_.longest_token();
     const int32_t id = is_part ? alone(part) : kNoToken;
     if (id != kNoToken) {
       ids_->push_back(id);
-    } else {
+    } else if (!settings_.parts_at_last) {
       merger_.merge(symbols_, *ids_);
+    } else {
+      merged_.clear();
+      merger_.merge(symbols_, merged_);
+      for (const int32_t merged : merged_) put(merged);
     }
     symbols_.clear();
     begin_ = end;
@@ -266,8 +317,31 @@ class BpeEncoder final : public WordEncoder {
     fused_ = false;
   }
 
+  // Adds what a merged symbol is at last.
+  void put(int32_t symbol) {
+    if ((tables_.flags(symbol) & kTokenUnused) != 0) {
+      if (const auto parts = merger_.parts(symbol)) {
+        for (const int32_t part : *parts) put(part);
+        return;
+      }
+    }
+    const bool is_part = symbol >= tables_.n_tokens() - tables_.n_parts();
+    const bool unknown = is_part || symbol == settings_.unknown;
+    if (is_part && !settings_.fallback.empty()) {
+      for (const char byte : tables_.text(symbol)) {
+        ids_->push_back(settings_.fallback[static_cast<unsigned char>(byte)]);
+      }
+    } else if (!unknown || !last_unknown_ || !settings_.fuse_unknown) {
+      ids_->push_back(unknown ? settings_.unknown : symbol);
+    }
+    last_unknown_ = unknown;
+  }
+
   const TokenizerTables& tables_;
+  const SymbolFinder& finder_;
   const BpeSettings& settings_;
+  bool marks_;
+  TokenizerBudget& budget_;
   BpeMerger merger_;
   std::string_view word_;
   std::vector<int32_t>* ids_ = nullptr;
@@ -275,7 +349,9 @@ class BpeEncoder final : public WordEncoder {
   size_t begin_ = 0;
   bool after_known_ = false;      // the last symbol is a character's token
   bool pending_unknown_ = false;  // an unknown token to be added before the next known one
-  bool fused_ = false;            // the part's symbols are not just its characters
+  bool last_unknown_ = false;     // put() added that last
+  std::vector<int32_t> merged_;
+  bool fused_ = false;  // the part's symbols are not just its characters
   std::string with_suffix_;
   std::string character_;
   std::string last_text_;
@@ -284,8 +360,9 @@ class BpeEncoder final : public WordEncoder {
 
 class BpeModel final : public TokenModel {
  public:
-  BpeModel(const JsonView& model, const TokenizerTables& tables, bool byte_level)
-      : tables_(tables) {
+  BpeModel(const JsonView& model, const TokenizerTables& tables, const SymbolFinder& symbols,
+           bool byte_level)
+      : tables_(tables), symbols_(symbols) {
     if (const auto dropout = model.find("dropout"); dropout && dropout->as<double>() != 0) {
       dropout->fail("makes tokens random, which is not supported");
     }
@@ -298,6 +375,10 @@ class BpeModel final : public TokenModel {
     if (const auto unknown = model.find("unk_token")) {
       settings_.unknown = tables.find(unknown->as<std::string>());
     }
+    if (const auto unknown = model.find("unk_id")) {
+      settings_.unknown = unknown->as<int32_t>(0, tables.n_tokens() - 1);
+    }
+    settings_.parts_at_last = model.get("parts_at_last", false);
     for (size_t byte = 0; byte_level && byte < 256; ++byte) {
       std::string text(1, static_cast<char>(byte));
       settings_.first_bytes[byte] = tables.find(text);
@@ -305,8 +386,9 @@ class BpeModel final : public TokenModel {
     }
   }
 
-  [[nodiscard]] std::unique_ptr<WordEncoder> start() const override {
-    return std::make_unique<BpeEncoder>(tables_, settings_);
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks,
+                                                   TokenizerBudget& budget) const override {
+    return std::make_unique<BpeEncoder>(tables_, symbols_, settings_, marks, budget);
   }
 
   [[nodiscard]] bool keeps_all_bytes() const override {
@@ -321,14 +403,16 @@ class BpeModel final : public TokenModel {
 
  private:
   const TokenizerTables& tables_;
+  const SymbolFinder& symbols_;
   BpeSettings settings_;
 };
 
 }  // namespace
 
 std::unique_ptr<const TokenModel> make_bpe_model(const JsonView& model,
-                                                 const TokenizerTables& tables, bool byte_level) {
-  return std::make_unique<BpeModel>(model, tables, byte_level);
+                                                 const TokenizerTables& tables,
+                                                 const SymbolFinder& symbols, bool byte_level) {
+  return std::make_unique<BpeModel>(model, tables, symbols, byte_level);
 }
 
 }  // namespace faststream

@@ -19,7 +19,8 @@ class TokenizerBudget {
 
   /// To be called for each match of a pattern: most calls only count, some look().
   void spend() { work_on(kWorkPerLook / 64); }
-  /// To be called for each text that a step takes: most calls only count, some look().
+  /// To be called for each text that a step takes, or part of one: most calls only count, some
+  /// look().
   void take(size_t bytes) { work_on(kWorkPerLook / 4096 + bytes); }
   /// Throws Error when all time is spent.
   void look() const;

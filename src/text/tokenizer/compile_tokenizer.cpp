@@ -150,6 +150,11 @@ class TokenizerCompiler {
         fail("the token " + std::to_string(id) + " is not UTF-8");
       }
     }
+    if (in_.roles.size() > n_tokens() || in_.n_parts < 0 ||
+        static_cast<size_t>(in_.n_parts) > n_tokens() ||
+        (!in_.merge_ranks.empty() && in_.merge_ranks.size() != in_.merges.size())) {
+      fail("the tokenizer contradicts itself");
+    }
     if (bytes > kMaxTextBytes) fail("the tokenizer's tokens have more than a gigabyte of text");
     for (const AddedTokenRule& token : in_.added_tokens) {
       if (!is_id(token.id) || text_of(token.id) != token.text) {
@@ -170,6 +175,7 @@ class TokenizerCompiler {
     model_type_ = view.member("model").get<std::string>("type");
     pipeline_["model"].erase("vocab");
     pipeline_["model"].erase("merges");
+    section(TableSection::charsmap) = in_.charsmap;
     if (pipeline_.contains("normalizer")) take_charsmap(pipeline_["normalizer"]);
     suffix_ = view.member("model").get<std::string>("end_of_word_suffix", "");
     prefix_ = view.member("model").get<std::string>("continuing_subword_prefix",
@@ -202,9 +208,10 @@ class TokenizerCompiler {
 
   void add_texts() {
     flags_.assign(n_tokens(), 0);
+    for (size_t id = 0; id < in_.roles.size(); ++id) flags_[id] = flags_of(in_.roles[id]);
     for (const AddedTokenRule& token : in_.added_tokens) {
       uint8_t& flags = flags_[static_cast<size_t>(token.id)];
-      if (token.special) flags |= kTokenSpecial;
+      if (token.special) flags |= token.symbol ? kTokenMark : kTokenSpecial;
       if (!token.in_model) flags |= kTokenForeign | kTokenPlain;
     }
     texts_.resize(n_tokens());
@@ -236,6 +243,19 @@ class TokenizerCompiler {
     keep(TableSection::text_index, index);
   }
 
+  [[nodiscard]] uint8_t flags_of(TokenRole role) const {
+    switch (role) {
+      case TokenRole::unknown:
+        return kTokenUnknown | kTokenForeign;
+      case TokenRole::byte:
+        return kTokenByte | kTokenForeign;
+      case TokenRole::unused:
+        return model_type_ == "BPE" ? kTokenUnused : kTokenForeign;
+      default:
+        return 0;
+    }
+  }
+
   template <typename Slot>
   void keep(TableSection name, const SlotTable<Slot>& table) {
     section(name) = table.bytes();
@@ -257,12 +277,16 @@ class TokenizerCompiler {
     return find(text.substr(begin, character_at(text, begin).size));
   }
 
+  [[nodiscard]] int32_t rank_of(size_t merge) const {
+    return in_.merge_ranks.empty() ? static_cast<int32_t>(merge) : in_.merge_ranks[merge];
+  }
+
   void add_merges() {
     SlotTable<MergeSlot> merges(in_.merges.size(), {.left = -1, .right = -1, .rank = 0, .id = -1});
     std::unordered_set<uint64_t> seen;
     std::vector<JoinSlot> joins;
-    for (size_t rank = 0; rank < in_.merges.size(); ++rank) {
-      const auto [left, right] = in_.merges[rank];
+    for (size_t n = 0; n < in_.merges.size(); ++n) {
+      const auto [left, right] = in_.merges[n];
       if (!is_id(left) || !is_id(right)) fail("a merge is of a token that does not exist");
       const std::string_view second = texts_[static_cast<size_t>(right)];
       const std::string merged =
@@ -274,7 +298,7 @@ class TokenizerCompiler {
              " makes a token that does not exist");
       }
       merges.insert(hash_of_pair(left, right),
-                    {.left = left, .right = right, .rank = static_cast<int32_t>(rank), .id = id},
+                    {.left = left, .right = right, .rank = rank_of(n), .id = id},
                     [&, a = left, b = right](const MergeSlot& slot) {
                       return slot.left < 0 || (slot.left == a && slot.right == b);
                     });
@@ -321,7 +345,7 @@ class TokenizerCompiler {
     const JsonView view(pipeline_, where_);
     Normalizers normalizers;
     if (const auto normalizer = view.find("normalizer")) {
-      normalizers = make_normalizers(*normalizer, section(TableSection::charsmap));
+      normalizers = make_normalizers(*normalizer, {.charsmap = section(TableSection::charsmap)});
     }
     std::vector<AddedTokenRule> tokens = in_.added_tokens;
     std::stable_sort(
@@ -348,10 +372,10 @@ class TokenizerCompiler {
         std::tie(normalized_begin, normalized_size) = store(normalized.text);
         longest_token_ = std::max(longest_token_, normalized.text.size());
       }
-      const uint32_t flags = (token.special ? kAddedSpecial : 0) |
-                             (token.normalized ? kAddedNormalized : 0) |
-                             (token.lstrip ? kAddedLstrip : 0) | (token.rstrip ? kAddedRstrip : 0) |
-                             (token.single_word ? kAddedSingleWord : 0);
+      const uint32_t flags =
+          (token.special ? kAddedSpecial : 0) | (token.normalized ? kAddedNormalized : 0) |
+          (token.lstrip ? kAddedLstrip : 0) | (token.rstrip ? kAddedRstrip : 0) |
+          (token.single_word ? kAddedSingleWord : 0) | (token.symbol ? kAddedSymbol : 0);
       append_value(section(TableSection::added_tokens),
                    AddedTokenRecord{.id = token.id,
                                     .flags = flags,
@@ -370,7 +394,8 @@ class TokenizerCompiler {
       make_pre_tokenizers(*pre_tokenizer, byte_level_);
     }
     const Decoder decoder(view.find("decoder"));
-    make_token_model(view.member("model"), tables, byte_level_);
+    const SymbolFinder symbols(tables);
+    make_token_model(view.member("model"), tables, symbols, byte_level_);
   }
 
   // Which tokens' texts become those tokens, found by splitting them.
@@ -378,8 +403,11 @@ class TokenizerCompiler {
     const TokenizerTables tables(std::as_bytes(std::span(bytes.data(), bytes.size())), where_);
     json merging = pipeline_["model"];
     merging["ignore_merges"] = false;
-    const auto model = make_token_model(JsonView(merging, where_ + ": model"), tables, byte_level_);
-    const auto encoder = model->start();
+    const SymbolFinder symbols(tables);
+    const auto model =
+        make_token_model(JsonView(merging, where_ + ": model"), tables, symbols, byte_level_);
+    TokenizerBudget budget(section(TableSection::token_texts).size());
+    const auto encoder = model->start(true, budget);
     std::vector<int32_t> ids;
     for (const auto& [text, id] : ids_) {
       if (!text.ends_with(suffix_) || text.size() == suffix_.size()) continue;
@@ -398,6 +426,7 @@ class TokenizerCompiler {
     head.version = kTablesVersion;
     head.n_tokens = static_cast<uint32_t>(n_tokens());
     head.longest_probe = static_cast<uint32_t>(longest_probe_);
+    head.n_parts = static_cast<uint32_t>(in_.n_parts);
     head.longest_token = static_cast<uint32_t>(longest_token_);
     std::string bytes;
     append_value(bytes, head);

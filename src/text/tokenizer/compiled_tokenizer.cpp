@@ -21,11 +21,11 @@ namespace {
 
 constexpr std::string_view kAgain = "convert the checkpoint again";
 
-/// Valid UTF-8 of any bytes: a copy only where it is needed.
+/// Valid UTF-8 of any bytes: a copy only where it is needed. `takes_bytes`: the bytes themselves.
 class ValidText {
  public:
-  explicit ValidText(std::string_view bytes) : text_(bytes) {
-    if (is_valid_utf8(bytes)) return;
+  ValidText(std::string_view bytes, bool takes_bytes) : text_(bytes) {
+    if (takes_bytes || is_valid_utf8(bytes)) return;
     copy_ = valid_utf8(std::string(bytes));
     text_ = copy_;
   }
@@ -67,17 +67,24 @@ struct Pipeline {
         decoder(json.find("decoder")),
         as_written(tables, AddedTokenFinder::Which::as_written),
         special_as_written(tables, AddedTokenFinder::Which::special_as_written),
-        in_normalized(tables, AddedTokenFinder::Which::normalized) {
+        in_normalized(tables, AddedTokenFinder::Which::normalized),
+        symbols(tables) {
     if (const auto normalizer = json.find("normalizer")) {
-      normalizers = make_normalizers(*normalizer, tables.section(TableSection::charsmap));
+      normalizers = make_normalizers(
+          *normalizer, {.charsmap = tables.section(TableSection::charsmap), .symbols = &symbols});
+      takes_bytes = !normalizers.empty() && normalizers.front()->takes_bytes() &&
+                    !as_written.looks_around() && !special_as_written.looks_around();
     }
     if (const auto pre_tokenizer = json.find("pre_tokenizer")) {
       pre_tokenizers = make_pre_tokenizers(*pre_tokenizer, byte_level);
     }
-    model = make_token_model(json.member("model"), tables, byte_level);
+    model = make_token_model(json.member("model"), tables, symbols, byte_level);
   }
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
 
   bool byte_level;
+  bool takes_bytes = false;  // texts may be no UTF-8
   Normalizers normalizers;
   PreTokenizers pre_tokenizers;
   std::unique_ptr<const TokenModel> model;
@@ -85,16 +92,19 @@ struct Pipeline {
   AddedTokenFinder as_written;
   AddedTokenFinder special_as_written;
   AddedTokenFinder in_normalized;
+  SymbolFinder symbols;
 };
 
 /// Encodes one text.
 class TextEncoding {
  public:
-  TextEncoding(const Pipeline& pipeline, size_t text_size,
+  /// `marks`: special tokens that are symbols are found wherever a text spells them.
+  TextEncoding(const Pipeline& pipeline, size_t text_size, bool marks,
                const CheckInterrupted& check_interrupted)
       : pipeline_(pipeline),
+        marks_(marks),
         budget_(text_size, &check_interrupted),
-        words_(pipeline.model->start()) {}
+        words_(pipeline.model->start(marks, budget_)) {}
 
   /// `specials`: where in the text special tokens may stand; `all_special`: everywhere.
   std::vector<int32_t> encode(std::string_view text, const AddedTokenFinder::Allowed& specials,
@@ -105,30 +115,33 @@ class TextEncoding {
     const AddedTokenFinder& finder = mixed ? pipeline_.special_as_written : pipeline_.as_written;
     const AddedTokenFinder::Allowed never = [](size_t, size_t) { return false; };
     const AddedTokenFinder::Allowed always = [](size_t, size_t) { return true; };
-    finder.split(text,
-                 all_special ? always
-                 : specials  ? specials
-                             : never,
-                 [&](const AddedTokenFinder::Part& part) {
-                   if (part.id != TokenizerTables::kNone) {
-                     ids_.push_back(part.id);
-                     return;
-                   }
-                   const bool first = part.begin == 0;
-                   add_stretch({.text = text.substr(part.begin, part.end - part.begin),
-                                .at_start = first,
-                                .continues = continues && first},
-                               all_special ? always : never);
-                 });
+    const AddedTokenFinder::Allowed& allowed = all_special ? always : specials ? specials : never;
+    finder.split(text, allowed, [&](const AddedTokenFinder::Part& part) {
+      if (part.id != TokenizerTables::kNone) {
+        ids_.push_back(part.id);
+        return;
+      }
+      const bool first = part.begin == 0;
+      const bool own_space =
+          !ids_.empty() && text[part.begin] == ' ' && allowed(part.begin, part.begin + 1);
+      add_stretch({.text = text.substr(part.begin, part.end - part.begin),
+                   .at_start = first,
+                   .continues = continues && first},
+                  own_space, all_special ? always : never);
+    });
     return std::move(ids_);
   }
 
  private:
-  void add_stretch(const Piece& stretch, const AddedTokenFinder::Allowed& specials) {
+  // own_space: of a template, after a special token.
+  void add_stretch(const Piece& stretch, bool own_space,
+                   const AddedTokenFinder::Allowed& specials) {
     if (pipeline_.normalizers.empty()) return add_normalized(stretch, specials);
     NormalizedText normalized{.text = std::string(stretch.text),
                               .at_start = stretch.at_start,
-                              .continues = stretch.continues};
+                              .continues = stretch.continues,
+                              .own_space = own_space,
+                              .marks = marks_};
     normalize(pipeline_.normalizers, normalized, budget_);
     add_normalized({.text = normalized.text,
                     .at_start = normalized.at_start,
@@ -166,6 +179,7 @@ class TextEncoding {
   }
 
   const Pipeline& pipeline_;
+  bool marks_;
   TokenizerBudget budget_;
   std::unique_ptr<WordEncoder> words_;
   std::vector<int32_t> ids_;
@@ -175,7 +189,17 @@ class CompiledTokenizer final : public Tokenizer {
  public:
   CompiledTokenizer(std::span<const std::byte> tables, TokenizerConfig config,
                     std::string_view where, CheckInterrupted check_interrupted)
-      : tables_(tables, where),
+      : CompiledTokenizer(std::string(), tables, std::move(config), where,
+                          std::move(check_interrupted)) {}
+  CompiledTokenizer(std::string tables, TokenizerConfig config, std::string_view where,
+                    CheckInterrupted check_interrupted)
+      : CompiledTokenizer(std::move(tables), {}, std::move(config), where,
+                          std::move(check_interrupted)) {}
+  /// `own`: the tables unless they are `others`.
+  CompiledTokenizer(std::string own, std::span<const std::byte> others, TokenizerConfig config,
+                    std::string_view where, CheckInterrupted check_interrupted)
+      : own_tables_(std::move(own)),
+        tables_(own_tables_.empty() ? others : std::as_bytes(std::span(own_tables_)), where),
         config_(std::move(config)),
         check_interrupted_(std::move(check_interrupted)),
         json_(parse_json_object(tables_.section(TableSection::pipeline),
@@ -186,11 +210,14 @@ class CompiledTokenizer final : public Tokenizer {
   }
 
   [[nodiscard]] const TokenizerConfig& config() const override { return config_; }
-  [[nodiscard]] int32_t vocab_size() const override { return tables_.n_tokens(); }
+  [[nodiscard]] int32_t vocab_size() const override {
+    return tables_.n_tokens() - tables_.n_parts();
+  }
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view bytes, bool special) const override {
-    const ValidText valid(bytes);
-    std::vector<int32_t> ids = start(valid.text()).encode(valid.text(), nullptr, false, false);
+    const ValidText valid(bytes, pipeline_.takes_bytes);
+    std::vector<int32_t> ids =
+        start(valid.text(), true).encode(valid.text(), nullptr, false, false);
     if (!special) return ids;
     ids.insert(ids.begin(), config_.prefix.begin(), config_.prefix.end());
     ids.insert(ids.end(), config_.suffix.begin(), config_.suffix.end());
@@ -198,8 +225,8 @@ class CompiledTokenizer final : public Tokenizer {
   }
 
   [[nodiscard]] std::vector<int32_t> encode_continuation(std::string_view bytes) const override {
-    const ValidText valid(bytes);
-    return start(valid.text()).encode(valid.text(), nullptr, false, true);
+    const ValidText valid(bytes, pipeline_.takes_bytes);
+    return start(valid.text(), true).encode(valid.text(), nullptr, false, true);
   }
 
   [[nodiscard]] std::vector<int32_t> encode_stretches(
@@ -213,7 +240,7 @@ class CompiledTokenizer final : public Tokenizer {
       all_special = all_special && stretch.from_template;
       if (stretch.from_template != from_template) ends.push_back(text.size());
       from_template = stretch.from_template;
-      text += ValidText(stretch.text).text();
+      text += ValidText(stretch.text, pipeline_.takes_bytes).text();
     }
     // From the template is what an even number of ends comes before.
     const auto specials = [&](size_t begin, size_t end) {
@@ -221,7 +248,7 @@ class CompiledTokenizer final : public Tokenizer {
       return (first - ends.begin()) % 2 == 0 && (first == ends.end() || *first >= end);
     };
     const bool continues = !stretches.empty() && stretches.front().continues;
-    return start(text).encode(text, specials, all_special, continues);
+    return start(text, false).encode(text, specials, all_special, continues);
   }
 
   [[nodiscard]] int64_t min_tokens(std::string_view text, int64_t /*enough*/) const override {
@@ -230,14 +257,18 @@ class CompiledTokenizer final : public Tokenizer {
 
   [[nodiscard]] std::optional<int32_t> find_token(std::string_view piece) const override {
     if (const auto added = added_.find(piece); added != added_.end()) return added->second;
-    const auto found = [](int32_t id) {
-      return id == TokenizerTables::kNone ? std::nullopt : std::optional(id);
+    const auto found = [this](int32_t id) {
+      return is_token(id) ? std::optional(id) : std::nullopt;
     };
     if (!is_valid_utf8(piece) || piece.empty()) return std::nullopt;
-    if (!pipeline_.byte_level) return found(tables_.find(piece));
-    if (const auto bytes = from_byte_level(piece)) return found(tables_.find(*bytes));
+    if (pipeline_.byte_level) {
+      if (const auto bytes = from_byte_level(piece)) return found(tables_.find(*bytes));
+    } else if (const auto id = found(tables_.find(piece))) {
+      return id;
+    }
+    constexpr uint8_t kNotFound = kTokenPlain | kTokenForeign;  // by their text
     for (int32_t id = 0; id < vocab_size(); ++id) {
-      if ((tables_.flags(id) & kTokenPlain) != 0 && tables_.text(id) == piece) return id;
+      if ((tables_.flags(id) & kNotFound) != 0 && tables_.text(id) == piece) return id;
     }
     return std::nullopt;
   }
@@ -245,7 +276,7 @@ class CompiledTokenizer final : public Tokenizer {
   [[nodiscard]] std::string token_bytes(int32_t id) const override {
     std::string bytes;
     Decoder::Stream decoding(pipeline_.decoder, false);
-    if (is_printed(id, {})) decoding.push(spelling(id), bytes);
+    if (is_printed(id, {})) decoding.push(spelling(id), tables_.flags(id), bytes);
     decoding.finish(bytes);
     return bytes;
   }
@@ -254,15 +285,17 @@ class CompiledTokenizer final : public Tokenizer {
                                                    ShownSpecial shown) const override;
 
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override {
-    const auto decoding = stream(true, {});
+    const auto decoding = stream_from(true, {});
     std::string text;
     for (const int32_t id : ids) text += decoding->push(id);
     return text + decoding->finish();
   }
 
+  [[nodiscard]] bool is_token(int32_t id) const { return id >= 0 && id < vocab_size(); }
+  [[nodiscard]] uint8_t flags(int32_t id) const { return tables_.flags(id); }
   [[nodiscard]] const Decoder& decoder() const { return pipeline_.decoder; }
   [[nodiscard]] bool is_printed(int32_t id, const ShownSpecial& shown) const {
-    return ((tables_.flags(id) & kTokenSpecial) == 0 || shown.shows(id)) &&
+    return is_token(id) && ((tables_.flags(id) & kTokenSpecial) == 0 || shown.shows(id)) &&
            !tables_.text(id).empty();
   }
   /// A token as Hugging Face's decoders get it.
@@ -276,13 +309,14 @@ class CompiledTokenizer final : public Tokenizer {
   }
 
  private:
-  [[nodiscard]] TextEncoding start(std::string_view text) const {
-    return {pipeline_, text.size(), check_interrupted_};
+  [[nodiscard]] TextEncoding start(std::string_view text, bool marks) const {
+    return {pipeline_, text.size(), marks, check_interrupted_};
   }
+  [[nodiscard]] std::unique_ptr<TextStream> stream_from(bool at_start, ShownSpecial shown) const;
 
   void check_ids(std::string_view where) const {
     const auto check = [&](int32_t id, const char* name) {
-      if (tables_.is_token(id)) return;
+      if (is_token(id)) return;
       throw Error(std::string(where) + ": the " + name + " token " + std::to_string(id) +
                   " is not one of the tokenizer's " + std::to_string(vocab_size()) +
                   " tokens; use the model's original tokenizer");
@@ -328,6 +362,7 @@ class CompiledTokenizer final : public Tokenizer {
     if (known) bytes_of_a_token_ = bytes;
   }
 
+  std::string own_tables_;
   TokenizerTables tables_;
   TokenizerConfig config_;
   CheckInterrupted check_interrupted_;
@@ -339,26 +374,34 @@ class CompiledTokenizer final : public Tokenizer {
   size_t bytes_of_a_token_ = std::numeric_limits<size_t>::max();
 };
 
-/// Special tokens that are not shown are passed over, also within a character.
 class CompiledTokenizerStream final : public TextStream {
  public:
   CompiledTokenizerStream(const CompiledTokenizer& tokenizer, bool at_start, ShownSpecial shown)
       : tokenizer_(tokenizer), decoding_(tokenizer.decoder(), at_start), shown_(std::move(shown)) {}
 
   std::string push(int32_t id) override {
-    if (!tokenizer_.is_printed(id, shown_)) return "";
-    decoding_.push(tokenizer_.spelling(id), pending_);
-    return take_characters(pending_, false);
+    if (!tokenizer_.is_token(id)) return "";
+    const size_t before = pending_.size();
+    if (tokenizer_.is_printed(id, shown_)) {
+      decoding_.push(tokenizer_.spelling(id), tokenizer_.flags(id), pending_);
+    }
+    return take(tokenizer_.decoder().replaces_bytes() && pending_.size() == before);
   }
   std::string finish() override {
     decoding_.finish(pending_);
-    return take_characters(pending_, true);
+    return take(true);
   }
   [[nodiscard]] std::unique_ptr<TextStream> clone() const override {
     return std::make_unique<CompiledTokenizerStream>(*this);
   }
 
  private:
+  // What of pending_ is decided; `all`: nothing comes after it.
+  std::string take(bool all) {
+    if (!tokenizer_.decoder().replaces_bytes()) return take_characters(pending_, all);
+    return all ? valid_utf8(std::exchange(pending_, {})) : take_utf8(pending_);
+  }
+
   const CompiledTokenizer& tokenizer_;
   Decoder::Stream decoding_;
   ShownSpecial shown_;
@@ -366,6 +409,11 @@ class CompiledTokenizerStream final : public TextStream {
 };
 
 std::unique_ptr<TextStream> CompiledTokenizer::stream(bool at_start, ShownSpecial shown) const {
+  return stream_from(at_start && !config_.keep_leading_space, std::move(shown));
+}
+
+std::unique_ptr<TextStream> CompiledTokenizer::stream_from(bool at_start,
+                                                           ShownSpecial shown) const {
   return std::make_unique<CompiledTokenizerStream>(*this, at_start, std::move(shown));
 }
 
@@ -376,6 +424,14 @@ std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::span<const std::byte> ta
                                                    std::string_view where,
                                                    CheckInterrupted check_interrupted) {
   return std::make_unique<CompiledTokenizer>(tables, config, where, std::move(check_interrupted));
+}
+
+std::unique_ptr<Tokenizer> make_compiled_tokenizer(std::string tables,
+                                                   const TokenizerConfig& config,
+                                                   std::string_view where,
+                                                   CheckInterrupted check_interrupted) {
+  return std::make_unique<CompiledTokenizer>(std::move(tables), config, where,
+                                             std::move(check_interrupted));
 }
 
 }  // namespace faststream

@@ -1,7 +1,7 @@
 #include "text/tokenizer/decoder.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,7 +10,9 @@
 #include "support/utf8.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/tables.h"
 #include "text/tokenizer/unicode.h"
+#include "text/tokenizer_description.h"
 
 namespace faststream {
 namespace {
@@ -128,14 +130,9 @@ class ReplaceStep final : public CopyableStep<ReplaceStep, TokenStep> {
 class ByteFallbackStep final : public CopyableStep<ByteFallbackStep, TokenStep> {
  protected:
   void take(std::string token, const Next& next) override {
-    if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
-      unsigned byte = 0;
-      const char* digits = token.data() + 3;
-      const auto [stop, status] = std::from_chars(digits, digits + 2, byte, 16);
-      if (status == std::errc() && stop == digits + 2) {
-        run_ += static_cast<char>(byte);
-        return;
-      }
+    if (const auto byte = byte_named(token)) {
+      run_ += static_cast<char>(*byte);
+      return;
     }
     end(next);
     next({.text = token});
@@ -269,6 +266,47 @@ class CtcStep final : public CopyableStep<CtcStep, TokenStep> {
   std::optional<std::string> last_;
 };
 
+/// Tokens as SentencePiece's Decode() writes them. The space that its normalizer puts before a text
+/// goes, or all spaces there; those of bytes and of the unknown token stay.
+class SentencePieceStep final : public CopyableStep<SentencePieceStep, DecodingStep> {
+ public:
+  enum class Drops { none, one, all };
+  SentencePieceStep(std::string unknown, Drops drops, bool at_start)
+      : unknown_(std::move(unknown)), drops_(drops), at_start_(at_start) {}
+
+  void push(const Part& part, const Next& next) override {
+    if ((part.flags & kTokenSpecial) != 0) return next({.text = part.text});
+    text_.clear();
+    bool dropped = false;
+    if ((part.flags & kTokenUnknown) != 0) {
+      text_ = unknown_;
+    } else if (const auto byte =
+                   (part.flags & kTokenByte) != 0 ? byte_named(part.text) : std::nullopt) {
+      text_ = static_cast<char>(*byte);
+    } else {
+      dropped = at_start_ && drops_ != Drops::none && part.text.starts_with(kSpaceSymbol);
+      append_spaced(part.text.substr(dropped ? kSpaceSymbol.size() : 0));
+    }
+    at_start_ = at_start_ && text_.empty() && (!dropped || drops_ == Drops::all);
+    next({.text = text_});
+  }
+
+ private:
+  void append_spaced(std::string_view text) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t symbol = std::min(text.find(kSpaceSymbol, at), text.size());
+      text_ += text.substr(at, symbol - at);
+      if (symbol < text.size()) text_ += ' ';
+      at = std::min(symbol + kSpaceSymbol.size(), text.size());
+    }
+  }
+
+  std::string unknown_;
+  Drops drops_;
+  bool at_start_;
+  std::string text_;  // of the last token
+};
+
 }  // namespace
 
 Decoder::Decoder(const std::optional<JsonView>& decoder) {
@@ -321,6 +359,17 @@ void Decoder::add(const JsonView& step) {
     steps_.emplace_back([suffix = step.get<std::string>("suffix")](bool) {
       return std::make_unique<BpeStep>(suffix);
     });
+  } else if (type == "SentencePiece") {
+    using Drops = SentencePieceStep::Drops;
+    const auto name = step.get<std::string>("drop_spaces");
+    if (name != "none" && name != "one" && name != "all") {
+      step.member("drop_spaces").fail("is not none, one or all");
+    }
+    const Drops drops = name == "none" ? Drops::none : name == "one" ? Drops::one : Drops::all;
+    replaces_bytes_ = true;
+    steps_.emplace_back([drops, unknown = step.get<std::string>("unknown")](bool at_start) {
+      return std::make_unique<SentencePieceStep>(unknown, drops, at_start);
+    });
   } else if (type == "CTC") {
     steps_.emplace_back([padding = step.get<std::string>("pad_token"),
                          delimiter = step.get<std::string>("word_delimiter_token"),
@@ -355,8 +404,8 @@ void Decoder::Stream::pass(size_t step, const DecodingStep::Part& part, std::str
   steps_[step]->push(part, [&](const DecodingStep::Part& next) { pass(step + 1, next, bytes); });
 }
 
-void Decoder::Stream::push(std::string_view token, std::string& bytes) {
-  pass(0, {.text = token}, bytes);
+void Decoder::Stream::push(std::string_view token, uint8_t flags, std::string& bytes) {
+  pass(0, {.text = token, .flags = flags}, bytes);
 }
 
 void Decoder::Stream::finish(std::string& bytes) {

@@ -1,6 +1,7 @@
 // From tokens back to text, token by token.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ class DecodingStep {
   struct Part {
     std::string_view text;
     bool ends_token = true;
+    uint8_t flags = 0;  ///< of the token, for the first step (tables.h)
   };
   using Next = std::function<void(const Part&)>;
 
@@ -31,11 +33,17 @@ class DecodingStep {
   [[nodiscard]] virtual std::unique_ptr<DecodingStep> clone() const = 0;
 };
 
-/// The steps of tokenizer.json's "decoder". Immutable; any number of threads may use it.
+/// The steps of tokenizer.json's "decoder", or SentencePiece's own. Immutable; any number of
+/// threads may use it.
 class Decoder {
  public:
   /// `decoder` is empty for none: a space between tokens. Throws Error for an unknown step.
   explicit Decoder(const std::optional<JsonView>& decoder);
+
+  /// Whether each byte that is no part of a character is one U+FFFD, and a token that prints
+  /// nothing ends a character. Else the beginning of a character is one U+FFFD, whatever its
+  /// length, as in Rust, and such a token is passed over.
+  [[nodiscard]] bool replaces_bytes() const { return replaces_bytes_; }
 
   /// Decodes one text.
   class Stream {
@@ -48,7 +56,8 @@ class Decoder {
     Stream& operator=(Stream&&) = delete;
     ~Stream() = default;
     /// Appends to `bytes` what is certain after one more token.
-    void push(std::string_view token, std::string& bytes);
+    /// `flags`: the token's, as in the tables.
+    void push(std::string_view token, uint8_t flags, std::string& bytes);
     /// What is left at the end.
     void finish(std::string& bytes);
 
@@ -63,6 +72,7 @@ class Decoder {
   void add(const JsonView& step);
 
   std::vector<Make> steps_;
+  bool replaces_bytes_ = false;
   bool is_fused_ = false;  // the steps so far make one token of all
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -13,8 +12,10 @@
 #include "support/printable.h"
 #include "support/utf8.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/tables.h"
 #include "text/tokenizer/unicode.h"
+#include "text/tokenizer_description.h"
 
 namespace faststream {
 namespace {
@@ -247,17 +248,8 @@ class BertNormalizer final : public Normalizer {
 /// its shortest beginning, and else to each of its characters.
 class PrecompiledNormalizer final : public Normalizer {
  public:
-  PrecompiledNormalizer(const JsonView& description, std::string_view charsmap) {
-    uint32_t trie_size = 0;
-    if (charsmap.size() > sizeof trie_size) {
-      std::memcpy(&trie_size, charsmap.data(), sizeof trie_size);
-    }
-    charsmap.remove_prefix(std::min(charsmap.size(), sizeof trie_size));
-    if (trie_size == 0 || trie_size > charsmap.size()) {
-      description.fail("has no normalization rules in \"precompiled_charsmap\"");
-    }
-    units_ = TableArray<uint32_t>(charsmap.substr(0, trie_size));
-    strings_ = charsmap.substr(trie_size);
+  PrecompiledNormalizer(const JsonView& description, std::string_view charsmap) : rules_(charsmap) {
+    if (rules_.empty()) description.fail("has no normalization rules in \"precompiled_charsmap\"");
   }
 
   void normalize(NormalizedText& text, TokenizerBudget& budget) const override {
@@ -302,35 +294,109 @@ class PrecompiledNormalizer final : public Normalizer {
     return size;
   }
 
-  // The units of darts-clone's double array.
-  static bool has_leaf(uint32_t unit) { return (unit & 0x100U) != 0; }
-  static uint32_t label(uint32_t unit) { return unit & 0x800000FFU; }
-  static size_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
-
   [[nodiscard]] std::optional<std::string_view> find(std::string_view text) const {
-    if (units_.size() == 0) return std::nullopt;
-    size_t node = offset(units_[0]);
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte == 0) break;
-      node ^= byte;
-      if (node >= units_.size() || label(units_[node]) != byte) break;
-      const bool is_rule = has_leaf(units_[node]);
-      node ^= offset(units_[node]);
-      if (!is_rule) continue;
-      if (node >= units_.size()) break;
-      const size_t value = units_[node] & 0x7FFFFFFFU;
-      if (value >= strings_.size()) break;
-      const std::string_view output = strings_.substr(value);
-      const std::string_view string = output.substr(0, output.find('\0'));
-      if (!is_valid_utf8(string)) break;  // a damaged file
-      return string;
-    }
-    return std::nullopt;
+    std::optional<std::string_view> rule;
+    rules_.search(text.substr(0, text.find('\0')), [&](size_t, std::string_view output) {
+      rule = output;
+      return false;
+    });
+    return rule;
   }
 
-  TableArray<uint32_t> units_;
-  std::string_view strings_;
+  Charsmap rules_;
+};
+
+/// A text as SentencePiece's normalizer.cc (0.1.97 to 0.2.0) writes it: symbols stay as they are,
+/// else the rule for the longest beginning counts; then the space before a text, and what becomes
+/// of others. Rules are for bytes as they were written: U+FFFD for those that are no character is
+/// not subject to them.
+class SentencePieceNormalizer final : public Normalizer {
+ public:
+  SentencePieceNormalizer(const JsonView& description, const NormalizerTables& tables)
+      : rules_(tables.charsmap),
+        symbols_(tables.symbols),
+        adds_space_(description.get<bool>("add_dummy_prefix")),
+        at_end_(description.get<bool>("treat_whitespace_as_suffix")),
+        removes_(description.get<bool>("remove_extra_whitespaces")),
+        space_(description.get<bool>("escape_whitespaces") ? kSpaceSymbol : " ") {}
+
+  void normalize(NormalizedText& text, TokenizerBudget& budget) const override {
+    const bool continues = text.continues || text.own_space;
+    const bool removes = removes_ && !continues;
+    const bool adds_space = adds_space_ && !continues;
+    std::string_view rest = text.text;
+    if (removes) skip_spaces(rest, text.marks);
+    std::string made;
+    if (!rest.empty()) {
+      made.reserve(rest.size() + rest.size() / 2);
+      if (adds_space && !at_end_) made = space_;
+      bool after_space = removes;
+      while (!rest.empty()) {
+        std::string_view output = take(rest, text.marks);
+        while (after_space && output.starts_with(' ')) output.remove_prefix(1);
+        if (output.empty()) continue;
+        after_space = removes && output.ends_with(' ');
+        add(output, made);
+        budget.check_size(made.size());
+      }
+      while (removes && made.ends_with(space_)) made.resize(made.size() - space_.size());
+      if (adds_space && at_end_) made += space_;
+    }
+    text.text = std::move(made);
+  }
+  [[nodiscard]] bool takes_bytes() const override { return true; }
+  [[nodiscard]] std::optional<size_t> shrinks_by() const override {
+    if (removes_ || !rules_.empty()) return std::nullopt;
+    return 1;
+  }
+
+ private:
+  // What the first characters of `rest` become, which are taken from it.
+  std::string_view take(std::string_view& rest, bool marks) const {
+    std::string_view output;
+    size_t size = symbols_ == nullptr ? 0 : symbols_->find(rest, marks).size;
+    if (size > 0) {
+      output = rest.substr(0, size);
+    } else {
+      rules_.search(rest, [&](size_t length, std::string_view replacement) {
+        size = length;
+        output = replacement;
+        return true;
+      });
+    }
+    if (size == 0) {
+      const int length = utf8_character(rest);
+      size = length > 0 ? static_cast<size_t>(length) : 1;
+      output = length > 0 ? rest.substr(0, size) : kReplacementCharacter;
+    }
+    rest.remove_prefix(size);
+    return output;
+  }
+
+  void skip_spaces(std::string_view& rest, bool marks) const {
+    while (!rest.empty()) {
+      std::string_view after = rest;
+      if (take(after, marks) != " ") return;
+      rest = after;
+    }
+  }
+
+  void add(std::string_view output, std::string& made) const {
+    for (const char c : output) {
+      if (c == ' ') {
+        made += space_;
+      } else {
+        made += c;
+      }
+    }
+  }
+
+  Charsmap rules_;
+  const SymbolFinder* symbols_;
+  bool adds_space_;
+  bool at_end_;  // that space comes after the text
+  bool removes_;
+  std::string_view space_;
 };
 
 }  // namespace
@@ -381,13 +447,13 @@ void normalize(const Normalizers& steps, NormalizedText& text, TokenizerBudget& 
   }
 }
 
-Normalizers make_normalizers(const JsonView& normalizer, std::string_view charsmap) {
+Normalizers make_normalizers(const JsonView& normalizer, const NormalizerTables& tables) {
   Normalizers steps;
   const auto type = normalizer.get<std::string>("type");
   const auto add = [&](auto step) { steps.push_back(std::move(step)); };
   if (type == "Sequence") {
     for (const JsonView& step : normalizer.member("normalizers").elements()) {
-      for (auto& part : make_normalizers(step, charsmap)) add(std::move(part));
+      for (auto& part : make_normalizers(step, tables)) add(std::move(part));
     }
   } else if (type == "NFC") {
     add(std::make_unique<FormNormalizer>(NormalForm::nfc));
@@ -414,7 +480,9 @@ Normalizers make_normalizers(const JsonView& normalizer, std::string_view charsm
   } else if (type == "BertNormalizer" || type == "Bert") {
     add(std::make_unique<BertNormalizer>(normalizer));
   } else if (type == "Precompiled") {
-    add(std::make_unique<PrecompiledNormalizer>(normalizer, charsmap));
+    add(std::make_unique<PrecompiledNormalizer>(normalizer, tables.charsmap));
+  } else if (type == "SentencePiece") {
+    add(std::make_unique<SentencePieceNormalizer>(normalizer, tables));
   } else {
     normalizer.member("type").fail("is the normalizer " + in_quotes(type) +
                                    ", which is not supported");

@@ -1,6 +1,7 @@
 #include "text/tokenizer/tables.h"
 
 #include <bit>
+#include <charconv>
 #include <cmath>
 
 #include "support/error.h"
@@ -27,6 +28,15 @@ void probe(const TableArray<Slot>& slots, uint64_t hash, size_t longest, Use&& u
 
 }  // namespace
 
+std::optional<unsigned char> byte_named(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || !text.ends_with('>')) return std::nullopt;
+  unsigned char byte = 0;
+  const char* digits = text.data() + 3;
+  const auto [stop, status] = std::from_chars(digits, digits + 2, byte, 16);
+  if (status != std::errc() || stop != digits + 2) return std::nullopt;
+  return byte;
+}
+
 uint64_t hash_of_text(std::string_view text) { return stable_hash(text); }
 
 TokenizerTables::TokenizerTables(std::span<const std::byte> bytes, std::string_view where) {
@@ -42,10 +52,13 @@ TokenizerTables::TokenizerTables(std::span<const std::byte> bytes, std::string_v
   require(std::string_view(head.magic.data(), head.magic.size()) == kTablesMagic);
   if (head.version != kTablesVersion) {
     throw Error(std::string(where) + ": the tokenizer has version " + std::to_string(head.version) +
-                " and this program reads version 1; convert the checkpoint again");
+                " and this program reads version " + std::to_string(kTablesVersion) +
+                "; convert the checkpoint again");
   }
-  require(head.n_tokens <= uint32_t{1} << 30 && head.longest_probe <= kLongestProbe);
+  require(head.n_tokens <= uint32_t{1} << 30 && head.longest_probe <= kLongestProbe &&
+          head.n_parts <= head.n_tokens);
   n_tokens_ = static_cast<int32_t>(head.n_tokens);
+  n_parts_ = static_cast<int32_t>(head.n_parts);
   longest_probe_ = head.longest_probe;
   longest_token_ = std::max<size_t>(head.longest_token, 1);
   const TableArray<TablesEntry> entries(all.substr(kEntries, kTableSections * sizeof(TablesEntry)));

@@ -57,6 +57,10 @@ constexpr uint8_t kTokenSpecial = 1;  ///< an added token for templates, not pri
 constexpr uint8_t kTokenAlone = 2;    ///< BPE: what the model makes of the token's own text
 constexpr uint8_t kTokenForeign = 4;  ///< the model never makes it of a text
 constexpr uint8_t kTokenPlain = 8;  ///< its text is as in the vocabulary although others' are bytes
+constexpr uint8_t kTokenUnused = 16;  ///< BPE: merged like others, and falls into its parts at last
+constexpr uint8_t kTokenByte = 32;    ///< stands for the byte that byte_named() finds in its text
+constexpr uint8_t kTokenUnknown = 64;  ///< of what the model does not know
+constexpr uint8_t kTokenMark = 128;    ///< both special and a symbol
 
 struct TextSlot {
   uint32_t hash;  ///< the upper half of the text's
@@ -79,6 +83,7 @@ constexpr uint32_t kAddedNormalized = 2;
 constexpr uint32_t kAddedLstrip = 4;
 constexpr uint32_t kAddedRstrip = 8;
 constexpr uint32_t kAddedSingleWord = 16;
+constexpr uint32_t kAddedSymbol = 32;
 
 struct AddedTokenRecord {
   int32_t id;
@@ -98,13 +103,18 @@ struct TablesHead {
   uint32_t n_tokens;
   uint32_t longest_probe;  ///< slots that a search in any of the hash tables looks at
   uint32_t longest_token;  ///< bytes of the longest text of a token, added ones too
-  std::array<uint64_t, 2> reserved;
+  uint32_t n_parts;        ///< BPE: the last so many of n_tokens are no tokens, see n_parts()
+  uint32_t reserved0;
+  uint64_t reserved1;
 };
 /// After the head, one for each section, in order.
 struct TablesEntry {
   uint64_t offset;  ///< a multiple of 8
   uint64_t bytes;
 };
+
+/// The byte that a text such as "<0x0A>" names.
+std::optional<unsigned char> byte_named(std::string_view text);
 
 uint64_t hash_of_text(std::string_view text);
 inline uint64_t hash_of_pair(int32_t left, int32_t right) {
@@ -128,6 +138,9 @@ class TokenizerTables {
   TokenizerTables(std::span<const std::byte> bytes, std::string_view where);
 
   [[nodiscard]] int32_t n_tokens() const { return n_tokens_; }
+  /// Of these the last so many are no tokens: characters that merges begin with, and that are
+  /// unknown when they stay alone.
+  [[nodiscard]] int32_t n_parts() const { return n_parts_; }
   [[nodiscard]] size_t longest_token() const { return longest_token_; }
   [[nodiscard]] std::string_view section(TableSection section) const {
     return sections_[static_cast<size_t>(section) - 1];
@@ -150,6 +163,7 @@ class TokenizerTables {
  private:
   std::array<std::string_view, kTableSections> sections_;
   int32_t n_tokens_ = 0;
+  int32_t n_parts_ = 0;
   size_t longest_probe_ = 0;
   size_t longest_token_ = 0;
   TableArray<uint32_t> ends_;

@@ -18,12 +18,17 @@ struct UnigramSettings {
   int32_t unknown = TokenizerTables::kNone;
   double unknown_score = 0;
   std::vector<int32_t> fallback;  // by byte; empty without byte fallback
+  bool finds_unknown = true;      // what is unknown may be a token as a whole
 };
 
+/// Sums of scores are rounded to `Sum` after each token: it decides between ways that are nearly as
+/// good.
+template <typename Sum>
 class UnigramEncoder final : public WordEncoder {
  public:
-  UnigramEncoder(const TokenizerTables& tables, const UnigramSettings& settings)
-      : tables_(tables), settings_(settings) {}
+  UnigramEncoder(const TokenizerTables& tables, const UnigramSettings& settings, bool marks,
+                 TokenizerBudget& budget)
+      : tables_(tables), settings_(settings), left_out_(marks ? 0 : kTokenMark), budget_(budget) {}
 
   void encode(std::string_view word, std::vector<int32_t>& ids) override {
     find_best(word);
@@ -35,7 +40,8 @@ class UnigramEncoder final : public WordEncoder {
              (links_[end] & kUnknown) != 0) {
         end = links_[end] & kPlace;
       }
-      add(word.substr(begin, end - begin), ids);
+      const bool unknown = (links_[begin] & kUnknown) != 0;
+      add(word.substr(begin, end - begin), !unknown || settings_.finds_unknown, ids);
       begin = end;
     }
   }
@@ -43,24 +49,25 @@ class UnigramEncoder final : public WordEncoder {
  private:
   static constexpr uint32_t kUnknown = 1U << 31;
   static constexpr uint32_t kPlace = kUnknown - 1;
-  static constexpr double kUnreached = -std::numeric_limits<double>::infinity();
+  static constexpr uint32_t kUnreached = std::numeric_limits<uint32_t>::max();
 
   void find_best(std::string_view word) {
-    scores_.assign(word.size() + 1, kUnreached);
-    links_.resize(word.size() + 1);
+    scores_.resize(word.size() + 1);
+    links_.assign(word.size() + 1, kUnreached);
     scores_[0] = 0;
     for (size_t at = 0; at < word.size();) {
       const size_t size = character_at(word, at).size;
-      const double score_here = scores_[at];
+      const Sum score_here = scores_[at];
       bool has_single = false;
       const auto reach = [&](size_t length, double score, uint32_t unknown) {
         const size_t end = at + length;
-        if (scores_[end] != kUnreached && score_here + score <= scores_[end]) return;
-        scores_[end] = score_here + score;
+        if (links_[end] != kUnreached && !(score > scores_[end])) return;  // NaN never wins
+        scores_[end] = static_cast<Sum>(score);
         links_[end] = static_cast<uint32_t>(at) | unknown;
       };
       settings_.trie.search(word.substr(at), [&](size_t length, int32_t id) {
-        reach(length, tables_.score(id), id == settings_.unknown ? kUnknown : 0);
+        if (left_out_ != 0 && (tables_.flags(id) & left_out_) != 0) return;
+        reach(length, score_here + tables_.score(id), id == settings_.unknown ? kUnknown : 0);
         has_single = has_single || length == size;
       });
       if (!has_single) {
@@ -69,9 +76,10 @@ class UnigramEncoder final : public WordEncoder {
               "the text has a character that the tokenizer does not know, and it has no token for "
               "unknown ones; remove the character");
         }
-        reach(size, settings_.unknown_score, kUnknown);
+        reach(size, static_cast<Sum>(score_here + settings_.unknown_score), kUnknown);
       }
       at += size;
+      budget_.take(size);
     }
   }
 
@@ -86,8 +94,9 @@ class UnigramEncoder final : public WordEncoder {
     links_[0] = to_end;
   }
 
-  void add(std::string_view text, std::vector<int32_t>& ids) const {
-    if (const int32_t id = tables_.find(text); id != TokenizerTables::kNone) {
+  void add(std::string_view text, bool find, std::vector<int32_t>& ids) const {
+    const int32_t id = find ? tables_.find(text) : TokenizerTables::kNone;
+    if (id != TokenizerTables::kNone) {
       ids.push_back(id);
       return;
     }
@@ -107,7 +116,9 @@ class UnigramEncoder final : public WordEncoder {
 
   const TokenizerTables& tables_;
   const UnigramSettings& settings_;
-  std::vector<double> scores_;   // of the best way to each byte of the word
+  uint8_t left_out_;  // flags of tokens that are not made
+  TokenizerBudget& budget_;
+  std::vector<Sum> scores_;      // of the best way to each byte of the word
   std::vector<uint32_t> links_;  // where its last token begins, and whether that is unknown
 };
 
@@ -119,12 +130,17 @@ class UnigramModel final : public TokenModel {
     if (model.find("unk_id")) {
       settings_.unknown = model.member("unk_id").as<int32_t>(0, tables.n_tokens() - 1);
     }
-    settings_.unknown_score = model.get<double>("lowest_score") - kPenalty;
+    settings_.unknown_score =
+        model.get<double>("unk_score", model.get<double>("lowest_score") - kPenalty);
+    settings_.finds_unknown = model.get("finds_unknown", true);
+    single_ = model.get("single_precision", false);
     if (model.get("byte_fallback", false)) settings_.fallback = find_byte_tokens(tables);
   }
 
-  [[nodiscard]] std::unique_ptr<WordEncoder> start() const override {
-    return std::make_unique<UnigramEncoder>(tables_, settings_);
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool marks,
+                                                   TokenizerBudget& budget) const override {
+    if (single_) return std::make_unique<UnigramEncoder<float>>(tables_, settings_, marks, budget);
+    return std::make_unique<UnigramEncoder<double>>(tables_, settings_, marks, budget);
   }
   [[nodiscard]] bool keeps_all_bytes() const override {
     const auto& ids = settings_.fallback;
@@ -134,6 +150,7 @@ class UnigramModel final : public TokenModel {
  private:
   const TokenizerTables& tables_;
   UnigramSettings settings_;
+  bool single_ = false;
 };
 
 }  // namespace

@@ -68,7 +68,8 @@ class WordPieceModel final : public TokenModel {
     settings_.unknown = tables.find(model.get<std::string>("unk_token"));
     settings_.longest = model.member("max_input_chars_per_word").as<int64_t>(0, kMaxCharacters);
   }
-  [[nodiscard]] std::unique_ptr<WordEncoder> start() const override {
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool /*marks*/,
+                                                   TokenizerBudget& /*budget*/) const override {
     return std::make_unique<WordPieceEncoder>(settings_);
   }
   [[nodiscard]] bool keeps_all_bytes() const override { return false; }
@@ -98,7 +99,8 @@ class WordLevelModel final : public TokenModel {
  public:
   WordLevelModel(const JsonView& model, const TokenizerTables& tables)
       : tables_(tables), unknown_(tables.find(model.get<std::string>("unk_token"))) {}
-  [[nodiscard]] std::unique_ptr<WordEncoder> start() const override {
+  [[nodiscard]] std::unique_ptr<WordEncoder> start(bool /*marks*/,
+                                                   TokenizerBudget& /*budget*/) const override {
     return std::make_unique<WordLevelEncoder>(tables_, unknown_);
   }
   [[nodiscard]] bool keeps_all_bytes() const override { return false; }

@@ -5,6 +5,7 @@
 
 #include "convert/gguf/gguf_file.h"
 #include "unit/convert/gguf_files.h"
+#include "unit/text/tokenizer_models.h"
 
 namespace faststream::convert {
 namespace {
@@ -45,8 +46,7 @@ GgufBuilder bpe() {
 }
 
 Ids encode(const GgufTokenizer& tokenizer, std::string_view text) {
-  return make_sentencepiece_tokenizer(std::as_bytes(std::span(tokenizer.sentencepiece)),
-                                      tokenizer.config, "test")
+  return make_sentencepiece_tokenizer(as_bytes(tokenizer.sentencepiece), tokenizer.config, "test")
       ->encode(text);
 }
 

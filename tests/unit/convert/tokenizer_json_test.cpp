@@ -69,7 +69,6 @@ TEST(TokenizerJson, KnowsWhichAddedTokensTheModelHas) {
 TEST(TokenizerJson, AddsBosAndEosAsTokenizerConfigSays) {
   const json names = {{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}};
   TokenizerConfig config = read(small_tokenizer(), names).config;
-  EXPECT_EQ(config.kind, "compiled");
   EXPECT_EQ(config.bos, 3);
   EXPECT_EQ(config.eos, (Ids{4}));
   EXPECT_TRUE(config.prefix.empty());

@@ -255,8 +255,7 @@ TEST(LanguagesFromHf, AreTheSpecialTokensWithoutAnotherRole) {
   for (const char* spelling : {"en_XX", "ro_RO", "<mask>", "[extra]", "__fr__", ">>nld<<"}) {
     model.pieces.push_back({spelling, 0, Type::control});
   }
-  const std::string bytes = serialize_sentencepiece_model(model);
-  const auto tokenizer = make_tokenizer(as_bytes(bytes), TokenizerConfig{}, "t");
+  const auto tokenizer = make_compiled_tokenizer(compile_sentencepiece(model), {}, "t");
   std::vector<std::string> names;
   for (const auto& [name, token] :
        convert::languages_from_hf(*tokenizer, {{"cls_token", "[extra]"}})) {
@@ -349,10 +348,9 @@ TEST(AnswersFromHf, FindTheLanguagesPlaces) {
 ModelImage image_with_tokenizers(bool of_encoder_too) {
   SentencePieceModel model = small_model(true);
   std::vector<TensorSpec> specs;
-  std::map<std::string, std::string> tokenizers = {
-      {kTokenizer, serialize_sentencepiece_model(model)}};
+  std::map<std::string, std::string> tokenizers = {{kTokenizer, compile_sentencepiece(model)}};
   model.pieces.push_back({"dog", 0, SentencePieceModel::PieceType::normal});
-  if (of_encoder_too) tokenizers[kEncoderTokenizer] = serialize_sentencepiece_model(model);
+  if (of_encoder_too) tokenizers[kEncoderTokenizer] = compile_sentencepiece(model);
   for (const auto& [name, bytes] : tokenizers) {
     specs.push_back({name, DType::u8, {static_cast<int64_t>(bytes.size())}});
   }

@@ -64,7 +64,7 @@ inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f3
   const ModelImage weights = bench::make_random_model(config, 11);
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
-  const std::string tokenizer = serialize_sentencepiece_model(pieces);
+  const std::string tokenizer = compile_sentencepiece(pieces);
   const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
   std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
   for (const TensorPlan& plan : tensor_plan(config)) {

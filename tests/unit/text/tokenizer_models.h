@@ -7,13 +7,17 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "text/describe_sentencepiece.h"
 #include "text/sentencepiece_model.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 
 namespace faststream {
 
@@ -32,6 +36,21 @@ inline std::optional<std::string> read_shared(const std::string& name) {
   std::ifstream file(shared_file(name), std::ios::binary);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// A model file's tensor of a SentencePiece model.
+inline std::string compile_sentencepiece(const SentencePieceModel& model,
+                                         std::string_view where = "test.model") {
+  return compile_tokenizer(describe_sentencepiece(model, where), where);
+}
+
+/// The tokenizer of a serialized SentencePiece model, as a conversion makes it.
+inline std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(
+    std::span<const std::byte> model, const TokenizerConfig& config, std::string_view where,
+    CheckInterrupted check_interrupted = {}) {
+  return make_compiled_tokenizer(
+      compile_sentencepiece(parse_sentencepiece_model(model, where), where), config, where,
+      std::move(check_interrupted));
 }
 
 inline std::string byte_name(int byte) {

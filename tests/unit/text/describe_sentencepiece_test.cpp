@@ -1,5 +1,5 @@
-// The encoder against SentencePiece's own, on models that the library trains here.
-#include "text/sentencepiece_encoder.h"
+// SentencePiece models, described and compiled, against the library itself, which trains them here.
+#include "text/describe_sentencepiece.h"
 
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
@@ -14,7 +14,6 @@
 #include <random>
 
 #include "support/error.h"
-#include "text/tokenizer.h"
 #include "unit/effort.h"
 #include "unit/text/text_samples.h"
 #include "unit/text/tokenizer_models.h"
@@ -105,10 +104,9 @@ std::vector<std::string> texts(uint32_t seed, size_t count) {
   return made;
 }
 
-class EncoderAgainstLibrary {
+class TokenizerAgainstLibrary {
  public:
-  explicit EncoderAgainstLibrary(const SentencePieceModel& model)
-      : model_(model), encoder_(model_) {
+  explicit TokenizerAgainstLibrary(const SentencePieceModel& model) {
     const std::string proto = serialize_sentencepiece_model(model);
     const auto status = library_.LoadFromSerializedProto(proto);
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -120,16 +118,12 @@ class EncoderAgainstLibrary {
   void expect_the_same(const std::string& text) const {
     std::vector<int> expected;
     ASSERT_TRUE(library_.Encode(text, &expected).ok());
-    const std::vector<int32_t> ids = encoder_.encode(
-        text,
-        {.add_dummy = model_.add_dummy_prefix, .remove_extra = model_.remove_extra_whitespaces});
+    const std::vector<int32_t> ids = tokenizer_->encode(text, false);
     ASSERT_EQ(ids, std::vector<int32_t>(expected.begin(), expected.end())) << text;
     ASSERT_NO_FATAL_FAILURE(expect_the_same_text(expected));
-    ASSERT_LE(encoder_.min_tokens(text, kCountAll), static_cast<int64_t>(ids.size())) << text;
-    ASSERT_LE(encoder_.min_tokens(text, kCountAll),
-              static_cast<int64_t>(
-                  encoder_.encode(text, {.add_dummy = false, .remove_extra = false}).size()))
-        << text;
+    const auto least = static_cast<size_t>(tokenizer_->min_tokens(text, kCountAll));
+    ASSERT_LE(least, ids.size()) << text;
+    ASSERT_LE(least, tokenizer_->encode_continuation(text).size()) << text;
   }
 
   void expect_the_same_text(const std::vector<int>& ids) const {
@@ -140,21 +134,19 @@ class EncoderAgainstLibrary {
   [[nodiscard]] int vocab_size() const { return library_.GetPieceSize(); }
 
  private:
-  SentencePieceModel model_;
-  SentencePieceEncoder encoder_;
   sentencepiece::SentencePieceProcessor library_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-class SentencePieceEncoderOf : public testing::TestWithParam<Algorithm> {};
+class SentencePieceTokenizerOf : public testing::TestWithParam<Algorithm> {};
 
-INSTANTIATE_TEST_SUITE_P(, SentencePieceEncoderOf,
+INSTANTIATE_TEST_SUITE_P(, SentencePieceTokenizerOf,
                          testing::Values(Algorithm::bpe, Algorithm::unigram),
                          [](const auto& algorithm) {
                            return algorithm.param == Algorithm::bpe ? "Bpe" : "Unigram";
                          });
 
-TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces) {
+TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces) {
   for (uint32_t flags = 0; flags < 64; ++flags) {
     SentencePieceModel model = trained(GetParam());
     model.add_dummy_prefix = (flags & 1U) != 0;
@@ -163,14 +155,14 @@ TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhateverTheModelDoesWithSpaces)
     model.whitespace_as_suffix = (flags & 8U) != 0;
     if ((flags & 16U) != 0) drop_byte_fallback(model);
     if ((flags & 32U) != 0) model.charsmap.clear();
-    const EncoderAgainstLibrary encoder(model);
+    const TokenizerAgainstLibrary tokenizer(model);
     for (const std::string& text : texts(flags, repetitions(30))) {
-      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "flags " << flags;
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "flags " << flags;
     }
   }
 }
 
-TEST_P(SentencePieceEncoderOf, DecodesAnyTokensAsTheLibrary) {
+TEST_P(SentencePieceTokenizerOf, DecodesAnyTokensAsTheLibrary) {
   for (uint32_t flags = 0; flags < 16; ++flags) {
     SentencePieceModel model = trained(GetParam());
     model.add_dummy_prefix = (flags & 1U) != 0;
@@ -179,56 +171,74 @@ TEST_P(SentencePieceEncoderOf, DecodesAnyTokensAsTheLibrary) {
     if ((flags & 8U) != 0) model.unknown_surface = "\xE2\x96\x81?";
     model.pieces.push_back({"\xE2\x96\x81\xE2\x96\x81", -1, Type::user_defined});
     model.pieces.push_back({"<end>", 0, Type::control});
-    const EncoderAgainstLibrary encoder(model);
+    const TokenizerAgainstLibrary tokenizer(model);
     std::mt19937 random(flags);
     for (size_t i = 0; i < repetitions(300); ++i) {
       std::vector<int> ids;
       for (size_t n = random() % 12; n > 0; --n) {
         // Bytes, spaces and what is special more often than others.
-        const auto size = static_cast<uint32_t>(encoder.vocab_size());
+        const auto size = static_cast<uint32_t>(tokenizer.vocab_size());
         ids.push_back(static_cast<int>(random() % 4 == 0   ? size - 1 - random() % 2
                                        : random() % 2 == 0 ? random() % 270
                                                            : random() % size));
       }
-      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same_text(ids)) << "flags " << flags;
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same_text(ids)) << "flags " << flags;
     }
   }
 }
 
-TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
+TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     SentencePieceModel model = trained(GetParam());
     std::mt19937 random(seed);
     for (auto& piece : model.pieces) {
       if (piece.type == Type::normal && random() % 3 == 0) piece.type = Type::unused;
     }
-    const EncoderAgainstLibrary encoder(model);
+    const TokenizerAgainstLibrary tokenizer(model);
     for (const std::string& text : texts(seed, repetitions(60))) {
-      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
     }
   }
 }
 
-TEST_P(SentencePieceEncoderOf, SplitsAsTheLibraryWithScoresInAnyOrder) {
+TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWherePiecesAreMissing) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    SentencePieceModel model = trained(GetParam());
+    if (seed % 2 == 0) drop_byte_fallback(model);
+    std::mt19937 random(seed);
+    std::erase_if(model.pieces, [&](const auto& piece) {
+      return piece.type == Type::normal && random() % 4 == 0;  // of single characters, too
+    });
+    for (auto& piece : model.pieces) {
+      if (piece.type == Type::normal && random() % 16 == 0) piece.type = Type::user_defined;
+    }
+    const TokenizerAgainstLibrary tokenizer(model);
+    for (const std::string& text : texts(seed, repetitions(60))) {
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWithScoresInAnyOrder) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     SentencePieceModel model = trained(GetParam());
     std::mt19937 random(seed);
     for (auto& piece : model.pieces) piece.score = static_cast<float>(random() % 9) / -4;
-    const EncoderAgainstLibrary encoder(model);
+    const TokenizerAgainstLibrary tokenizer(model);
     for (const std::string& text : texts(seed, repetitions(60))) {
-      ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text)) << "seed " << seed;
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
     }
   }
 }
 
-TEST_P(SentencePieceEncoderOf, SplitsLongTextsAndLongWordsAsTheLibrary) {
-  const EncoderAgainstLibrary encoder(trained(GetParam()));
+TEST_P(SentencePieceTokenizerOf, SplitsLongTextsAndLongWordsAsTheLibrary) {
+  const TokenizerAgainstLibrary tokenizer(trained(GetParam()));
   std::mt19937 random(9);
   std::string ab;
   for (int i = 0; i < 30'000; ++i) ab += static_cast<char>('a' + random() % 2);
   for (const std::string& text : {std::string(30'000, 'a'), std::string(30'000, ' '), ab,
                                   babble(random, 100'000), text_samples().back()}) {
-    ASSERT_NO_FATAL_FAILURE(encoder.expect_the_same(text));
+    ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text));
   }
 }
 
@@ -286,6 +296,50 @@ TEST(SentencePieceModelAgainstLibrary, AcceptsWhatTheLibraryLoads) {
   EXPECT_GT(n_accepted, repetitions(3000) / 10);
 }
 
+TEST(DescribeSentencePiece, RefusesMorePiecesThatBeginWithOthersThanAModelHas) {
+  SentencePieceModel model = small_model(false);
+  constexpr size_t kNested = 100;
+  for (size_t n = 1; n <= kNested; ++n) model.pieces.push_back({std::string(n, 'z'), 1});
+  const auto add = [&](size_t n_pieces) {
+    for (; n_pieces > 0; --n_pieces) {
+      model.pieces.push_back({std::string(kNested, 'z') + std::to_string(model.pieces.size()), 0});
+    }
+  };
+  add(1000);
+  const TokenizerDescription description = describe_sentencepiece(model, "m");
+  EXPECT_EQ(std::ranges::count(description.merge_ranks, 0),
+            static_cast<int>(kNested * (kNested - 1) / 2))
+      << "no piece is made of others' ends";
+  add(42'000);
+  try {
+    static_cast<void>(describe_sentencepiece(model, "m"));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), std::string("m: the SentencePiece model has too many pieces that begin "
+                                        "with others; use the model's original tokenizer"));
+  }
+}
+
+/// A merge of a token with itself as it stands in tables.
+std::string merge_slot(int32_t part, int32_t rank, int32_t whole) {
+  const int32_t slot[] = {part, part, rank, whole};
+  return {reinterpret_cast<const char*>(slot), sizeof slot};
+}
+
+TEST(DescribeSentencePiece, MakesTablesWhoseUnusedTokensFallApartEvenWhenDamaged) {
+  SentencePieceModel model = small_model(false);
+  const auto z = static_cast<int32_t>(model.pieces.size());
+  model.pieces.push_back({"z", 0, Type::unused});
+  model.pieces.push_back({"zz", 0, Type::unused});
+  std::string tables = compile_sentencepiece(model);
+  const std::vector<int32_t> expected = {z, z, z};
+  EXPECT_EQ(make_compiled_tokenizer(tables, {}, "t")->encode_continuation("zzz"), expected);
+  const size_t at = tables.find(merge_slot(z, 0, z + 1));
+  ASSERT_NE(at, std::string::npos);
+  tables.replace(at, sizeof(int32_t) * 4, merge_slot(z, 0, z));  // "z" is made of itself
+  EXPECT_EQ(make_compiled_tokenizer(tables, {}, "t")->encode_continuation("zzz"), expected);
+}
+
 TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWord) {
   const auto tokenizer = make_sentencepiece_tokenizer(
       as_bytes(serialize_sentencepiece_model(small_model(true))), {}, "test.model");
@@ -300,15 +354,12 @@ TEST(SentencePieceTokenizerMemory, IsAModestMultipleOfTheTextEvenWhenThatIsOneWo
             8 * kSize);
 }
 
-TEST(SentencePieceTokenizerMinTokens, BoundsTheNumberOfTokensClosely) {
-  SentencePieceModel model = small_model(true);
-  const auto tokenizer = make_sentencepiece_tokenizer(
-      as_bytes(serialize_sentencepiece_model(model)), {}, "test.model");
-  // The longest piece, "▁the", has 6 bytes, and none has "el" and " h" in it.
+TEST(SentencePieceTokenizerMinTokens, BoundsTheNumberOfTokens) {
+  const auto tokenizer =
+      make_compiled_tokenizer(compile_sentencepiece(small_model(true)), {}, "test.model");
+  // The longest piece, "▁the", has 6 bytes.
   EXPECT_EQ(tokenizer->min_tokens("", kCountAll), 0);
   EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), kCountAll), 100);
-  EXPECT_EQ(tokenizer->min_tokens("hell hell hell", kCountAll), 5);
-  EXPECT_EQ(tokenizer->min_tokens(std::string(600, 'l'), 7), 8);
   for (const std::string& text : text_samples()) {
     const auto least = static_cast<size_t>(tokenizer->min_tokens(text, kCountAll));
     ASSERT_LE(least, tokenizer->encode(text, false).size()) << text;

@@ -1,18 +1,11 @@
-#include "text/charsmap.h"
+#include "text/tokenizer/charsmap.h"
 
 #include <algorithm>
 #include <cstring>
-
-#include "support/utf8.h"
+#include <vector>
 
 namespace faststream {
 namespace {
-
-// The units of darts-clone's double array.
-bool has_leaf(uint32_t unit) { return (unit & 0x100U) != 0; }
-uint32_t label(uint32_t unit) { return unit & 0x800000FFU; }  // a leaf's is none of a byte
-uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFFU; }
-size_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
 
 /// Where in `strings` a zero-terminated string of UTF-8 can begin.
 std::vector<bool> find_strings(std::string_view strings) {
@@ -25,15 +18,17 @@ std::vector<bool> find_strings(std::string_view strings) {
   return begins;
 }
 
+}  // namespace
+
 /// Walks a trie the way a search can, to prove that no search leaves it.
-class TrieWalk {
+class Charsmap::Walk {
  public:
-  TrieWalk(const std::vector<uint32_t>& units, std::string_view strings)
-      : units_(units), is_string_(find_strings(strings)), matches_(units.size(), -1) {}
+  explicit Walk(const Charsmap& map)
+      : units_(map.units_), is_string_(find_strings(map.strings_)), matches_(units_.size(), -1) {}
 
   /// Whether every search stays inside and gives values where strings are, at most kLongest on one
   /// path.
-  bool is_safe() { return !units_.empty() && matches_below(0, 0) >= 0; }
+  bool is_safe() { return units_.size() > 0 && matches_below(0, 0) >= 0; }
 
  private:
   // The library's buffer for the matches of one search; what it counts beyond would be read anyway.
@@ -68,43 +63,25 @@ class TrieWalk {
     return most;
   }
 
-  const std::vector<uint32_t>& units_;
+  const TableArray<uint32_t>& units_;
   std::vector<bool> is_string_;
   std::vector<int> matches_;  // of matches_below; -1 where not known yet
 };
 
-}  // namespace
-
-std::optional<Charsmap> Charsmap::parse(std::string_view bytes) {
-  Charsmap map;
-  if (bytes.empty()) return map;
+Charsmap::Charsmap(std::string_view bytes) {
   uint32_t trie_size = 0;
-  if (bytes.size() <= sizeof trie_size) return std::nullopt;
+  if (bytes.size() <= sizeof trie_size) return;
   std::memcpy(&trie_size, bytes.data(), sizeof trie_size);
   bytes.remove_prefix(sizeof trie_size);
-  if (trie_size < sizeof(uint32_t) || trie_size >= bytes.size() || bytes.back() != '\0') {
-    return std::nullopt;
-  }
-  map.units_.resize(trie_size / sizeof(uint32_t));
-  std::memcpy(map.units_.data(), bytes.data(), map.units_.size() * sizeof(uint32_t));
-  map.strings_ = bytes.substr(trie_size);
-  if (!TrieWalk(map.units_, map.strings_).is_safe()) return std::nullopt;
-  return map;
+  if (trie_size > bytes.size()) return;
+  units_ = TableArray<uint32_t>(bytes.substr(0, trie_size));
+  strings_ = bytes.substr(trie_size);
 }
 
-std::optional<Charsmap::Rule> Charsmap::find(std::string_view text) const {
-  if (units_.empty()) return std::nullopt;
-  std::optional<Rule> longest;
-  size_t node = offset(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    node ^= byte;
-    if (label(units_[node]) != byte) break;
-    const bool is_rule = has_leaf(units_[node]);
-    node ^= offset(units_[node]);
-    if (is_rule) longest = {i + 1, strings_.c_str() + value(units_[node])};
-  }
-  return longest;
+bool Charsmap::is_sound(std::string_view bytes) {
+  if (bytes.empty()) return true;
+  const Charsmap map(bytes);
+  return !map.strings_.empty() && map.strings_.back() == '\0' && Walk(map).is_safe();
 }
 
 }  // namespace faststream
