@@ -329,6 +329,7 @@ void BatchRun::submit(uint64_t line, Request request) {
   try {
     std::string error = error_of_submitting(line, std::move(request));
     if (!error.empty()) window_->finish(line, std::move(error));
+  } catch (const Interrupted&) {  // as the thread is soon that waits for this line
   } catch (const std::exception& error) {
     window_->abandon("line " + std::to_string(line) + " could not be submitted: " + error.what());
   }
