@@ -18,6 +18,15 @@ namespace faststream {
 
 namespace {
 
+/// CPUID says that halves are converted on AVX's registers; Clang 14 does not know the name.
+bool has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 /// CPUID says that there are dot products of eight-bit numbers on AVX2's registers.
 bool has_avx_vnni() {
   constexpr unsigned kAvxVnni = 1U << 4;
@@ -53,7 +62,8 @@ bool cpu_supports(CpuIsa isa) {
     case CpuIsa::portable:
       return true;
     case CpuIsa::avx2:
-      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+             has_f16c();
     case CpuIsa::avx_vnni:
       return cpu_supports(CpuIsa::avx2) && has_avx_vnni();
     case CpuIsa::avx512:
