@@ -4,6 +4,7 @@
 #include <string>
 
 #include "support/error.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 
 #if defined(__x86_64__)
@@ -107,7 +108,7 @@ CpuIsa best_cpu_isa() {
   for (const CpuIsa isa : kCpuIsas) {
     if (cpu_supports(isa) && is_fast(isa)) best = isa;
     if (limit != nullptr && limit == cpu_isa_id(isa)) return best;
-    known += (known.empty() ? "" : ", ") + std::string(cpu_isa_id(isa));
+    add_name(known, cpu_isa_id(isa));
   }
   if (limit == nullptr || *limit == '\0') return best;
   throw Error("The environment variable FASTSTREAM_MAX_CPU_ISA is \"" + printable(limit) +
