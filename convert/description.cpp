@@ -4,6 +4,7 @@
 #include <sstream>
 #include <utility>
 
+#include "support/name_list.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
@@ -117,7 +118,7 @@ std::string experts(const ExpertsConfig& experts) {
 std::string norms(const BranchNorms& branch) {
   std::string text;
   const auto add = [&](const char* place, const NormConfig& norm) {
-    if (norm) text += (text.empty() ? "" : ", ") + name_of(norm) + " " + place;
+    if (norm) add_name(text, name_of(norm) + " " + place);
   };
   add("before", branch.before);
   add("after", branch.after);

@@ -15,6 +15,7 @@
 #include "convert/tokenizers/sentencepiece_judge.h"
 #include "model_file/layout.h"
 #include "support/error.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 #include "support/shape_text.h"
 #include "text/chat_template.h"
@@ -201,15 +202,16 @@ int64_t part_rows(const TensorPart& part, int64_t width) {
 std::string to_text(std::span<const LeftOut> left_out) {
   std::string text;
   for (const LeftOut& other : left_out) {
-    text += (text.empty() ? "" : ", ") + std::to_string(other.tensors) +
-            (other.tensors == 1 ? " tensor of " : " tensors of ") + printable(other.name);
+    add_name(text, std::to_string(other.tensors) +
+                       (other.tensors == 1 ? " tensor of " : " tensors of ") +
+                       printable(other.name));
   }
   return text;
 }
 
 std::string to_text(std::span<const std::string> names) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const std::string& name : names) add_name(text, name);
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "convert/description.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 #include "support/progress.h"
 
@@ -33,9 +34,9 @@ std::string weights(const Checkpoint& checkpoint) {
   }
   std::string text;
   for (const auto& [format, share] : shares) {
-    if (!text.empty()) text += ", ";
-    text += std::string(format) + " " + format_bytes(share.bytes) + " (" +
-            std::to_string(share.tensors) + (share.tensors == 1 ? " tensor)" : " tensors)");
+    add_name(text, std::string(format) + " " + format_bytes(share.bytes) + " (" +
+                       std::to_string(share.tensors) +
+                       (share.tensors == 1 ? " tensor)" : " tensors)"));
   }
   return text;
 }

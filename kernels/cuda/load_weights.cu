@@ -6,12 +6,12 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "support/machine.h"
 #include "support/progress.h"
+#include "support/start_threads.h"
 
 namespace faststream {
 
@@ -29,22 +29,10 @@ class Upload {
 
   /// Runs on the calling thread and calls `progress` there until all threads are done.
   void run(int n_threads, const std::function<void(size_t)>& progress) {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < n_threads; ++i) {
-      {
-        const std::lock_guard lock(mutex_);
-        ++running_;
-      }
-      try {
-        threads.emplace_back([this] { work(); });
-      } catch (const std::system_error&) {  // the system refuses more: those that it gave will do
-        const std::lock_guard lock(mutex_);
-        --running_;
-        if (threads.empty()) throw;
-        break;
-      }
-    }
+    running_ = n_threads;
+    const std::vector<std::jthread> threads = start_threads(n_threads, [this] { work(); });
     std::unique_lock lock(mutex_);
+    running_ -= n_threads - static_cast<int>(threads.size());
     size_t reported = 0;
     for (bool finished = false; !finished;) {
       changed_.wait(lock, [&] { return done_ != reported || running_ == 0; });

@@ -9,6 +9,7 @@
 #include "engine/memory_plan.h"
 #include "program/option_values.h"
 #include "support/error.h"
+#include "support/name_list.h"
 
 namespace faststream::bench {
 namespace {
@@ -70,9 +71,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       "share that is of the speed that the device's memory and arithmetic allow.");
   app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
   std::string names;
-  for (const std::string_view name : shape_names()) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
+  for (const std::string_view name : shape_names()) add_name(names, name);
   auto* shape = app.add_option("--shape", options.shape, "A shape with random weights: " + names)
                     ->type_name("NAME");
   auto* model = app.add_option("-m,--model", options.model, "A model file instead")

@@ -11,6 +11,7 @@
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/machine.h"
+#include "support/name_list.h"
 #include "support/split_mix.h"
 #include "support/thread_pool.h"
 
@@ -144,7 +145,7 @@ std::vector<std::string_view> shape_names() {
 ModelConfig named_shape(std::string_view name, WeightFormat format) {
   std::string known;
   for (const Shape& shape : kShapes) {
-    known += (known.empty() ? "" : ", ") + std::string(shape.name);
+    add_name(known, shape.name);
     if (shape.name != name) continue;
     ModelConfig config = plain_decoder(shape.sizes);
     if (shape.adjust != nullptr) shape.adjust(config);

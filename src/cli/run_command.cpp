@@ -74,8 +74,7 @@ LoadedEngine load(const RunOptions& options) {
     engine.chunk = 0;
   }
   engine.ends_together = is_batch;
-  // A batch ends between its lines.
-  if (!is_batch) engine.check_interrupted = check_interrupted;
+  engine.check_interrupted = check_interrupted;
   std::optional<ProgressBar> bar;
   bar.emplace("loading", ProgressBar::Unit::bytes, true);
   engine.load_progress = [&](size_t done, size_t total) {

@@ -11,6 +11,7 @@
 #include "engine/request_settings.h"
 #include "support/error.h"
 #include "support/json.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 
 namespace faststream {
@@ -141,7 +142,7 @@ int32_t language_token(const LanguageRules& rules, std::string_view name) {
   for (int i = 0; i < kNamesBefore && near != tokens.begin(); ++i) --near;
   std::string names;
   for (int i = 0; i < kNamesShown && near != tokens.end(); ++i, ++near) {
-    names += (names.empty() ? "" : ", ") + in_quotes(near->first);
+    add_name(names, in_quotes(near->first));
   }
   throw UsageError("the model has no language " + in_quotes(name) + "; it has " + names +
                    " (faststream-convert --show lists all " + std::to_string(tokens.size()) + ")");

@@ -67,8 +67,8 @@ void finish(const PoolingConfig& pooling, std::span<float> vector) {
 
 struct Embedder::Impl : ModelOnDevice {
   Impl(const std::filesystem::path& path, const EmbedderOptions& options)
-      : ModelOnDevice(path),
-        before_step(options.before_step),
+      : ModelOnDevice(path, options.check_interrupted),
+        check_interrupted(options.check_interrupted),
         pool(options.threads > 0 ? options.threads : available_threads()) {
     if (!config.output.none) {
       throw Error(file.name() +
@@ -202,7 +202,7 @@ struct Embedder::Impl : ModelOnDevice {
           ++first;
           continue;
         }
-        if (before_step) before_step();
+        if (check_interrupted) check_interrupted();
         const size_t count = texts_of_step(std::span(tokens).subspan(first));
         step(std::span(tokens).subspan(first, count),
              std::span(vectors).subspan(done + first, count));
@@ -259,7 +259,7 @@ struct Embedder::Impl : ModelOnDevice {
     }
   }
 
-  std::function<void()> before_step;
+  std::function<void()> check_interrupted;
   ThreadPool pool;  // for tokenizing
   std::unique_ptr<Model> model;
   Buffer kv_memory;

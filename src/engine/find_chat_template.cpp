@@ -5,6 +5,7 @@
 
 #include "support/error.h"
 #include "support/mapped_file.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 #include "support/utf8.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 std::string known_names() {
   std::string list;
-  for (const std::string& name : ChatTemplate::names()) list += (list.empty() ? "" : ", ") + name;
+  for (const std::string& name : ChatTemplate::names()) add_name(list, name);
   return list;
 }
 

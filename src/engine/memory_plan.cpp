@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "backend/batch.h"
@@ -45,23 +46,42 @@ int64_t tokens_that_fit(const CacheKinds& kinds, CacheBounds bounds, size_t room
   return int64_t{fits} * kPageTokens;
 }
 
-// Where there is no page for a source and one for its answer.
-[[noreturn]] void refuse_source(const EngineOptions& options) {
-  const std::string least = std::to_string(2 * kPageTokens);
-  if (options.kv_tokens == 0) {
-    throw Error("a KV cache of " + least +
-                " tokens, for a source and its answer, does not fit "
-                "into memory");
+// Tokens of KV cache for which memory suffices.
+struct CacheRoom {
+  int64_t tokens = 0;                      // beside the slots that there are
+  std::function<int64_t()> with_one_slot;  // beside one alone
+};
+
+// Where fewer slots would leave room for `needed` tokens: that advice, between other words.
+std::string fewer_slots(const CacheRoom& room, int64_t needed, const std::string& before,
+                        const std::string& after) {
+  if (room.with_one_slot() < needed) return "";
+  return before + "fewer slots (--slots, outside a batch --beams)" + after;
+}
+
+// Where no KV cache of `needed` tokens fits, which is the least that there can be.
+[[noreturn]] void refuse_memory(const CacheRoom& room, int64_t needed) {
+  throw Error("a KV cache does not fit into memory beside the model; " +
+              fewer_slots(room, needed, "give ", ", ") +
+              "end other programs, raise the limit of memory, or convert the model to a smaller "
+              "type (--dtype)");
+}
+
+// Throws Error where there is no page for a source and one for its answer.
+void check_source(const EngineOptions& options, const CacheRoom& room) {
+  constexpr int64_t kLeast = int64_t{2} * kPageTokens;
+  if (options.kv_tokens > 0 && options.kv_tokens < kLeast) {
+    throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
+                     ": the KV cache must hold a source and its answer, at least " +
+                     std::to_string(kLeast) + " tokens");
   }
-  throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
-                   ": the KV cache must hold a source and its answer, at least " + least +
-                   " tokens");
+  if (room.tokens < kLeast) refuse_memory(room, kLeast);
 }
 
 // Tokens of context: what was asked for, else the model's own, as far as memory reaches beside a
 // source.
-int64_t choose_context(const ModelConfig& config, const EngineOptions& options, int64_t fits,
-                       int64_t source) {
+int64_t choose_context(const ModelConfig& config, const EngineOptions& options,
+                       const CacheRoom& room, int64_t source) {
   const int64_t asked = options.context;
   if (asked < 0 || asked > config.max_context) {
     throw UsageError("--context " + std::to_string(asked) + ": the model was trained for 1 to " +
@@ -71,35 +91,33 @@ int64_t choose_context(const ModelConfig& config, const EngineOptions& options, 
     throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +
                      ": the KV cache must hold at least one context of " +
                      std::to_string(std::max<int64_t>(asked, 1)) + " tokens" +
-                     (source > 0 ? " and a source of " + std::to_string(source) : ""));
+                     (source > 0 ? " and a source of " + std::to_string(source) : "") +
+                     "; give more" + (asked > 1 ? ", or a smaller --context" : ""));
   }
+  int64_t fits = room.tokens;
   if (options.kv_tokens > 0) fits = std::min(fits, options.kv_tokens);
-  fits = std::max<int64_t>(fits - source, 0);
-  fits = std::min(fits, config.max_context);
-  if (asked == 0 && fits > 0) return fits;
-  if (fits == 0) {
-    throw Error(
-        "a KV cache does not fit into memory beside the model; end other programs, raise the limit "
-        "of memory, or convert the model to a smaller type (--dtype)");
-  }
+  fits = std::clamp<int64_t>(fits - source, 0, config.max_context);
+  if (fits == 0) refuse_memory(room, std::max<int64_t>(asked, 1) + source);
   if (asked > fits) {
     throw Error("the KV cache of " + std::to_string(asked) + " tokens does not fit into memory; " +
-                "give a smaller --context, up to " + std::to_string(fits));
+                "give a smaller --context, up to " + std::to_string(fits) +
+                fewer_slots(room, asked + source, ", or ", ""));
   }
-  return asked;
+  return asked == 0 ? fits : asked;
 }
 
 // Tokens of KV cache: what was asked for, else what a text needs at most (`each`, whole pages) for
 // each slot, as memory allows.
-int64_t choose_kv_tokens(const EngineOptions& options, int64_t each, int32_t slots, int64_t fits,
-                         bool takes_on_use) {
+int64_t choose_kv_tokens(const EngineOptions& options, int64_t each, int32_t slots,
+                         const CacheRoom& room, bool takes_on_use) {
   if (options.kv_tokens == 0) {
-    const int64_t most = takes_on_use ? std::max(each, fits / 2) : fits;
+    const int64_t most = takes_on_use ? std::max(each, room.tokens / 2) : room.tokens;
     return whole_pages(std::min(slots * each, most));
   }
-  if (options.kv_tokens > fits) {
+  if (options.kv_tokens > room.tokens) {
     throw Error("the KV cache of " + std::to_string(options.kv_tokens) +
-                " tokens does not fit into memory; give a smaller --kv-tokens");
+                " tokens does not fit into memory; give a smaller --kv-tokens, up to " +
+                std::to_string(room.tokens) + fewer_slots(room, options.kv_tokens, ", or ", ""));
   }
   return whole_pages(options.kv_tokens);
 }
@@ -157,26 +175,29 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   plan.slots = choose_size(options.slots, most_slots, 1, kMaxSlots, "--slots");
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
   const int64_t source = config.encoder ? config.encoder->max_context : 0;
-  const auto fitting = [&] {
-    plan.limits = choose_limits(config, source, plan.slots, max_logits);
-    return tokens_beside(config, weight_bytes, backend, plan.limits, plan.slots);
+  const auto fitting = [&](int32_t slots) {
+    return tokens_beside(config, weight_bytes, backend,
+                         choose_limits(config, source, slots, max_logits), slots);
   };
-  int64_t fits = fitting();
+  int64_t fits = fitting(plan.slots);
   const int64_t text_tokens = config.max_context + source;
   const auto slot_tokens = [&] {
     return plan.slots > backend.most_slots ? text_tokens : std::min(kSlotTokens, text_tokens);
   };
   while (options.slots == 0 && plan.slots > 1 && fits < plan.slots * slot_tokens()) {
     plan.slots /= 2;
-    fits = fitting();
+    fits = fitting(plan.slots);
   }
+  plan.limits = choose_limits(config, source, plan.slots, max_logits);
+  const CacheRoom memory = {.tokens = fits,
+                            .with_one_slot = [&] { return plan.slots > 1 ? fitting(1) : 0; }};
+  if (config.encoder) check_source(options, memory);
   const int64_t room = options.kv_tokens > 0 ? std::min(fits, options.kv_tokens) : fits;
-  if (config.encoder && room < 2 * kPageTokens) refuse_source(options);
   const int64_t reserve = std::min(whole_pages(source), room / 2 / kPageTokens * kPageTokens);
-  plan.context = choose_context(config, options, fits, reserve);
+  plan.context = choose_context(config, options, memory, reserve);
   plan.source = std::min(source, whole_pages(room) - whole_pages(plan.context));
   plan.kv_tokens = choose_kv_tokens(options, whole_pages(plan.context) + whole_pages(plan.source),
-                                    plan.slots, fits, backend.takes_on_use);
+                                    plan.slots, memory, backend.takes_on_use);
   const bool modest = backend.takes_on_use && options.kv_tokens == 0;
   plan.kept_tokens =
       modest ? whole_pages(std::min({kKeptTokens, fits / 8, plan.kv_tokens})) : plan.kv_tokens;

@@ -41,8 +41,9 @@ struct EmbedderOptions {
   int64_t context = 0;          ///< tokens at which texts are cut; 0: the model's own
   /// Called while weights are loaded, with bytes done and bytes in all. May be empty.
   std::function<void(size_t, size_t)> load_progress = {};
-  /// Called before each step of embed() and score(), which what it throws ends. May be empty.
-  std::function<void()> before_step = {};
+  /// Called now and then in embed() and score(), while texts are tokenized by several threads at
+  /// once; what it throws ends that call. May be empty.
+  std::function<void()> check_interrupted = {};
 };
 
 }  // namespace faststream

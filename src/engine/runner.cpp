@@ -44,8 +44,8 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
     : config_(read_config(file)),
       backend_(backend),
       limits_(limits),
-      caches_(cache_kinds(config_, backend.kv_dtype(config_.weight_format)), bounds_of(limits),
-              limits.n_modest_pages) {
+      cache_kinds_(cache_kinds(config_, backend.kv_dtype(config_.weight_format))),
+      caches_(cache_kinds_, bounds_of(limits), limits.n_modest_pages) {
   model_ =
       make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
   allocate_caches();
@@ -58,7 +58,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
 void Runner::allocate_caches() {
   const DType dtype = backend_.kv_dtype(config_.weight_format);
   const CacheBounds bounds = bounds_of(limits_);
-  kv_bytes_ = bytes_of(cache_kinds(config_, dtype), bounds);
+  kv_bytes_ = bytes_of(cache_kinds_, bounds);
   kv_memory_ = backend_.allocate(kv_bytes_);
   std::byte* memory = kv_memory_.get();
   const std::vector<KvGeometry> geometries = kv_geometries(config_);

@@ -100,6 +100,7 @@ class Runner {
   ModelConfig config_;
   Backend& backend_;
   RunnerLimits limits_;
+  CacheKinds cache_kinds_;
   SequenceCaches caches_;
   Buffer kv_memory_;
   size_t kv_bytes_ = 0;

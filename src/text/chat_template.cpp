@@ -8,6 +8,7 @@
 
 #include "support/error.h"
 #include "support/json.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 #include "support/utf8.h"
 #include "text/builtin_chat_templates.h"
@@ -203,7 +204,7 @@ ChatTemplate ChatTemplate::named(std::string_view name, const nlohmann::json* sp
       chat.is_builtin_ = true;
       return chat;
     }
-    names += (names.empty() ? "" : ", ") + std::string(known.name);
+    add_name(names, known.name);
   }
   throw UsageError("the chat template " + in_quotes(name) + " is unknown; known are " + names);
 }

@@ -1,5 +1,7 @@
 // faststream-run --batch: what it reads and what it writes.
 
+#include <sys/resource.h>
+
 #include "batch_program.h"
 
 namespace faststream {
@@ -175,6 +177,41 @@ TEST(Batch, SaysThatTheOutputIsFull) {
   const std::vector<std::string> lines = split(result.err);
   ASSERT_EQ(lines.size(), 1U) << result.err;
   EXPECT_NE(lines[0].find("/dev/full cannot be written"), std::string::npos) << result.err;
+}
+
+// A limit of the size of files, for the programs that are started while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limited = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limited);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(Batch, SaysWhatEndedItAndThenHowItGoesOn) {
+  const fs::path input = file_with("too-large.jsonl", many_lines(100));
+  const std::string output = new_output("too-large-output.jsonl");
+  demo_model();  // written before there is a limit
+  const ProgramResult result = [&] {
+    const FileSizeLimit limit(4096);
+    return run_batch(input.string(), {"-o", output});
+  }();
+  EXPECT_EQ(result.exit_code, 1);
+  const std::vector<std::string> lines = split(result.err);
+  ASSERT_EQ(lines.size(), 2U) << result.err;
+  EXPECT_TRUE(lines[0].starts_with("batch interrupted: ")) << result.err;
+  EXPECT_EQ(lines[1], "faststream-run: " + output +
+                          " cannot be written: File too large; the same command with --resume "
+                          "goes on from here");
+  EXPECT_EQ(run_batch(input.string(), {"-o", output, "--resume"}).exit_code, 0);
+  EXPECT_EQ(records(read_file(output)).size(), 100U);
 }
 
 TEST(Batch, SaysThatALineIsNotUtf8AndAnswersTheOthers) {

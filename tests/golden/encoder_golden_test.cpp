@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -192,6 +193,25 @@ TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
                                                         : 0.25;
     expect_close(values, vectors_, bound * std::max(largest, 1.0));
   }
+}
+
+TEST(EncoderGolden, TextsCanBeInterruptedWhileTheyAreTokenized) {
+  struct Stop {};
+  std::atomic<int> looks = 0;
+  bool stop = false;
+  const ConvertedCheckpoint file(encoder_file("bert"));
+  Embedder embedder(file.path(), {.device = "cpu", .threads = 2, .check_interrupted = [&] {
+                                    ++looks;
+                                    if (stop) throw Stop();
+                                  }});
+  std::string words;
+  for (int i = 0; i < 1 << 18; ++i) words += "the ";
+  const std::vector<std::string> texts = {words};
+  looks = 0;
+  (void)embedder.embed(texts);
+  EXPECT_GT(looks, 1) << "one of them before the step";
+  stop = true;
+  EXPECT_THROW((void)embedder.embed(texts), Stop);
 }
 
 std::vector<std::string> encoder_variants() {

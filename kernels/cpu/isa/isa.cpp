@@ -4,6 +4,7 @@
 #include <string>
 
 #include "support/error.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 
 #if defined(__x86_64__)
@@ -17,6 +18,15 @@ namespace faststream {
 #if defined(__x86_64__)
 
 namespace {
+
+/// CPUID says that halves are converted on AVX's registers; Clang 14 does not know the name.
+bool has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 
 /// CPUID says that there are dot products of eight-bit numbers on AVX2's registers.
 bool has_avx_vnni() {
@@ -53,7 +63,8 @@ bool cpu_supports(CpuIsa isa) {
     case CpuIsa::portable:
       return true;
     case CpuIsa::avx2:
-      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+             has_f16c();
     case CpuIsa::avx_vnni:
       return cpu_supports(CpuIsa::avx2) && has_avx_vnni();
     case CpuIsa::avx512:
@@ -97,7 +108,7 @@ CpuIsa best_cpu_isa() {
   for (const CpuIsa isa : kCpuIsas) {
     if (cpu_supports(isa) && is_fast(isa)) best = isa;
     if (limit != nullptr && limit == cpu_isa_id(isa)) return best;
-    known += (known.empty() ? "" : ", ") + std::string(cpu_isa_id(isa));
+    add_name(known, cpu_isa_id(isa));
   }
   if (limit == nullptr || *limit == '\0') return best;
   throw Error("The environment variable FASTSTREAM_MAX_CPU_ISA is \"" + printable(limit) +

@@ -40,6 +40,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kWriterPatience(100);
 constexpr int kMaxSubmitters = 8;  // more than tokenize as fast as one thread reads
+constexpr const char* kResumeAdvice = "the same command with --resume goes on from here";
 
 // Lines in work: enough that slots stay busy while, in ordered mode, a long answer holds back the
 // short ones after it.
@@ -175,6 +176,8 @@ class BatchRun {
   std::string error_of_submitting(uint64_t line, Request request);
   void write_results();
   void write(const BatchItem& item);
+  [[nodiscard]] bool can_resume() const;
+  [[nodiscard]] Error with_advice(const std::string& cause) const;
   [[nodiscard]] BatchCounts counts_now() const;
 
   const bool strict_;
@@ -220,12 +223,22 @@ void BatchRun::run() {
                  batch_summary(counts, progress_.seconds(), failure != nullptr).c_str(),
                  static_cast<unsigned long long>(*defaults_.sampling.seed));
   }
-  if (failure && output_.is_file() && counts.lines + counts.done_before > 0) {
-    print_notice("the same command with --resume goes on from here\n");
+  try {
+    if (failure) std::rethrow_exception(failure);
+  } catch (const Interrupted&) {
+    if (can_resume()) print_notice(std::string(kResumeAdvice) + '\n');
+    throw;
   }
-  if (failure) std::rethrow_exception(failure);
-  if (const std::string reason = window_->reason(); !reason.empty()) throw Error(reason);
+  if (const std::string reason = window_->reason(); !reason.empty()) throw with_advice(reason);
   if (!bad_line_.empty()) throw Error(bad_line_);
+}
+
+// Whether the output has something to go on from.
+bool BatchRun::can_resume() const { return output_.is_file() && counts_.lines + done_before_ > 0; }
+
+// Of what ended the run and is no fault of its lines.
+Error BatchRun::with_advice(const std::string& cause) const {
+  return Error(can_resume() ? cause + "; " + kResumeAdvice : cause);
 }
 
 // Has all lines answered that are not done, up to the end or, with --strict, the first bad one.
@@ -316,6 +329,7 @@ void BatchRun::submit(uint64_t line, Request request) {
   try {
     std::string error = error_of_submitting(line, std::move(request));
     if (!error.empty()) window_->finish(line, std::move(error));
+  } catch (const Interrupted&) {  // as the thread is soon that waits for this line
   } catch (const std::exception& error) {
     window_->abandon("line " + std::to_string(line) + " could not be submitted: " + error.what());
   }
@@ -361,7 +375,11 @@ void BatchRun::write(const BatchItem& item) {
     record = error_record(item.head, error);
     ++counts_.failed;
   }
-  output_.write_line(std::move(record));
+  try {
+    output_.write_line(std::move(record));
+  } catch (const Error& failure) {
+    throw with_advice(failure.what());
+  }
   ++counts_.lines;
   counts_.bytes += item.bytes;
 }

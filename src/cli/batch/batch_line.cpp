@@ -156,6 +156,11 @@ const std::vector<UnsupportedKey>& unsupported_keys() {
   return keys;
 }
 
+const UnsupportedKey* find_unsupported(std::string_view name) {
+  const auto found = std::ranges::find(unsupported_keys(), name, &UnsupportedKey::name);
+  return found == unsupported_keys().end() ? nullptr : &*found;
+}
+
 // Keys of OpenAI's bodies that do not change a batch's answer.
 constexpr std::string_view kIgnoredKeys[] = {"model",
                                              "user",
@@ -170,6 +175,9 @@ constexpr std::string_view kIgnoredKeys[] = {"model",
 
 // Those that would with OpenAI's models.
 constexpr std::string_view kIdleKeys[] = {"reasoning_effort", "verbosity"};
+
+// Keys of OpenAI's lines, of which the body has the request.
+constexpr std::string_view kLineKeys[] = {"custom_id", "method", "url", "body"};
 
 bool is_among(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
@@ -231,6 +239,27 @@ json read_id(const JsonView& value) {
   value.fail("is not a text or a whole number");
 }
 
+// Whether OpenAI's bodies have the key, or our lines do.
+bool is_of_requests(std::string_view name) {
+  return is_conversation_member(name) || find_request_setting(name) != nullptr ||
+         find_key(kKeys, name) != nullptr || find_key(kOpenAiKeys, name) != nullptr ||
+         is_among(kIgnoredKeys, name) || is_among(kIdleKeys, name) ||
+         find_unsupported(name) != nullptr;
+}
+
+// Of a key that is beside "custom_id" or "body", where OpenAI's format has none of requests.
+[[noreturn]] void refuse_beside_body(std::string_view name, const ordered_json& object) {
+  const bool has_custom_id = object.contains("custom_id");
+  const std::string mixture = in_quotes(name) + " does not go with OpenAI's " +
+                              in_quotes(has_custom_id ? "custom_id" : "body") + "; ";
+  if (name == "id") {
+    throw Error(mixture + (has_custom_id ? "leave one of them out" : "call it \"custom_id\""));
+  }
+  if (!is_of_requests(name)) refuse_key(name);
+  throw Error(mixture + "put it into \"body\"" +
+              (object.contains("body") ? "" : ", or call \"custom_id\" \"id\""));
+}
+
 // Ours. A value of null is none, here and below.
 void parse_own(const JsonView& options, const ordered_json& object, BatchLine& line) {
   if (const auto id = options.find("id")) line.id = read_id(*id);
@@ -245,10 +274,8 @@ void parse_own(const JsonView& options, const ordered_json& object, BatchLine& l
 // Of a key of OpenAI's bodies. Throws Error when it asks for what there is not.
 bool has_no_effect(std::string_view name, const json& value) {
   if (is_among(kIgnoredKeys, name)) return true;
-  const std::vector<UnsupportedKey>& keys = unsupported_keys();
-  const auto key = std::find_if(keys.begin(), keys.end(),
-                                [&](const UnsupportedKey& each) { return each.name == name; });
-  if (key == keys.end()) return false;
+  const UnsupportedKey* key = find_unsupported(name);
+  if (key == nullptr) return false;
   const std::vector<json>& harmless = key->harmless;
   if (value.is_null() || std::find(harmless.begin(), harmless.end(), value) != harmless.end()) {
     return true;
@@ -291,9 +318,7 @@ void parse_openai_body(const JsonView& options, const ordered_json& body, BatchL
 void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {
   if (const auto id = options.find("custom_id")) line.id = read_id(*id);
   for (const auto& [name, ignored] : object.items()) {
-    if (name != "custom_id" && name != "body" && name != "method" && name != "url") {
-      refuse_key(name);
-    }
+    if (!is_among(kLineKeys, name)) refuse_beside_body(name, object);
   }
   if (!options.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
   const JsonView body = options.member("body");

@@ -1,21 +1,12 @@
 #include "cli/batch/batch_submitters.h"
 
-#include <system_error>
+#include "support/start_threads.h"
 
 namespace faststream::cli {
 
 BatchSubmitters::BatchSubmitters(int threads,
                                  std::function<void(uint64_t line, Request request)> submit)
-    : submit_(std::move(submit)) {
-  for (int i = 0; i < threads; ++i) {
-    try {
-      threads_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {  // the system refuses more: those that it gave will do
-      if (threads_.empty()) throw;
-      break;
-    }
-  }
-}
+    : submit_(std::move(submit)), threads_(start_threads(threads, [this] { work(); })) {}
 
 BatchSubmitters::~BatchSubmitters() {
   {

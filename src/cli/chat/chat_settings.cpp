@@ -6,6 +6,7 @@
 
 #include "support/error.h"
 #include "support/json.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 
 namespace faststream::cli {
@@ -31,7 +32,7 @@ const RequestSetting& find_chat_setting(std::string_view name) {
   std::string names;
   for (const RequestSetting* setting : chat_settings()) {
     if (chat_name(*setting) == name) return *setting;
-    names += (names.empty() ? "" : ", ") + chat_name(*setting);
+    add_name(names, chat_name(*setting));
   }
   throw UsageError("there is no setting " + in_quotes(name) + "; there are " + names);
 }

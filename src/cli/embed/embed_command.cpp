@@ -228,7 +228,7 @@ Embedder load(const EmbedTask& task) {
     check_interrupted();
     bar.update(done, total);
   };
-  options.before_step = check_interrupted;
+  options.check_interrupted = check_interrupted;
   Embedder embedder(task.model, options);
   const EmbedderInfo& info = embedder.info();
   if (task.options.query && !(info.scores && info.pairs)) {

@@ -201,5 +201,33 @@ TEST(MemoryPlan, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused(64 * kGiB, {.chunk = 3}).find("--chunk"), std::string::npos);
 }
 
+TEST(MemoryPlan, SaysWhichOptionsMakeRoom) {
+  // 4 MiB of each step's memory a slot.
+  const auto refused = [](size_t free, const EngineOptions& options) {
+    BackendFigures backend = cpu(free);
+    backend.scratch_bytes = [](const StepBounds& bounds) {
+      return static_cast<size_t>(bounds.sequences) * 4 * kMiB;
+    };
+    return error_of([&] { (void)plan(llama_8b(), backend, options); });
+  };
+  constexpr const char* kSlots = "--slots";
+  const size_t tight = k8bBytes + 2 * kGiB;
+  EXPECT_EQ(refused(tight, {.context = 8192, .slots = 1}), "");
+  const std::string context = refused(tight, {.context = 8192, .slots = 256});
+  EXPECT_TRUE(says(context, "--context, up to ", kSlots)) << context;
+  const std::string kv_tokens = refused(tight, {.slots = 256, .kv_tokens = 8192});
+  EXPECT_TRUE(says(kv_tokens, "--kv-tokens, up to ", kSlots)) << kv_tokens;
+  const std::string nothing = refused(tight, {.slots = 1024});
+  EXPECT_TRUE(says(nothing, "beside the model; give fewer slots", "--dtype")) << nothing;
+
+  // Not where they would make too little.
+  const size_t tighter = k8bBytes + kGiB;
+  EXPECT_FALSE(says(refused(tighter, {.context = 8192, .slots = 8}), kSlots));
+  EXPECT_FALSE(says(refused(tighter, {.context = 8192}), kSlots));
+  EXPECT_FALSE(says(refused(tighter, {.slots = 8, .kv_tokens = 8192}), kSlots));
+  EXPECT_FALSE(says(refused(k8bBytes, {.slots = 8}), kSlots));
+  EXPECT_TRUE(says(refused(tight, {.context = 64, .kv_tokens = 32}), "give more", "--context"));
+}
+
 }  // namespace
 }  // namespace faststream

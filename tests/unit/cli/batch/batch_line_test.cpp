@@ -348,10 +348,29 @@ TEST(BatchLine, OfOpenAiSaysWhatIsWrong) {
   EXPECT_TRUE(says(parse(R"({"custom_id":"c","body":[]})").error, "\"body\""));
   EXPECT_TRUE(says(parse(R"({"custom_id":1.5,"body":{}})").error, "\"custom_id\""));
   EXPECT_TRUE(
-      says(parse(R"({"custom_id":"c","body":{"prompt":"x"},"prompt":"y"})").error, "unknown key"));
+      says(parse(R"({"custom_id":"c","body":{"prompt":"x"},"topk":1})").error, "unknown key"));
   EXPECT_TRUE(says(parse(openai(R"("top_logprobs":4)")).error, "\"logprobs\": true"));
   EXPECT_EQ(parse(openai(R"("max_tokens":1,"max_completion_tokens":1)")).error, "");
   EXPECT_TRUE(says(parse(openai(R"("max_tokens":1,"max_completion_tokens":2)")).error, "differ"));
+}
+
+TEST(BatchLine, OfBothFormatsSaysWhichKeysDoNotGoTogether) {
+  const auto error = [](const char* line) { return parse(line).error; };
+  EXPECT_EQ(error(R"({"custom_id":"c","body":{"prompt":"x"},"prompt":"y"})"),
+            "\"prompt\" does not go with OpenAI's \"custom_id\"; put it into \"body\"");
+  EXPECT_EQ(error(R"({"body":{"prompt":"x"},"max_tokens":4})"),
+            "\"max_tokens\" does not go with OpenAI's \"body\"; put it into \"body\"");
+  for (const char* key : {"messages", "prompt", "temperature", "model", "tool_choice", "stop",
+                          "verbosity", "max_completion_tokens"}) {
+    const std::string line = "{\"custom_id\":\"c\",\"" + std::string(key) + "\":null}";
+    EXPECT_EQ(error(line.c_str()), "\"" + std::string(key) +
+                                       "\" does not go with OpenAI's \"custom_id\"; put it into "
+                                       "\"body\", or call \"custom_id\" \"id\"");
+  }
+  EXPECT_EQ(error(R"({"id":1,"custom_id":"c","body":{"prompt":"x"}})"),
+            "\"id\" does not go with OpenAI's \"custom_id\"; leave one of them out");
+  EXPECT_EQ(error(R"({"id":1,"body":{"prompt":"x"}})"),
+            "\"id\" does not go with OpenAI's \"body\"; call it \"custom_id\"");
 }
 
 TEST(LineSeed, IsSplitMix64BelowTwoToThe53) {
