@@ -206,7 +206,7 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
   const WeightFormat format = options.format.value_or(source.weight_format);
   if (options.keep_output && is_float(format)) {
-    throw UsageError("--keep-output: has a meaning only with --dtype int8 or int4");
+    throw UsageError("--keep-output: has a meaning only with --dtype int8");
   }
   if (options.activation_bits && format != WeightFormat::int8) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8");

@@ -77,7 +77,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   auto* model = app.add_option("-m,--model", options.model, "A model file instead")
                     ->type_name("FILE")
                     ->excludes(shape);
-  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16, int8 or int4")
+  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16 or int8")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
       ->excludes(model)
       ->capture_default_str();

@@ -82,13 +82,14 @@ class Bench {
                                  {"ffn_gate_up", 28672, 4096, Finish::gate},
                                  {"ffn_down", 4096, 14336, Finish::add},
                                  {"output", 128256, 4096, Finish::widen}};
-    for (const DType type : {DType::i8, DType::bf16}) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
       for (const Shape& shape : kShapes) {
         for (const int64_t rows : {2, 4, 8, 16, 32, 64, 128, 256, 407, 512, 1024, 1536, 2048}) {
-          const std::string name = std::string(shape.name) + " " + std::string(dtype_name(type)) +
-                                   " rows " + std::to_string(rows);
+          const std::string name = std::string(shape.name) + " " +
+                                   std::string(format_name(format)) + " rows " +
+                                   std::to_string(rows);
           if (!wanted(name)) continue;
-          linear(name, type, shape.outputs, shape.inputs, rows, shape.finish);
+          linear(name, format, shape.outputs, shape.inputs, rows, shape.finish);
         }
       }
     }
@@ -104,14 +105,14 @@ class Bench {
     };
     constexpr Shape kShapes[] = {{"qwen3-30b-a3b", 128, 8, 2048, 768},
                                  {"gpt-oss-20b", 32, 4, 2880, 2880}};
-    for (const DType type : {DType::i8, DType::bf16}) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
       for (const Shape& shape : kShapes) {
         for (const int64_t tokens : {1, 8, 64, 512, 2048}) {
           const std::string name = "experts " + std::string(shape.name) + " " +
-                                   std::string(dtype_name(type)) + " tokens " +
+                                   std::string(format_name(format)) + " tokens " +
                                    std::to_string(tokens);
           if (!wanted(name)) continue;
-          experts(name, type, shape.n_experts, shape.used, shape.hidden, shape.middle, tokens);
+          experts(name, format, shape.n_experts, shape.used, shape.hidden, shape.middle, tokens);
         }
       }
     }
@@ -287,11 +288,11 @@ class Bench {
                 100 * tops / ceiling);
   }
 
-  void linear(const std::string& name, DType type, int64_t outputs, int64_t inputs, int64_t rows,
-              Finish finish) {
+  void linear(const std::string& name, WeightFormat format, int64_t outputs, int64_t inputs,
+              int64_t rows, Finish finish) {
     const bool gated = finish == Finish::gate;
     const DType out_type = gated || finish == Finish::store ? DType::bf16 : DType::f32;
-    const int64_t bytes = outputs * inputs * static_cast<int64_t>(dtype_size(type));
+    const int64_t bytes = outputs * row_bytes(format, inputs);
     const int64_t copies = kRotation / bytes;
     const int64_t columns = gated ? outputs / 2 : outputs;
     const Buffer x = filled(rows * inputs * 2, DType::bf16);
@@ -302,8 +303,8 @@ class Bench {
     Input input{.x = {x.get(), DType::bf16, rows, inputs}};
     const auto call = [&](int64_t i) {
       const Weight weight{
-          weights_.get() + i % copies * bytes, type, outputs, inputs,
-          type == DType::i8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
+          weights_.get() + i % copies * bytes, format, outputs, inputs,
+          format == WeightFormat::int8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
       if (gated) {
         backend_.gated_linear(input, weight, nullptr, Activation::silu,
                               {out.get(), out_type, rows, columns});
@@ -317,15 +318,14 @@ class Bench {
       run_memory(name, calls, bytes, call);
     } else {
       run_compute(name, calls, 2.0 * static_cast<double>(rows * outputs * inputs),
-                  type == DType::i8 ? kTopsInt8 : kTflopsBf16, call);
+                  format == WeightFormat::int8 ? kTopsInt8 : kTflopsBf16, call);
     }
   }
 
   /// Tokens choose at random, so that each of few reads weights of its own.
-  void experts(const std::string& name, DType type, int32_t n_experts, int32_t used, int64_t hidden,
-               int64_t middle, int64_t tokens) {
-    const int64_t up_bytes =
-        n_experts * 2 * middle * hidden * static_cast<int64_t>(dtype_size(type));
+  void experts(const std::string& name, WeightFormat format, int32_t n_experts, int32_t used,
+               int64_t hidden, int64_t middle, int64_t tokens) {
+    const int64_t up_bytes = n_experts * 2 * middle * row_bytes(format, hidden);
     const int64_t bytes = up_bytes + up_bytes / 2;
     if (bytes > kRotation) return;
     const int64_t copies = kRotation / bytes;
@@ -341,15 +341,15 @@ class Bench {
     const Buffer scales = backend_.allocate(ones.size() * sizeof(float));
     backend_.copy_to_device(scales.get(), ones.data(), ones.size() * sizeof(float));
     const auto* weight_scales =
-        type == DType::i8 ? reinterpret_cast<const float*>(scales.get()) : nullptr;
+        format == WeightFormat::int8 ? reinterpret_cast<const float*>(scales.get()) : nullptr;
     const auto call = [&](int64_t i) {
       const std::byte* up = weights_.get() + i % copies * bytes;
       Input input{.x = {x.get(), DType::bf16, tokens, hidden}};
       backend_.experts(input, {scores.get(), DType::f32, tokens, n_experts},
                        {.used = used, .normalized = true},
                        {.n_experts = n_experts,
-                        .up = {up, type, n_experts * 2 * middle, hidden, weight_scales},
-                        .down = {up + up_bytes, type, n_experts * hidden, middle, weight_scales}},
+                        .up = {up, format, n_experts * 2 * middle, hidden, weight_scales},
+                        .down = {up + up_bytes, format, n_experts * hidden, middle, weight_scales}},
                        OutputMode::add, {out.get(), DType::f32, tokens, hidden});
     };
     const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
@@ -362,7 +362,7 @@ class Bench {
                  call);
     } else {
       run_compute(name, calls, 6.0 * static_cast<double>(pairs * middle * hidden),
-                  type == DType::i8 ? kTopsInt8 : kTflopsBf16, call);
+                  format == WeightFormat::int8 ? kTopsInt8 : kTflopsBf16, call);
     }
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "convert/weights/elements.h"
@@ -32,6 +33,68 @@ TEST(Quantize, KeepsEachWeightWithinHalfAScale) {
     EXPECT_NEAR(result.squared_error, error, 1e-4 * norm);
     EXPECT_NEAR(result.squared_norm, norm, 1e-5 * norm);
   }
+}
+
+// Rows of whole groups, with a last one of fewer columns, and of less than one.
+TEST(Quantize, Int4GroupsComeBackAsNearAsTheirLevelsAllow) {
+  for (const size_t size : {1U, 31U, 32U, 33U, 64U, 1000U}) {
+    const std::vector<float> row = random_values(size, 7);
+    const auto cols = static_cast<int64_t>(size);
+    constexpr WeightFormat kFormat = WeightFormat::int4;
+    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(kFormat, cols)));
+    std::vector<std::byte> scales(static_cast<size_t>(scale_shape(kFormat, cols).row_bytes()));
+    const RowError result = quantize_row_int4(row, bytes.data(), scales.data());
+    std::vector<float> decoded(size);
+    decode_row(kFormat, bytes.data(), scales.data(), 0, decoded);
+    double error = 0;
+    double plain_error = 0;  // with a scale of the largest magnitude / 7
+    double norm = 0;
+    for (size_t first = 0; first < size; first += kInt4Group) {
+      const auto group = std::span(row).subspan(first, std::min<size_t>(kInt4Group, size - first));
+      const double step = double{largest_magnitude(group)} / 7;
+      for (size_t i = 0; i < group.size(); ++i) {
+        error += std::pow(double{group[i]} - double{decoded[first + i]}, 2);
+        plain_error += std::pow(group[i] - step * std::round(group[i] / step), 2);
+        norm += double{group[i]} * group[i];
+      }
+    }
+    EXPECT_LE(error, plain_error * (1 + 1e-3) + 1e-6 * norm) << size;
+    EXPECT_NEAR(result.squared_error, error, 1e-4 * norm) << size;
+    EXPECT_NEAR(result.squared_norm, norm, 1e-5 * norm) << size;
+    // A part that begins at a group is what the whole has there.
+    if (size <= kInt4Group) continue;
+    std::vector<float> part(size - kInt4Group);
+    decode_row(kFormat, bytes.data(), scales.data(), kInt4Group, part);
+    EXPECT_TRUE(std::ranges::equal(part, std::span(decoded).subspan(kInt4Group))) << size;
+  }
+}
+
+TEST(Quantize, Int4KeepsWhatItHoldsExactly) {
+  std::vector<float> row;
+  for (int i = 0; i < 2 * kInt4Group; ++i) {
+    row.push_back(static_cast<float>(i % 16 - 8) * (i < kInt4Group ? 0.25F : 3));
+  }
+  std::vector<std::byte> bytes(2 * kInt4Group / 2);
+  std::vector<std::byte> scales(2 * sizeof(Float16));
+  EXPECT_EQ(quantize_row_int4(row, bytes.data(), scales.data()).squared_error, 0);
+  std::vector<float> decoded(row.size());
+  decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
+  EXPECT_EQ(decoded, row);
+  // Column 0 is the lower half of the first byte, and column 16 its upper half: -8 both.
+  EXPECT_EQ(bytes[0], std::byte{0});
+  EXPECT_EQ(bytes[1], std::byte{0x11});
+}
+
+TEST(Quantize, Int4OfZerosIsZerosAndOfNanNothing) {
+  std::vector<std::byte> bytes(kInt4Group / 2);
+  std::vector<std::byte> scales(sizeof(Float16));
+  std::vector<float> row(kInt4Group, 0.0F);
+  EXPECT_TRUE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
+  std::vector<float> decoded(row.size(), 1);
+  decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
+  EXPECT_EQ(decoded, row);
+  row[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
 }
 
 TEST(Quantize, RoundsToNearest) {
