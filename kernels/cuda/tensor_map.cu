@@ -22,9 +22,10 @@ CUtensorMapDataType data_type(DType dtype) {
     case DType::f32:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     case DType::u8:
+    case DType::packed:
       break;
   }
-  throw std::logic_error("describe: u8 is not an element type of matrices");
+  throw std::logic_error("describe: not an element type of matrices");
 }
 
 // The driver's function, found by its name: this program starts where there is no driver.

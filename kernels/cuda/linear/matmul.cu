@@ -40,9 +40,10 @@ cudaDataType_t cuda_type(DType type) {
     case DType::i8:
       return CUDA_R_8I;
     case DType::u8:
+    case DType::packed:
       break;
   }
-  throw std::logic_error("u8 is not an element type of matrices");
+  throw std::logic_error("not an element type of matrices");
 }
 
 cudaDataType_t out_type(const MatmulShape& shape) {

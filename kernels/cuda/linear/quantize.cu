@@ -210,6 +210,7 @@ void quantize_rows(const Input& input, bool rotated, const Matrix& integers, flo
     case DType::f32:
     case DType::f16:
     case DType::u8:
+    case DType::packed:
       break;
   }
   throw std::logic_error("quantize_rows: neither i8 nor bf16");
