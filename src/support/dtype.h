@@ -11,11 +11,11 @@ namespace faststream {
 
 /// Element types of tensors. The numbers are those of the model file; never renumber.
 enum class DType : uint32_t {
-  f32 = 0,   ///< IEEE 754 binary32
-  f16 = 1,   ///< IEEE 754 binary16
-  bf16 = 2,  ///< the upper half of binary32
-  i8 = 3,    ///< signed byte
-  u8 = 4,    ///< bytes without numeric meaning (the tokenizer)
+  f32 = 0,     ///< IEEE 754 binary32
+  f16 = 1,     ///< IEEE 754 binary16
+  bf16 = 2,    ///< the upper half of binary32
+  i8 = 3,      ///< signed byte
+  u8 = 4,      ///< bytes without numeric meaning (the tokenizer)
   packed = 5,  ///< bytes with several numbers each (support/weight_format.h)
 };
 

@@ -12,8 +12,8 @@ namespace faststream {
 struct HostWeight {
   WeightFormat format = WeightFormat::f32;
   int64_t cols = 0;
-  HostTensor values = {};       // as they are stored
-  HostTensor scales = {};       // scale_shape() for each row
+  HostTensor values = {};  // as they are stored
+  HostTensor scales = {};  // scale_shape() for each row
   int32_t input_bits = 8;  // see Weight
   bool rotated = false;    // likewise
 

@@ -139,7 +139,8 @@ TEST(ChatSession, KnowsAModelByItsContents) {
   EXPECT_EQ(model.name, "copy.bin");
   EXPECT_EQ(model.vocab, engine_shape(WeightFormat::f32).vocab);
   EXPECT_EQ(model.fingerprint, chat_model(ModelFile::open(engine_model())).fingerprint);
-  EXPECT_NE(model.fingerprint, chat_model(ModelFile::open(engine_model(WeightFormat::bf16))).fingerprint);
+  EXPECT_NE(model.fingerprint,
+            chat_model(ModelFile::open(engine_model(WeightFormat::bf16))).fingerprint);
 }
 
 }  // namespace
