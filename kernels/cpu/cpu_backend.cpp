@@ -73,6 +73,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   // Experts have rows of inputs, activations and results of their own.
   int64_t shared = 0;
   int64_t expert_rows = 0;
+  size_t screen = 0;  // of the output matrix
   int64_t of_thread = attention_scratch(bounds.head_dim, bounds.head_dim) * int64_t{sizeof(float)};
   for (const ProductBound& product : bounds.products) {
     // A token uses an expert once.
@@ -85,6 +86,9 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
     if (product.experts > 0) {
       expert_rows += product.rows * (product.in + product.out) * int64_t{sizeof(float)};
     }
+    if (product.out == bounds.vocab && has_screens_of(product.format, product.in)) {
+      screen = std::max(screen, OutputScreen::bytes(product.out, product.in));
+    }
     of_thread = std::max({of_thread,
                           (sums + (kTileChannels + 16) * in) * int64_t{sizeof(float)} +
                               kTileRanges + kFewRowsBlockBytes,
@@ -93,7 +97,8 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
-  return static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2);
+  return screen +
+         static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2);
 }
 
 FloatType float_type(DType type) {

@@ -136,7 +136,9 @@ class CpuBackend final : public HostBackend {
                              float* room) const;  // product_panels.cpp
   void multiply_tiles(const Product& product);    // product_tiles.cpp
 
-  /// Null where the likeliest tokens are not searched by one.
+  /// Whether the likeliest tokens of such output matrices may be searched by screens.
+  [[nodiscard]] bool has_screens_of(WeightFormat format, int64_t inputs) const;
+  /// Null where they are not.
   const OutputScreen* screen_of(const LogitProduct& product,
                                 std::span<const SamplingRow> rules);  // likeliest.cpp
   /// Samples the rows `missed` of all by their logits.

@@ -123,15 +123,16 @@ float logit_of(const DotTask& row, Kernels::Dot dot, const LogitProduct& product
 
 }  // namespace
 
+bool CpuBackend::has_screens_of(WeightFormat format, int64_t inputs) const {
+  return kernels_.tiles_i8 && is_float(format) && inputs <= OutputScreen::kMostInputs;
+}
+
 const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
                                           std::span<const SamplingRow> rules) {
   // Rows that a screen takes as long to make as it saves of them.
   constexpr int64_t kRowsOfScreen = 64;
-  // A plan of memory does not reckon with a screen: it may take a part in so many of what is free.
-  constexpr size_t kMemoryShare = 4;
   const Weight& weight = product.weight;
-  if (!kernels_.tiles_i8 || !is_float(weight.format) || weight.cols > OutputScreen::kMostInputs ||
-      product.soft_cap > 0 || rules.empty() ||
+  if (!has_screens_of(weight.format, weight.cols) || product.soft_cap > 0 || rules.empty() ||
       !std::all_of(rules.begin(), rules.end(), wants_likeliest)) {
     return nullptr;
   }
@@ -143,12 +144,8 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
   screened_.rows += static_cast<int64_t>(rules.size());
   if (screened_.rows <= kRowsOfScreen) return nullptr;
   if (!screened_.screen) {
-    const size_t bytes = OutputScreen::bytes(weight.rows, weight.cols);
-    if (bytes > free_memory() / kMemoryShare) {
-      screened_.missed = std::numeric_limits<int64_t>::max();  // all of them, for good
-      return nullptr;
-    }
-    screened_.screen = std::make_unique<OutputScreen>(weight, allocate(bytes), kernels_, pool_);
+    Buffer memory = allocate(OutputScreen::bytes(weight.rows, weight.cols));
+    screened_.screen = std::make_unique<OutputScreen>(weight, std::move(memory), kernels_, pool_);
   }
   return screened_.screen.get();
 }

@@ -127,6 +127,23 @@ TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
   }
 }
 
+TEST_P(Likeliest, TheScreenIsInThePlanOfMemory) {
+  constexpr int64_t kIn = 128;
+  const auto bytes = [&](WeightFormat format, int64_t inputs) {
+    return backend_->scratch_bytes(
+        {.tokens = 4,
+         .logits = 4,
+         .vocab = kOutputs,
+         .products = {{.rows = 4, .in = inputs, .out = kOutputs, .format = format}}});
+  };
+  for (const WeightFormat format : kFloatFormats) {
+    EXPECT_EQ(bytes(format, kIn) - bytes(WeightFormat::int8, kIn),
+              OutputScreen::bytes(kOutputs, kIn));
+    constexpr int64_t kTooMany = OutputScreen::kMostInputs + 1;
+    EXPECT_EQ(bytes(format, kTooMany), bytes(WeightFormat::int8, kTooMany));
+  }
+}
+
 TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
   for (const WeightFormat format : kFloatFormats) {
     backend_ = make_backend();
