@@ -69,8 +69,8 @@ class CpuBackend final : public HostBackend {
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
-  std::unique_ptr<Choices> choose_likeliest(LogitProduct& product, const Matrix& logits,
-                                            std::span<const SamplingRow> rules) override;
+  std::unique_ptr<Choices> choose_greedily(LogitProduct& product, const Matrix& logits,
+                                           std::span<const SamplingRow> rules) override;
   void copy_pages(std::span<const KvLayer> layers, std::span<const PageCopy> copies) override;
   void read_memory(const std::byte* data, size_t bytes) override;
 
@@ -140,11 +140,11 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] bool has_screens_of(WeightFormat format, int64_t inputs) const;
   /// Null where they are not.
   const OutputScreen* screen_of(const LogitProduct& product,
-                                std::span<const SamplingRow> rules);  // likeliest.cpp
+                                std::span<const SamplingRow> rules);  // greedy.cpp
   /// Samples the rows `missed` of all by their logits.
   void sample_missed(const LogitProduct& product, const Matrix& x, const Matrix& logits,
                      std::span<const SamplingRow> rules, std::span<const size_t> missed,
-                     std::span<SampledToken> sampled);  // likeliest.cpp
+                     std::span<SampledToken> sampled);  // greedy.cpp
 
   /// The output matrix whose likeliest tokens were wanted last.
   struct Screened {

@@ -434,9 +434,9 @@ class Backend {
   /// What choose() gives for the logits of `product`, each row multiplied by itself; or null, where
   /// multiplying and then choosing is as fast, as it is but for likeliest tokens alone. logits
   /// [rows, vocab] f32: memory for what it takes.
-  virtual std::unique_ptr<Choices> choose_likeliest(LogitProduct& /*product*/,
-                                                    const Matrix& /*logits*/,
-                                                    std::span<const SamplingRow> /*rules*/) {
+  virtual std::unique_ptr<Choices> choose_greedily(LogitProduct& /*product*/,
+                                                   const Matrix& /*logits*/,
+                                                   std::span<const SamplingRow> /*rules*/) {
     return nullptr;
   }
   /// choose(), and waits. sampled: [rows].

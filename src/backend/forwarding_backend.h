@@ -139,10 +139,10 @@ class ForwardingBackend : public Backend {
     after("sample");
     return choices;
   }
-  std::unique_ptr<Choices> choose_likeliest(LogitProduct& product, const Matrix& logits,
-                                            std::span<const SamplingRow> rules) override {
+  std::unique_ptr<Choices> choose_greedily(LogitProduct& product, const Matrix& logits,
+                                           std::span<const SamplingRow> rules) override {
     before("likeliest");
-    std::unique_ptr<Choices> choices = backend_->choose_likeliest(product, logits, rules);
+    std::unique_ptr<Choices> choices = backend_->choose_greedily(product, logits, rules);
     if (choices) after("likeliest");
     return choices;
   }

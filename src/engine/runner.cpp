@@ -145,7 +145,7 @@ Matrix Runner::multiply_logits() {
 }
 
 std::unique_ptr<Choices> Runner::choose(std::span<const SamplingRow> rules) {
-  if (auto choices = backend_.choose_likeliest(product_, logits_memory(), rules)) return choices;
+  if (auto choices = backend_.choose_greedily(product_, logits_memory(), rules)) return choices;
   return backend_.choose(multiply_logits(), rules);
 }
 

@@ -65,7 +65,7 @@ TEST(Beams, GoOnWithTheSameResultsAfterABreak) {
   std::vector<json> actual = records(read_file(output));
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
-    // The last digit of a score may be another in other company, as that of a log-probability.
+    // The last digit of a score may be another in another batch, as that of a log-probability.
     EXPECT_NEAR(actual[i].at("score"), expected[i].at("score"), 2e-6);
     actual[i].erase("score");
     expected[i].erase("score");

@@ -87,7 +87,7 @@ TEST_P(BeamGolden, FindsTransformersTextsAlone) {
   compare("llama", {.device = GetParam(), .threads = 2, .slots = 8}, false);
 }
 
-TEST_P(BeamGolden, FindsTransformersTextsInCompany) {
+TEST_P(BeamGolden, FindsTransformersTextsInBatches) {
   for (const char* family : {"llama", "mistral", "gpt2"}) {
     if (kSanitized && family != std::string_view("mistral")) continue;
     SCOPED_TRACE(family);

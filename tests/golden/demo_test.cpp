@@ -178,7 +178,7 @@ TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
 
 // Questions, which end by themselves, and beginnings of stories, where tokens are often all but
 // equally likely; docs/cpp-api.md says why not all need be the same.
-TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInCompanyInFewerBits) {
+TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInABatchInFewerBits) {
   constexpr size_t kRequests = 100;
   const std::vector<nlohmann::json> questions = items();
   const std::string stories = read_all(demo_folder() / "eval" / "heldout.txt");

@@ -215,7 +215,7 @@ TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
   }
 }
 
-TEST_P(GoldenFamilyTest, TextsInCompanyAreThoseAlone) {
+TEST_P(GoldenFamilyTest, TextsInABatchAreThoseAlone) {
   const std::unique_ptr<Runner> runner = make_runner(WeightFormat::f32, kSequences);
   const std::span<const int32_t> whole = golden_.tokens;
   const std::vector<std::span<const int32_t>> prompts = {whole.first(7), whole,

@@ -79,7 +79,7 @@ TEST_P(RopeGolden, TextsAreTransformersTexts) {
 }
 
 // All prompts begin alike, so that those before have what those after them could go on from.
-TEST_P(RopeGolden, TextsAreTransformersTextsInCompanyAndFromTheCache) {
+TEST_P(RopeGolden, TextsAreTransformersTextsInBatchesAndFromTheCache) {
   for (const char* family : kFamilies) {
     compare(family, {.slots = 16, .chunk = 16}, true, 2);
     compare(family, {.slots = 4}, false, 2);

@@ -96,7 +96,7 @@ class Seq2SeqGolden : public testing::TestWithParam<std::tuple<std::string, std:
 
 TEST_P(Seq2SeqGolden, FindsTransformersTextsAlone) { compare({.slots = 4}, false); }
 
-TEST_P(Seq2SeqGolden, FindsTransformersTextsInCompany) { compare({.slots = 48}, true); }
+TEST_P(Seq2SeqGolden, FindsTransformersTextsInBatches) { compare({.slots = 48}, true); }
 
 TEST_P(Seq2SeqGolden, FindsTransformersTextsWhenPagesRunOut) {
   const std::string& name = std::get<1>(GetParam());

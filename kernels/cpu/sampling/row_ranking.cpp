@@ -82,7 +82,7 @@ std::vector<uint64_t> RowRanking::top(int32_t n) {
   n = std::min(n, static_cast<int32_t>(logits_.size()));
   std::vector<uint64_t> keys;
   if (n == 0) return keys;
-  const Orders orders = around_likeliest(n);
+  const Orders orders = around_largest(n);
   const std::span<const float> likely = copy(logits_, orders, kept_);
   const Place last = Weighted(*this, likely, orders, {}).find(static_cast<uint64_t>(n));
 
@@ -104,7 +104,7 @@ RowRanking::Candidates RowRanking::candidates(const Softmax& softmax, int32_t ke
   const auto n = static_cast<size_t>(kept);
   if (n == logits_.size()) return {*this, logits_, orders, softmax};
 
-  orders.low = std::max(orders.low, around_likeliest(kept).low);
+  orders.low = std::max(orders.low, around_largest(kept).low);
   std::span<const float> likely = copy(logits_, orders, kept_);
   if (n < likely.size()) {
     const Place last = Weighted(*this, likely, orders, {}).find(n);
@@ -124,7 +124,7 @@ uint64_t RowRanking::key(const Place& place) const {
   return token_key(logit, static_cast<int32_t>(id));
 }
 
-Orders RowRanking::around_likeliest(int64_t n) {
+Orders RowRanking::around_largest(int64_t n) {
   const Orders all = {kLeastOrder, best_};
   // n blocks have a logit that is at least the n-th largest of all blocks.
   if (n > static_cast<int64_t>(largest_.size())) return all;

@@ -50,7 +50,7 @@ class RowRanking {
 
   [[nodiscard]] uint64_t key(const Place& place) const;
   /// Orders in which the n likeliest tokens are, for n in [1, vocabulary].
-  [[nodiscard]] Orders around_likeliest(int64_t n);
+  [[nodiscard]] Orders around_largest(int64_t n);
   /// Takes a row whose largest logits of blocks are known.
   void begin(std::span<const float> logits, bool are_numbers);
   /// Those of `logits` with these orders, copied to the front of `to`, which may have held them.

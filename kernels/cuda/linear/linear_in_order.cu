@@ -4,7 +4,7 @@
 // An output is one chain of tensor core instructions of 16 inputs each, from the first input to the
 // last. That is how cuBLASLt's kernels sum, bit for bit, unless they split the inputs, which
 // matmul.cu does not let them: a row's result is the same here, beside few others, and there,
-// beside many, so a text does not depend on its company.
+// beside many, so a text does not depend on the batch it is in.
 //
 // The price is that warps cannot share the inputs. A warp makes eight outputs alone, and a product
 // of 4,096 outputs has only 512 warps, four on each multiprocessor of an H100. So each keeps 8 kB

@@ -215,7 +215,7 @@ TEST_P(BackendExperts, WithEqualScoresAreTheFirst) {
   }
 }
 
-// Bit for bit: a text does not depend on its company.
+// Bit for bit: a text does not depend on the batch it is in.
 TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
   constexpr int64_t kTokens = 200;
   for (const auto& backend : backends_) {

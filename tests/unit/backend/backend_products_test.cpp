@@ -199,7 +199,7 @@ TEST_P(BackendProducts, LinearAgreesForOddAndLongShapes) {
   }
 }
 
-// Bit for bit: a text does not depend on its company.
+// Bit for bit: a text does not depend on the batch it is in.
 TEST_P(BackendProducts, ARowOfAProductDoesNotDependOnTheOthers) {
   const std::initializer_list<int64_t> row_counts = {1, 2, 5, 8, 9, 16, 17, 32, 33, 64, 100};
   for (const auto& backend : backends_) {

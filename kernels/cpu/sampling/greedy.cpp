@@ -19,7 +19,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // times as long for each as a product of all.
 constexpr int64_t kCandidateShare = 32;
 
-bool wants_likeliest(const SamplingRow& rule) {
+bool is_greedy(const SamplingRow& rule) {
   return rule.n_candidates == 0 && rule.n_logprobs < 0 && rule.temperature <= 0;
 }
 
@@ -133,7 +133,7 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
   constexpr int64_t kRowsOfScreen = 64;
   const Weight& weight = product.weight;
   if (!has_screens_of(weight.format, weight.cols) || product.soft_cap > 0 || rules.empty() ||
-      !std::all_of(rules.begin(), rules.end(), wants_likeliest)) {
+      !std::all_of(rules.begin(), rules.end(), is_greedy)) {
     return nullptr;
   }
   if (screened_.matrix != weight.data) screened_ = {.matrix = weight.data};
@@ -150,13 +150,13 @@ const OutputScreen* CpuBackend::screen_of(const LogitProduct& product,
   return screened_.screen.get();
 }
 
-std::unique_ptr<Choices> CpuBackend::choose_likeliest(LogitProduct& product, const Matrix& logits,
-                                                      std::span<const SamplingRow> rules) {
+std::unique_ptr<Choices> CpuBackend::choose_greedily(LogitProduct& product, const Matrix& logits,
+                                                     std::span<const SamplingRow> rules) {
   const OutputScreen* screen = screen_of(product, rules);
   if (screen == nullptr) return nullptr;
   for (const SamplingRow& rule : rules) require_rule(rule, logits.cols);
   const Matrix x = normalize(*this, product.input);
-  require(static_cast<int64_t>(rules.size()) == x.rows, "likeliest: one rule for each row");
+  require(static_cast<int64_t>(rules.size()) == x.rows, "choose_greedily: one rule for each row");
   const Weight& weight = product.weight;
   multiply({linear_product(x, screen->rounded(), {.bias = product.bias}, logits)});
 

@@ -28,22 +28,22 @@ class Logits {
     memory_ = HostTensor(DType::f32, x.rows, weight.rows, 3);
   }
 
-  /// The tokens that choose_likeliest() gives of `rows` rows from `first` on, if it does.
-  std::optional<std::vector<int32_t>> likeliest(const std::vector<SamplingRow>& rules,
-                                                int64_t first = 0) {
+  /// The tokens that choose_greedily() gives of `rows` rows from `first` on, if it does.
+  std::optional<std::vector<int32_t>> greedy_tokens(const std::vector<SamplingRow>& rules,
+                                                    int64_t first = 0) {
     const DeviceTensor logits(backend_, memory_.row_range(0, n_rows(rules)));
     LogitProduct product = rows(first, n_rows(rules));
-    const auto choices = backend_.choose_likeliest(product, logits.matrix(), rules);
+    const auto choices = backend_.choose_greedily(product, logits.matrix(), rules);
     if (!choices) return {};
     return tokens_of(*choices, rules.size());
   }
 
   /// Asks until they are given, at most for so many rows as any number of misses allows.
-  std::vector<int32_t> expect_likeliest(const std::vector<SamplingRow>& rules) {
+  std::vector<int32_t> expect_tokens(const std::vector<SamplingRow>& rules) {
     for (size_t rows = 0; rows < 200; rows += rules.size()) {
-      if (auto tokens = likeliest(rules)) return *tokens;
+      if (auto tokens = greedy_tokens(rules)) return *tokens;
     }
-    ADD_FAILURE() << "no likeliest tokens were given";
+    ADD_FAILURE() << "no greedy tokens were given";
     return std::vector<int32_t>(rules.size(), -1);
   }
 
@@ -88,7 +88,7 @@ class Logits {
 };
 
 /// Instruction sets that multiply eight-bit numbers.
-class Likeliest : public testing::TestWithParam<CpuIsa> {
+class Greedy : public testing::TestWithParam<CpuIsa> {
  protected:
   void SetUp() override {
     if (!cpu_supports(GetParam())) GTEST_SKIP() << "this processor lacks the instructions";
@@ -101,7 +101,7 @@ class Likeliest : public testing::TestWithParam<CpuIsa> {
   Random random_{7};
 };
 
-INSTANTIATE_TEST_SUITE_P(Isas, Likeliest,
+INSTANTIATE_TEST_SUITE_P(Isas, Greedy,
                          testing::Values(CpuIsa::avx2, CpuIsa::avx_vnni, CpuIsa::avx512_vnni,
                                          CpuIsa::avx512_bf16, CpuIsa::amx),
                          [](const auto& isa) { return std::string(cpu_isa_id(isa.param)); });
@@ -110,7 +110,7 @@ std::vector<SamplingRow> greedy(int64_t rows) {
   return std::vector<SamplingRow>(static_cast<size_t>(rows));
 }
 
-TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
+TEST_P(Greedy, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
   for (const WeightFormat format : kFloatFormats) {
     for (const int64_t in : {64, 100, 576}) {
       for (const int64_t rows : {1, 2, 16, 17, 40}) {
@@ -120,14 +120,14 @@ TEST_P(Likeliest, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
         while (rows % 2 == 0 && bias.size() < kOutputs + 7) bias.push_back(normal(random_));
         Logits logits(*backend_, random_tensor(random_, DType::f32, rows, in, 5),
                       random_tensor(random_, stored_type(format), kOutputs + 7, in), bias);
-        EXPECT_EQ(logits.expect_likeliest(greedy(rows)), logits.tokens(greedy(rows)))
+        EXPECT_EQ(logits.expect_tokens(greedy(rows)), logits.tokens(greedy(rows)))
             << format_name(format) << ", " << rows << " rows of " << in;
       }
     }
   }
 }
 
-TEST_P(Likeliest, TheScreenIsInThePlanOfMemory) {
+TEST_P(Greedy, TheScreenIsInThePlanOfMemory) {
   constexpr int64_t kIn = 128;
   const auto bytes = [&](WeightFormat format, int64_t inputs) {
     return backend_->scratch_bytes(
@@ -144,19 +144,19 @@ TEST_P(Likeliest, TheScreenIsInThePlanOfMemory) {
   }
 }
 
-TEST_P(Likeliest, DoNotDependOnTheRowsBeside) {
+TEST_P(Greedy, DoNotDependOnTheRowsBeside) {
   for (const WeightFormat format : kFloatFormats) {
     backend_ = make_backend();
     Logits logits(*backend_, random_tensor(random_, DType::f32, 33, 128),
                   random_tensor(random_, stored_type(format), kOutputs, 128));
-    const std::vector<int32_t> together = logits.expect_likeliest(greedy(33));
+    const std::vector<int32_t> together = logits.expect_tokens(greedy(33));
     for (int64_t r = 0; r < 33; ++r) {
-      EXPECT_EQ(*logits.likeliest(greedy(1), r), std::vector{together[static_cast<size_t>(r)]});
+      EXPECT_EQ(*logits.greedy_tokens(greedy(1), r), std::vector{together[static_cast<size_t>(r)]});
     }
   }
 }
 
-TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
+TEST_P(Greedy, AreTheFirstOfEqualOnes) {
   for (const WeightFormat format : kFloatFormats) {
     backend_ = make_backend();
     const HostTensor x = random_tensor(random_, DType::f32, 8, 96);
@@ -168,12 +168,12 @@ TEST_P(Likeliest, AreTheFirstOfEqualOnes) {
       }
     }
     Logits logits(*backend_, x, weight);
-    EXPECT_EQ(logits.expect_likeliest(greedy(8)),
+    EXPECT_EQ(logits.expect_tokens(greedy(8)),
               (std::vector<int32_t>{333, 334, 335, 336, 337, 338, 339, 340}));
   }
 }
 
-TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
+TEST_P(Greedy, OfChannelsOfAnySizeAreThoseOfAllLogits) {
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16}) {
     for (const float size : {1e-44F, 1e-38F, 1e-30F, 1e-20F, 1e-3F, 1e3F, 1e16F}) {
       backend_ = make_backend();
@@ -190,7 +190,7 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
         }
       }
       Logits logits(*backend_, x, weight);
-      EXPECT_EQ(logits.expect_likeliest(greedy(6)), logits.tokens(greedy(6))) << size;
+      EXPECT_EQ(logits.expect_tokens(greedy(6)), logits.tokens(greedy(6))) << size;
       // All channels are of that size.
       backend_ = make_backend();
       for (int64_t c = 0; c < kOutputs; ++c) {
@@ -199,12 +199,12 @@ TEST_P(Likeliest, OfChannelsOfAnySizeAreThoseOfAllLogits) {
         }
       }
       Logits all(*backend_, x, weight);
-      EXPECT_EQ(all.expect_likeliest(greedy(6)), all.tokens(greedy(6))) << size;
+      EXPECT_EQ(all.expect_tokens(greedy(6)), all.tokens(greedy(6))) << size;
     }
   }
 }
 
-TEST_P(Likeliest, FollowEdits) {
+TEST_P(Greedy, FollowEdits) {
   Logits logits(*backend_, random_tensor(random_, DType::f32, 12, 128),
                 random_tensor(random_, DType::f32, kOutputs, 128));
   std::vector<SamplingRow> rules = greedy(12);
@@ -221,7 +221,7 @@ TEST_P(Likeliest, FollowEdits) {
       rules[r].edits = edits[r];
     }
     const std::vector<int32_t> want = logits.tokens(rules);
-    EXPECT_EQ(logits.expect_likeliest(rules), want);
+    EXPECT_EQ(logits.expect_tokens(rules), want);
     if (turn == 9) {
       EXPECT_EQ(want[4], 4321);
     }
@@ -233,15 +233,15 @@ TEST_P(Likeliest, FollowEdits) {
   }
 }
 
-TEST_P(Likeliest, OfAVocabularyWithForbiddenPartsAreTheOthers) {
+TEST_P(Greedy, OfAVocabularyWithForbiddenPartsAreTheOthers) {
   std::vector<float> bias(kOutputs, -kInfinity);
   for (size_t token = 700; token < 800; ++token) bias[token] = 0;
   Logits logits(*backend_, random_tensor(random_, DType::f32, 4, 128),
                 random_tensor(random_, DType::f32, kOutputs, 128), bias);
-  EXPECT_EQ(logits.expect_likeliest(greedy(4)), logits.tokens(greedy(4)));
+  EXPECT_EQ(logits.expect_tokens(greedy(4)), logits.tokens(greedy(4)));
 }
 
-TEST_P(Likeliest, AreRefusedWhereLogitsAreNotNumbers) {
+TEST_P(Greedy, AreRefusedWhereLogitsAreNotNumbers) {
   for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
     const HostTensor x = random_tensor(random_, DType::f32, 3, 128);
     const HostTensor weight = random_tensor(random_, DType::f32, kOutputs, 128);
@@ -254,32 +254,32 @@ TEST_P(Likeliest, AreRefusedWhereLogitsAreNotNumbers) {
       if (which == 1) bad_weight.set(2345, 5, value);
       if (which == 2) bias[3456] = std::isnan(value) ? value : kInfinity;
       Logits logits(*backend_, bad_x, bad_weight, bias);
-      EXPECT_THROW((void)logits.expect_likeliest(greedy(3)), Error) << value << ", " << which;
+      EXPECT_THROW((void)logits.expect_tokens(greedy(3)), Error) << value << ", " << which;
     }
   }
 }
 
-TEST_P(Likeliest, AreNotGivenWhereMoreIsAsked) {
+TEST_P(Greedy, AreNotGivenWhereMoreIsAsked) {
   Logits logits(*backend_, random_tensor(random_, DType::f32, 2, 128),
                 random_tensor(random_, DType::f32, kOutputs, 128));
-  (void)logits.expect_likeliest(greedy(2));
+  (void)logits.expect_tokens(greedy(2));
   for (const SamplingRow& rule :
        std::vector<SamplingRow>{{.temperature = 0.5F}, {.n_logprobs = 0}, {.n_candidates = 3}}) {
-    EXPECT_FALSE(logits.likeliest({{}, rule}));
+    EXPECT_FALSE(logits.greedy_tokens({{}, rule}));
   }
-  EXPECT_TRUE(logits.likeliest(greedy(2)));
+  EXPECT_TRUE(logits.greedy_tokens(greedy(2)));
 }
 
-TEST_P(Likeliest, AreGivenUpWhereTheyCannotBeTold) {
+TEST_P(Greedy, AreGivenUpWhereTheyCannotBeTold) {
   // All channels are near each other.
   HostTensor weight = random_tensor(random_, DType::f32, kOutputs, 64, 0, 0.001F);
   for (int64_t c = 0; c < kOutputs; ++c) {
     for (int64_t i = 0; i < 64; ++i) weight.set(c, i, weight.at(c, i) + static_cast<float>(i % 5));
   }
   Logits logits(*backend_, random_tensor(random_, DType::f32, 20, 64), weight);
-  EXPECT_EQ(logits.expect_likeliest(greedy(20)), logits.tokens(greedy(20)));
-  for (int turn = 0; turn < 10; ++turn) (void)logits.likeliest(greedy(20));
-  EXPECT_FALSE(logits.likeliest(greedy(20)));
+  EXPECT_EQ(logits.expect_tokens(greedy(20)), logits.tokens(greedy(20)));
+  for (int turn = 0; turn < 10; ++turn) (void)logits.greedy_tokens(greedy(20));
+  EXPECT_FALSE(logits.greedy_tokens(greedy(20)));
 }
 
 TEST(OutputScreen, BoundsTheDistanceOfLogits) {
