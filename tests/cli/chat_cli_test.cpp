@@ -621,6 +621,19 @@ TEST_F(ChatOnTerminal, EditsOnATerminalThatChangesItsSize) {
   EXPECT_TRUE(terminal.expect("12\r\n"));
 }
 
+// The line is 52 columns with its prompt: rows of 20, 20 and 12, where a terminal breaks it anew.
+TEST_F(ChatOnTerminal, DrawsOverAllRowsOfALineThatANarrowerTerminalHasBroken) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect_prompt());
+  terminal.send(std::string(50, 'x'));
+  ASSERT_TRUE(terminal.expect(std::string(50, 'x')));
+  ASSERT_TRUE(terminal.expect_size_change(10, 20, "\x1b[5;13R", "\x1b[2A\r\x1b[J"));
+  // What was typed before the terminal said where the cursor is: the line goes, a question comes.
+  ASSERT_TRUE(terminal.expect_size_change(10, 100, "\x15What is 7\x1b[1;53R", "\r\x1b[J"));
+  terminal.send(" plus 5?\r");
+  EXPECT_TRUE(terminal.expect("12\r\n"));
+}
+
 TEST_F(ChatOnTerminal, EditsUtf8) {
   PseudoTerminal terminal = start();
   ASSERT_TRUE(terminal.expect_prompt());

@@ -101,6 +101,15 @@ class PseudoTerminal {
     winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     if (ioctl(fd_, TIOCSWINSZ, &size) != 0) throw std::runtime_error("cannot resize");
   }
+  /// Another size, upon which the program asks where the cursor is: `answer` is sent, and `drawn`
+  /// comes.
+  testing::AssertionResult expect_size_change(unsigned short rows, unsigned short columns,
+                                              std::string_view answer, const std::string& drawn) {
+    resize(rows, columns);
+    if (const testing::AssertionResult asked = expect("\x1b[6n"); !asked) return asked;
+    send(answer);
+    return expect(drawn);
+  }
   void signal(int number) const { kill(pid_, number); }
 
   /// Waits for the end; the exit code, 128 + the signal's number, or -1 after too long a time.

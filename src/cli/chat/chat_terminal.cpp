@@ -9,15 +9,18 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "cli/chat/edited_line.h"
 #include "cli/terminal_text.h"
 #include "program/interrupt.h"
 #include "program/output.h"
@@ -42,6 +45,9 @@ constexpr std::string_view kPasteEnd = "\x1b[201~";
 constexpr char kPromptEscape = '\1';
 constexpr const char* kColour = "\1\x1b[36m\1";
 constexpr std::string_view kNoColour = "\x1b[0m";
+
+constexpr std::string_view kPrompt = "> ";
+constexpr std::string_view kPromptOfMore = "... ";  // of a line that goes on with the last one
 
 volatile std::sig_atomic_t continued = 0;  // after Ctrl-Z and fg
 
@@ -100,6 +106,9 @@ struct TerminalLines::Impl {
   int read_character(wchar_t& character);
   unsigned char paste();
   void redraw_after_changes();
+  [[nodiscard]] std::string_view prompt_text() const { return continues ? kPromptOfMore : kPrompt; }
+  std::optional<int> ask_for_column();
+  int rows_above(int columns_before);
   void load_history();
   void save_history() const;
 
@@ -113,6 +122,7 @@ struct TerminalLines::Impl {
   bool continues = false;  // the line to edit goes on with the last one
   bool cancelled = false;  // Ctrl-C ended it
   winsize size = {};
+  std::string typed;  // and not yet read by the editor
 };
 
 TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(history_file)) {
@@ -126,7 +136,7 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
       el, EL_PROMPT_ESC,
       +[](EditLine* self) {
         Impl& chat = of(self);
-        chat.prompt = (chat.colours ? kColour : "") + std::string(chat.continues ? "... " : "> ");
+        chat.prompt = (chat.colours ? kColour : "") + std::string(chat.prompt_text());
         return chat.prompt.data();
       },
       kPromptEscape);
@@ -154,6 +164,9 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
   struct sigaction action = {};
   action.sa_handler = [](int) { continued = 1; };
   sigaction(SIGCONT, &action, nullptr);
+  action.sa_handler = [](int) {};  // it ends a wait for keys
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGWINCH, &action, nullptr);
 }
 
 TerminalLines::Impl::~Impl() { save_history(); }
@@ -163,6 +176,11 @@ int TerminalLines::Impl::read_byte(char& byte) {
   for (;;) {
     if (interrupted()) return -1;
     redraw_after_changes();
+    if (!typed.empty()) {
+      byte = typed.front();
+      typed.erase(0, 1);
+      return 1;
+    }
     std::array<pollfd, 2> waiting = {
         {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
          {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0}}};
@@ -212,17 +230,53 @@ void TerminalLines::Impl::redraw_after_changes() {
   winsize now = {};
   const bool resized = ioctl(STDOUT_FILENO, TIOCGWINSZ, &now) == 0 && size.ws_col != 0 &&
                        (now.ws_col != size.ws_col || now.ws_row != size.ws_row);
-  size = now;
+  const int columns_before = std::exchange(size, now).ws_col;
   if (!resized && continued == 0) return;
-  if (continued != 0) {
+  const bool was_continued = continued != 0;
+  if (was_continued) {
     continued = 0;
     el_wset(editor.get(), EL_PREP_TERM, 0);
     el_wset(editor.get(), EL_PREP_TERM, 1);
     if (marks_pastes) tell_terminal(kAskForMarks);
   }
-  tell_terminal("\r\x1b[J");  // the line is drawn anew, over the old one
+  // The line is drawn anew, over the old one; in a terminal that the shell had, where it is.
+  const int rows = resized && !was_continued ? rows_above(columns_before) : 0;
+  if (rows > 0) tell_terminal("\x1b[" + std::to_string(rows) + 'A');
+  tell_terminal("\r\x1b[J");
   el_resize(editor.get());
   el_wset(editor.get(), EL_REFRESH);
+}
+
+// In which the terminal says that its cursor is, from 0, if it does.
+std::optional<int> TerminalLines::Impl::ask_for_column() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience(500);
+  constexpr size_t kMostTyped = 1 << 16;  // meanwhile
+  tell_terminal("\x1b[6n");
+  const Clock::time_point deadline = Clock::now() + kPatience;
+  while (!interrupted() && typed.size() < kMostTyped) {
+    if (const std::optional<int> column = take_cursor_report(typed)) return column;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) break;
+    pollfd waiting = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (poll(&waiting, 1, static_cast<int>(left.count())) <= 0) continue;
+    std::array<char, 256> bytes = {};
+    const ssize_t n = read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) break;
+    if (n > 0) typed.append(bytes.data(), static_cast<size_t>(n));
+  }
+  return std::nullopt;
+}
+
+// Rows of the edited line above the cursor in a terminal that had so many columns before.
+int TerminalLines::Impl::rows_above(int columns_before) {
+  if (!obeys_sequences() || size.ws_col < 2 || columns_before < 2) return 0;
+  const std::optional<int> column = ask_for_column();
+  if (!column) return 0;
+  const LineInfoW* line = el_wline(editor.get());
+  std::wstring text(prompt_text().begin(), prompt_text().end());
+  text.append(line->buffer, line->cursor);
+  return rows_above_cursor(text, columns_before, size.ws_col, *column);
 }
 
 // A file that is no history stays as it is.
