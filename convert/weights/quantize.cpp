@@ -84,7 +84,8 @@ Float16 int4_scale(const Int4Group& weights) {
   }
   Float16 best(0.0F);
   float least = std::numeric_limits<float>::infinity();
-  for (float divisor = kLeastInt4Divisor; divisor <= 9; divisor += 0.5F) {
+  for (const float more : {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 2.5F, 3.0F}) {
+    const float divisor = kLeastInt4Divisor + more;
     for (const float sign : {-1.0F, 1.0F}) {
       const float tried = largest / (sign * divisor);
       const Float16 scale = fitted_scale(weights, levels_of(weights, tried));
