@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <histedit.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,10 +47,19 @@ constexpr char kPromptEscape = '\1';
 constexpr const char* kColour = "\1\x1b[36m\1";
 constexpr std::string_view kNoColour = "\x1b[0m";
 
-constexpr std::string_view kPrompt = "> ";
-constexpr std::string_view kPromptOfMore = "... ";  // of a line that goes on with the last one
+constexpr std::string_view kPromptBeforeLine = "> ";
+constexpr std::string_view kPromptBeforeMore = "... ";  // of a line that goes on with the last one
 
 volatile std::sig_atomic_t continued = 0;  // after Ctrl-Z and fg
+int changes = -1;                          // an event descriptor: they end a wait for keys
+
+// For handlers of signals.
+void tell_of_change() {
+  const int error = errno;
+  const uint64_t one = 1;
+  static_cast<void>(!write(changes, &one, sizeof one));
+  errno = error;
+}
 
 void tell_terminal(std::string_view sequence) {
   std::fwrite(sequence.data(), 1, sequence.size(), stdout);
@@ -106,7 +116,9 @@ struct TerminalLines::Impl {
   int read_character(wchar_t& character);
   unsigned char paste();
   void redraw_after_changes();
-  [[nodiscard]] std::string_view prompt_text() const { return continues ? kPromptOfMore : kPrompt; }
+  [[nodiscard]] std::string_view prompt_text() const {
+    return continues ? kPromptBeforeMore : kPromptBeforeLine;
+  }
   std::optional<int> ask_for_column();
   int rows_above(int columns_before);
   void load_history();
@@ -161,11 +173,16 @@ TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(histor
   ::history(history.get(), &event, H_SETUNIQUE, 1);
   load_history();
 
+  if (changes < 0) changes = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (changes < 0) throw Error("no descriptor for what changes a terminal; close some files");
   struct sigaction action = {};
-  action.sa_handler = [](int) { continued = 1; };
-  sigaction(SIGCONT, &action, nullptr);
-  action.sa_handler = [](int) {};  // it ends a wait for keys
+  action.sa_handler = [](int) {
+    continued = 1;
+    tell_of_change();
+  };
   action.sa_flags = SA_RESTART;
+  sigaction(SIGCONT, &action, nullptr);
+  action.sa_handler = [](int) { tell_of_change(); };
   sigaction(SIGWINCH, &action, nullptr);
 }
 
@@ -175,15 +192,18 @@ TerminalLines::Impl::~Impl() { save_history(); }
 int TerminalLines::Impl::read_byte(char& byte) {
   for (;;) {
     if (interrupted()) return -1;
+    uint64_t told = 0;  // before looking, so that none is missed
+    static_cast<void>(!read(changes, &told, sizeof told));
     redraw_after_changes();
     if (!typed.empty()) {
       byte = typed.front();
       typed.erase(0, 1);
       return 1;
     }
-    std::array<pollfd, 2> waiting = {
+    std::array<pollfd, 3> waiting = {
         {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
-         {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0}}};
+         {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0},
+         {.fd = changes, .events = POLLIN, .revents = 0}}};
     if (poll(waiting.data(), waiting.size(), -1) < 0 || waiting[0].revents == 0) continue;
     const ssize_t n = read(STDIN_FILENO, &byte, 1);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
