@@ -92,8 +92,9 @@ std::vector<TensorSpec> make_specs(const SourceModel& source,
   };
   add(kTokenizer, source.tokenizer);
   if (source.encoder_tokenizer) add(kEncoderTokenizer, *source.encoder_tokenizer);
-  for (const TensorPlan& plan : plans)
+  for (const TensorPlan& plan : plans) {
     specs.push_back({plan.name, plan.stored_as(), plan.stored_shape()});
+  }
   return specs;
 }
 

@@ -133,7 +133,7 @@ std::optional<RowError> quantize(WeightFormat format, std::span<const float> row
   const QuantizedRow result = quantize_row(row, {reinterpret_cast<int8_t*>(out), row.size()});
   if (!std::isfinite(result.scale)) return std::nullopt;
   std::memcpy(scales, &result.scale, sizeof result.scale);
-  return RowError{result.squared_error, result.squared_norm};
+  return static_cast<const RowError&>(result);
 }
 
 QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out) {

@@ -15,10 +15,8 @@ struct RowError {
   double squared_norm = 0;   ///< Σ weight²
 };
 
-struct QuantizedRow {
-  float scale = 0;           ///< weight ≈ scale · quantized
-  double squared_error = 0;  ///< Σ (weight - scale · quantized)²
-  double squared_norm = 0;   ///< Σ weight²
+struct QuantizedRow : RowError {
+  float scale = 0;  ///< weight ≈ scale · quantized
 };
 
 /// INT8, symmetric quantization of one output channel: scale = max|row| / 127, `out` = row / scale
