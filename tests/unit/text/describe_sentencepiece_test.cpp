@@ -187,48 +187,45 @@ TEST_P(SentencePieceTokenizerOf, DecodesAnyTokensAsTheLibrary) {
   }
 }
 
-TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
+/// Eight times the trained model with change(model, seed, random), each against the library.
+template <typename Change>
+void expect_the_same_after(Algorithm algorithm, Change change) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
-    SentencePieceModel model = trained(GetParam());
+    SentencePieceModel model = trained(algorithm);
     std::mt19937 random(seed);
+    change(model, seed, random);
+    const TokenizerAgainstLibrary tokenizer(model);
+    for (const std::string& text : texts(seed, repetitions(60))) {
+      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWhereSomePiecesAreUnused) {
+  expect_the_same_after(GetParam(), [](SentencePieceModel& model, uint32_t, std::mt19937& random) {
     for (auto& piece : model.pieces) {
       if (piece.type == Type::normal && random() % 3 == 0) piece.type = Type::unused;
     }
-    const TokenizerAgainstLibrary tokenizer(model);
-    for (const std::string& text : texts(seed, repetitions(60))) {
-      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
-    }
-  }
+  });
 }
 
 TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWherePiecesAreMissing) {
-  for (uint32_t seed = 0; seed < 8; ++seed) {
-    SentencePieceModel model = trained(GetParam());
-    if (seed % 2 == 0) drop_byte_fallback(model);
-    std::mt19937 random(seed);
-    std::erase_if(model.pieces, [&](const auto& piece) {
-      return piece.type == Type::normal && random() % 4 == 0;  // of single characters, too
-    });
-    for (auto& piece : model.pieces) {
-      if (piece.type == Type::normal && random() % 16 == 0) piece.type = Type::user_defined;
-    }
-    const TokenizerAgainstLibrary tokenizer(model);
-    for (const std::string& text : texts(seed, repetitions(60))) {
-      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
-    }
-  }
+  expect_the_same_after(
+      GetParam(), [](SentencePieceModel& model, uint32_t seed, std::mt19937& random) {
+        if (seed % 2 == 0) drop_byte_fallback(model);
+        std::erase_if(model.pieces, [&](const auto& piece) {
+          return piece.type == Type::normal && random() % 4 == 0;  // of single characters, too
+        });
+        for (auto& piece : model.pieces) {
+          if (piece.type == Type::normal && random() % 16 == 0) piece.type = Type::user_defined;
+        }
+      });
 }
 
 TEST_P(SentencePieceTokenizerOf, SplitsAsTheLibraryWithScoresInAnyOrder) {
-  for (uint32_t seed = 0; seed < 8; ++seed) {
-    SentencePieceModel model = trained(GetParam());
-    std::mt19937 random(seed);
+  expect_the_same_after(GetParam(), [](SentencePieceModel& model, uint32_t, std::mt19937& random) {
     for (auto& piece : model.pieces) piece.score = static_cast<float>(random() % 9) / -4;
-    const TokenizerAgainstLibrary tokenizer(model);
-    for (const std::string& text : texts(seed, repetitions(60))) {
-      ASSERT_NO_FATAL_FAILURE(tokenizer.expect_the_same(text)) << "seed " << seed;
-    }
-  }
+  });
 }
 
 TEST_P(SentencePieceTokenizerOf, SplitsLongTextsAndLongWordsAsTheLibrary) {
