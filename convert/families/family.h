@@ -143,6 +143,16 @@ void remove_rotation(ModelConfig& model);
 /// "sliding_window"; 0, for none, where it is null.
 int64_t window_in(const JsonView& config, int64_t otherwise);
 
+/// The types that config.json names for its layers, each one of those that are known; without
+/// "layer_types" the one that otherwise(n) says of layer n.
+std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers,
+                                        std::initializer_list<std::string_view> known,
+                                        const std::function<int(int64_t)>& otherwise);
+
+/// Has experts read from one tensor for all of a layer, "gate_up_proj" and "down_proj", where the
+/// checkpoint has them so.
+void use_joined_experts(FamilyModel& model, const Checkpoint& weights);
+
 /// Whether each layer is one with a window: as "layer_types" says, or where that is absent as
 /// `otherwise` says of the layer's number. Throws Error when there are other types.
 std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,

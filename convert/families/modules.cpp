@@ -325,6 +325,7 @@ class PartsMaker {
   [[nodiscard]] TensorPart of_all_experts(const std::string& module, int64_t rows,
                                           int64_t cols) const {
     TensorPart part = product(module, rows, cols);
+    if (modules_.experts_are_tensors) part.source = in_layer(module);
     part.shape.insert(part.shape.begin(), layer_.experts->count);
     return part;
   }

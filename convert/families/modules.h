@@ -87,6 +87,7 @@ struct Modules {
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
+  bool experts_are_tensors = false;  ///< these are tensors' names, without ".weight"
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
@@ -104,6 +105,9 @@ struct Modules {
   float output_norm_scale = 1;  ///< of the last norm, and so of logits
   bool unit_output = false;     ///< rows of the output matrix are divided by their norms
 
+  /// Beginnings of names of tensors that belong to something beside the model, such as heads that
+  /// predict further tokens.
+  std::vector<std::string> left_out = {};
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
 };
