@@ -242,6 +242,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
       lines.emplace_back("  cross", "attention to the encoder's output");
       lines.emplace_back("  norms", norms(layer.cross_attention->norms));
     }
+    if (!layer.has_feed_forward()) continue;
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));

@@ -420,8 +420,11 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
-  } else {
+  } else if (layer.has_feed_forward()) {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
+  } else if (layer.ffn != FeedForwardConfig{} || layer.ffn_norms != BranchNorms{} ||
+             layer.parallel) {
+    check.fail("there is no feed-forward, but something is said of it");
   }
 }
 

@@ -254,7 +254,7 @@ struct CrossAttentionConfig {
 };
 
 /// One kind of layer: a mixer, cross attention where there is an encoder, then the feed-forward or
-/// experts.
+/// experts, if there are any.
 struct LayerConfig {
   std::string name;
   /// Both branches read the layer's input: x += mixer(..) + feed_forward(..). Without a norm before
@@ -264,8 +264,10 @@ struct LayerConfig {
   Mixer mixer;
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
-  FeedForwardConfig ffn;  ///< size 0 where there are experts
+  FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
   std::optional<ExpertsConfig> experts;
+
+  [[nodiscard]] bool has_feed_forward() const { return ffn.size != 0 || experts.has_value(); }
 
   /// The mixer, for those who know that it is attention, as whoever made it so.
   [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }

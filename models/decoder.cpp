@@ -134,6 +134,7 @@ class Decoder : public Model {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
         stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
       }
+      if (!layer.has_feed_forward()) continue;
       if (!layer.parallel) {
         if (n + 1 == weights_.layers.size()) keep_wanted();
         if (stream.rows().rows == 0) break;

@@ -159,6 +159,7 @@ class Planner {
     norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
     norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
     if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);
+    if (!layer.has_feed_forward()) return;
     norm(TensorKind::ffn_norm, layer.ffn_norms.before);
     if (layer.experts) {
       experts(*layer.experts);

@@ -242,16 +242,24 @@ void set_norms(ModelConfig& model, const NormConfig& norm) {
   model.output.norm = norm;
 }
 
-void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change) {
+void set_layers(ModelConfig& model, std::vector<LayerConfig> layers) {
   std::vector<LayerConfig> kinds;
-  for (int64_t n = 0; n < model.n_layers(); ++n) {
-    LayerConfig layer = model.layer(n);
-    change(n, layer);
+  model.layers.clear();
+  for (LayerConfig& layer : layers) {
     const auto known = std::ranges::find(kinds, layer);
-    model.layers[static_cast<size_t>(n)] = static_cast<size_t>(known - kinds.begin());
+    model.layers.push_back(static_cast<size_t>(known - kinds.begin()));
     if (known == kinds.end()) kinds.push_back(std::move(layer));
   }
   model.layer_kinds = std::move(kinds);
+}
+
+void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change) {
+  std::vector<LayerConfig> layers;
+  for (int64_t n = 0; n < model.n_layers(); ++n) {
+    layers.push_back(model.layer(n));
+    change(n, layers.back());
+  }
+  set_layers(model, std::move(layers));
 }
 
 ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
@@ -316,9 +324,10 @@ int64_t window_in(const JsonView& config, int64_t otherwise) {
 
 std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers,
                                         std::initializer_list<std::string_view> known,
-                                        const std::function<int(int64_t)>& otherwise) {
+                                        const std::function<int(int64_t)>& otherwise,
+                                        std::string_view key) {
   std::vector<std::string> types;
-  const auto list = config.find("layer_types");
+  const auto list = config.find(key);
   if (!list) {
     for (int64_t n = 0; n < n_layers; ++n) types.emplace_back(known.begin()[otherwise(n)]);
     return types;
@@ -380,6 +389,12 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what) {
   if (config.get(key, false)) {
     config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which is not supported");
+  }
+}
+
+void refuse_if_present(const JsonView& config, std::string_view key, std::string_view what) {
+  if (config.find(key)) {
+    config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which are not supported");
   }
 }
 

@@ -163,7 +163,10 @@ class PartsMaker {
   }
 
   [[nodiscard]] std::string in_layer(const std::string& module) const {
-    return base_ + modules_.layers + std::to_string(target_.n) + "." + module;
+    const bool is_of_ffn = target_.kind >= TensorKind::ffn_norm;
+    const std::vector<int64_t>& numbers = is_of_ffn ? modules_.ffn_layers : modules_.mixer_layers;
+    const int64_t n = numbers.empty() ? target_.n : numbers.at(index());
+    return base_ + modules_.layers + std::to_string(n) + "." + module;
   }
 
   // The module's weight [rows, cols], or its bias [rows].

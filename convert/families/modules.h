@@ -43,6 +43,10 @@ struct Modules {
   std::string segments = {};
   std::string embedding_norm = {};
   std::string layers = "layers.";  ///< the number and a dot follow
+  /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
+  /// layers of their own there; empty: the layer's.
+  std::vector<int64_t> mixer_layers = {};
+  std::vector<int64_t> ffn_layers = {};
   std::string attention_norm = "input_layernorm";
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
 
-constexpr PlainShape kDenseOtherwise = {.n_layers = 32,
+constexpr PlainShape kHybridOtherwise = {.n_layers = 32,
                                         .hidden = 4096,
                                         .n_heads = 16,
                                         .n_kv_heads = 4,
@@ -135,13 +135,13 @@ const DeltaNetConfig& delta_net_of(const FamilyModel& model, const JsonView& con
 }  // namespace
 
 FamilyModel describe_qwen3_5(const FamilySource& source) {
-  FamilyModel model = hybrid_in(source.config, kDenseOtherwise);
+  FamilyModel model = hybrid_in(source.config, kHybridOtherwise);
   name_flat_products(delta_net_of(model, source.config), model.modules);
   return model;
 }
 
 FamilyModel describe_qwen3_5_moe(const FamilySource& source) {
-  PlainShape otherwise = kDenseOtherwise;
+  PlainShape otherwise = kHybridOtherwise;
   otherwise.n_layers = 40;
   otherwise.hidden = 2048;
   otherwise.n_kv_heads = 2;
@@ -153,7 +153,7 @@ FamilyModel describe_qwen3_5_moe(const FamilySource& source) {
 }
 
 FamilyModel describe_qwen3_next(const FamilySource& source) {
-  PlainShape otherwise = kDenseOtherwise;
+  PlainShape otherwise = kHybridOtherwise;
   otherwise.n_layers = 48;
   otherwise.hidden = 2048;
   otherwise.n_kv_heads = 2;
