@@ -171,7 +171,7 @@ class Decoder : public Model {
       if (weights.shared_gate) {
         const Matrix gate = rows_of(activations_.gate, stream.rows());
         backend_.linear(input, weights.shared_gate.weight, {}, gate);
-        backend_.multiply(gate, Activation::sigmoid, middle);
+        backend_.scale(gate, Activation::sigmoid, middle);
       }
       const Matrix scores =
           rows_of(activations_.scores, stream.rows()).columns(0, layer.experts->count);

@@ -425,7 +425,7 @@ class Backend {
 
   /// m [rows, n] act: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n], or
   /// [rows, 1], one for all of a row, act or f32.
-  virtual void multiply(const Matrix& factors, Activation activation, const Matrix& m) = 0;
+  virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
   /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.
