@@ -532,6 +532,20 @@ TEST_F(Pipeline, LeavesNothingWhenItIsInterrupted) {
   EXPECT_EQ(folder_.entries(), 1U);
 }
 
+TEST_F(Pipeline, SaysWhenItBeginsTheOutput) {
+  int calls = 0;
+  options_.before_output = [&] {
+    ++calls;
+    EXPECT_EQ(folder_.entries(), 1U) << "nothing but the checkpoint";
+  };
+  convert_checkpoint(options_);
+  EXPECT_EQ(calls, 1);
+  options_.output = folder_ / "other.bin";
+  write_bytes(folder_ / "model" / "tokenizer.model", "damaged");
+  EXPECT_TRUE(says(convert_error(), "tokenizer.model"));
+  EXPECT_EQ(calls, 1) << "where nothing is written";
+}
+
 TEST_F(Pipeline, LeavesNothingWhenTheDiskIsFull) {
   ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
   rlimit before{};
