@@ -51,25 +51,30 @@ void show_model(const ModelConfig& config, std::ostream& out) {
 
 void show_tensors(const ModelFile& file, std::ostream& out) {
   size_t name_width = 4;
+  size_t type_width = 4;
   size_t shape_width = 5;
   for (const TensorInfo& tensor : file.tensors()) {
     name_width = std::max(name_width, printable(tensor.name).size());
+    type_width = std::max(type_width, dtype_name(tensor.dtype).size());
     shape_width = std::max(shape_width, shape_text(tensor.shape).size());
   }
   const auto name = [&](const std::string& text) {
     out << "  " << std::left << std::setw(static_cast<int>(name_width)) << text;
   };
+  const auto type = [&](std::string_view text) {
+    out << "  " << std::setw(static_cast<int>(type_width)) << text;
+  };
   const auto shape = [&](const std::string& text) {
     out << "  " << std::setw(static_cast<int>(shape_width)) << text;
   };
   name("name");
-  out << "  type";
+  type("type");
   shape("shape");
   out << "  " << std::right << std::setw(10) << "size"
       << "  checksum\n";
   for (const TensorInfo& tensor : file.tensors()) {
     name(printable(tensor.name));
-    out << "  " << std::setw(4) << dtype_name(tensor.dtype);
+    type(dtype_name(tensor.dtype));
     shape(shape_text(tensor.shape));
     out << "  " << std::right << std::setw(10) << format_bytes(tensor.bytes) << "  " << std::hex
         << std::setfill('0') << std::setw(16) << tensor.checksum << std::dec << std::setfill(' ')

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "convert/command/show.h"
@@ -568,6 +569,19 @@ TEST_F(Pipeline, ShowsWhatIsInAFile) {
                            "[16, 24]", "bf16", "checksum"}) {
     EXPECT_NE(out.str().find(text), std::string::npos) << text;
   }
+}
+
+TEST_F(Pipeline, ShowsTensorsInColumns) {
+  options_.format = WeightFormat::int4;  // stored as the type with the longest name, "packed"
+  convert_checkpoint(options_);
+  std::ostringstream out;
+  show_model_file(options_.output, out);
+  std::istringstream table(out.str().substr(out.str().find("\ntensors\n") + 1));
+  std::string line;
+  std::getline(table, line);
+  std::set<size_t> widths;
+  while (std::getline(table, line)) widths.insert(line.size());
+  EXPECT_EQ(widths.size(), 2U) << "of the heads, and of all rows\n" << out.str();
 }
 
 TEST_F(Pipeline, ShowsHostileTextHarmlessly) {
