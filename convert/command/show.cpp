@@ -6,8 +6,13 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "convert/description.h"
+#include "engine/default_sampling.h"
+#include "engine/load_weights.h"
+#include "engine/loaded_model.h"
+#include "engine/model_on_device.h"
 #include "model_file/layout.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -82,6 +87,13 @@ void show_tensors(const ModelFile& file, std::ostream& out) {
   }
 }
 
+// What a run reads besides tensors: a file of an older version can be whole and of no use.
+void check_use(const ModelFile& file, const ModelConfig& config) {
+  static_cast<void>(make_prompt_tokenizer(file, config, make_tokenizer(file, config)));
+  static_cast<void>(find_answer_rules(file, config));
+  static_cast<void>(default_sampling(file));
+}
+
 }  // namespace
 
 void show_model_file(const std::filesystem::path& path, std::ostream& out) {
@@ -89,7 +101,7 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
   std::ostringstream text;
   text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version "
        << layout::kVersion << ", " << file.tensors().size() << " tensors\n\n";
-  show_model(config_from_json(file.section("model"), file.name()), text);
+  show_model(read_config(file), text);
   json rest = file.header();
   rest.erase("model");
   show_members(rest, "", text);
@@ -100,10 +112,12 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
 
 void verify_model_file(const std::filesystem::path& path, std::ostream& out) {
   const ModelFile file = ModelFile::open(path);
-  for (const TensorPlan& plan : tensor_plan(config_from_json(file.section("model"), file.name()))) {
+  const ModelConfig config = read_config(file);
+  for (const TensorPlan& plan : tensor_plan(config)) {
     static_cast<void>(file.require(plan.name, plan.stored_as(), plan.stored_shape()));
   }
   file.verify();
+  check_use(file, config);
   out << printable(file.name()) << ": sound, the checksums of all " << file.tensors().size()
       << " tensors match\n";
 }

@@ -15,6 +15,7 @@
 
 #include "convert/command/show.h"
 #include "model_file/model_file.h"
+#include "model_file/model_writer.h"
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/hadamard.h"
@@ -611,6 +612,30 @@ TEST_F(Pipeline, VerifiesEveryByteOfTheTensors) {
   write_bytes(options_.output, bytes);
   EXPECT_TRUE(
       says(error_of([&] { verify_model_file(options_.output, out); }), "\"output\"", "checksum"));
+}
+
+TEST_F(Pipeline, VerifiesThatThisVersionCanUseTheFile) {
+  const ModelFile file = convert();
+  const auto error_with = [&](const char* member, const nlohmann::json& value) {
+    nlohmann::json header = file.header();
+    header.merge_patch({{member, value}});
+    std::vector<TensorSpec> specs;
+    for (const TensorInfo& tensor : file.tensors()) {
+      specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+    }
+    ModelWriter writer(folder_ / "other.bin", header, specs, true);
+    for (const TensorInfo& tensor : file.tensors()) writer.append(file.bytes(tensor));
+    writer.finish();
+    return error_of([&] {
+      std::ostringstream out;
+      verify_model_file(folder_ / "other.bin", out);
+    });
+  };
+  EXPECT_EQ(error_with("note", "sound"), "");
+  EXPECT_TRUE(says(error_with("tokenizer", {{"kind", "sentencepiece"}}), "other.bin",
+                   "\"compiled\"", "convert the checkpoint again"));
+  EXPECT_TRUE(says(error_with("tokenizer", {{"bos", 1000}}), "other.bin", "1000"));
+  EXPECT_TRUE(says(error_with("sampling", {{"top_k", "many"}}), "other.bin", "top_k"));
 }
 
 }  // namespace
