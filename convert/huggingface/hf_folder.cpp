@@ -289,7 +289,7 @@ void rename_old_norms(Checkpoint& weights) {
 TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generation_config,
                                          const json& tokenizer_config, std::string_view where) {
   const std::string folder(where);
-  const JsonView model(config, where);
+  const JsonView model(config, folder + ": config.json");
   const JsonView generation(generation_config, folder + ": generation_config.json");
   const JsonView tokenizer(tokenizer_config, folder + ": tokenizer_config.json");
   // LlamaConfig's ids where config.json says nothing at all; an explicit null means none.
