@@ -246,6 +246,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const std::vector<TensorPlan> plans = tensor_plan(config);
   const std::vector<TensorSpec> specs = make_specs(source, plans);
 
+  if (options.before_output) options.before_output();
   ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
                      options.force);
   writer.append(std::as_bytes(std::span(source.tokenizer.tables)));

@@ -32,6 +32,9 @@ struct ConvertOptions {
   int threads = 1;
   /// Called between pieces of work; what it throws ends the conversion. May be empty.
   std::function<void()> check_interrupted;
+  /// Called once, before the output is begun, which an interrupt must not leave behind. May be
+  /// empty.
+  std::function<void()> before_output;
 };
 
 /// How far a quantized tensor is from the original.

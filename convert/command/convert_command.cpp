@@ -40,6 +40,7 @@ void convert(const ConvertCommandOptions& options) {
   conversion.show_progress = !options.quiet;
   conversion.threads = options.threads == 0 ? available_threads() : options.threads;
   conversion.check_interrupted = check_interrupted;
+  conversion.before_output = catch_interrupts;
   const ConvertReport report = convert_checkpoint(conversion);
   if (!report.chat_template_fault.empty()) print_notice(report.chat_template_fault);
   if (!options.quiet) print_report(report, std::cerr);
@@ -48,12 +49,12 @@ void convert(const ConvertCommandOptions& options) {
 }  // namespace
 
 void convert_command(const ConvertCommandOptions& options) {
+  end_at_interrupts();
   if (!options.show.empty()) return show_model_file(options.show, std::cout);
   if (!options.verify.empty()) return verify_model_file(options.verify, std::cout);
   if (!options.check.empty()) {
     return check_checkpoint(conversion_of(options.check, options), std::cout);
   }
-  catch_interrupts();
   convert(options);
 }
 

@@ -16,7 +16,9 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       "CHECKPOINT", options.checkpoint,
       "A Hugging Face folder (config.json, *.safetensors, a tokenizer), a GGUF file or a "
       "llama2.c .bin file");
-  app.add_option("-o,--output", options.output, "The model file to write")->type_name("FILE");
+  app.add_option("-o,--output", options.output, "The model file to write")
+      ->check(output_file())
+      ->type_name("FILE");
   app.add_option("--dtype", options.dtype,
                  "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
                  "default: the checkpoint's own, bf16 for GGUF's quantized ones")

@@ -6,8 +6,13 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "convert/description.h"
+#include "engine/default_sampling.h"
+#include "engine/load_weights.h"
+#include "engine/loaded_model.h"
+#include "engine/model_on_device.h"
 #include "model_file/layout.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -51,30 +56,42 @@ void show_model(const ModelConfig& config, std::ostream& out) {
 
 void show_tensors(const ModelFile& file, std::ostream& out) {
   size_t name_width = 4;
+  size_t type_width = 4;
   size_t shape_width = 5;
   for (const TensorInfo& tensor : file.tensors()) {
     name_width = std::max(name_width, printable(tensor.name).size());
+    type_width = std::max(type_width, dtype_name(tensor.dtype).size());
     shape_width = std::max(shape_width, shape_text(tensor.shape).size());
   }
   const auto name = [&](const std::string& text) {
     out << "  " << std::left << std::setw(static_cast<int>(name_width)) << text;
   };
+  const auto type = [&](std::string_view text) {
+    out << "  " << std::setw(static_cast<int>(type_width)) << text;
+  };
   const auto shape = [&](const std::string& text) {
     out << "  " << std::setw(static_cast<int>(shape_width)) << text;
   };
   name("name");
-  out << "  type";
+  type("type");
   shape("shape");
   out << "  " << std::right << std::setw(10) << "size"
       << "  checksum\n";
   for (const TensorInfo& tensor : file.tensors()) {
     name(printable(tensor.name));
-    out << "  " << std::setw(4) << dtype_name(tensor.dtype);
+    type(dtype_name(tensor.dtype));
     shape(shape_text(tensor.shape));
     out << "  " << std::right << std::setw(10) << format_bytes(tensor.bytes) << "  " << std::hex
         << std::setfill('0') << std::setw(16) << tensor.checksum << std::dec << std::setfill(' ')
         << '\n';
   }
+}
+
+// What a run reads besides tensors: a file of an older version can be whole and of no use.
+void check_use(const ModelFile& file, const ModelConfig& config) {
+  static_cast<void>(make_prompt_tokenizer(file, config, make_tokenizer(file, config)));
+  static_cast<void>(find_answer_rules(file, config));
+  static_cast<void>(default_sampling(file));
 }
 
 }  // namespace
@@ -84,7 +101,7 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
   std::ostringstream text;
   text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version "
        << layout::kVersion << ", " << file.tensors().size() << " tensors\n\n";
-  show_model(config_from_json(file.section("model"), file.name()), text);
+  show_model(read_config(file), text);
   json rest = file.header();
   rest.erase("model");
   show_members(rest, "", text);
@@ -95,10 +112,12 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
 
 void verify_model_file(const std::filesystem::path& path, std::ostream& out) {
   const ModelFile file = ModelFile::open(path);
-  for (const TensorPlan& plan : tensor_plan(config_from_json(file.section("model"), file.name()))) {
+  const ModelConfig config = read_config(file);
+  for (const TensorPlan& plan : tensor_plan(config)) {
     static_cast<void>(file.require(plan.name, plan.stored_as(), plan.stored_shape()));
   }
   file.verify();
+  check_use(file, config);
   out << printable(file.name()) << ": sound, the checksums of all " << file.tensors().size()
       << " tensors match\n";
 }

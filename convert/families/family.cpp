@@ -62,7 +62,7 @@ Found find_family(const JsonView& config) {
                 " are not supported (README.md lists those that are)");
   }
   if (const Family* family = find_type(config)) return {*family};
-  config.fail("models of the type " + in_quotes(config.get<std::string>("model_type", "")) +
+  config.fail("models of the type " + in_quotes(config.get<std::string>("model_type")) +
               " are not supported (README.md lists those that are)");
 }
 

@@ -182,7 +182,8 @@ std::vector<int32_t> GgufMetadata::integers(std::string_view key) const {
   const GgufValue* value = find_array(key);
   if (value == nullptr) return numbers;
   const size_t size = gguf_type_size(value->element);
-  for (size_t i = 0; size > 0 && i < value->bytes.size() / size; ++i) {
+  if (size == 0) fail(key, "is not an array of numbers");
+  for (size_t i = 0; i < value->bytes.size() / size; ++i) {
     const auto number = whole_number(value->bytes, value->element, i);
     if (!number || *number < std::numeric_limits<int32_t>::min() ||
         *number > std::numeric_limits<int32_t>::max()) {
@@ -198,7 +199,8 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   const GgufValue* value = find_array(key);
   if (value == nullptr) return numbers;
   const size_t size = gguf_type_size(value->element);
-  for (size_t i = 0; size > 0 && i < value->bytes.size() / size; ++i) {
+  if (size == 0) fail(key, "is not an array of numbers");
+  for (size_t i = 0; i < value->bytes.size() / size; ++i) {
     const auto number = any_number(value->bytes, value->element, i);
     if (!number || !std::isfinite(*number)) fail(key, "has an element that is no finite number");
     numbers.push_back(static_cast<float>(*number));

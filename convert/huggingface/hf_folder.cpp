@@ -113,6 +113,17 @@ TokenizerFiles read_hf_tokenizers(const fs::path& folder, const SourceModel& mod
               "--tokenizer FILE");
 }
 
+// The file that --tokenizer names. Of a model with an encoder it can be one of several, as in the
+// model's own folder.
+TokenizerFiles read_named_tokenizer(const fs::path& path, const SourceModel& model,
+                                    SourceFiles& files) {
+  TokenizerFile file = read_tokenizer_file(path, model.config.vocab, files);
+  if (model.config.encoder && !file.sentencepiece.empty()) {
+    if (auto found = read_separate_vocabulary(path.parent_path(), files)) return *std::move(found);
+  }
+  return {std::move(file)};
+}
+
 // What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
 std::string name_in_text_model(const std::string& name) {
   for (const auto& [theirs, ours] :
@@ -291,7 +302,7 @@ void rename_old_norms(Checkpoint& weights) {
 TokenizerConfig tokenizer_config_from_hf(const json& config, const json& generation_config,
                                          const json& tokenizer_config, std::string_view where) {
   const std::string folder(where);
-  const JsonView model(config, where);
+  const JsonView model(config, folder + ": config.json");
   const JsonView generation(generation_config, folder + ": generation_config.json");
   const JsonView tokenizer(tokenizer_config, folder + ": tokenizer_config.json");
   // LlamaConfig's ids where config.json says nothing at all; an explicit null means none.
@@ -364,7 +375,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   take_types_of_weights(model);
   TokenizerFiles found;
   if (tokenizer) {
-    found.tokenizer = read_tokenizer_file(*tokenizer, model.config.vocab, files);
+    found = read_named_tokenizer(*tokenizer, model, files);
   } else {
     found = read_hf_tokenizers(folder, model, files);
   }

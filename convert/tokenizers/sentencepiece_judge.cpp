@@ -54,6 +54,7 @@ class TextMaker {
       } else {
         std::string piece = library_.IdToPiece(
             static_cast<int>(below(static_cast<uint64_t>(library_.GetPieceSize()))));
+        piece.resize(std::min(piece.size(), kMostOfAPiece));
         if (below(2) == 0) replace_space_symbols(piece);
         text += piece;
       }
@@ -62,6 +63,8 @@ class TextMaker {
   }
 
  private:
+  static constexpr size_t kMostOfAPiece = 1024;  // real ones have less; bytes that are cut are none
+
   uint64_t below(uint64_t bound) { return split_mix(1, ++n_drawn_) % bound; }
 
   static void replace_space_symbols(std::string& piece) {

@@ -190,6 +190,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
         "--chat-template", "--messages", "--tools", "--documents"}) {
     app.get_option(option)->check(named_file());
   }
+  app.get_option("--output")->check(output_file());
   app.parse_complete_callback([&app, &options] { check_parsed(app, options); });
 
   app.footer(R"(

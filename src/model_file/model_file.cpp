@@ -87,6 +87,8 @@ class MetadataReader {
     return tensors;
   }
 
+  [[nodiscard]] uint64_t metadata_bytes() const { return metadata_bytes_; }
+
   [[noreturn]] void fail_tensor(const std::string& tensor, const std::string& what) const {
     fail_damaged("tensor \"" + tensor + "\" " + what);
   }
@@ -140,6 +142,7 @@ struct ModelFile::Impl {
   std::span<const std::byte> bytes;
   MakeBytes make;
   nlohmann::json header;
+  uint64_t metadata_bytes = 0;  // from the head to the end of the table
   std::vector<TensorInfo> tensors;
   std::unordered_map<std::string_view, size_t> by_name;  // views of the names in `tensors`
 
@@ -147,6 +150,7 @@ struct ModelFile::Impl {
     MetadataReader reader(bytes, name);
     reader.read_head();
     header = reader.read_header();
+    metadata_bytes = reader.metadata_bytes();
     tensors = reader.read_table();
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!by_name.emplace(tensors[i].name, i).second) {
@@ -234,11 +238,20 @@ WeightSource ModelFile::weights() const {
 }
 
 void ModelFile::verify() const {
+  const auto fail = [&](const std::string& what) {
+    throw Error(impl_->name + ": is damaged (" + what +
+                "); copy it again or convert the checkpoint again");
+  };
+  uint64_t end = impl_->metadata_bytes;  // of what lies before the tensor
   for (const TensorInfo& tensor : impl_->tensors) {
-    if (layout::checksum(bytes(tensor)) != tensor.checksum) {
-      throw Error(impl_->name + ": is damaged (the checksum of tensor \"" + tensor.name +
-                  "\" does not match); copy it again or convert the checkpoint again");
+    const auto gap = impl_->bytes.subspan(end, tensor.offset - end);
+    if (std::ranges::any_of(gap, [](std::byte byte) { return byte != std::byte{0}; })) {
+      fail("a byte before tensor \"" + tensor.name + "\" is not zero");
     }
+    if (layout::checksum(bytes(tensor)) != tensor.checksum) {
+      fail("the checksum of tensor \"" + tensor.name + "\" does not match");
+    }
+    end = tensor.offset + tensor.bytes;
   }
 }
 

@@ -64,7 +64,9 @@ class ModelFile {
   /// of the last. A tensor's place in it is `tensor.offset - weights().offset`.
   [[nodiscard]] WeightSource weights() const;
 
-  /// Compares every tensor's checksum. Throws Error naming the first tensor that differs.
+  /// Compares every tensor's checksum, and what lies between tensors with zeros: with what the
+  /// constructor checks, every byte. Throws Error naming the first tensor that differs, or that
+  /// comes after what does.
   void verify() const;
 
  private:

@@ -1,17 +1,22 @@
 #include "program/interrupt.h"
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <string>
 
+#include "program/program.h"
 #include "support/error.h"
 
 namespace faststream {
 namespace {
+
+constexpr std::array kInterrupts = {SIGINT, SIGTERM, SIGHUP};
 
 volatile std::sig_atomic_t interrupt_flag = 0;
 volatile std::sig_atomic_t terminate_flag = 0;
@@ -25,25 +30,31 @@ void handle(int signal) {
   errno = saved;
 }
 
+void end(int /*signal*/) { _exit(kExitInterrupted); }
+
 // Leaves a signal ignored that is, as nohup has SIGHUP and a shell SIGINT of a job in the
 // background.
-void set_handler(int signal, int flags) {
+void set_handler(int signal, void (*handler)(int), int flags) {
   struct sigaction before = {};
   sigaction(signal, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action = {};
-  action.sa_handler = &handle;
+  action.sa_handler = handler;
   action.sa_flags = flags;  // no SA_RESTART: a read from the terminal returns
   sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
+void end_at_interrupts() {
+  for (const int signal : kInterrupts) set_handler(signal, &end, 0);
+}
+
 void catch_interrupts() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : kInterrupts) {
     // A second signal is deadly, but for SIGHUP: a shell whose terminal goes passes it on, and when
     // the shell ends the kernel sends it once more.
-    set_handler(signal, signal == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND));
+    set_handler(signal, &handle, signal == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND));
   }
 }
 
@@ -52,7 +63,7 @@ void survive_interrupts() {
     event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event < 0) throw Error(std::string("no event descriptor: ") + std::strerror(errno));
   }
-  set_handler(SIGINT, 0);
+  set_handler(SIGINT, &handle, 0);
 }
 
 void clear_interrupt() {

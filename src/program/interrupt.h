@@ -11,9 +11,12 @@ class Interrupted : public std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP (the terminal is gone) only set a flag; a second
-/// one ends the process at once, but for SIGHUP, which comes twice. A signal that is ignored stays
-/// so: nohup has SIGHUP ignored, and a shell SIGINT of a job in the background.
+/// From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP (the terminal is gone) end the process at once,
+/// with exit code 130: while nothing is begun that wants an end of its own. A signal that is
+/// ignored stays so: nohup has SIGHUP ignored, and a shell SIGINT of a job in the background.
+void end_at_interrupts();
+/// From now on they only set a flag; a second one ends the process at once, but for SIGHUP, which
+/// comes twice. Ignored ones stay so.
 void catch_interrupts();
 /// For a program that goes on after Ctrl-C, after catch_interrupts(): Ctrl-C sets the flag however
 /// often it comes, and clear_interrupt() takes it back. SIGTERM, SIGHUP and Ctrl-\ (SIGQUIT) still

@@ -51,4 +51,14 @@ inline CLI::Validator named_file() {
   return CLI::Validator(check, "", "");
 }
 
+/// Accepts names of files but "-", which other options take for a stream.
+inline CLI::Validator output_file() {
+  const auto check = [](const std::string& file) {
+    return std::string(file == "-" ? "- is not standard output here, but would be a file of that "
+                                     "name; write ./- if that is meant"
+                                   : "");
+  };
+  return CLI::Validator(check, "", "");
+}
+
 }  // namespace faststream

@@ -154,6 +154,7 @@ TEST_F(ConvertProgram, ExitsWith2WhenTheCommandMakesNoSense) {
   expect_failure({}, 2, "CHECKPOINT");
   expect_failure({model_}, 2, "-o FILE");
   expect_failure({model_, "-o", ""}, 2, "--output: is empty");
+  expect_failure({model_, "-o", "-"}, 2, "--output: - is not standard output");
   expect_failure({model_, "-o", out_, "--dtype", "int3"}, 2, "--dtype");
   expect_failure({model_, "-o", out_, "--dtype", "u8"}, 2, "--dtype");
   expect_failure({model_, "-o", out_, "--keep-output"}, 2, "--keep-output");

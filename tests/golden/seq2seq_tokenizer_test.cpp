@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convert/huggingface/answers_from_hf.h"
+#include "convert/source_model.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "golden_data.h"
 #include "text/tokenizer.h"
@@ -68,6 +69,14 @@ TEST_P(Seq2SeqTokenizer, KnowsItsLanguages) {
     EXPECT_EQ(languages.at("fr"), tokenizer_->find_token("__fr__"));
     EXPECT_EQ(languages.size(), 100U);
   }
+}
+
+TEST(Seq2SeqTokenizers, AreReadWithWhatIsBesideThemWhereOneIsNamed) {
+  const auto folder = golden_root() / "seq2seq";
+  const convert::SourceModel model =
+      convert::open_source_model(folder / "t5", folder / "tokenizers" / "t5" / "spiece.model");
+  EXPECT_EQ(model.tokenizer.config.prefix, std::vector<int32_t>());
+  EXPECT_EQ(model.tokenizer.config.suffix.size(), 1U);  // the end of a source
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Seq2SeqTokenizer,

@@ -185,6 +185,8 @@ TEST(GgufTokenizer, SaysWhatIsWrongWithTheMetadata) {
   EXPECT_TRUE(says(read_error(gguf.remove("tokenizer.ggml.merges")), "merges", "missing"));
   gguf = spm();
   EXPECT_TRUE(says(read_error(gguf.remove("tokenizer.ggml.scores")), "scores", "missing"));
+  gguf.add("tokenizer.ggml.scores", Texts{"0", "1"});
+  EXPECT_TRUE(says(read_error(gguf), "scores", "not an array of numbers"));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
 TEST(HfLlama, RefusesWhatItCannotRun) {
   EXPECT_TRUE(says(folder_error_with({{"model_type", "electra"}}), "config.json",
                    "type \"electra\"", "README"));
-  EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "of the type"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "\"model_type\" is missing"));
   EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                    "architecture \"LlamaForSequenceClassification\""));
   EXPECT_TRUE(says(folder_error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
@@ -123,7 +123,10 @@ TEST(HfLlama, TakesTokenIdsFromTheConfigs) {
   EXPECT_TRUE(nothing.eos.empty());
 
   EXPECT_TRUE(says(error_of([&] { ids({{"eos_token_id", "x"}}, none, none); }), "eos_token_id"));
-  EXPECT_TRUE(says(error_of([&] { ids({{"bos_token_id", -1}}, none, none); }), "bos_token_id"));
+  EXPECT_TRUE(says(error_of([&] {
+                     ids({{"bos_token_id", -1}}, none, none);
+                   }),
+                   "folder: config.json: \"bos_token_id\""));
 }
 
 class HfFolder : public testing::Test {

@@ -10,10 +10,12 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "convert/command/show.h"
 #include "model_file/model_file.h"
+#include "model_file/model_writer.h"
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/hadamard.h"
@@ -532,6 +534,20 @@ TEST_F(Pipeline, LeavesNothingWhenItIsInterrupted) {
   EXPECT_EQ(folder_.entries(), 1U);
 }
 
+TEST_F(Pipeline, SaysWhenItBeginsTheOutput) {
+  int calls = 0;
+  options_.before_output = [&] {
+    ++calls;
+    EXPECT_EQ(folder_.entries(), 1U) << "nothing but the checkpoint";
+  };
+  convert_checkpoint(options_);
+  EXPECT_EQ(calls, 1);
+  options_.output = folder_ / "other.bin";
+  write_bytes(folder_ / "model" / "tokenizer.model", "damaged");
+  EXPECT_TRUE(says(convert_error(), "tokenizer.model"));
+  EXPECT_EQ(calls, 1) << "where nothing is written";
+}
+
 TEST_F(Pipeline, LeavesNothingWhenTheDiskIsFull) {
   ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
   rlimit before{};
@@ -554,6 +570,19 @@ TEST_F(Pipeline, ShowsWhatIsInAFile) {
                            "[16, 24]", "bf16", "checksum"}) {
     EXPECT_NE(out.str().find(text), std::string::npos) << text;
   }
+}
+
+TEST_F(Pipeline, ShowsTensorsInColumns) {
+  options_.format = WeightFormat::int4;  // stored as the type with the longest name, "packed"
+  convert_checkpoint(options_);
+  std::ostringstream out;
+  show_model_file(options_.output, out);
+  std::istringstream table(out.str().substr(out.str().find("\ntensors\n") + 1));
+  std::string line;
+  std::getline(table, line);
+  std::set<size_t> widths;
+  while (std::getline(table, line)) widths.insert(line.size());
+  EXPECT_EQ(widths.size(), 2U) << "of the heads, and of all rows\n" << out.str();
 }
 
 TEST_F(Pipeline, ShowsHostileTextHarmlessly) {
@@ -583,6 +612,30 @@ TEST_F(Pipeline, VerifiesEveryByteOfTheTensors) {
   write_bytes(options_.output, bytes);
   EXPECT_TRUE(
       says(error_of([&] { verify_model_file(options_.output, out); }), "\"output\"", "checksum"));
+}
+
+TEST_F(Pipeline, VerifiesThatThisVersionCanUseTheFile) {
+  const ModelFile file = convert();
+  const auto error_with = [&](const char* member, const nlohmann::json& value) {
+    nlohmann::json header = file.header();
+    header.merge_patch({{member, value}});
+    std::vector<TensorSpec> specs;
+    for (const TensorInfo& tensor : file.tensors()) {
+      specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+    }
+    ModelWriter writer(folder_ / "other.bin", header, specs, true);
+    for (const TensorInfo& tensor : file.tensors()) writer.append(file.bytes(tensor));
+    writer.finish();
+    return error_of([&] {
+      std::ostringstream out;
+      verify_model_file(folder_ / "other.bin", out);
+    });
+  };
+  EXPECT_EQ(error_with("note", "sound"), "");
+  EXPECT_TRUE(says(error_with("tokenizer", {{"kind", "sentencepiece"}}), "other.bin",
+                   "\"compiled\"", "convert the checkpoint again"));
+  EXPECT_TRUE(says(error_with("tokenizer", {{"bos", 1000}}), "other.bin", "1000"));
+  EXPECT_TRUE(says(error_with("sampling", {{"top_k", "many"}}), "other.bin", "top_k"));
 }
 
 }  // namespace

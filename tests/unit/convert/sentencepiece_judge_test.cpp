@@ -26,6 +26,13 @@ TEST(SentencePieceJudge, FindsWhatSplitsAndJoinsAsTheLibraryDoes) {
   }
 }
 
+TEST(SentencePieceJudge, TakesPiecesOfAnyLength) {
+  SentencePieceModel model = small_model(false);
+  model.algorithm = SentencePieceModel::Algorithm::unigram;
+  model.pieces.push_back({std::string(60'000, 'a'), -1, SentencePieceModel::PieceType::normal});
+  EXPECT_EQ(verdict(model, model), "the same");
+}
+
 TEST(SentencePieceJudge, RefusesWhatSplitsOtherwise) {
   const SentencePieceModel model = small_model(true);
   SentencePieceModel other = model;

@@ -85,6 +85,21 @@ TEST(ModelWriter, ChecksumsFindOneFlippedBitInATensor) {
   EXPECT_TRUE(says(error_of([&] { file.verify(); }), "m.bin", "\"matrix\"", "checksum"));
 }
 
+TEST(ModelWriter, VerifyingFindsOneFlippedBitBetweenTensors) {
+  const TemporaryFolder folder;
+  write_sample(folder / "m.bin");
+  const std::string sound = read_bytes(folder / "m.bin");
+  const uint64_t first = ModelFile::open(folder / "m.bin").find("tokenizer")->offset;
+  for (const uint64_t place : {first - 1, first + 11, first + kTensorAlignment - 1}) {
+    std::string bytes = sound;
+    bytes[place] ^= 4;
+    write_bytes(folder / "m.bin", bytes);
+    const ModelFile file = ModelFile::open(folder / "m.bin");
+    const char* const next = place < first ? "\"tokenizer\"" : "\"matrix\"";
+    EXPECT_TRUE(says(error_of([&] { file.verify(); }), "m.bin", "a byte before", next));
+  }
+}
+
 TEST(ModelWriter, LeavesNothingWhenItIsNotFinished) {
   const TemporaryFolder folder;
   {
