@@ -229,6 +229,7 @@ inline Kernels vector_kernels() {
   kernels.layer_norm = layer_norm;
   kernels.rotate = rotate;
   kernels.soft_cap = soft_cap;
+  kernels.xielu = xielu;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;
   kernels.sum_logits = sum_logits;
