@@ -172,6 +172,28 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
   }
 }
 
+// Takes away the tensors whose names begin so. Gives their number.
+size_t take_all(Checkpoint& weights, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (auto found = weights.tensors().lower_bound(prefix);
+       found != weights.tensors().end() && found->first.starts_with(prefix); ++found) {
+    names.push_back(found->first);
+  }
+  for (const std::string& name : names) (void)weights.take(name);
+  return names.size();
+}
+
+// Leaves out heads that predict further tokens, and says so.
+void leave_out_predictors(const FamilyModel& family, Checkpoint& weights,
+                          std::vector<LeftOut>& left_out) {
+  for (const std::string& prefix : family.predictors) {
+    for (const std::string& whole : {base_in(weights, family.modules) + prefix, prefix}) {
+      const size_t count = take_all(weights, whole);
+      if (count > 0) left_out.push_back({whole + "* (predicting further tokens)", count});
+    }
+  }
+}
+
 // Has the output's bias forbid tokens, so that others' probabilities are as if there were none:
 // "renormalize_logits" of models that never give these tokens, at no cost when they run.
 void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
@@ -321,6 +343,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
+  leave_out_predictors(family, weights, left_out);
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);
@@ -363,6 +386,10 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                              files.read_json(folder / "tokenizer.json"), folder);
   }
   use_tokenizer(std::move(found.tokenizer), model.tokenizer);
+  if (!family.control_tokens.tokens.empty() && !model.tokenizer.sentencepiece.empty()) {
+    add_control_tokens(family.control_tokens, model.tokenizer.file.string(),
+                       model.tokenizer.sentencepiece, model.tokenizer.config);
+  }
   if (found.encoder) use_tokenizer(*std::move(found.encoder), model.encoder_tokenizer.emplace());
   if (model.config.encoder) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
