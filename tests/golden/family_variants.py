@@ -20,6 +20,7 @@ class Variant:
     attention: str = "eager"
     greedy: bool = True
     unused: tuple[str, ...] = ()
+    perturbs_routers: bool = False  # see make_families.py's PerturbedRouter
 
 
 BASE = {
