@@ -63,7 +63,7 @@ FamilyModel describe_ernie4_5_moe(const FamilySource& source) {
   model.config.output.bias = config.get("use_bias", false);
   name_routed_experts(model.modules);
   model.modules.correction = "mlp.moe_statics.e_score_correction_bias";
-  model.predictors = {"mtp_"};
+  model.modules.left_out = {"model.mtp_", "mtp_"};
   model.finish = set_correction;
   return model;
 }

@@ -48,7 +48,7 @@ FamilyModel describe_exaone_moe(const FamilySource& source) {
                      {.scale = kScale});
   name_routed_experts(model.modules);
   model.modules.correction = "mlp.e_score_correction_bias";
-  model.predictors = {"mtp."};
+  model.modules.left_out = {"mtp."};
   return model;
 }
 

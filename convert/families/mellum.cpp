@@ -31,7 +31,7 @@ FamilyModel describe_mellum(const FamilySource& source) {
     experts.each.size = count_in(config, "moe_intermediate_size", kMaxSize, kSize);
     experts.router.normalized = config.get("norm_topk_prob", true);
   });
-  model.predictors = {"mtp."};
+  model.modules.left_out = {"mtp."};
   return model;
 }
 

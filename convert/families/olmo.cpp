@@ -39,8 +39,7 @@ FamilyModel with_experts(FamilyModel model, const JsonView& config, int64_t used
 }
 
 void refuse_clipping(const JsonView& config) {
-  if (!config.find("clip_qkv")) return;
-  config.fail("\"clip_qkv\" asks for bounds of queries, keys and values, which are not supported");
+  refuse_if_present(config, "clip_qkv", "bounds of queries, keys and values");
 }
 
 }  // namespace

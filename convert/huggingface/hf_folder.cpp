@@ -172,25 +172,17 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
   }
 }
 
-// Takes away the tensors whose names begin so. Gives their number.
-size_t take_all(Checkpoint& weights, const std::string& prefix) {
-  std::vector<std::string> names;
-  for (auto found = weights.tensors().lower_bound(prefix);
-       found != weights.tensors().end() && found->first.starts_with(prefix); ++found) {
-    names.push_back(found->first);
-  }
-  for (const std::string& name : names) (void)weights.take(name);
-  return names.size();
-}
-
-// Leaves out heads that predict further tokens, and says so.
-void leave_out_predictors(const FamilyModel& family, Checkpoint& weights,
-                          std::vector<LeftOut>& left_out) {
-  for (const std::string& prefix : family.predictors) {
-    for (const std::string& whole : {base_in(weights, family.modules) + prefix, prefix}) {
-      const size_t count = take_all(weights, whole);
-      if (count > 0) left_out.push_back({whole + "* (predicting further tokens)", count});
+// Takes tensors with these beginnings of names out of the checkpoint.
+void leave_out(const std::vector<std::string>& beginnings, Checkpoint& weights,
+               std::vector<LeftOut>& left_out) {
+  for (const std::string& beginning : beginnings) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : weights.tensors()) {
+      if (name.starts_with(beginning)) names.push_back(name);
     }
+    for (const std::string& name : names) (void)weights.take(name);
+    if (!names.empty())
+      left_out.push_back({beginning.substr(0, beginning.find_last_not_of('.') + 1), names.size()});
   }
 }
 
@@ -343,7 +335,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
-  leave_out_predictors(family, weights, left_out);
+  leave_out(family.modules.left_out, weights, left_out);
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);

@@ -373,7 +373,7 @@ TEST_F(HfFolder, LeavesOutHeadsThatPredictFurtherTokens) {
   std::filesystem::copy(golden_root() / "families/glm4_moe", folder_.path(),
                         std::filesystem::copy_options::overwrite_existing);
   std::filesystem::copy(golden_root() / "gqa/tokenizer.model", folder_ / "tokenizer.model");
-  EXPECT_EQ(to_text(open().left_out), "10 tensors of model.layers.2.* (predicting further tokens)");
+  EXPECT_EQ(to_text(open().left_out), "10 tensors of model.layers.2");
 }
 
 TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {
