@@ -82,11 +82,13 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   if (attention.qk_norm != QkNorm::none) {
     text << ", " << name_of(attention.qk_norm_as)
          << (attention.qk_norm == QkNorm::head ? " of each head's" : " of all")
-         << " queries and keys";
+         << " queries and keys" << (attention.qk_norm_after_rope ? " after rotation" : "");
   }
   if (attention.rope) text << ", rotary \"" << config.ropes[*attention.rope].name << '"';
   if (attention.bidirectional) text << ", of tokens before and after";
-  if (attention.window > 0) text << ", window " << attention.window;
+  if (attention.window > 0) {
+    text << (attention.window_in_blocks ? ", blocks of " : ", window ") << attention.window;
+  }
   if (attention.soft_cap > 0) text << ", soft cap " << attention.soft_cap;
   if (attention.sinks) text << ", sinks";
   if (!attention.slopes.empty()) text << ", ALiBi";
@@ -133,7 +135,8 @@ std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
 
 std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
-  text << ffn.size << ", " << (ffn.gated ? "gated " : "") << name_of(ffn.activation);
+  text << ffn.size << ", " << (ffn.gated ? "gated " : "")
+       << (ffn.xielu ? "xIELU" : name_of(ffn.activation));
   if (ffn.bias) text << ", biases";
   return text.str();
 }

@@ -101,8 +101,7 @@ std::string SourceFiles::read(const fs::path& path, uint64_t max_bytes) {
 nlohmann::json SourceFiles::read_json(const fs::path& path) {
   if (!fs::exists(path)) return nlohmann::json::object();
   constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
-  return parse_json_object(read(path, kMaxJsonBytes), path.string(), kDamagedFile,
-                           RepeatedMembers::last_counts);
+  return parse_python_json_object(read(path, kMaxJsonBytes), path.string());
 }
 
 void SourceFiles::refuse_as_output(const fs::path& output) const {

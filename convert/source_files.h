@@ -45,8 +45,9 @@ class SourceFiles {
   InputFile open(const std::filesystem::path& path);
   /// All of a small file. Throws Error also when it has more than `max_bytes` bytes.
   std::string read(const std::filesystem::path& path, uint64_t max_bytes);
-  /// The JSON object in a file; an empty one where the file does not exist. Throws Error, naming
-  /// the file, when it cannot be read, is larger than 64 MB or holds something else.
+  /// The JSON object in a file, as Python's json has it; an empty one where the file does not
+  /// exist. Throws Error, naming the file, when it cannot be read, is larger than 64 MB or holds
+  /// something else.
   nlohmann::json read_json(const std::filesystem::path& path);
 
   /// Throws Error when `output` is one of the files opened so far: under the same name, another

@@ -284,11 +284,18 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   check.number("query_scaling", attention.query_scaling, 0, kLargest);
   check.count("query_scaling_from", attention.query_scaling_from, kMaxContext,
               attention.query_scaling != 0 ? 1 : 0);
+  check.count("query_scaling_ahead", attention.query_scaling_ahead, kMaxContext, 0);
   check.count("window", attention.window, kMaxContext, 0);
+  if (attention.window_in_blocks && (attention.window == 0 || attention.bidirectional)) {
+    check.fail("window_in_blocks needs a window, of earlier positions alone");
+  }
   check.norm("qk_norm", attention.qk_norm_as);
   if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as) ||
       attention.qk_norm_as.bias) {
     check.fail("qk_norm needs a normalization without bias");
+  }
+  if (attention.qk_norm_after_rope && attention.qk_norm != QkNorm::head) {
+    check.fail("qk_norm_after_rope needs a qk_norm of each head");
   }
   if (attention.rope) {
     if (*attention.rope >= config.ropes.size()) check.fail("its rope does not exist");
@@ -383,12 +390,16 @@ void check_product(const char* name, int64_t size, Activation activation, bool g
 
 void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Checker& check) {
   check_product(size, ffn.size, ffn.activation, ffn.gated, check);
+  if (ffn.xielu && (ffn.gated || ffn.activation != Activation::none)) {
+    check.fail("xielu is in the place of another activation, and without gates");
+  }
 }
 
 void check_experts(const ExpertsConfig& experts, const Checker& check) {
   check.count("the number of experts", experts.count, kMaxExperts);
   check.count("the number of experts used", experts.router.used, experts.count);
   check_feed_forward("the size of experts", experts.each, check);
+  if (experts.each.xielu || experts.shared.xielu) check.fail("experts have no xielu");
   check.count("groups", experts.router.groups, experts.count);
   check.count("groups_used", experts.router.groups_used, experts.router.groups);
   if (experts.count % experts.router.groups != 0 ||

@@ -80,13 +80,16 @@ struct AttentionConfig {
   bool qkv_bias = false;                  ///< of queries, keys and values
   bool out_bias = false;
   QkNorm qk_norm = QkNorm::none;
-  NormConfig qk_norm_as;       ///< without bias
-  std::optional<size_t> rope;  ///< index in ModelConfig::ropes; none: no rotation
-  float query_scaling = 0;     ///< see HeadTransform
+  NormConfig qk_norm_as;            ///< without bias
+  bool qk_norm_after_rope = false;  ///< of each head by itself: see HeadTransform
+  std::optional<size_t> rope;       ///< index in ModelConfig::ropes; none: no rotation
+  float query_scaling = 0;          ///< see HeadTransform
   int64_t query_scaling_from = 0;
-  int64_t window = 0;          ///< see AttentionRule; 0: all positions
-  bool bidirectional = false;  ///< see AttentionRule
-  float soft_cap = 0;          ///< 0: none
+  int64_t query_scaling_ahead = 0;
+  int64_t window = 0;             ///< see AttentionRule; 0: all positions
+  bool window_in_blocks = false;  ///< likewise
+  bool bidirectional = false;     ///< likewise
+  float soft_cap = 0;             ///< 0: none
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
@@ -206,7 +209,8 @@ struct FeedForwardConfig {
   int64_t size = 0;  ///< width of its middle
   bool gated = true;
   Activation activation = Activation::silu;
-  bool bias = false;  ///< of all its products
+  bool xielu = false;  ///< in its place, without gates: xIELU, with numbers of each layer's own
+  bool bias = false;   ///< of all its products
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
@@ -223,6 +227,7 @@ struct RouterConfig {
   int32_t groups_used = 1;
   bool normalized = false;
   float scale = 1;
+  bool weighs_input = false;
 
   bool operator==(const RouterConfig&) const = default;
 };

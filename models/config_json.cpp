@@ -78,9 +78,12 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("out_bias", &AttentionConfig::out_bias);
   visit("qk_norm", &AttentionConfig::qk_norm);
   visit("qk_norm_as", &AttentionConfig::qk_norm_as);
+  visit("qk_norm_after_rope", &AttentionConfig::qk_norm_after_rope);
   visit("query_scaling", &AttentionConfig::query_scaling);
   visit("query_scaling_from", &AttentionConfig::query_scaling_from);
+  visit("query_scaling_ahead", &AttentionConfig::query_scaling_ahead);
   visit("window", &AttentionConfig::window);
+  visit("window_in_blocks", &AttentionConfig::window_in_blocks);
   visit("bidirectional", &AttentionConfig::bidirectional);
   visit("soft_cap", &AttentionConfig::soft_cap);
   visit("sinks", &AttentionConfig::sinks);
@@ -142,6 +145,7 @@ void members(Visit visit, const FeedForwardConfig* /*of*/) {
   visit("size", &FeedForwardConfig::size);
   visit("gated", &FeedForwardConfig::gated);
   visit("activation", &FeedForwardConfig::activation);
+  visit("xielu", &FeedForwardConfig::xielu);
   visit("bias", &FeedForwardConfig::bias);
 }
 
@@ -155,6 +159,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("groups_used", &RouterConfig::groups_used);
   visit("normalized", &RouterConfig::normalized);
   visit("scale", &RouterConfig::scale);
+  visit("weighs_input", &RouterConfig::weighs_input);
 }
 
 template <typename Visit>

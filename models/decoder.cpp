@@ -191,6 +191,7 @@ class Decoder : public Model {
       backend_.linear(input, weights.up.weight,
                       {.bias = weights.up.bias, .activation = ffn.activation}, middle);
     }
+    if (weights.xielu != nullptr) backend_.xielu(weights.xielu, middle);
     return middle;
   }
 
@@ -225,12 +226,13 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
   for (const TensorPlan& plan : plans) {
     if (!plan.is_multiplied()) continue;
     const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
+    const RouterConfig router =
+        plan.experts > 0 ? stack.layer(plan.id.n).experts->router : RouterConfig{};
     const int64_t rows =
         plan.readers == TensorReaders::wanted ? limits.max_logits : limits.max_tokens;
-    const int64_t used = plan.experts > 0 ? stack.layer(plan.id.n).experts->router.used : 1;
     const TensorId of_bias =
         bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
-    const ProductBound bound{.rows = rows * used,
+    const ProductBound bound{.rows = rows * router.used,
                              .in = plan.shape[1],
                              .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1),
                              .format = plan.format,
@@ -238,6 +240,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
                              .bias = biases.contains(of_bias),
                              .activation = !plan.gated && plan.activation != Activation::none,
                              .experts = plan.experts,
+                             .weighs_input = router.weighs_input,
                              .input_bits = stack.activation_bits};
     const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {
       other.rows = bound.rows;

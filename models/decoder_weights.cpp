@@ -68,6 +68,7 @@ class Finder {
       experts(*layer.experts, weights);
     } else {
       weights.ffn = feed_forward(ffn_tensors(layer.ffn));
+      weights.ffn.xielu = vector(id(ffn_xielu));
     }
     return weights;
   }
@@ -78,6 +79,7 @@ class Finder {
                              .qkv = linear(attention_qkv),
                              .rule = {.scale = attention.scale,
                                       .window = static_cast<int32_t>(attention.window),
+                                      .window_in_blocks = attention.window_in_blocks,
                                       .bidirectional = attention.bidirectional,
                                       .soft_cap = attention.soft_cap,
                                       .sinks = vector(id(attention_sinks))},
@@ -93,8 +95,10 @@ class Finder {
                        .k_weight = vector(id(attention_k_norm)),
                        .eps = attention.qk_norm_as.eps};
     }
+    weights.heads.norm_after_rotation = attention.qk_norm_after_rope;
     weights.heads.query_scaling = attention.query_scaling;
     weights.heads.query_scaling_from = static_cast<int32_t>(attention.query_scaling_from);
+    weights.heads.query_scaling_ahead = static_cast<int32_t>(attention.query_scaling_ahead);
     return weights;
   }
 
@@ -171,7 +175,8 @@ class Finder {
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,
                        .normalized = config.router.normalized,
-                       .scale = config.router.scale};
+                       .scale = config.router.scale,
+                       .weighs_input = config.router.weighs_input};
     const FeedForwardWeights each = feed_forward(expert_tensors(config.each));
     weights.experts = {.n_experts = static_cast<int32_t>(config.count),
                        .up = each.up.weight,

@@ -22,6 +22,7 @@ struct Linear {
 struct FeedForwardWeights {
   Linear up;  ///< or gate and up
   Linear down;
+  const float* xielu = nullptr;  ///< see Backend::xielu(); null: another activation
 };
 
 struct BranchNormWeights {

@@ -71,6 +71,8 @@ std::string_view name_of(TensorKind kind) {
       return "ffn_gate_up";
     case TensorKind::ffn_up:
       return "ffn_up";
+    case TensorKind::ffn_xielu:
+      return "ffn_xielu";
     case TensorKind::ffn_down:
       return "ffn_down";
     case TensorKind::router:
@@ -166,6 +168,7 @@ class Planner {
     } else {
       feed_forward(ffn_tensors(layer.ffn), layer.ffn);
     }
+    if (layer.ffn.xielu) vector(TensorKind::ffn_xielu, kXieluNumbers, TensorRole::bias);
     norm(TensorKind::ffn_after_norm, layer.ffn_norms.after);
     norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
   }

@@ -48,6 +48,7 @@ enum class TensorKind : uint8_t {
   ffn_gate_up,
   ffn_up,
   ffn_down,
+  ffn_xielu,
   router,
   router_correction,
   experts_gate_up,
@@ -239,6 +240,7 @@ struct TensorPlan {
 ///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
 ///   layers.N.ffn_up                   [size, hidden]
 ///   layers.N.ffn_down                 [hidden, size]
+///   layers.N.ffn_xielu                [3]                   see Backend::xielu()
 ///   layers.N.router                   [experts, hidden]     f32
 ///   layers.N.router_correction        [experts]
 ///   layers.N.experts_gate_up          [experts · 2 size, hidden], or experts_up

@@ -42,6 +42,11 @@ FamilyModel describe_chatglm(const FamilySource& source) {
   m.output = "transformer.output_layer";
   m.interleaved = true;
   m.unused = {"rotary_pos_emb.inv_freq"};
+  // Of tokenization_chatglm.py; ChatGLM 2 never gives those of roles.
+  model.control_tokens = {.tokens = {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>",
+                                     "<|user|>", "<|assistant|>", "<|observation|>"},
+                          .prefix = {"[gMASK]", "sop"},
+                          .ends = {"<|user|>", "<|observation|>"}};
   return model;
 }
 

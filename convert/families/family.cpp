@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "support/error.h"
@@ -133,6 +134,11 @@ int64_t count_or_null_in(const JsonView& config, std::string_view key, int64_t m
                          int64_t otherwise) {
   const bool is_null = config.has(key) && !config.find(key);
   return is_null ? 0 : count_in(config, key, most, otherwise);
+}
+
+int64_t number_of(const JsonView& config, std::string_view key, int64_t most, int64_t otherwise) {
+  const auto found = config.find(key);
+  return found ? found->as<int64_t>(0, most) : otherwise;
 }
 
 int64_t head_dim_of(const JsonView& config, const PlainShape& shape) {
@@ -389,6 +395,21 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what) {
   if (config.get(key, false)) {
     config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which is not supported");
+  }
+}
+
+void refuse_other(const JsonView& config, std::string_view key, const nlohmann::json& known) {
+  const auto found = config.find(key);
+  if (!found || found->value() == known) return;
+  found->fail("is " + printable(found->value().dump()) + ", which is not supported; only " +
+              known.dump() + " is");
+}
+
+void leave_out_layers(FamilyModel& model, int64_t first, int64_t count) {
+  for (int64_t n = first; n < first + std::min(count, kMaxLayers); ++n) {
+    const std::string layer = model.modules.layers + std::to_string(n) + ".";
+    model.modules.left_out.insert(model.modules.left_out.end(),
+                                  {model.modules.base + layer, layer});
   }
 }
 

@@ -15,6 +15,7 @@
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
 #include "convert/families/rope_rules.h"
+#include "convert/tokenizers/control_tokens.h"
 #include "engine/answer_rules.h"
 #include "models/config.h"
 #include "support/json.h"
@@ -34,7 +35,8 @@ struct FamilyModel {
   /// Modules under whose names a checkpoint may store the embedding, or, if they are the same, more
   /// than once: the decoder's, the encoder's and what both share.
   std::vector<std::string> embeddings = {};
-  AnswerRules answers = {};  ///< of a model with an encoder, where nothing else is said
+  ControlTokens control_tokens = {};  ///< beside a SentencePiece model
+  AnswerRules answers = {};           ///< of a model with an encoder, where nothing else is said
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, const Checkpoint&, TensorParts&)> finish = {};
   std::string name = {};  ///< the model type; describe_family() sets it
@@ -60,6 +62,9 @@ int64_t count_in(const JsonView& config, std::string_view key, int64_t most, int
 /// The same of a member that may be null, which is 0.
 int64_t count_or_null_in(const JsonView& config, std::string_view key, int64_t most,
                          int64_t otherwise);
+
+/// A whole number from 0 to `most`, or `otherwise` where it is absent.
+int64_t number_of(const JsonView& config, std::string_view key, int64_t most, int64_t otherwise);
 
 /// The first of `keys` that is there, or the last of them: families have renamed members.
 std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys);
@@ -175,6 +180,13 @@ void refuse_if(const JsonView& config, std::string_view key, std::string_view wh
 
 /// The same of a member that has no other meaning than that, unless it is null.
 void refuse_if_present(const JsonView& config, std::string_view key, std::string_view what);
+
+/// Throws Error when the member is there and is another than `known`: all that a family's code can,
+/// or does, whatever config.json says.
+void refuse_other(const JsonView& config, std::string_view key, const nlohmann::json& known);
+
+/// Leaves out the layers from number `first` on, which predict further tokens.
+void leave_out_layers(FamilyModel& model, int64_t first, int64_t count);
 
 /// 1 / sqrt(size).
 float inverse_root(double size);

@@ -1,5 +1,5 @@
 // Gemma 1 to 3 (arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786), and T5Gemma
-// (arXiv:2504.06225), an encoder and a decoder of Gemma 2.
+// (arXiv:2504.06225), an encoder and a decoder of Gemma 2, and VaultGemma (arXiv:2510.15001).
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -75,13 +75,17 @@ float soft_cap_in(const JsonView& config, std::string_view key, double otherwise
   return number_in(config, key, config.has(key) ? 0 : otherwise);
 }
 
-FamilyModel gemma2_in(const JsonView& config) {
-  FamilyModel model = gemma_with_norms_after(config, kOtherwise2);
+// Of Gemma 2: caps, and a window in every other layer.
+FamilyModel with_caps_and_windows(FamilyModel model, const JsonView& config) {
   model.config.layer_kinds[0].attention().soft_cap =
       soft_cap_in(config, "attn_logit_softcapping", 50);
   model.config.output.soft_cap = soft_cap_in(config, "final_logit_softcapping", 30);
   set_windows(model.config, config, window_in(config, 4096), [](int64_t n) { return n % 2 == 0; });
   return model;
+}
+
+FamilyModel gemma2_in(const JsonView& config) {
+  return with_caps_and_windows(gemma_with_norms_after(config, kOtherwise2), config);
 }
 
 // One of T5Gemma's two stacks.
@@ -106,6 +110,15 @@ FamilyModel describe_gemma(const FamilySource& source) {
 }
 
 FamilyModel describe_gemma2(const FamilySource& source) { return gemma2_in(source.config); }
+
+// Gemma 2 without the norms after the branches.
+FamilyModel describe_vaultgemma(const FamilySource& source) {
+  FamilyModel model = gemma_in(source.config, kOtherwise2);
+  model.config.layer_kinds[0].attention().scale =
+      inverse_root(number_in(source.config, "query_pre_attn_scalar", kQueryScalar));
+  model.modules.ffn_norm = "pre_feedforward_layernorm";
+  return with_caps_and_windows(std::move(model), source.config);
+}
 
 FamilyModel describe_gemma3(const FamilySource& source) {
   const JsonView& config = source.config;

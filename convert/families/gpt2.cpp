@@ -1,4 +1,5 @@
-// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), and StarCoder
+// 1 (arXiv:2305.06161), which is one whose heads share keys and values.
 #include "convert/families/family.h"
 
 namespace faststream::convert {
@@ -44,6 +45,17 @@ FamilyModel describe_gpt2(const FamilySource& source) {
   m.output_norm = "ln_f";
   m.transposed = true;
   m.unused = {".attn.bias", ".attn.masked_bias"};
+  return model;
+}
+
+FamilyModel describe_gpt_bigcode(const FamilySource& source) {
+  FamilyModel model = describe_gpt2(source);
+  const bool shares = source.config.get("multi_query", true);
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (shares) layer.attention().n_kv_heads = 1;
+  }
+  model.modules.joined_qkv = shares ? JoinedQkv::by_kind : JoinedQkv::by_kv_head;
+  model.modules.transposed = false;
   return model;
 }
 

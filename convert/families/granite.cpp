@@ -28,6 +28,16 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   return model;
 }
 
+FamilyModel describe_granitemoeshared(const FamilySource& source) {
+  FamilyModel model = describe_granitemoe(source);
+  ExpertsConfig& experts = *model.config.layer_kinds[0].experts;
+  experts.shared = experts.each;
+  experts.shared.size = number_of(source.config, "shared_intermediate_size", kMaxSize, 0);
+  model.modules.shared_gate_up = {"shared_mlp.input_linear"};
+  model.modules.shared_down = "shared_mlp.output_linear";
+  return model;
+}
+
 // Granite 4: state spaces beside attention, experts beside a feed-forward that all tokens use, or
 // that alone.
 FamilyModel describe_granitemoehybrid(const FamilySource& source) {

@@ -1,4 +1,4 @@
-// Mistral 7B and its like (arXiv:2310.06825), and Ministral 3.
+// Mistral 7B and its like (arXiv:2310.06825), Ministral and Ministral 3.
 #include "convert/families/family.h"
 
 namespace faststream::convert {
@@ -16,6 +16,15 @@ FamilyModel describe_mistral(const FamilySource& source) {
   FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
   constexpr int64_t kWindow = 4096;
   model.config.layer_kinds[0].attention().window = window_in(config, kWindow);
+  return model;
+}
+
+FamilyModel describe_ministral(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.n_kv_heads = 8, .max_context = 131072, .norm_eps = 1e-6F};
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kOtherwise))};
+  constexpr int64_t kWindow = 4096;
+  set_windows(model.config, config, window_in(config, kWindow), [](int64_t) { return true; });
   return model;
 }
 

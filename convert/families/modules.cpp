@@ -33,7 +33,7 @@ class PartsMaker {
       case segments:
         return {matrix(base_ + m.segments, config_.embedding.segments, hidden)};
       case embedding_norm:
-        return {norm(base_ + m.embedding_norm, hidden)};
+        return {base_norm(m.embedding_norm)};
       case attention_norm:
         return {layer_norm(m.attention_norm)};
       case attention_qkv:
@@ -47,7 +47,7 @@ class PartsMaker {
       case attention_distances:
         return {distances()};
       case attention_out:
-        return {residual(product(m.attention_out, hidden, attention().sums_dim()))};
+        return {branch_end(product(m.attention_out, hidden, attention().sums_dim()))};
       case recurrent_in:
       case recurrent_gates:
         return recurrent_rows();
@@ -64,7 +64,7 @@ class PartsMaker {
       case recurrent_out:
         return {residual(product(m.recurrent_out, hidden, recurrent().sums))};
       case attention_after_norm:
-        return {layer_norm(m.attention_after_norm)};
+        return {residual(layer_norm(m.attention_after_norm))};
       case attention_stream_norm:
         return {layer_norm(m.attention_stream_norm)};
       case cross_norm:
@@ -86,8 +86,11 @@ class PartsMaker {
       case ffn_up:
         if (is_bias_ && !m.gate_up_bias) return {{.source = "", .shape = {layer_.ffn.up_dim()}}};
         return gate_up(layer_.ffn, "", m.gate_up);
+      case ffn_xielu:
+        return {number(m.xielu + ".alpha_p"), number(m.xielu + ".alpha_n"),
+                number(m.xielu + ".beta")};
       case ffn_down:
-        return {residual(product(m.down, hidden, layer_.ffn.size))};
+        return {branch_end(product(m.down, hidden, layer_.ffn.size))};
       case router:
         return {product(m.router, layer_.experts->count, hidden)};
       case router_correction:
@@ -97,18 +100,18 @@ class PartsMaker {
         return all_experts([this](int64_t e) { return expert_gate_up(e); });
       case experts_down:
         if (!m.experts_down.empty()) {
-          return {residual(of_all_experts(m.experts_down, hidden, layer_.experts->each.size))};
+          return {branch_end(of_all_experts(m.experts_down, hidden, layer_.experts->each.size))};
         }
         return all_experts([this](int64_t e) { return Parts{expert_down(e)}; });
       case shared_gate_up:
       case shared_up:
         return gate_up(layer_.experts->shared, "", m.shared_gate_up);
       case shared_down:
-        return {residual(product(m.shared_down, hidden, layer_.experts->shared.size))};
+        return {branch_end(product(m.shared_down, hidden, layer_.experts->shared.size))};
       case shared_gate:
         return {product(m.shared_gate, 1, hidden)};
       case ffn_after_norm:
-        return {layer_norm(m.ffn_after_norm)};
+        return {residual(layer_norm(m.ffn_after_norm))};
       case ffn_stream_norm:
         return {layer_norm(m.ffn_stream_norm)};
       case output_norm:
@@ -175,6 +178,11 @@ class PartsMaker {
     return {.source = module + ".weight", .shape = {rows, cols}};
   }
 
+  // A layer's tensor that is one number.
+  [[nodiscard]] TensorPart number(const std::string& name) const {
+    return {.source = in_layer(name), .shape = {1}};
+  }
+
   // The same of a layer's product.
   [[nodiscard]] TensorPart product(const std::string& module, int64_t rows, int64_t cols) const {
     TensorPart part = matrix(in_layer(module), rows, cols);
@@ -195,8 +203,12 @@ class PartsMaker {
     return norm(module.empty() ? "" : in_layer(module), config_.hidden);
   }
 
+  [[nodiscard]] TensorPart base_norm(const std::string& module) const {
+    return norm(module.empty() ? "" : base_ + module, config_.hidden);
+  }
+
   [[nodiscard]] TensorPart last_norm() const {
-    TensorPart part = norm(base_ + modules_.output_norm, config_.hidden);
+    TensorPart part = base_norm(modules_.output_norm);
     part.scale = modules_.output_norm_scale;
     return part;
   }
@@ -231,9 +243,16 @@ class PartsMaker {
             .shape = {attention.relative_bias.buckets, attention.n_heads}};
   }
 
+  // What is added to the residual stream.
   [[nodiscard]] TensorPart residual(TensorPart part) const {
     part.scale = modules_.residual_scale;
     return part;
+  }
+  // A branch's last product, after which there may be a norm.
+  [[nodiscard]] TensorPart branch_end(TensorPart part) const {
+    const bool is_attention = target_.kind == TensorKind::attention_out;
+    const BranchNorms& norms = is_attention ? layer_.mixer_norms : layer_.ffn_norms;
+    return norms.after ? part : residual(std::move(part));
   }
 
   [[nodiscard]] Parts queries_keys_values() const {
@@ -291,7 +310,7 @@ class PartsMaker {
 
   [[nodiscard]] Parts head_norms(const std::string& module, int64_t heads) const {
     const int64_t head_dim = attention().head_dim;
-    TensorPart part = norm(in_layer(module), heads * head_dim);
+    TensorPart part = norm(module.empty() ? "" : in_layer(module), heads * head_dim);
     part.pairs = pairs();
     if (attention().qk_norm == QkNorm::whole) return {part};
     if (modules_.norms_of_each_head) {
@@ -334,8 +353,8 @@ class PartsMaker {
   }
 
   [[nodiscard]] TensorPart expert_down(int64_t e) const {
-    return residual(product(modules_.experts + std::to_string(e) + "." + modules_.expert_down,
-                            config_.hidden, layer_.experts->each.size));
+    return branch_end(product(modules_.experts + std::to_string(e) + "." + modules_.expert_down,
+                              config_.hidden, layer_.experts->each.size));
   }
 
   [[nodiscard]] Parts expert_gate_up(int64_t e) const {

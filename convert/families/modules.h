@@ -82,6 +82,7 @@ struct Modules {
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
   bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
   std::string down = "mlp.down_proj";
+  std::string xielu = "mlp.act_fn";
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name
   std::string experts = "mlp.experts.";                         ///< the number and a dot follow

@@ -1,4 +1,5 @@
-// OLMo 2 (arXiv:2501.00656), OLMo 3 and OLMoE (arXiv:2409.02060).
+// OLMo (arXiv:2402.00838), OLMo 2 (arXiv:2501.00656), OLMo 3, OLMoE (arXiv:2409.02060) and FlexOlmo
+// (arXiv:2507.07024).
 #include <utility>
 
 #include "convert/families/family.h"
@@ -28,7 +29,31 @@ FamilyModel with_norms_after(FamilyModel model) {
   return model;
 }
 
+// Experts in every layer.
+FamilyModel with_experts(FamilyModel model, const JsonView& config, int64_t used) {
+  const int64_t count =
+      count_in(config, key_in(config, {"num_local_experts", "num_experts"}), kMaxExperts);
+  ExpertsConfig& experts = use_experts(model.config.layer_kinds[0], config, count, used);
+  experts.router.normalized = config.get("norm_topk_prob", false);
+  return model;
+}
+
+void refuse_clipping(const JsonView& config) {
+  refuse_if_present(config, "clip_qkv", "bounds of queries, keys and values");
+}
+
 }  // namespace
+
+// Its norms have no weights.
+FamilyModel describe_olmo(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_clipping(config);
+  FamilyModel model{plain_decoder_in(config, shape_in(config))};
+  set_norms(model.config, {.kind = NormKind::layer, .eps = 1e-5F});
+  set_attention_bias(model.config.layer_kinds[0], config.get("attention_bias", false));
+  model.modules.attention_norm = model.modules.ffn_norm = model.modules.output_norm = "";
+  return model;
+}
 
 FamilyModel describe_olmo2(const FamilySource& source) {
   return with_norms_after(olmo_in(source.config, {.max_context = 2048, .norm_eps = 1e-5F}));
@@ -48,16 +73,14 @@ FamilyModel describe_olmo3(const FamilySource& source) {
 
 FamilyModel describe_olmoe(const FamilySource& source) {
   const JsonView& config = source.config;
-  if (config.find("clip_qkv")) {
-    config.fail(
-        "\"clip_qkv\" asks for bounds of queries, keys and values, which are not supported");
-  }
-  FamilyModel model = olmo_in(config, {.max_context = 4096, .norm_eps = 1e-5F});
-  const int64_t count =
-      count_in(config, key_in(config, {"num_local_experts", "num_experts"}), kMaxExperts);
-  ExpertsConfig& experts = use_experts(model.config.layer_kinds[0], config, count, 8);
-  experts.router.normalized = config.get("norm_topk_prob", false);
-  return model;
+  refuse_clipping(config);
+  return with_experts(olmo_in(config, {.max_context = 4096, .norm_eps = 1e-5F}), config, 8);
+}
+
+FamilyModel describe_flex_olmo(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.max_context = 4096, .norm_eps = 1e-6F, .rope_theta = 500000};
+  return with_experts(with_norms_after(olmo_in(config, kOtherwise)), config, 5);
 }
 
 }  // namespace faststream::convert

@@ -57,6 +57,8 @@ class Rule {
   void apply(const std::string& type, double theta, int64_t rotated, RopeConfig& rope) const {
     if (type == "linear") {
       divide(rope.frequencies, positive("factor"));
+    } else if (type == "dynamic" && members_.get("alpha", 0.0) != 0) {
+      apply_alpha(theta, rotated, rope.frequencies);
     } else if (type == "dynamic") {
       rope.dynamic_factor = positive("factor");
       rope.original_max_context = shape_.max_context;
@@ -117,6 +119,14 @@ class Rule {
         f = (1 - smooth) * f / factor + smooth * f;
       }
     }
+  }
+
+  // Hunyuan's NTK-aware base, the same for texts of every length.
+  void apply_alpha(double theta, int64_t rotated, std::vector<float>& frequencies) const {
+    if (rotated <= 2) members_.fail("has an \"alpha\", which needs two pairs of elements or more");
+    const auto dims = static_cast<double>(rotated);
+    frequencies =
+        plain_frequencies(theta * std::pow(positive("alpha"), dims / (dims - 2)), rotated);
   }
 
   void apply_yarn(double theta, int64_t rotated, RopeConfig& rope) const {

@@ -1,4 +1,4 @@
-// TeleChat (arXiv:2401.03804).
+// TeleChat (arXiv:2401.03804) and TeleChat 2.
 #include <algorithm>
 #include <cmath>
 
@@ -49,7 +49,8 @@ FamilyModel describe_telechat(const FamilySource& source) {
   PlainShape shape;
   shape.n_layers = count_in(config, "n_layer", kMaxLayers);
   shape.hidden = count_in(config, key_in(config, {"n_embed", "hidden_size"}));
-  shape.n_heads = shape.n_kv_heads = count_in(config, "n_head", kMaxHeads);
+  shape.n_heads = count_in(config, "n_head", kMaxHeads);
+  shape.n_kv_heads = count_in(config, "num_key_value_heads", kMaxHeads, shape.n_heads);
   shape.head_dim = head_dim_of(config, shape);
   shape.ffn_hidden = count_in(config, "ffn_hidden_size");
   shape.vocab = count_in(config, "vocab_size");

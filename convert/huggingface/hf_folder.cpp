@@ -192,7 +192,8 @@ void leave_out(const std::vector<std::string>& beginnings, Checkpoint& weights,
       if (name.starts_with(beginning)) names.push_back(name);
     }
     for (const std::string& name : names) (void)weights.take(name);
-    if (!names.empty()) left_out.push_back({module_group(names.front()), names.size()});
+    if (!names.empty())
+      left_out.push_back({beginning.substr(0, beginning.find_last_not_of('.') + 1), names.size()});
   }
 }
 
@@ -388,6 +389,10 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                              files.read_json(folder / "tokenizer.json"), folder);
   }
   use_tokenizer(std::move(found.tokenizer), model.tokenizer);
+  if (!family.control_tokens.tokens.empty() && !model.tokenizer.sentencepiece.empty()) {
+    add_control_tokens(family.control_tokens, model.tokenizer.file.string(),
+                       model.tokenizer.sentencepiece, model.tokenizer.config);
+  }
   if (found.encoder) use_tokenizer(*std::move(found.encoder), model.encoder_tokenizer.emplace());
   if (model.config.encoder) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;

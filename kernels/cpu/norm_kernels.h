@@ -69,6 +69,18 @@ void rotate(float* x, const float* cosines, const float* sines, int64_t heads, i
   }
 }
 
+void xielu(float above, float below, float beta, int64_t n, float* x) {
+  for_vectors(n, [&](int64_t c, int64_t count) {
+    const Vec v = load_up_to(x + c, count);
+    // exp(v) - 1 - v: near 0 by its series, where the difference has few digits.
+    Vec series = v / 7.0F + 1.0F;
+    for (const float k : {6.0F, 5.0F, 4.0F, 3.0F}) series = series * v / k + 1.0F;
+    const Vec near = 0.5F * v * v * series;
+    const Vec bent = select(v > splat(-0.25F), near, exponential(v) - 1.0F - v);
+    store_up_to(x + c, select(v > Vec{}, above * v * v, below * bent) + beta * v, count);
+  });
+}
+
 void soft_cap(float cap, int64_t n, float* x) {
   for_vectors(n, [&](int64_t c, int64_t count) {
     store_up_to(x + c, cap * hyperbolic_tangent(load_up_to(x + c, count) / cap), count);

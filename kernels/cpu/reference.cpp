@@ -400,6 +400,7 @@ class ReferenceBackend final : public HostBackend {
     std::vector<ChosenExpert> chosen(index(router.used));
     std::vector<float> middle(index(experts.down.cols));
     std::vector<float> result(index(hidden));
+    std::vector<float> weighed(index(x.cols));
     Input activations{.x = Matrix(middle.data(), DType::f32, 1, experts.down.cols)};
     const Matrix row(result.data(), DType::f32, 1, hidden);
     for (int64_t t = 0; t < x.rows; ++t) {
@@ -413,6 +414,10 @@ class ReferenceBackend final : public HostBackend {
             experts.down_bias != nullptr ? experts.down_bias + one.expert * hidden : nullptr;
         const Weight up = expert_part(experts.up, one.expert, n);
         Input token{.x = x.row_range(t, 1)};
+        if (router.weighs_input) {
+          for (int64_t c = 0; c < x.cols; ++c) weighed[index(c)] = one.weight * get(x, t, c);
+          token.x = Matrix(weighed.data(), DType::f32, 1, x.cols);
+        }
         if (experts.gated) {
           gated_linear(token, up, up_bias, experts.activation, activations.x);
         } else {
@@ -420,7 +425,7 @@ class ReferenceBackend final : public HostBackend {
         }
         linear(activations, expert_part(experts.down, one.expert, n), {.bias = down_bias}, row);
         for (int64_t c = 0; c < hidden; ++c) {
-          sums[index(c)] += double{one.weight} * result[index(c)];
+          sums[index(c)] += (router.weighs_input ? 1 : double{one.weight}) * result[index(c)];
         }
       }
       for (int64_t c = 0; c < hidden; ++c) put(out, t, c, sums[index(c)], output);
@@ -435,6 +440,20 @@ class ReferenceBackend final : public HostBackend {
       for (int64_t c = 0; c < m.cols; ++c) {
         const double factor = activated(get(factors, r, factors.cols == 1 ? 0 : c), activation);
         set(m, r, c, static_cast<float>(get(m, r, c) * factor));
+      }
+    }
+  }
+
+  void xielu(const float* numbers, const Matrix& m) override {
+    require_matrix(m, m.rows, m.cols, "xielu: m is not a float matrix");
+    const auto softplus = [](double x) { return std::log1p(std::exp(x)); };
+    const double beta = numbers[2];
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        const double x = get(m, r, c);
+        const double bent = x > 0 ? softplus(numbers[0]) * x * x
+                                  : (softplus(numbers[1]) + beta) * (std::expm1(x) - x);
+        set(m, r, c, static_cast<float>(bent + beta * x));
       }
     }
   }
@@ -630,18 +649,24 @@ class ReferenceBackend final : public HostBackend {
     require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
             "attention: queries must be scaled from a position on");
     const int64_t n_heads = q_dim / dim;
+    const auto transformed = [&](std::vector<double> head, const float* weight, int32_t t) {
+      if (transform.norm_after_rotation) rotate(head, cos_sin, t);
+      normalize(head, transform.norm, weight, nullptr, transform.eps);
+      if (!transform.norm_after_rotation) rotate(head, cos_sin, t);
+      return head;
+    };
     const auto weight_of = [&](const float* weights, int64_t head) {
       return transform.norm == NormKind::none ? nullptr : weights + head * dim;
     };
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       const int32_t position = batch.positions[t];
       for (int64_t h = 0; h < n_heads; ++h) {
-        std::vector<double> head = columns(qkv, t, h * dim, dim);
-        normalize(head, transform.norm, weight_of(transform.q_weight, h), nullptr, transform.eps);
-        rotate(head, cos_sin, t);
+        const std::vector<double> head =
+            transformed(columns(qkv, t, h * dim, dim), weight_of(transform.q_weight, h), t);
         double factor = 1;
         if (transform.query_scaling != 0) {
-          const int32_t lengths = position / transform.query_scaling_from;
+          const int32_t lengths =
+              (position + transform.query_scaling_ahead) / transform.query_scaling_from;
           factor += transform.query_scaling * std::log(1.0 + lengths);
         }
         for (int64_t i = 0; i < dim; ++i) {
@@ -649,9 +674,8 @@ class ReferenceBackend final : public HostBackend {
         }
       }
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        std::vector<double> head = columns(qkv, t, (n_heads + h) * dim, dim);
-        normalize(head, transform.norm, weight_of(transform.k_weight, h), nullptr, transform.eps);
-        rotate(head, cos_sin, t);
+        const std::vector<double> head = transformed(columns(qkv, t, (n_heads + h) * dim, dim),
+                                                     weight_of(transform.k_weight, h), t);
         const int64_t target = kv_row(batch, kv, batch.sequence_of[t], position, h);
         for (int64_t i = 0; i < dim; ++i) {
           store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(head[index(i)]));
@@ -710,7 +734,8 @@ class ReferenceBackend final : public HostBackend {
   static Seen seen_by(const AttentionRule& rule, int32_t position, int32_t cached) {
     Seen seen{position, 0, rule.bidirectional ? cached : position + 1};
     if (rule.window > 0) {
-      seen.first = std::max(0, position + 1 - rule.window);
+      seen.first = rule.window_in_blocks ? position / rule.window * rule.window
+                                         : std::max(0, position + 1 - rule.window);
       seen.end = std::min(seen.end, position + rule.window);
     }
     return seen;

@@ -135,6 +135,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
     }
     if (p.experts > 0) {
       bytes_per_pair += expert_row_bytes(p.in, p.gated ? p.out / 2 : p.out);
+      if (p.weighs_input) bytes_per_pair += weighed_row_bytes(p.in);
       pairs = std::max(pairs, p.rows);
       continue;
     }

@@ -16,63 +16,84 @@ struct HeadNorm {
   float factor = 1;
   const float* weight = nullptr;  ///< null: no norm
 
-  template <typename T>
-  [[nodiscard]] __device__ float apply(const T* head, int i) const {
-    const float value = to_float(head[i]);
+  [[nodiscard]] __device__ float apply(float value, int i) const {
     return weight != nullptr ? __fmul_rn(__fmul_rn(value - mean, factor), weight[i]) : value;
   }
 };
 
-template <typename T>
-__device__ HeadNorm measure_head(const HeadTransform& transform, const T* head, int dim,
-                                 const float* weight) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+/// for_each(use) calls use(i, value) for the lane's elements of the head.
+template <typename ForEach>
+__device__ HeadNorm measure_head(const HeadTransform& transform, int dim, const float* weight,
+                                 const ForEach& for_each) {
   HeadNorm norm;
   norm.weight = weight;
   if (transform.norm == NormKind::layer) {
     float sum = 0;
-#pragma unroll 1
-    for (int i = lane; i < dim; i += kWarp) sum += to_float(head[i]);
+    for_each([&](int /*i*/, float value) { sum += value; });
     norm.mean = warp_sum(sum) / static_cast<float>(dim);
   }
   float squares = 0;
-#pragma unroll 1
-  for (int i = lane; i < dim; i += kWarp) {
-    const float value = to_float(head[i]) - norm.mean;
-    squares = __fmaf_rn(value, value, squares);
-  }
+  for_each([&](int /*i*/, float value) {
+    const float distance = value - norm.mean;
+    squares = __fmaf_rn(distance, distance, squares);
+  });
   norm.factor = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(dim) + transform.eps);
   return norm;
 }
 
+/// Calls use(i, value) for the lane's elements of a head, the first `rotated` of all rotated by
+/// cos_sin. element(i): one as it is.
+template <typename Element, typename Use>
+__device__ void rotate_head(int dim, const float* cos_sin, int rotated, const Element& element,
+                            const Use& use) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int half = rotated / 2;
+#pragma unroll 1
+  for (int i = lane; i < half; i += kWarp) {
+    const float first = element(i);
+    const float second = element(i + half);
+    const float cosine = cos_sin[2 * i];
+    const float sine = cos_sin[2 * i + 1];
+    use(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
+    use(i + half, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
+  }
+#pragma unroll 1
+  for (int i = 2 * half + lane; i < dim; i += kWarp) use(i, element(i));
+}
+
 /// Calls store(i, value) for each element of a head, normalized by `weight` [dim] if the transform
-/// has a norm, its first `rotated` elements rotated by cos_sin. Only lanes of the same warp read
-/// what store() writes to the head itself.
+/// has a norm, before or after its first `rotated` elements are rotated by cos_sin. Only lanes of
+/// the same warp read what store() writes to the head itself.
 template <typename T, typename Store>
 __device__ void transform_head(const T* head, int dim, const HeadTransform& transform,
                                const float* weight, const float* cos_sin, int rotated,
                                const Store& store) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  HeadNorm norm;
-  if (transform.norm != NormKind::none) norm = measure_head(transform, head, dim, weight);
-  const int half = rotated / 2;
-#pragma unroll 1
-  for (int i = lane; i < half; i += kWarp) {
-    const float first = norm.apply(head, i);
-    const float second = norm.apply(head, i + half);
-    const float cosine = cos_sin[2 * i];
-    const float sine = cos_sin[2 * i + 1];
-    store(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
-    store(i + half, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
+  const auto element = [&](int i) { return to_float(head[i]); };
+  if (transform.norm != NormKind::none && transform.norm_after_rotation) {
+    // Rotated twice: registers hold no head of any size.
+    const HeadNorm norm = measure_head(transform, dim, weight, [&](const auto& use) {
+      rotate_head(dim, cos_sin, rotated, element, use);
+    });
+    rotate_head(dim, cos_sin, rotated, element,
+                [&](int i, float value) { store(i, norm.apply(value, i)); });
+    return;
   }
+  HeadNorm norm;
+  if (transform.norm != NormKind::none) {
+    norm = measure_head(transform, dim, weight, [&](const auto& use) {
 #pragma unroll 1
-  for (int i = 2 * half + lane; i < dim; i += kWarp) store(i, norm.apply(head, i));
+      for (int i = static_cast<int>(threadIdx.x) % kWarp; i < dim; i += kWarp) use(i, element(i));
+    });
+  }
+  rotate_head(
+      dim, cos_sin, rotated, [&](int i) { return norm.apply(element(i), i); }, store);
 }
 
 /// What queries at a position are multiplied by after rotation.
 __device__ inline float query_factor(const HeadTransform& transform, int position) {
   if (transform.query_scaling == 0) return 1;
-  const auto steps = static_cast<float>(position / transform.query_scaling_from);
+  const auto steps =
+      static_cast<float>((position + transform.query_scaling_ahead) / transform.query_scaling_from);
   return 1 + transform.query_scaling * logf(1.0F + steps);
 }
 

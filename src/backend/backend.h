@@ -209,15 +209,20 @@ struct Rope {
 
 /// What happens to queries and keys before keys are stored, besides rotation.
 struct HeadTransform {
-  NormKind norm = NormKind::none;   ///< of each head by itself, before rotation, without biases
-  const float* q_weight = nullptr;  ///< [n_heads, head_dim]
-  const float* k_weight = nullptr;  ///< [n_kv_heads, head_dim]
+  NormKind norm = NormKind::none;    ///< of each head by itself, without biases
+  bool norm_after_rotation = false;  ///< else before
+  const float* q_weight = nullptr;   ///< [n_heads, head_dim]
+  const float* k_weight = nullptr;   ///< [n_kv_heads, head_dim]
   float eps = 0;
-  /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊p / query_scaling_from⌋)
-  /// after rotation (Ministral 3); 0: not.
+  /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊(p + query_scaling_ahead)
+  /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead); 0: not.
   float query_scaling = 0;
   int32_t query_scaling_from = 1;
+  int32_t query_scaling_ahead = 0;
 };
+
+/// How many numbers Backend::xielu() takes.
+inline constexpr int64_t kXieluNumbers = 3;
 
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
 /// q · k is multiplied by scale; soft_cap; slopes; bias; what is not seen is left out; softmax.
@@ -225,6 +230,9 @@ struct AttentionRule {
   float scale = 1;
   /// Positions at a distance of `window` or more are not seen; 0: they are.
   int32_t window = 0;
+  /// In place of that only those from the last multiple of `window` up to its own position are
+  /// seen: texts are cut into blocks (Llama 4). Not of bidirectional ones.
+  bool window_in_blocks = false;
   /// All cached positions are seen, those after the query's own too: a step holds whole texts then.
   bool bidirectional = false;
   float soft_cap = 0;            ///< score = cap · tanh(score / cap); 0: none
@@ -291,8 +299,9 @@ struct Router {
   /// scores have the largest sums can be chosen (arXiv:2412.19437).
   int32_t groups = 1;
   int32_t groups_used = 1;
-  bool normalized = false;  ///< weights are divided by their sum
-  float scale = 1;          ///< of the weights
+  bool normalized = false;    ///< weights are divided by their sum
+  float scale = 1;            ///< of the weights
+  bool weighs_input = false;  ///< weights multiply what experts read, not what they give (Llama 4)
 };
 
 /// Feed-forwards of which each token uses a few. Expert e has the e-th of n_experts equal parts of
@@ -317,7 +326,8 @@ struct ProductBound {
   bool bias = false;
   bool activation = false;  ///< of linear(), after it
   int64_t experts = 0;      ///< of experts(): how many; `rows` counts a token once for each it uses
-  int32_t input_bits = 8;   ///< of the weight
+  bool weighs_input = false;  ///< of experts(): see Router
+  int32_t input_bits = 8;     ///< of the weight
 
   bool operator==(const ProductBound&) const = default;
 };
@@ -426,6 +436,10 @@ class Backend {
   /// m [rows, n] act: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n], or
   /// [rows, 1], one for all of a row, act or f32.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
+
+  /// m [rows, n] act = xIELU of each element x (arXiv:2411.13010): softplus(p) x² + βx above 0,
+  /// else (softplus(n) + β)(exp(x) - 1 - x) + βx. numbers: p, n, β.
+  virtual void xielu(const float* numbers, const Matrix& m) = 0;
 
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
   /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.

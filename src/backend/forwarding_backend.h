@@ -100,6 +100,11 @@ class ForwardingBackend : public Backend {
     backend_->scale(factors, activation, m);
     after("scale");
   }
+  void xielu(const float* numbers, const Matrix& m) override {
+    before("xielu");
+    backend_->xielu(numbers, m);
+    after("xielu");
+  }
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     before("rope_table");
     backend_->rope_table(batch, rope, cos_sin);

@@ -1,9 +1,12 @@
 #include "support/json.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +21,51 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
 
+// What Python's json calls numbers that JSON has no words for. Longer ones first.
+struct NamedFloat {
+  std::string_view name;
+  double value;
+};
+constexpr auto kNamedFloats =
+    std::to_array<NamedFloat>({{"-Infinity", -std::numeric_limits<double>::infinity()},
+                               {"Infinity", std::numeric_limits<double>::infinity()},
+                               {"NaN", std::numeric_limits<double>::quiet_NaN()}});
+constexpr const char* kFloatMember = "__float__";
+
+const NamedFloat* find_named_float(std::string_view text) {
+  const auto* const found = std::ranges::find_if(
+      kNamedFloats, [&](const NamedFloat& known) { return text.starts_with(known.name); });
+  return found == kNamedFloats.end() ? nullptr : found;
+}
+
+// The number that an object stands for, if it does.
+std::optional<double> float_of(const json& object) {
+  const auto member = object.find(kFloatMember);
+  if (object.size() != 1 || member == object.end() || !member->is_string()) return std::nullopt;
+  const auto& name = member->get_ref<const std::string&>();
+  const NamedFloat* known = find_named_float(name);
+  if (known == nullptr || known->name != name) return std::nullopt;
+  return known->value;
+}
+
+// The text with each bare name of a number as the object that stands for it.
+std::string with_floats_as_objects(std::string_view text) {
+  std::string result;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const NamedFloat* named = in_string ? nullptr : find_named_float(text.substr(i));
+    if (named != nullptr) {
+      result += std::string("{\"") + kFloatMember + "\":\"" + std::string(named->name) + "\"}";
+      i += named->name.size() - 1;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    result += text[i];
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) result += text[++i];
+  }
+  return result;
+}
+
 // Builds a value from the parser's events. (The library's own builder has no limit on nesting, and
 // the one with a callback looks through all earlier siblings at the end of each object.)
 template <typename Json>
@@ -29,8 +77,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   using typename nlohmann::json_sax<Json>::binary_t;
 
  public:
-  Builder(std::string_view where, std::string_view advice, RepeatedMembers repeated)
-      : where_(where), advice_(advice), repeated_(repeated) {}
+  Builder(std::string_view where, std::string_view advice, RepeatedMembers repeated,
+          bool has_named_floats = false)
+      : where_(where), advice_(advice), repeated_(repeated), has_named_floats_(has_named_floats) {}
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
   ~Builder() override { dismantle(root_); }
@@ -62,6 +111,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override {
     if constexpr (kOrdered) {
       drop_duplicates(open_.back()->template get_ref<typename Json::object_t&>());
+    } else if (has_named_floats_) {
+      if (const auto number = float_of(*open_.back())) *open_.back() = *number;
     }
     return close();
   }
@@ -139,10 +190,18 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::string_view where_;
   std::string_view advice_;
   RepeatedMembers repeated_;
+  bool has_named_floats_;
   Json root_;
   std::vector<Json*> open_;  // the arrays and objects around what comes next, outermost first
   Json* member_ = nullptr;   // where the value of the last key goes
 };
+
+// The value, which must be an object.
+json object(json value, std::string_view where) {
+  if (value.is_object()) return value;
+  dismantle(value);
+  throw Error(std::string(where) + ": the JSON is not an object as it must be");
+}
 
 // The number, if it is a whole one in the range.
 template <typename T>
@@ -174,12 +233,15 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 
 json parse_json_object(std::string_view text, std::string_view where, std::string_view advice,
                        RepeatedMembers repeated) {
-  json value = parse_json(text, where, advice, repeated);
-  if (!value.is_object()) {
-    dismantle(value);
-    throw Error(std::string(where) + ": the JSON is not an object as it must be");
-  }
-  return value;
+  return object(parse_json(text, where, advice, repeated), where);
+}
+
+json parse_python_json_object(std::string_view text, std::string_view where,
+                              std::string_view advice) {
+  Builder<json> builder(where, advice, RepeatedMembers::last_counts, true);
+  const bool has_bare_ones = text.find("Infinity") != text.npos || text.find("NaN") != text.npos;
+  json::sax_parse(has_bare_ones ? with_floats_as_objects(text) : std::string(text), &builder);
+  return object(builder.take(), where);
 }
 
 void dismantle(json& value) noexcept {

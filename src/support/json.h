@@ -41,6 +41,12 @@ nlohmann::json parse_json_object(std::string_view text, std::string_view where,
                                  std::string_view advice = kDamagedFile,
                                  RepeatedMembers repeated = RepeatedMembers::are_errors);
 
+/// The same of an object as Python's json writes and reads it: also Infinity, -Infinity and NaN,
+/// bare or, as Transformers 5 has it, {"__float__": "Infinity"}, are numbers; of members of the
+/// same name the last counts.
+nlohmann::json parse_python_json_object(std::string_view text, std::string_view where,
+                                        std::string_view advice = kDamagedFile);
+
 /// Empties an array or object of parse_json() without asking for memory. The library's destructor
 /// asks for some in proportion to the elements, and where there is none ends the program: for
 /// values of a size that may just fit.

@@ -21,6 +21,7 @@ class Variant:
     greedy: bool = True
     unused: tuple[str, ...] = ()
     router_margin: float = 2e-3  # by which a choice of experts is clear, at least
+    perturbs_routers: bool = False  # see make_families.py's PerturbedRouter
 
 
 BASE = {

@@ -36,6 +36,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
+import described_variants
 import remote_families
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 from recurrent_variants import RECURRENT_VARIANTS
@@ -67,6 +68,8 @@ def randomize(model, generator):
                     value -= 1.0
             elif name == "sinks":
                 value = 1.5 * noise
+            elif name == "e_score_correction_bias":  # beside probabilities
+                value = 0.1 * noise
             elif name == "gate_up_proj_bias":
                 value = 4.0 * noise  # beyond the clamp's limit at times
             elif name.endswith("bias"):
@@ -74,9 +77,12 @@ def randomize(model, generator):
             elif "Embedding" in kind or weight.shape[0] == BASE["vocab_size"]:
                 value = 0.5 * noise
             else:  # GPT-2's and gpt-oss's matrices are [in, out]
-                inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts") else -1]
+                inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts", "Llama4TextExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
             weight.data.copy_(value)
+        for name, values in module.named_buffers(recurse=False):
+            if name == "e_score_correction_bias":
+                values.copy_(0.1 * torch.randn(values.shape, generator=generator))
 
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
@@ -155,6 +161,29 @@ class Router:
         self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
 
 
+class PerturbedRouter:
+    """Watches routers of any kind: whether they choose the same experts when their input is a bit off."""
+
+    def __init__(self, model):
+        self.generator = torch.Generator().manual_seed(1)
+        self.steady = True
+        for module in model.modules():
+            if type(module).__name__.endswith(("Router", "Gate")):
+                module.register_forward_hook(self.see, with_kwargs=True)
+
+    @staticmethod
+    def chosen(output):
+        """[tokens, used] numbers of experts, or where the router gives none, all experts' weights above 0."""
+        indices = [each for each in output if not each.is_floating_point()]
+        return indices[0].sort(-1).values if indices else output[0] > 0.0
+
+    def see(self, module, args, kwargs, output):
+        for _ in range(4):
+            noise = torch.randn(args[0].shape, generator=self.generator).to(args[0])
+            again = type(module).forward(module, args[0] * (1.0 + 2e-3 * noise), *args[1:], **kwargs)
+            self.steady &= bool(torch.equal(self.chosen(again), self.chosen(output)))
+
+
 def all_logits(model, tokens):
     """[tokens, vocab]: the logits after each token."""
     with torch.no_grad():
@@ -178,6 +207,7 @@ def greedy_text(variant, model, prompt, ends):
 def make(variant, seed):
     folder = FAMILIES / variant.name
     vocab = BASE["vocab_size"]
+    perturbs = getattr(variant, "perturbs_routers", False)
     for attempt in range(100):
         generator = torch.Generator().manual_seed(1000 * attempt + seed)
         shutil.rmtree(folder, ignore_errors=True)
@@ -187,7 +217,7 @@ def make(variant, seed):
             save(variant, folder, generator)
             config = json.loads((folder / "config.json").read_text())
             model = load(variant, folder)
-        router = Router(model)
+        router = PerturbedRouter(model) if perturbs else Router(model)
         ends = config.get("text_config", config).get("eos_token_id", 2)
         tokens = [1] + torch.randint(3, vocab - 8, (variant.prompt - 1,), generator=generator).tolist()
         # First, since a dynamic rope keeps the frequencies of the longest text that it has seen.
@@ -195,8 +225,11 @@ def make(variant, seed):
         exact = all_logits(copy.deepcopy(model).double(), tokens)
         continuation = greedy_text(variant, model, tokens, ends if isinstance(ends, list) else [ends])
         rounding = ((exact - logits).abs().max() / logits.abs().max()).item()
+        margin = 0.0 if perturbs else router.margin
+        steady = getattr(model, "steady", True) and (not perturbs or router.steady)
         least = getattr(variant, "router_margin", SMALLEST_ROUTER_MARGIN)
-        if continuation and router.margin > least and rounding < LARGEST_ROUNDING:
+        clear = steady and (perturbs or margin > least)
+        if continuation and clear and rounding < LARGEST_ROUNDING:
             break
     else:
         raise SystemExit(f"{variant.name}: no seed gives clear choices")
@@ -207,7 +240,7 @@ def make(variant, seed):
     logits.numpy().astype("<f4").tofile(folder / "logits.f32")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{variant.name:22} {size:7} bytes  attempt {attempt:2}  largest logit {logits.abs().max():5.2f}"
-          f"  rounding {rounding:.1e}  router {router.margin:.1e}", flush=True)
+          f"  rounding {rounding:.1e}  router {margin:.1e}", flush=True)
     assert size < LARGEST_FOLDER
     return {"name": variant.name, "what": variant.what, "family": config["model_type"],
             "tokens": variant.prompt, "vocab": vocab, "greedy": GREEDY_TOKENS if variant.greedy else 0,
@@ -223,6 +256,7 @@ def main():
     known = {entry["name"]: entry for entry in
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
     variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + RECURRENT_VARIANTS
+    variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)

@@ -2,8 +2,9 @@
 
 Each is a decoder of the same plan, pre-norm with RMS norms and a gated SiLU feed-forward, under names of its
 own and with Q, K and V joined in its own way: modeling_internlm2.py, modeling_baichuan.py (7B and 13B, 1 and
-2), modeling_chatglm.py and modeling_telechat.py as published beside the checkpoints. Tensors and config.json
-are named as there. make_families.py uses this file.
+2), modeling_chatglm.py, modeling_telechat.py and modeling_telechat2.py, modeling_qwen.py, modeling_bailing_moe.py
+and modeling_bailing_moe_v2.py as published beside the checkpoints. Tensors and config.json are named as there.
+make_families.py uses this file.
 """
 
 import json
@@ -17,6 +18,22 @@ import torch
 from torch.nn import functional
 
 VOCAB, HIDDEN, FFN, LAYERS, HEADS = 136, 36, 44, 2, 3
+
+
+@dataclass
+class Experts:
+    """In the place of the feed-forward of the layers from `first` on, beside a shared one."""
+
+    count: int
+    used: int
+    size: int
+    shared: int
+    first: int
+    sigmoid: bool  # scores of each by itself, corrected where experts are chosen; else a softmax of all
+    groups: int = 1
+    groups_used: int = 1
+    normalized: bool = True
+    scale: float = 1.0
 
 
 @dataclass
@@ -41,6 +58,8 @@ class Family:
     pairs: bool = False  # rotates neighbours, not halves
     theta: float = 10000.0
     normalized_output: bool = False
+    qk_norms: tuple[str, str] | None = None  # of each head, before rope
+    experts: Experts | None = None
 
 
 @dataclass
@@ -71,6 +90,7 @@ class Decoder:
 
     def __init__(self, family, tensors):
         self.family, self.tensors = family, tensors
+        self.steady = True  # whether no choice of experts changes where their input is a bit off
 
     def modules(self):
         return ()
@@ -82,6 +102,7 @@ class Decoder:
         return functional.linear(x, self.tensors[name + ".weight"], self.tensors.get(name + ".bias"))
 
     def norm(self, x, name):
+        """RMS, of the last dimension."""
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.family.eps)
         return x * scale * self.tensors[name + ".weight"]
 
@@ -104,6 +125,8 @@ class Decoder:
     def attention(self, x, prefix):
         family, tokens = self.family, x.shape[0]
         q, k, v = family.split(family, *(self.linear(x, prefix + name) for name in family.qkv))
+        if family.qk_norms:
+            q, k = (self.norm(y, prefix + name) for y, name in zip((q, k), family.qk_norms))
         q, k = self.rope(q), self.rope(k)
         k, v = (y.repeat_interleave(family.heads // family.kv_heads, dim=1) for y in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(family.head_dim)
@@ -119,6 +142,34 @@ class Decoder:
         gate, up = joined.chunk(2, -1)
         return self.linear(functional.silu(gate) * up, prefix + self.family.down[0])
 
+    def choose(self, x, prefix):
+        """[tokens, used] numbers of experts, and their weights."""
+        experts = self.family.experts
+        logits = self.linear(x, prefix + "mlp.gate")
+        scores = logits.sigmoid() if experts.sigmoid else logits.softmax(-1)
+        choice = scores + self.tensors[prefix + "mlp.gate.expert_bias"] if experts.sigmoid else scores
+        groups = choice.unflatten(-1, (experts.groups, -1))
+        best = groups.topk(2, -1).values.sum(-1).topk(experts.groups_used, -1).indices
+        kept = torch.zeros(groups.shape[:-1], dtype=torch.bool).scatter(-1, best, True)
+        choice = groups.masked_fill(~kept[..., None], -torch.inf).flatten(-2)
+        chosen = choice.topk(experts.used, -1).indices
+        weights = scores.gather(-1, chosen)
+        if experts.normalized:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return chosen, experts.scale * weights
+
+    def experts(self, x, prefix):
+        chosen, weights = self.choose(x, prefix)
+        for _ in range(4):
+            noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x)
+            again = self.choose(x * (1.0 + 2e-3 * noise), prefix)[0]
+            self.steady &= torch.equal(again.sort(-1).values, chosen.sort(-1).values)
+        y = self.feed_forward(x, prefix + "mlp.shared_experts.") if self.family.experts.shared else 0.0 * x
+        for token in range(x.shape[0]):
+            for expert, weight in zip(chosen[token].tolist(), weights[token]):
+                y[token] += weight * self.feed_forward(x[token], f"{prefix}mlp.experts.{expert}.")
+        return y
+
     def __call__(self, ids, use_cache):
         assert not use_cache
         family = self.family
@@ -126,7 +177,11 @@ class Decoder:
         for layer in range(LAYERS):
             prefix = family.layer.format(layer)
             x = x + self.attention(self.norm(x, prefix + family.norms[0]), prefix)
-            x = x + self.feed_forward(self.norm(x, prefix + family.norms[1]), prefix)
+            normed = self.norm(x, prefix + family.norms[1])
+            if family.experts and layer >= family.experts.first:
+                x = x + self.experts(normed, prefix)
+            else:
+                x = x + self.feed_forward(normed, prefix + ("mlp." if family.experts else ""))
         table = self.tensors[(family.output or family.embedding) + ".weight"]
         if family.normalized_output:
             table = functional.normalize(table)
@@ -140,8 +195,8 @@ def random_tensors(family, generator):
     def normal(*shape):
         return torch.randn(shape, generator=generator)
 
-    def add_norm(name):
-        value = 1.0 + (0.3 * normal(HIDDEN)).clamp(-0.6, 0.6)
+    def add_norm(name, size=HIDDEN):
+        value = 1.0 + (0.3 * normal(size)).clamp(-0.6, 0.6)
         if family.output is None and name == family.final_norm:  # lest each token predict itself
             value *= normal(HIDDEN).sign()
         tensors[name + ".weight"] = value
@@ -150,6 +205,24 @@ def random_tensors(family, generator):
         tensors[name + ".weight"] = 1.3 * normal(outputs, inputs) / inputs**0.5
         if biased:
             tensors[name + ".bias"] = 0.3 * normal(outputs)
+
+    def add_feed_forward(prefix, size):
+        for name in family.gate_up:
+            add_linear(prefix + name, size, HIDDEN)
+        add_linear(prefix + family.down[0], HIDDEN, size)
+
+    def add_experts(prefix, layer):
+        experts = family.experts
+        if layer < experts.first:
+            add_feed_forward(prefix + "mlp.", FFN)
+            return
+        add_linear(prefix + "mlp.gate", experts.count, HIDDEN)
+        if experts.sigmoid:
+            tensors[prefix + "mlp.gate.expert_bias"] = 0.1 * normal(experts.count)
+        for expert in range(experts.count):
+            add_feed_forward(f"{prefix}mlp.experts.{expert}.", experts.size)
+        if experts.shared:
+            add_feed_forward(prefix + "mlp.shared_experts.", experts.shared)
 
     for table in filter(None, (family.embedding, family.output)):
         tensors[table + ".weight"] = 0.5 * normal(VOCAB, HIDDEN)
@@ -161,6 +234,11 @@ def random_tensors(family, generator):
             add_linear(prefix + name, rows, HIDDEN, biased)
         add_linear(prefix + family.attention_output[0], HIDDEN, family.heads * family.head_dim,
                    family.attention_output[1])
+        for name in family.qk_norms or ():
+            add_norm(prefix + name, family.head_dim)
+        if family.experts:
+            add_experts(prefix, layer)
+            continue
         for name in family.gate_up:
             add_linear(prefix + name, 2 * FFN // len(family.gate_up), HIDDEN)
         add_linear(prefix + family.down[0], HIDDEN, FFN, family.down[1])
@@ -263,6 +341,44 @@ TELECHAT = Family(
     gate_up=("mlp.gate_proj", "mlp.up_proj"), down=("mlp.down_proj", True), eps=1e-5, theta=TELECHAT_THETA)
 
 
+# --- Qwen 1: the gate is w2; longer texts than seq_length would change the base and scale queries ---
+
+QWEN = Family(
+    embedding="transformer.wte", layer="transformer.h.{}.", norms=("ln_1", "ln_2"),
+    final_norm="transformer.ln_f", output="lm_head", qkv={"attn.c_attn": (3 * HIDDEN, True)},
+    split=split_blocks, attention_output=("attn.c_proj", False), gate_up=("mlp.w2", "mlp.w1"),
+    down=("mlp.c_proj", False), eps=1e-6)
+
+
+# --- TeleChat 2: TeleChat with fewer key heads and an output matrix of its own ---
+
+TELECHAT2 = Family(
+    embedding="transformer.word_embeddings", layer="transformer.h.{}.",
+    norms=("input_layernorm", "post_attention_layernorm"), final_norm="transformer.ln_f", output="lm_head",
+    qkv={"self_attention.query": (HIDDEN, False), "self_attention.key_value": (24, False)},
+    split=split_key_value, attention_output=("self_attention.dense", True), kv_heads=1,
+    gate_up=("mlp.gate_proj", "mlp.up_proj"), down=("mlp.down_proj", True), eps=1e-5)
+
+
+# --- Bailing, which Ling and Ring are: 1 chooses by a softmax of all, 2 in groups by corrected sigmoids ---
+
+def bailing(**more):
+    return Family(
+        embedding="model.word_embeddings", layer="model.layers.{}.",
+        norms=("input_layernorm", "post_attention_layernorm"), final_norm="model.norm", output="lm_head",
+        split=split_multi_query, kv_heads=1, gate_up=("gate_proj", "up_proj"), down=("down_proj", False), **more)
+
+
+BAILING_CONFIG = {
+    "attention_dropout": 0.0, "bos_token_id": 1, "embedding_dropout": 0.0, "eos_token_id": 2, "head_dim": 12,
+    "hidden_act": "silu", "hidden_size": HIDDEN, "initializer_range": 0.02, "intermediate_size": FFN,
+    "max_position_embeddings": 512, "moe_intermediate_size": 20, "norm_head": False, "norm_softmax": False,
+    "norm_topk_prob": True, "num_attention_heads": HEADS, "num_experts_per_tok": 3, "num_hidden_layers": LAYERS,
+    "num_key_value_heads": 1, "output_dropout": 0.0, "output_router_logits": False, "pad_token_id": 0,
+    "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True,
+    "use_rmsnorm": True, "vocab_size": VOCAB}
+
+
 VARIANTS = [
     Variant("internlm2", "Q, K and V joined by group, biases, dynamic rope within the context", INTERNLM2,
             {"architectures": ["InternLM2ForCausalLM"], "attn_implementation": "eager", "bias": True,
@@ -300,4 +416,45 @@ VARIANTS = [
              "model_type": "telechat", "n_head": HEADS, "n_layer": LAYERS, "pad_token_id": 3,
              "seq_length": 8192, "torch_dtype": "bfloat16", "training_seqlen": 8192,
              "transformers_version": "4.30.0", "use_cache": True, "vocab_size": VOCAB}),
+]
+
+# After all variants of before, so that their seeds stay what they are.
+LATER_VARIANTS = [
+    Variant("qwen", "Qwen 1: joined Q|K|V with biases, the gate second, names of its own", QWEN,
+            {"architectures": ["QWenLMHeadModel"], "attn_dropout_prob": 0.0, "bf16": True,
+             "emb_dropout_prob": 0.0, "eos_token_id": 2, "hidden_size": HIDDEN, "initializer_range": 0.02,
+             "intermediate_size": 2 * FFN, "kv_channels": 12, "layer_norm_epsilon": 1e-06,
+             "max_position_embeddings": 2048, "model_type": "qwen", "no_bias": True,
+             "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "rotary_emb_base": 10000,
+             "rotary_pct": 1.0, "scale_attn_weights": True, "seq_length": 512, "tie_word_embeddings": False,
+             "tokenizer_class": "QWenTokenizer", "transformers_version": "4.32.0", "use_cache": True,
+             "use_dynamic_ntk": True, "use_flash_attn": "auto", "use_logn_attn": True, "vocab_size": VOCAB}),
+    Variant("telechat2", "TeleChat 2: one key head, an output matrix of its own", TELECHAT2,
+            {"apply_residual_connection_post_layernorm": False, "architectures": ["TeleChat2ForCausalLM"],
+             "attention_dropout": 0.0, "base_seqlen": 8192, "bos_token_id": 1, "embed_layernorm": False,
+             "eos_token_id": 2, "ffn_hidden_size": FFN, "hidden_dropout": 0.0, "hidden_size": HIDDEN,
+             "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "logn": False, "model_type": "telechat",
+             "n_head": HEADS, "n_layer": LAYERS, "num_key_value_heads": 1, "pad_token_id": 0,
+             "seq_length": 8192, "training_seqlen": 8192, "transformers_version": "4.44.0", "unk_token_id": 0,
+             "use_cache": True, "vocab_size": VOCAB}),
+    Variant("bailing_moe", "Ling 1: experts by softmax of all, one shared; biases of Q, K and V",
+            bailing(qkv={"attention.query_key_value": (60, True)}, attention_output=("attention.dense", False),
+                    eps=1e-6, theta=600000.0,
+                    experts=Experts(count=6, used=3, size=20, shared=40, first=0, sigmoid=False)),
+            {**BAILING_CONFIG, "architectures": ["BailingMoeForCausalLM"], "first_k_dense_replace": 0,
+             "model_type": "bailing_moe", "num_experts": 6, "num_shared_experts": 2, "rms_norm_eps": 1e-06,
+             "rope_theta": 600000.0, "use_bias": False, "use_qkv_bias": True}),
+    Variant("bailing_moe_v2", "Ling 2: half of a head rotated, Q and K normed by head; a dense first layer, experts "
+            "in groups by corrected sigmoids",
+            bailing(qkv={"attention.query_key_value": (60, False)}, attention_output=("attention.dense", False),
+                    eps=1e-6, theta=600000.0, rotated=6,
+                    qk_norms=("attention.query_layernorm", "attention.key_layernorm"),
+                    experts=Experts(count=8, used=3, size=20, shared=20, first=1, sigmoid=True, groups=4,
+                                    groups_used=2, scale=2.5)),
+            {**BAILING_CONFIG, "architectures": ["BailingMoeV2ForCausalLM"], "first_k_dense_replace": 1,
+             "model_type": "bailing_moe", "moe_router_enable_expert_bias": True, "n_group": 4,
+             "num_experts": 8, "num_nextn_predict_layers": 0, "num_shared_experts": 1,
+             "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-06, "rope_theta": 600000.0,
+             "routed_scaling_factor": 2.5, "router_dtype": "fp32", "score_function": "sigmoid",
+             "topk_group": 2, "use_bias": False, "use_qk_norm": True, "use_qkv_bias": False}),
 ]

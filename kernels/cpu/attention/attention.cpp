@@ -100,6 +100,7 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
     task.page_tokens = kPageTokens;
     task.scale = rule.scale;
     task.window = rule.window;
+    task.window_in_blocks = rule.window_in_blocks;
     task.bidirectional = rule.bidirectional;
     task.soft_cap = rule.soft_cap;
     if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;

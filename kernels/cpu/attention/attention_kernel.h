@@ -153,7 +153,8 @@ inline VisibleKeys visible_positions(const AttentionTask& task, int64_t token) {
   const int64_t position = task.position + token;
   VisibleKeys keys{0, task.bidirectional ? task.cached : position + 1};
   if (task.window > 0) {
-    const int64_t begin = position + 1 - task.window;
+    const int64_t begin =
+        task.window_in_blocks ? position - position % task.window : position + 1 - task.window;
     const int64_t end = position + task.window;
     if (begin > 0) keys.begin = begin;
     if (end < keys.end) keys.end = end;

@@ -70,20 +70,25 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
           float* queries = static_cast<float*>(qkv.data) + t * qkv.stride;
           float* keys = queries + q_dim;
           const float* values = keys + kv.k_dim();
-          for (int64_t h = 0; transform.norm != NormKind::none && h < n_heads + kv_heads; ++h) {
-            head.x = head.out = queries + h * dim;
-            head.weight = h < n_heads ? transform.q_weight + h * dim
-                                      : transform.k_weight + (h - n_heads) * dim;
-            normalize(head);
-          }
+          const auto normalize_heads = [&] {
+            for (int64_t h = 0; transform.norm != NormKind::none && h < n_heads + kv_heads; ++h) {
+              head.x = head.out = queries + h * dim;
+              head.weight = h < n_heads ? transform.q_weight + h * dim
+                                        : transform.k_weight + (h - n_heads) * dim;
+              normalize(head);
+            }
+          };
+          if (!transform.norm_after_rotation) normalize_heads();
           const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
           for (int64_t i = 0; i < rotated / 2; ++i) {
             cosines[i] = rotation[2 * i];
             sines[i] = rotation[2 * i + 1];
           }
           kernels_.rotate(queries, cosines, sines, n_heads + kv_heads, dim, rotated);
+          if (transform.norm_after_rotation) normalize_heads();
           if (transform.query_scaling != 0) {
-            const int64_t lengths = position / transform.query_scaling_from;
+            const int64_t lengths =
+                (position + transform.query_scaling_ahead) / transform.query_scaling_from;
             const float factor =
                 1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
             for (int64_t i = 0; i < q_dim; ++i) queries[i] *= factor;

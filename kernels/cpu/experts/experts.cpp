@@ -75,8 +75,10 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
   pool_.parallel_for(tokens, 8, [&](int64_t first, int64_t last) {
     for (int64_t i = first * used; i < last * used; ++i) {
       const float* from = static_cast<const float*>(x.data) + i / used * x.stride;
-      std::copy_n(from, in,
-                  static_cast<float*>(inputs.data) + rows.row_of[static_cast<size_t>(i)] * in);
+      float* to = static_cast<float*>(inputs.data) + rows.row_of[static_cast<size_t>(i)] * in;
+      std::copy_n(from, in, to);
+      if (!router.weighs_input) continue;
+      for (int64_t c = 0; c < in; ++c) to[c] *= chosen[static_cast<size_t>(i)].weight;
     }
   });
 
@@ -106,7 +108,7 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
       float* to = static_cast<float*>(out.data) + t * out.stride;
       if (output == OutputMode::store) std::fill_n(to, hidden, 0.0F);
       for (int64_t i = t * used; i < (t + 1) * used; ++i) {
-        const float weight = chosen[static_cast<size_t>(i)].weight;
+        const float weight = router.weighs_input ? 1 : chosen[static_cast<size_t>(i)].weight;
         const float* result =
             static_cast<const float*>(results.data) + rows.row_of[static_cast<size_t>(i)] * hidden;
         for (int64_t c = 0; c < hidden; ++c) to[c] += weight * result[c];

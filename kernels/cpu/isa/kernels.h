@@ -82,6 +82,7 @@ struct AttentionTask {
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
   int64_t window = 0;             ///< see AttentionRule
+  bool window_in_blocks = false;  ///< likewise
   bool bidirectional = false;     ///< likewise
   float soft_cap = 0;             ///< 0: none
   const float* sinks = nullptr;   ///< [group] or null
@@ -303,6 +304,8 @@ struct Kernels {
   /// and sines [rotated / 2].
   void (*rotate)(float* x, const float* cosines, const float* sines, int64_t heads,
                  int64_t head_dim, int64_t rotated);
+  /// x = above x² + beta x where x > 0, else below (exp(x) - 1 - x) + beta x.
+  void (*xielu)(float above, float below, float beta, int64_t n, float* x);
   void (*convolve)(const ConvolveTask&);
   void (*recur)(const RecurTask&);
   int64_t recur_columns;  ///< that RecurTask::columns is at most

@@ -9,10 +9,10 @@
 #include "kernels/cpu/linear/panel_kernel.h"
 #include "kernels/cpu/linear/product_results.h"
 #include "kernels/cpu/linear/quantize_kernel.h"
-#include "kernels/cpu/scale_kernel.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/recurrent/recurrent_kernels.h"
 #include "kernels/cpu/sampling/sample_kernel.h"
+#include "kernels/cpu/scale_kernel.h"
 
 namespace faststream {
 namespace {
@@ -235,6 +235,7 @@ inline Kernels vector_kernels() {
   kernels.recur_columns = kRecurColumns;
   kernels.scale = scale;
   kernels.soft_cap = soft_cap;
+  kernels.xielu = xielu;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;
   kernels.sum_logits = sum_logits;

@@ -15,8 +15,11 @@ inline constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is 
 
 // The first token of the first page that the query of a cache of `kv_len` tokens sees.
 inline __device__ int first_split_token(const AttentionArguments& a, int kv_len) {
-  if (a.rule.window == 0) return 0;
-  return max(0, kv_len - a.rule.window) / kPageTokens * kPageTokens;
+  const int window = a.rule.window;
+  if (window == 0) return 0;
+  const int first =
+      a.rule.window_in_blocks ? (kv_len - 1) / window * window : max(0, kv_len - window);
+  return first / kPageTokens * kPageTokens;
 }
 
 // Tokens of each split of `seen` tokens: short ones keep all multiprocessors busy, merging many

@@ -40,6 +40,7 @@ class VariedRule {
   __device__ VariedRule(const AttentionArguments& a, int head, int n_tokens)
       : n_tokens_(n_tokens),
         behind_(a.rule.window == 0 ? kAnyDistance : a.rule.window),
+        in_blocks_(a.rule.window_in_blocks),
         ahead_(a.rule.bidirectional ? behind_ : 1),
         cap_(a.rule.soft_cap * kLog2E),
         slope_(a.rule.slopes != nullptr ? a.rule.slopes[head] * kLog2E : 0.0F),
@@ -50,9 +51,10 @@ class VariedRule {
 
   /// Of the query at `position`, the first token that it sees.
   [[nodiscard]] __device__ int first_seen(int position) const {
-    return max(0, position - behind_ + 1);
+    return in_blocks_ ? position - position % behind_ : max(0, position - behind_ + 1);
   }
   [[nodiscard]] __device__ bool sees(int position, int token) const {
+    if (in_blocks_ && token < first_seen(position)) return false;
     return token < n_tokens_ && position - token < behind_ && token - position < ahead_;
   }
   [[nodiscard]] __device__ float vary(float score, int position, int token) const {
@@ -67,7 +69,8 @@ class VariedRule {
   static constexpr int kAnyDistance = INT_MAX / 2;
 
   int n_tokens_;
-  int behind_;   // distances below this are seen
+  int behind_;  // distances below this are seen
+  bool in_blocks_;
   int ahead_;    // likewise of tokens after the query
   float cap_;    // 0: none
   float slope_;  // of a position

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr size_t kAlignment = 256;
-constexpr size_t kParts = 12;  // of the scratch memory
+constexpr size_t kParts = 13;  // of the scratch memory
 
 // Hands out aligned parts of a memory.
 class Parts {
@@ -39,7 +39,19 @@ class Parts {
   std::byte* next_;
 };
 
+// Of each place the row of x of its token, times the weight of its pair.
+__global__ void weigh_kernel(Matrix x, Routing routing, Matrix weighed) {
+  begin_kernel();
+  const int64_t place = blockIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= x.cols) return;
+  const float element = load_element(x.data, x.dtype, routing.token_at[place] * x.stride + c);
+  store_element(weighed.data, weighed.dtype, place * weighed.stride + c,
+                element * routing.weights[routing.pair_at[place]]);
+}
+
 // out[token] = or += the sum of its pairs' results by their weights, in the order of its choice.
+// weights: null: all 1.
 __global__ void combine_kernel(const float* results, const float* weights, int used, bool add,
                                Matrix out) {
   begin_kernel();
@@ -48,7 +60,8 @@ __global__ void combine_kernel(const float* results, const float* weights, int u
   if (c >= out.cols) return;
   float sum = 0;
   for (int64_t pair = token * used; pair < (token + 1) * used; ++pair) {
-    sum = __fmaf_rn(weights[pair], results[pair * out.cols + c], sum);
+    const float weight = weights != nullptr ? weights[pair] : 1.0F;
+    sum = __fmaf_rn(weight, results[pair * out.cols + c], sum);
   }
   float& element = static_cast<float*>(out.data)[token * out.stride + c];
   element = add ? __fadd_rn(element, sum) : sum;
@@ -89,7 +102,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                           const Experts& experts, OutputMode output, const Matrix& out) {
   if (input.x.rows == 0) return;
   const bool adds = output == OutputMode::add;
-  if (step_kernel_.experts(input, scores, router, experts, adds, out)) return;
+  if (!router.weighs_input && step_kernel_.experts(input, scores, router, experts, adds, out)) {
+    return;
+  }
   const Matrix x = normalize(*this, input);
   const int64_t n_experts = experts.n_experts;
   if (n_experts > kMostExperts) {
@@ -100,8 +115,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   const int64_t used = router.used;
   const int64_t hidden = out.cols;
   const int64_t middle = experts.down.cols;
-  const ScratchPiece piece = experts_piece(
-      x.rows * used, used, expert_row_bytes(x.cols, middle) + expert_row_bytes(middle, hidden));
+  size_t bytes_per_pair = expert_row_bytes(x.cols, middle) + expert_row_bytes(middle, hidden);
+  if (router.weighs_input) bytes_per_pair += weighed_row_bytes(x.cols);
+  const ScratchPiece piece = experts_piece(x.rows * used, used, bytes_per_pair);
   std::byte* memory = scratch_.at_least(piece.bytes);
   const int64_t piece_tokens = piece.rows / used;
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
@@ -138,7 +154,16 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                   .scales = experts.up.row_scales(),
                   .bias = experts.up_bias,
                   .activation = experts.activation};
-    multiply(product, x.row_range(first, tokens), parts, rotated_, queue);
+    Matrix inputs = x.row_range(first, tokens);
+    if (router.weighs_input) {
+      const Matrix weighed = parts.take(x.dtype, pairs, x.cols);
+      const dim3 places(static_cast<unsigned>(pairs), ceil_div(x.cols, kThreads));
+      queue.launch("weighing what experts read", weigh_kernel, {places, kThreads}, inputs, routing,
+                   weighed);
+      inputs = weighed;
+      product.x_rows = nullptr;
+    }
+    multiply(product, inputs, parts, rotated_, queue);
 
     product.weight = experts.down;
     product.outputs = hidden;
@@ -154,8 +179,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
 
     const dim3 grid(static_cast<unsigned>(tokens), ceil_div(hidden, kThreads));
     queue.launch("adding up experts", combine_kernel, {grid, kThreads},
-                 static_cast<const float*>(results.data), routing.weights, static_cast<int>(used),
-                 adds, out.row_range(first, tokens));
+                 static_cast<const float*>(results.data),
+                 router.weighs_input ? static_cast<const float*>(nullptr) : routing.weights,
+                 static_cast<int>(used), adds, out.row_range(first, tokens));
   }
 }
 

@@ -72,6 +72,9 @@ constexpr size_t expert_row_bytes(int64_t in, int64_t out) {
   return static_cast<size_t>(in + 4 * out + 32);
 }
 
+/// And where their inputs are weighed.
+constexpr size_t weighed_row_bytes(int64_t in) { return static_cast<size_t>(in) * sizeof(float); }
+
 /// What experts() does at a time of `pairs`, when its two products take so many bytes a pair.
 ScratchPiece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair);
 

@@ -22,6 +22,7 @@ struct AttentionCase {
   bool bidirectional = false;
   int32_t bias_reach = 0;  // 0: no bias
   int32_t value_dim = 0;   // 0: head_dim
+  bool in_blocks = false;  // the window
 
   [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -33,7 +34,9 @@ std::string describe(const AttentionCase& shape) {
   for (const TestSequence& s : shape.sequences) {
     text += " " + std::to_string(s.queries) + "/" + std::to_string(s.kv_len);
   }
-  if (shape.window > 0) text += ", window " + std::to_string(shape.window);
+  if (shape.window > 0) {
+    text += (shape.in_blocks ? ", blocks of " : ", window ") + std::to_string(shape.window);
+  }
   if (shape.soft_cap > 0) text += ", soft cap";
   if (shape.sinks) text += ", sinks";
   if (shape.slopes) text += ", slopes";
@@ -81,6 +84,7 @@ class BackendAttention : public BackendTest {
                          shape.head_dim, shape.v_head_dim()},
                         {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
                          .window = shape.window,
+                         .window_in_blocks = shape.in_blocks,
                          .bidirectional = shape.bidirectional,
                          .soft_cap = shape.soft_cap,
                          .sinks = device_sinks.data(),
@@ -309,6 +313,21 @@ TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
     for (const int32_t dim : {64, 128}) {
       check_attention(weights, {4, 2, dim, {{300, 300}, {1, 5}, {129, 1000}, {256, 384}}});
     }
+  }
+}
+
+TEST_P(BackendAttention, AgreesForBlocksAtAndBesidePageBorders) {
+  for (const WeightFormat weights : kFloatFormats) {
+    for (const int32_t block : {1, 3, 31, 32, 33, 64, 100, 1000}) {
+      AttentionCase shape{4, 2, 64, {{1, 1}, {1, 32}, {1, 33}, {1, 300}, {1, 64}}, block};
+      shape.in_blocks = true;
+      check_attention(weights, shape);
+      shape.sequences = {{40, 40}, {130, 300}, {2, 97}};
+      check_attention(weights, shape);
+    }
+    AttentionCase long_text{8, 1, 128, {{1, 1500}, {1, 1}, {300, 1400}}, 500};
+    long_text.in_blocks = true;
+    check_attention(weights, long_text);
   }
 }
 

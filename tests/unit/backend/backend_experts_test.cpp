@@ -181,6 +181,17 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
   }
 }
 
+TEST_P(BackendExperts, ReadWhatTheRouterWeighs) {
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t tokens : {1, 3, 40}) {
+      const Router router{.used = 2, .score = Router::Score::sigmoid, .weighs_input = true};
+      check({.router = router}, format, tokens);
+      check({.n_experts = 5, .in = 20, .middle = 7, .hidden = 33, .router = router}, format,
+            tokens);
+    }
+  }
+}
+
 TEST_P(BackendExperts, AreChosenFromMany) {
   for (const int32_t n_experts : {160, 544}) {
     for (const int32_t groups_used : {3, 8}) {

@@ -273,6 +273,43 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsOrRows) {
   }
 }
 
+TEST_P(BackendOps, XieluFulfilsItsFormula) {
+  HostTensor numbers(DType::f32, 1, kXieluNumbers);
+  for (int64_t i = 0; i < kXieluNumbers; ++i)
+    numbers.set(0, i, 0.7F - 0.5F * static_cast<float>(i));
+  const auto softplus = [](double x) { return std::log(1 + std::exp(x)); };
+  const double above = softplus(numbers.at(0, 0));
+  const double beta = numbers.at(0, 2);
+  const double below = softplus(numbers.at(0, 1)) + beta;
+  for (const DType type : activation_types()) {
+    for (const int64_t cols : {1, 20, 259, 3000}) {
+      HostTensor m = random_tensor(random_, type, 3, cols, 5, 4);
+      m.set(0, 0, 0);
+      m.set(1, 0, -1e-4F);
+      m.set(2, 0, -100);
+      const auto check = [&](Backend& backend) {
+        const DeviceTensor device_numbers(backend, numbers);
+        const DeviceTensor device(backend, m);
+        backend.xielu(static_cast<const float*>(device_numbers.data()), device.matrix());
+        const HostTensor want = m.map(DType::f32, [&](float v) {
+          const double x = v;
+          return static_cast<float>(beta * x +
+                                    (x > 0 ? above * x * x : below * (std::expm1(x) - x)));
+        });
+        expect_near(
+            device.fetch(), want,
+            [&](int64_t r, int64_t c) {
+              return (unit_roundoff(type) + 1e-6) *
+                     (std::abs(want.at(r, c)) + std::abs(m.at(r, c)));
+            },
+            backend.description() + ": xielu");
+      };
+      check(*reference_);
+      for (const auto& backend : backends_) check(*backend);
+    }
+  }
+}
+
 TEST_P(BackendOps, SoftCapKeepsLogitsBelowTheCap) {
   const double cap = 30;
   for (const int64_t cols : {1, 20, 32003}) {

@@ -12,12 +12,14 @@ struct RopeCase {
   int32_t head_dim = 64;
   int32_t rotated = 64;
   NormKind norm = NormKind::none;
+  bool norm_after_rotation = false;
   float query_scaling = 0;
 };
 
 std::string describe(const RopeCase& shape) {
   return "head_dim " + std::to_string(shape.head_dim) + ", " + std::to_string(shape.rotated) +
-         " rotated, norm " + std::to_string(static_cast<int>(shape.norm)) + ", query scaling " +
+         " rotated, norm " + std::to_string(static_cast<int>(shape.norm)) +
+         (shape.norm_after_rotation ? " after" : "") + ", query scaling " +
          std::to_string(shape.query_scaling);
 }
 
@@ -70,6 +72,7 @@ class BackendRope : public BackendTest {
       const DeviceTensor out(backend, HostTensor(q_type, batch.n_tokens(), int64_t{kHeads} * dim));
       backend.attention(backend.upload(batch), device_qkv.matrix(), device_cos_sin.matrix(),
                         {.norm = shape.norm,
+                         .norm_after_rotation = shape.norm_after_rotation,
                          .q_weight = device_q_weight.data(),
                          .k_weight = device_k_weight.data(),
                          .eps = 1e-6F,
@@ -198,9 +201,11 @@ TEST_P(BackendRope, AppendRotatesPartsOfHeadsOrNothing) {
 TEST_P(BackendRope, AppendNormalizesEachHead) {
   for (const WeightFormat weights : kFloatFormats) {
     for (const NormKind norm : {NormKind::rms, NormKind::layer}) {
-      for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm});
-      check_append(weights, {128, 32, norm, 0.5F});
-      check_append(weights, {128, 0, norm});
+      for (const bool after : {false, true}) {
+        for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm, after});
+        check_append(weights, {128, 32, norm, after, 0.5F});
+        check_append(weights, {128, 0, norm, after});
+      }
     }
   }
 }
@@ -212,7 +217,7 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
   constexpr int32_t kFrom = 16;
   constexpr int32_t kCached = 30;
   const Batch batch = make_batch(random_, {{1, 1}, {40, kCached + 40}}, 4);
-  const auto check = [&](Backend& backend, DType act, DType kv_type) {
+  const auto check = [&](Backend& backend, DType act, DType kv_type, int32_t ahead) {
     const HostTensor ones =
         HostTensor(act, batch.n_tokens(), int64_t{3} * kDim).map(act, [](float) { return 1.0F; });
     const HostTensor empty =
@@ -224,16 +229,16 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const DeviceTensor k(backend, empty);
     const DeviceTensor v(backend, empty);
     const DeviceTensor out(backend, HostTensor(act, batch.n_tokens(), kDim));
-    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
-                      {.query_scaling = 0.1F, .query_scaling_from = kFrom},
-                      {k.data(), v.data(), kv_type, 4, 1, kDim, kDim}, {.scale = 1.0F / kDim},
-                      out.matrix());
+    backend.attention(
+        backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
+        {.query_scaling = 0.1F, .query_scaling_from = kFrom, .query_scaling_ahead = ahead},
+        {k.data(), v.data(), kv_type, 4, 1, kDim, kDim}, {.scale = 1.0F / kDim}, out.matrix());
     const HostTensor got = out.fetch();
     const HostTensor keys = k.fetch();
     for (int32_t t = 0; t < batch.n_tokens(); ++t) {
       const int32_t position = batch.positions[static_cast<size_t>(t)];
       const int32_t zeros = t == 0 ? 0 : kCached;
-      const double score = 1 + 0.1 * std::log(1 + std::floor(position / kFrom));
+      const double score = 1 + 0.1 * std::log(1 + std::floor((position + ahead) / kFrom));
       const double weight = (position + 1 - zeros) * std::exp(score);
       EXPECT_NEAR(got.at(t, 0), weight / (weight + zeros), 4 * unit_roundoff(act) + 1e-5)
           << backend.description() << ", position " << position;
@@ -241,10 +246,12 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const int32_t page = batch.page_table[0];
     EXPECT_EQ(keys.at(page, 0), 1) << backend.description();
   };
-  check(*reference_, DType::f32, DType::f32);
-  for (const WeightFormat weights : kFloatFormats) {
-    for (const auto& backend : backends_) {
-      check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights));
+  for (const int32_t ahead : {0, 1}) {
+    check(*reference_, DType::f32, DType::f32, ahead);
+    for (const WeightFormat weights : kFloatFormats) {
+      for (const auto& backend : backends_) {
+        check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights), ahead);
+      }
     }
   }
 }

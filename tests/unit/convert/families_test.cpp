@@ -47,6 +47,64 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
   EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_limit", 5.0}}), "swiglu_limit"));
 }
 
+// Options that a family's own code has and Transformers' has not, or the description.
+TEST(Families, RefuseOptionsThatTheyLack) {
+  struct Refused {
+    std::string family;
+    std::string key;
+    json value;
+  };
+  for (const auto& [family, key, value] : {Refused{"minimax_m2", "scoring_func", "softmax"},
+                                           {"minimax_m2", "qk_norm_type", "per_head"},
+                                           {"minimax_m2", "shared_intermediate_size", 64},
+                                           {"minimax_m2", "attn_type_list", {0, 1}},
+                                           {"hunyuan_v1_dense", "use_cla", true},
+                                           {"hunyuan_v1_moe", "num_shared_expert", {1, 2}},
+                                           {"hunyuan_v1_moe", "moe_intermediate_size", 24},
+                                           {"ernie4_5", "compression_ratio", 2.0},
+                                           {"apertus", "post_norm", true},
+                                           {"apertus", "hidden_act", "silu"},
+                                           {"olmo", "clip_qkv", 8.0},
+                                           {"bailing_moe", "norm_head", true},
+                                           {"bailing_moe_v2", "score_function", "softmax"},
+                                           {"hy_v3", "mlp_layer_types", {"dense", "mixed"}},
+                                           {"llama4_text", "layer_types", {"full_attention"}},
+                                           {"cohere2_moe", "expert_selection_fn", "sparsemax"},
+                                           {"exaone4", "layer_types", {"chunked_attention"}}}) {
+    std::ifstream file(golden_root() / "families" / family / "config.json");
+    json config = json::parse(file);
+    EXPECT_NO_THROW(describe(config)) << family;
+    config[key] = value;
+    EXPECT_TRUE(says(error_of([&] { describe(config); }), "config.json", key)) << family;
+  }
+}
+
+TEST(Families, HaveExpertsInTheLayersThatTheConfigurationNames) {
+  const auto with_experts = [](const std::string& family, const json& changes) {
+    std::ifstream file(golden_root() / "families" / family / "config.json");
+    json config = json::parse(file);
+    config.merge_patch(changes);
+    const ModelConfig model = describe(config);
+    std::vector<bool> sparse;
+    for (int64_t n = 0; n < model.n_layers(); ++n) {
+      sparse.push_back(model.layer(n).experts.has_value());
+    }
+    return sparse;
+  };
+  using List = std::vector<bool>;
+  EXPECT_EQ(with_experts("glm4_moe", {{"num_hidden_layers", 3}, {"first_k_dense_replace", 2}}),
+            (List{false, false, true}));
+  EXPECT_EQ(with_experts("hy_v3", {{"num_hidden_layers", 3}, {"mlp_layer_types", nullptr}}),
+            (List{false, true, true}));
+  EXPECT_EQ(with_experts("ernie4_5_moe", {{"num_hidden_layers", 4},
+                                          {"moe_layer_interval", 2},
+                                          {"moe_layer_start_index", 2},
+                                          {"moe_layer_end_index", -1}}),
+            (List{false, false, false, true}));
+  EXPECT_EQ(with_experts("llama4_text", {{"moe_layers", {0, 2}}}),
+            (List{true, false, true, false}));
+}
+
 TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"}, {"architectures", {"Qwen3Model"}}});

@@ -1,9 +1,14 @@
 #include "convert/huggingface/hf_folder.h"
 
 #include <gtest/gtest.h>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
 
 #include "convert/families/family.h"
+#include "golden/golden_data.h"
+#include "text/tokenizer/compiled_tokenizer.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
 
@@ -341,6 +346,37 @@ TEST_F(HfFolder, TakesATokenizerJsonOfAnyName) {
   EXPECT_TRUE(model.tokenizer.description);
   EXPECT_EQ(model.tokenizer.config.eos, std::vector<int32_t>{2});
   EXPECT_FALSE(open().tokenizer.description) << "tokenizer.model";
+}
+
+// ChatGLM 2 and 3, whose own class adds tokens to tokenizer.model.
+TEST_F(HfFolder, HasTheControlTokensOfTheFamilysTokenizer) {
+  const std::filesystem::path golden = golden_root();
+  std::filesystem::copy(golden / "families/chatglm", folder_.path(),
+                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(golden / "gqa/tokenizer.model", folder_ / "tokenizer.model");
+  const SourceModel model = open();
+  const TokenizerConfig& config = model.tokenizer.config;
+  constexpr int32_t kFirst = 90;  // behind those of tokenizer.model
+  EXPECT_FALSE(config.bos.has_value());
+  EXPECT_EQ(config.prefix, (std::vector<int32_t>{kFirst + 1, kFirst + 3}));
+  EXPECT_EQ(config.eos, (std::vector<int32_t>{2, kFirst + 6, kFirst + 8}));
+  const auto tokenizer =
+      make_compiled_tokenizer(std::as_bytes(std::span(model.tokenizer.tables)), config, "test");
+  EXPECT_EQ(tokenizer->find_token("<|assistant|>"), kFirst + 7);
+  const std::vector<Stretch> chat = {{"[gMASK]sop<|user|>\n a<|assistant|>", true}};
+  const std::vector<int32_t> ids = tokenizer->encode_stretches(chat);
+  EXPECT_EQ(ids[0], kFirst + 1);
+  EXPECT_EQ(ids[1], kFirst + 3);
+  EXPECT_EQ(ids[2], kFirst + 6);
+  EXPECT_EQ(ids.back(), kFirst + 7);
+  EXPECT_EQ(tokenizer->encode("a").front(), kFirst + 1);
+}
+
+TEST_F(HfFolder, LeavesOutHeadsThatPredictFurtherTokens) {
+  std::filesystem::copy(golden_root() / "families/glm4_moe", folder_.path(),
+                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(golden_root() / "gqa/tokenizer.model", folder_ / "tokenizer.model");
+  EXPECT_EQ(to_text(open().left_out), "10 tensors of model.layers.2");
 }
 
 TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {

@@ -99,6 +99,13 @@ TEST(RopeRules, LeaveDynamicScalingToTheRun) {
   EXPECT_EQ(rope.original_max_context, 512);
 }
 
+// Hunyuan: the base is 10^4 · 1000^(8 / 6).
+TEST(RopeRules, RaiseTheBaseByAlpha) {
+  const RopeConfig rope = scaled({{"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}});
+  expect_near(rope.frequencies, {1, 0.01F, 1e-4F, 1e-6F});
+  EXPECT_EQ(rope.dynamic_factor, 0);
+}
+
 TEST(RopeRules, RotateAShareOfEachHead) {
   expect_near(rope_of({{"partial_rotary_factor", 0.5}}).frequencies, {1, 0.01F});
   RopeShape shape = kShape;

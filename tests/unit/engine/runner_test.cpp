@@ -54,6 +54,7 @@ ModelConfig rich_shape(WeightFormat format) {
   windowed.attention().sinks = true;
   windowed.attention().qk_norm = QkNorm::head;
   windowed.attention().qk_norm_as = rms;
+  windowed.attention().qk_norm_after_rope = true;
   windowed.mixer_norms.after = rms;
   windowed.ffn_norms.after = rms;
   windowed.ffn.activation = Activation::gelu_tanh;
@@ -67,7 +68,8 @@ ModelConfig rich_shape(WeightFormat format) {
   parallel.attention().rope.reset();
   parallel.attention().slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
   parallel.attention().soft_cap = 2;
-  parallel.ffn = {.size = 100, .gated = false, .activation = Activation::gelu, .bias = true};
+  parallel.ffn = {
+      .size = 100, .gated = false, .activation = Activation::none, .xielu = true, .bias = true};
 
   LayerConfig experts = config.layer_kinds[0];
   experts.name = "experts";
@@ -93,10 +95,13 @@ ModelConfig rich_shape(WeightFormat format) {
                  .bias = true,
                  .correction = true,
                  .groups = 4,
-                 .groups_used = 2},
+                 .groups_used = 2,
+                 .weighs_input = true},
       .each = {.size = 20, .gated = true, .activation = Activation::swiglu_clamped, .bias = true},
       .shared = {},
       .shared_gate = false};
+  grouped.attention().window = 45;
+  grouped.attention().window_in_blocks = true;
   config.layer_kinds = {windowed, parallel, experts, grouped};
   config.layers = {0, 1, 2, 3, 0};
   return config;

@@ -104,6 +104,11 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.rope = 2; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.slopes.pop_back(); }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.qk_norm = QkNorm::none; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.qk_norm = QkNorm::whole; }))
+      << "it is after rotation";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.xielu = true; }))
+      << "it has an activation";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.window = 0; })) << "it is in blocks";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.used = 5; })) << "two groups have 4";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.groups = 3; }));

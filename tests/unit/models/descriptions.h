@@ -44,10 +44,13 @@ inline ModelConfig rich_decoder() {
   first.attention().qkv_bias = first.attention().out_bias = first.attention().sinks = true;
   first.attention().qk_norm = QkNorm::head;
   first.attention().qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
+  first.attention().qk_norm_after_rope = true;
   first.attention().value_head_dim = 8;
   first.attention().query_scaling = 0.1F;
   first.attention().query_scaling_from = 8192;
+  first.attention().query_scaling_ahead = 1;
   first.attention().window = 128;
+  first.attention().window_in_blocks = true;
   first.attention().soft_cap = 50;
   first.attention().slopes = {1, 0.5F, 0.25F, 0.125F};
   first.mixer_norms = {.before = norm, .after = norm, .stream = norm};
@@ -66,7 +69,8 @@ inline ModelConfig rich_decoder() {
                                .groups = 4,
                                .groups_used = 2,
                                .normalized = true,
-                               .scale = 2.5F},
+                               .scale = 2.5F,
+                               .weighs_input = true},
                     .each = {.size = 32, .activation = Activation::swiglu_clamped},
                     .shared = {.size = 64},
                     .shared_gate = true};

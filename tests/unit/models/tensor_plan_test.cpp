@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -57,6 +58,12 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_FALSE(names.contains("output")) << "it is tied";
   EXPECT_FALSE(names.contains("layers.1.ffn_up"));
+  ModelConfig bent = small_decoder();
+  bent.layer_kinds[0].ffn = {
+      .size = 8, .gated = false, .activation = Activation::none, .xielu = true};
+  EXPECT_TRUE(std::ranges::any_of(tensor_plan(bent), [](const TensorPlan& tensor) {
+    return tensor.name == "layers.1.ffn_xielu";
+  }));
   names.clear();
   for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
   for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <limits>
@@ -53,6 +54,31 @@ TEST(ParseJson, RefusesAMemberThatIsThereTwiceUnlessTheLastCounts) {
   const char* text = R"({"a": 1, "b": [{"c": 2, "c": 3}]})";
   EXPECT_TRUE(says(refusal(text), "x.json: ", "the member \"c\" is there twice", "; "));
   EXPECT_EQ(parse_json(text, "x.json", "", RepeatedMembers::last_counts), json::parse(text));
+}
+
+TEST(ParseJson, TakesPythonsNumbersWhereItWroteTheText) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto parse = [](const char* text) { return parse_python_json_object(text, "x.json"); };
+  for (
+      const char* text :
+      {R"({"limit": [0.0, Infinity], "least": -Infinity, "none": NaN, "text": "a \"Infinity, NaN"})",
+       R"({"limit": [0.0, {"__float__": "Infinity"}], "least": {"__float__": "-Infinity"},
+            "none": {"__float__": "NaN"}, "text": "a \"Infinity, NaN"})"}) {
+    const json value = parse(text);
+    EXPECT_EQ(value.at("limit"), json({0.0, kInfinity})) << text;
+    EXPECT_EQ(value.at("least"), -kInfinity) << text;
+    EXPECT_TRUE(std::isnan(value.at("none").get<double>())) << text;
+    EXPECT_EQ(value.at("text"), "a \"Infinity, NaN") << text;
+  }
+  for (const char* text :
+       {R"({"__float__": "Infinite"})", R"({"__float__": 1})", R"({"__float__": "NaN", "a": 1})"}) {
+    EXPECT_EQ(parse(text), json::parse(text)) << text;
+  }
+  EXPECT_EQ(parse(R"({"a": 1, "a": 2})"), json({{"a", 2}}));
+  for (const char* text :
+       {R"({"a": Infinit})", R"({"a": xNaN})", R"({"a": -NaN})", "NaN", "[NaN]"}) {
+    EXPECT_TRUE(says(error_of([&] { (void)parse(text); }), "x.json: ")) << text;
+  }
 }
 
 TEST(ParseJson, RefusesOtherTextsInOneSentence) {

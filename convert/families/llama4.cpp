@@ -1,0 +1,144 @@
+// Llama 4: the text model.
+#include <algorithm>
+
+#include "convert/families/family.h"
+
+namespace faststream::convert {
+namespace {
+
+// Whether each layer rotates.
+std::vector<bool> rotating(const JsonView& config, int64_t n_layers) {
+  std::vector<bool> rotates;
+  const auto list = config.find("no_rope_layers");
+  if (list && !list->value().empty()) {
+    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
+    if (rotates.size() != static_cast<size_t>(n_layers)) {
+      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
+                 std::to_string(n_layers) + " layers");
+    }
+    return rotates;
+  }
+  const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
+  for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
+  return rotates;
+}
+
+// Whether each layer sees the tokens of a block alone, of "attention_chunk_size".
+std::vector<bool> in_chunks(const JsonView& config, const std::vector<bool>& rotates) {
+  const auto list = config.find("layer_types");
+  if (!list) return rotates;
+  std::vector<bool> chunked;
+  for (const JsonView& type : list->elements()) {
+    const auto name = type.as<std::string>();
+    if (name != "chunked_attention" && name != "full_attention") {
+      type.fail("is neither chunked_attention nor full_attention");
+    }
+    chunked.push_back(name == "chunked_attention");
+  }
+  if (chunked.size() != rotates.size()) list->fail("has not an entry for each layer");
+  return chunked;
+}
+
+// The layers with experts.
+std::vector<int64_t> sparse_layers(const JsonView& config, int64_t n_layers) {
+  if (const auto list = config.find("moe_layers")) return list->integers<int64_t>(0, kMaxLayers);
+  const int64_t step = count_in(config, "interleave_moe_layer_step", kMaxLayers, 1);
+  std::vector<int64_t> layers;
+  for (int64_t n = step - 1; n < n_layers; n += step) layers.push_back(n);
+  return layers;
+}
+
+// Matrices of all experts, [experts, in, out].
+void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
+  const std::string base = base_in(weights, {});
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    if (!config.layer(n).experts) continue;
+    const ExpertsConfig& experts = *config.layer(n).experts;
+    const std::string from = base + "layers." + std::to_string(n) + ".feed_forward.experts.";
+    parts[{TensorKind::experts_gate_up, n}] = {
+        {.source = from + "gate_up_proj",
+         .shape = {experts.count, config.hidden, experts.each.up_dim()},
+         .transposed = true}};
+    parts[{TensorKind::experts_down, n}] = {
+        {.source = from + "down_proj",
+         .shape = {experts.count, experts.each.size, config.hidden},
+         .transposed = true}};
+  }
+}
+
+// A flag that some releases have as a number.
+bool is_tempered(const JsonView& config) {
+  const auto flag = config.find("attn_temperature_tuning");
+  if (!flag) return true;
+  return flag->value().is_number() ? flag->as<int64_t>() != 0 : flag->as<bool>();
+}
+
+}  // namespace
+
+FamilyModel describe_llama4(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.n_layers = 48,
+                                     .hidden = 5120,
+                                     .n_heads = 40,
+                                     .n_kv_heads = 8,
+                                     .head_dim = 128,
+                                     .ffn_hidden = 8192,
+                                     .vocab = 202048,
+                                     .max_context = 131072,
+                                     .norm_eps = 1e-5F,
+                                     .rope_theta = 500000};
+  const PlainShape shape = shape_in(config, kOtherwise);
+  FamilyModel model{plain_decoder_in(config, shape)};
+  set_attention_bias(model.config.layer_kinds[0], config.get("attention_bias", false));
+  const std::vector<bool> rotates = rotating(config, shape.n_layers);
+  const std::vector<bool> chunked = in_chunks(config, rotates);
+  const std::vector<int64_t> sparse = sparse_layers(config, shape.n_layers);
+  constexpr int64_t kPositions = 8192;  // of a chunk, and between steps of the temperature
+  const int64_t chunk = count_or_null_in(config, "attention_chunk_size", kMaxContext, kPositions);
+  const int64_t count = count_in(config, "num_local_experts", kMaxExperts, 16);
+  const int64_t dense_size = count_in(config, "intermediate_size_mlp", kMaxSize, 16384);
+  const bool has_norms = config.get("use_qk_norm", true);
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    AttentionConfig& attention = layer.attention();
+    layer.name = "plain";
+    if (chunked[static_cast<size_t>(n)] && chunk > 0) {
+      layer.name = "chunked";
+      attention.window = chunk;
+      attention.window_in_blocks = true;
+    }
+    if (!rotates[static_cast<size_t>(n)]) {
+      layer.name += " without rotation";
+      attention.rope.reset();
+      if (is_tempered(config)) {
+        attention.query_scaling = number_in(config, "attn_scale", 0.1);
+        attention.query_scaling_from = count_in(config, "floor_scale", kMaxContext, kPositions);
+        attention.query_scaling_ahead = 1;
+      }
+    } else if (has_norms) {
+      attention.qk_norm = QkNorm::head;
+      attention.qk_norm_as = layer.mixer_norms.before;
+      attention.qk_norm_after_rope = true;
+    }
+    if (std::ranges::find(sparse, n) == sparse.end()) {
+      layer.ffn.size = dense_size;
+      return;
+    }
+    layer.name += " with experts";
+    ExpertsConfig& experts = use_experts(layer, config, count, 1);
+    experts.router.score = Router::Score::sigmoid;
+    experts.router.weighs_input = true;
+    experts.shared = experts.each;
+  });
+  Modules& m = model.modules;
+  m.q_norm = m.k_norm = "";
+  m.interleaved = true;
+  m.gate_up = {"feed_forward.gate_proj", "feed_forward.up_proj"};
+  m.down = "feed_forward.down_proj";
+  m.router = "feed_forward.router";
+  m.shared_gate_up = {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj"};
+  m.shared_down = "feed_forward.shared_expert.down_proj";
+  model.finish = set_experts;
+  return model;
+}
+
+}  // namespace faststream::convert
