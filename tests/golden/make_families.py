@@ -227,7 +227,7 @@ def make(variant, seed):
         rounding = ((exact - logits).abs().max() / logits.abs().max()).item()
         margin = 0.0 if perturbs else router.margin
         steady = getattr(model, "steady", True) and (not perturbs or router.steady)
-        clear = steady and (perturbs or margin > SMALLEST_ROUTER_MARGIN)
+        clear = steady and (perturbs or margin > getattr(variant, "router_margin", SMALLEST_ROUTER_MARGIN))
         if continuation and clear and rounding < LARGEST_ROUNDING:
             break
     else:
