@@ -7,7 +7,7 @@ namespace faststream::convert {
 namespace {
 
 // Whether each layer rotates.
-std::vector<bool> rotating(const JsonView& config, int64_t n_layers) {
+std::vector<bool> layers_that_rotate(const JsonView& config, int64_t n_layers) {
   std::vector<bool> rotates;
   const auto list = config.find("no_rope_layers");
   if (list && !list->value().empty()) {
@@ -49,7 +49,7 @@ std::vector<int64_t> sparse_layers(const JsonView& config, int64_t n_layers) {
 }
 
 // Matrices of all experts, [experts, in, out].
-void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
+void join_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
   const std::string base = base_in(weights, {});
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     if (!config.layer(n).experts) continue;
@@ -90,7 +90,7 @@ FamilyModel describe_llama4(const FamilySource& source) {
   const PlainShape shape = shape_in(config, kOtherwise);
   FamilyModel model{plain_decoder_in(config, shape)};
   set_attention_bias(model.config.layer_kinds[0], config.get("attention_bias", false));
-  const std::vector<bool> rotates = rotating(config, shape.n_layers);
+  const std::vector<bool> rotates = layers_that_rotate(config, shape.n_layers);
   const std::vector<bool> chunked = in_chunks(config, rotates);
   const std::vector<int64_t> sparse = sparse_layers(config, shape.n_layers);
   constexpr int64_t kPositions = 8192;  // of a chunk, and between steps of the temperature
@@ -137,7 +137,7 @@ FamilyModel describe_llama4(const FamilySource& source) {
   m.router = "feed_forward.router";
   m.shared_gate_up = {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj"};
   m.shared_down = "feed_forward.shared_expert.down_proj";
-  model.finish = set_experts;
+  model.finish = join_experts;
   return model;
 }
 

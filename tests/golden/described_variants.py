@@ -148,4 +148,10 @@ VARIANTS = [
     Variant("gptj", "parallel residual, half of a head rotated in pairs, biases but of attention",
             config={"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": 512, "n_inner": 44,
                     "rotary_dim": 6}),
+    Variant("afmoe", "gated attention, a window and rope in two of three layers, norms after the branches too, Q and K "
+            "normed by head; a dense first layer, experts by corrected sigmoids, two shared; scaled embedding",
+            config={"head_dim": 12, "num_hidden_layers": 3, "global_attn_every_n_layers": 3, "sliding_window": 24,
+                    "num_experts": 5, "num_experts_per_tok": 2, "num_shared_experts": 2, "num_dense_layers": 1,
+                    "moe_intermediate_size": 12, "route_scale": 1.7, "mup_enabled": True,
+                    "intermediate_size": 30}),
 ]

@@ -68,7 +68,7 @@ def randomize(model, generator):
                     value -= 1.0
             elif name == "sinks":
                 value = 1.5 * noise
-            elif name == "e_score_correction_bias":  # beside probabilities
+            elif name in ("e_score_correction_bias", "expert_bias"):  # beside probabilities
                 value = 0.1 * noise
             elif name == "gate_up_proj_bias":
                 value = 4.0 * noise  # beyond the clamp's limit at times

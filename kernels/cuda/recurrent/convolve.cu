@@ -41,58 +41,70 @@ __device__ void store_state(float* to, const Elements<kEach>& elements) {
   }
 }
 
+// kEach channels of one sequence: what it had before the step, and the elements of the step's
+// tokens.
+template <typename T, int kEach>
+struct Text {
+  const float* before;  // [tail, channels]
+  const T* x;
+  int64_t x_stride;
+  int64_t channels;
+  int32_t tail;
+
+  // Of token i of the step, from 0 on, or before it.
+  __device__ Elements<kEach> element(int32_t i) const {
+    if (i < 0) return load_state<kEach>(before + (tail + i) * channels);
+    Elements<kEach> elements;
+    load_floats<kEach>(x + i * x_stride, elements.values);
+    return elements;
+  }
+
+  // Writes of the last `tail` elements after n_tokens of the step what token `place`, whose element
+  // this is, has to: its own, and if it is the first one those before it.
+  __device__ void keep(int32_t place, const Elements<kEach>& own, int32_t n_tokens,
+                       float* to) const {
+    const int32_t slot = place - (n_tokens - tail);
+    if (slot >= 0 && slot < tail) store_state<kEach>(to + slot * channels, own);
+    if (place != 0) return;
+    for (int32_t i = 0; i < tail - n_tokens; ++i) {
+      store_state<kEach>(to + i * channels, load_state<kEach>(before + (i + n_tokens) * channels));
+    }
+  }
+};
+
 // kEach channels, from c on, of token t.
 template <typename T, int kEach>
 __device__ void convolve_token(const ConvolveArguments& a, int64_t t, int64_t c) {
-  const int64_t channels = a.x.cols;
   const int32_t s = a.batch.sequence_of[t];
-  const int32_t tail = a.convolution.taps - 1;
   const int32_t begin = a.batch.query_start[s];
   const int32_t n_new = a.batch.query_start[s + 1] - begin;
-  // Of the sequence's tokens in this step, from 0 on; before them what the state has.
   const int32_t place = static_cast<int32_t>(t) - begin;
-  const auto state = [&](int32_t n) { return a.states.data + n * a.states.stride + c; };
-  const float* before = state(a.batch.state_from[s]);
-  const auto element = [&](int32_t i) {
-    if (i < 0) return load_state<kEach>(before + (tail + i) * channels);
-    Elements<kEach> elements;
-    load_floats<kEach>(static_cast<const T*>(a.x.data) + (begin + i) * a.x.stride + c,
-                       elements.values);
-    return elements;
-  };
+  const int32_t tail = a.convolution.taps - 1;
+  float* states = a.states.data + c;
+  const Text<T, kEach> text{states + a.batch.state_from[s] * a.states.stride,
+                            static_cast<const T*>(a.x.data) + begin * a.x.stride + c, a.x.stride,
+                            a.x.cols, tail};
 
   float sums[kEach] = {};
   if (a.convolution.bias != nullptr) load_floats<kEach>(a.convolution.bias + c, sums);
   Elements<kEach> own;
   for (int32_t i = 0; i <= tail; ++i) {
-    own = element(place - tail + i);
+    own = text.element(place - tail + i);
     float weights[kEach];
-    load_floats<kEach>(a.convolution.weight + i * channels + c, weights);
+    load_floats<kEach>(a.convolution.weight + i * a.x.cols + c, weights);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) sums[j] = fmaf(weights[j], own.values[j], sums[j]);
   }
-  T results[kEach];
+  T* out = static_cast<T*>(a.out.data) + t * a.out.stride + c;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    results[j] = from_float<T>(activate(a.convolution.activation, sums[j]));
+    out[j] = from_float<T>(activate(a.convolution.activation, sums[j]));
   }
-  memcpy(__builtin_assume_aligned(static_cast<T*>(a.out.data) + t * a.out.stride + c,
-                                  kEach * sizeof(T)),
-         results, sizeof results);
 
-  // The last `tail` elements after so many of the step's tokens.
-  const auto keep = [&](int32_t n_tokens, float* to) {
-    const int32_t slot = place - (n_tokens - tail);
-    if (slot >= 0 && slot < tail) store_state(to + slot * channels, own);
-    if (place != 0) return;
-    for (int32_t i = 0; i < tail - n_tokens; ++i) {
-      store_state(to + i * channels, load_state<kEach>(before + (i + n_tokens) * channels));
-    }
-  };
-  keep(n_new, state(a.batch.state_to[s]));
+  text.keep(place, own, n_new, states + a.batch.state_to[s] * a.states.stride);
   const int32_t until_border = border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_new);
   if (a.batch.state_border[s] != 0 && until_border > 0) {
-    keep(until_border, state(a.batch.state_border[s]));
+    text.keep(place, own, until_border, states + a.batch.state_border[s] * a.states.stride);
   }
 }
 
