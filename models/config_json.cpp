@@ -78,6 +78,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("out_bias", &AttentionConfig::out_bias);
   visit("qk_norm", &AttentionConfig::qk_norm);
   visit("qk_norm_as", &AttentionConfig::qk_norm_as);
+  visit("v_norm", &AttentionConfig::v_norm);
   visit("query_scaling", &AttentionConfig::query_scaling);
   visit("query_scaling_from", &AttentionConfig::query_scaling_from);
   visit("window", &AttentionConfig::window);
@@ -86,6 +87,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
   visit("relative_bias", &AttentionConfig::relative_bias);
+  visit("kv_of", &AttentionConfig::kv_of);
 }
 
 template <typename Visit>
@@ -113,6 +115,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("groups_used", &RouterConfig::groups_used);
   visit("normalized", &RouterConfig::normalized);
   visit("scale", &RouterConfig::scale);
+  visit("expert_scales", &RouterConfig::expert_scales);
 }
 
 template <typename Visit>
@@ -122,6 +125,10 @@ void members(Visit visit, const ExpertsConfig* /*of*/) {
   visit("each", &ExpertsConfig::each);
   visit("shared", &ExpertsConfig::shared);
   visit("shared_gate", &ExpertsConfig::shared_gate);
+  visit("router_norm", &ExpertsConfig::router_norm);
+  visit("norm", &ExpertsConfig::norm);
+  visit("norm_after", &ExpertsConfig::norm_after);
+  visit("shared_norm_after", &ExpertsConfig::shared_norm_after);
 }
 
 template <typename Visit>
@@ -145,6 +152,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
   visit("experts", &LayerConfig::experts);
+  visit("scaled", &LayerConfig::scaled);
 }
 
 template <typename Visit>
@@ -155,6 +163,15 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
   visit("offset", &EmbeddingConfig::offset);
   visit("segments", &EmbeddingConfig::segments);
   visit("norm", &EmbeddingConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const LayerInputsConfig* /*of*/) {
+  visit("size", &LayerInputsConfig::size);
+  visit("multiplier", &LayerInputsConfig::multiplier);
+  visit("norm", &LayerInputsConfig::norm);
+  visit("activation", &LayerInputsConfig::activation);
+  visit("norm_after", &LayerInputsConfig::norm_after);
 }
 
 template <typename Visit>
@@ -191,6 +208,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("vocab", &ModelConfig::vocab);
   visit("max_context", &ModelConfig::max_context);
   visit("embedding", &ModelConfig::embedding);
+  visit("layer_inputs", &ModelConfig::layer_inputs);
   visit("ropes", &ModelConfig::ropes);
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);

@@ -30,6 +30,10 @@ class Finder {
                          .offset = static_cast<int32_t>(config_.embedding.offset),
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    weights.layer_inputs = {.embedding = {.table = linear(layer_inputs).weight,
+                                          .multiplier = config_.layer_inputs.multiplier},
+                            .projection = linear(layer_inputs_projection),
+                            .norm = norm(layer_inputs_norm, config_.layer_inputs.norm)};
     for (n_ = 0; n_ < config_.n_layers(); ++n_) weights.layers.push_back(layer(config_.layer(n_)));
     n_ = 0;
     weights.output_norm = norm(output_norm, config_.output.norm);
@@ -68,6 +72,13 @@ class Finder {
     } else {
       weights.ffn = feed_forward(ffn_tensors(layer.ffn));
     }
+    weights.input = {.gate = linear(input_gate),
+                     .activation = config_.layer_inputs.activation,
+                     .out = linear(input_out),
+                     .norms = {.before = {},
+                               .after = norm(input_after_norm, config_.layer_inputs.norm_after),
+                               .stream = {}}};
+    weights.scale = vector(id(stream_scale));
     return weights;
   }
 
@@ -82,7 +93,7 @@ class Finder {
                                       .sinks = vector(id(attention_sinks))},
                              .distances = vector(id(attention_distances)),
                              .out = linear(attention_out),
-                             .kv_layer = kv_layer()};
+                             .kv_layer = kv_layer(attention.kv_of.value_or(n_))};
     if (attention.qk_norm == QkNorm::whole) {
       weights.q_norm = norm(attention_q_norm, attention.qk_norm_as);
       weights.k_norm = norm(attention_k_norm, attention.qk_norm_as);
@@ -108,12 +119,12 @@ class Finder {
         .kv = linear(cross_kv),
         .rule = {.scale = attention.scale, .bidirectional = true, .soft_cap = attention.soft_cap},
         .out = linear(cross_out),
-        .kv_layer = kv_layer()};
+        .kv_layer = kv_layer(n_)};
   }
 
-  // The place of this layer among those that keep keys and values.
-  [[nodiscard]] size_t kv_layer() const {
-    return static_cast<size_t>(std::ranges::find(kv_layers_, n_) - kv_layers_.begin());
+  // The place of a layer among those that keep keys and values.
+  [[nodiscard]] size_t kv_layer(int64_t n) const {
+    return static_cast<size_t>(std::ranges::find(kv_layers_, n) - kv_layers_.begin());
   }
 
   void experts(const ExpertsConfig& config, LayerWeights& weights) const {
@@ -124,7 +135,12 @@ class Finder {
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,
                        .normalized = config.router.normalized,
-                       .scale = config.router.scale};
+                       .scale = config.router.scale,
+                       .expert_scales = vector(id(TensorKind::expert_scales))};
+    weights.router_norm = norm(TensorKind::router_norm, config.router_norm);
+    weights.experts_norm = norm(TensorKind::experts_norm, config.norm);
+    weights.experts_after_norm = norm(TensorKind::experts_after_norm, config.norm_after);
+    weights.shared_after_norm = norm(TensorKind::shared_after_norm, config.shared_norm_after);
     const FeedForwardWeights each = feed_forward(expert_tensors(config.each));
     weights.experts = {.n_experts = static_cast<int32_t>(config.count),
                        .up = each.up.weight,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,11 +35,16 @@ struct Modules {
   std::string positions = {};
   std::string segments = {};
   std::string embedding_norm = {};
-  std::string layers = "layers.";  ///< the number and a dot follow
+  std::string layer_inputs = {};  ///< these four: of LayerInputsConfig
+  std::string layer_inputs_projection = {};
+  std::string layer_inputs_norm = {};
+  float layer_inputs_norm_scale = 1;  ///< of its weights
+  std::string layers = "layers.";     ///< the number and a dot follow
   std::string attention_norm = "input_layernorm";
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
@@ -59,21 +65,32 @@ struct Modules {
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
   bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
   std::string down = "mlp.down_proj";
+  std::string router_norm = {};  ///< a tensor's name
+  float router_norm_scale = 1;   ///< of its weights
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name
-  std::string experts = "mlp.experts.";                         ///< the number and a dot follow
+  std::string expert_scales = {};                               ///< likewise
+  std::string experts_norm = {};
+  std::string experts_after_norm = {};
+  std::string experts = "mlp.experts.";  ///< the number and a dot follow
   std::vector<std::string> expert_gate_up = {"gate_proj", "up_proj"};
   std::string expert_down = "down_proj";
   /// If named, modules for all experts, [experts, rows, columns], in place of these three: the gate
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
+  std::string experts_suffix = ".weight";  ///< ends their names
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
   std::string shared_gate = "mlp.shared_expert_gate";
+  std::string shared_after_norm = {};
   std::string ffn_after_norm = {};
   std::string ffn_stream_norm = {};
+  std::string input_gate = {};  ///< these three: of LayerInputsConfig
+  std::string input_out = {};
+  std::string input_after_norm = {};
+  std::string stream_scale = {};  ///< a tensor's name
   std::string output_norm = "norm";
   std::string output = "lm_head";
   std::vector<DenseModules> dense = {};  ///< of PoolingConfig::dense

@@ -66,6 +66,7 @@ class CudaBackend final : public Backend {
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
   void scale_rows(const Matrix& gate, const Matrix& m) override;
+  void multiply(const Matrix& factors, const Matrix& m) override;
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
@@ -87,8 +88,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] cudaStream_t launched_stream();
 
  private:
-  /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
-  void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+  /// Transforms the n_heads query heads of qkv in place, and writes keys and values, if it has
+  /// some, to their pages, transformed.
+  void rope_append(const BatchView& batch, const Matrix& qkv, int n_heads, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
   [[nodiscard]] Queue queue() { return {launched_stream(), overlaps_}; }

@@ -191,11 +191,12 @@ struct Rope {
   double dynamic_factor = 0;
 };
 
-/// What happens to queries and keys before keys are stored, besides rotation.
+/// What happens to queries, keys and values before these are stored, besides rotation.
 struct HeadTransform {
   NormKind norm = NormKind::none;   ///< of each head by itself, before rotation, without biases
   const float* q_weight = nullptr;  ///< [n_heads, head_dim]
   const float* k_weight = nullptr;  ///< [n_kv_heads, head_dim]
+  const float* v_weight = nullptr;  ///< [n_kv_heads, v_head_dim]; null: values have no norm
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊p / query_scaling_from⌋)
   /// after rotation (Ministral 3); 0: not.
@@ -241,8 +242,9 @@ struct Router {
   /// scores have the largest sums can be chosen (arXiv:2412.19437).
   int32_t groups = 1;
   int32_t groups_used = 1;
-  bool normalized = false;  ///< weights are divided by their sum
-  float scale = 1;          ///< of the weights
+  bool normalized = false;               ///< weights are divided by their sum
+  float scale = 1;                       ///< of the weights
+  const float* expert_scales = nullptr;  ///< [n_experts] of the weights of each, too; null: none
 };
 
 /// Feed-forwards of which each token uses a few. Expert e has the e-th of n_experts equal parts of
@@ -375,6 +377,9 @@ class Backend {
   /// m [rows, n] act: row r is multiplied by 1 / (1 + exp(-gate[r])); gate [rows, 1] f32.
   virtual void scale_rows(const Matrix& gate, const Matrix& m) = 0;
 
+  /// m [rows, n] (act or f32) = factors ⊙ m; factors f32: [rows, n], or [1, 1], one for all.
+  virtual void multiply(const Matrix& factors, const Matrix& m) = 0;
+
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
   /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.
   /// cos_sin [tokens, 2 pairs] f32.
@@ -389,9 +394,10 @@ class Backend {
   /// = 0: none. n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads
   /// / n_kv_heads) (arXiv:2305.13245).
   ///
-  /// Where qkv is query heads alone, [tokens, n_heads head_dim], they are taken as they are, and
-  /// what they see is in the pages already: of another text in cross attention, so that no position
-  /// has a meaning and the rule is bidirectional, without window, slopes or bias.
+  /// Where qkv is query heads alone, [tokens, n_heads head_dim], what they see is in the pages
+  /// already: the tokens' own keys and values, which an earlier layer has written; or those of
+  /// another text in cross attention, so that no position has a meaning, nothing is transformed,
+  /// and the rule is bidirectional, without window, slopes or bias.
   virtual void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;

@@ -100,6 +100,11 @@ class ForwardingBackend : public Backend {
     backend_->scale_rows(gate, m);
     after("scale_rows");
   }
+  void multiply(const Matrix& factors, const Matrix& m) override {
+    before("multiply");
+    backend_->multiply(factors, m);
+    after("multiply");
+  }
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     before("rope_table");
     backend_->rope_table(batch, rope, cos_sin);

@@ -57,7 +57,7 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
                              .n_cached = n_cached,
                              .n_new = n_new,
                              .n_heads = attention.n_heads,
-                             .geometry = *kv_geometry(attention),
+                             .geometry = kv_read(attention),
                              .kv = kv});
     };
     work += std::visit(of_attention, config.layer(n).mixer);

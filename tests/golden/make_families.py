@@ -36,6 +36,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
+import gemma4_variants
 import remote_families
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 
@@ -59,8 +60,12 @@ def randomize(model, generator):
                 value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
                 if tied and "layers." not in path and "h." not in path:
                     value *= noise.sign()
-                if kind.startswith("Gemma"):
+                if kind.startswith("Gemma") and not kind.startswith("Gemma4"):
                     value -= 1.0
+            elif name == "scale":  # of a router's input, beside hidden_size ** -0.5
+                value = 5.0 + 1.5 * noise
+            elif name == "per_expert_scale":
+                value = 1.0 + 0.3 * noise
             elif name == "sinks":
                 value = 1.5 * noise
             elif name == "gate_up_proj_bias":
@@ -73,6 +78,9 @@ def randomize(model, generator):
                 inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
             weight.data.copy_(value)
+        for name, number in module.named_buffers(recurse=False):
+            if name == "layer_scalar":
+                number.fill_(0.9 + 0.3 * torch.rand((), generator=generator))
 
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
@@ -147,7 +155,8 @@ class Router:
                 module.register_forward_hook(self.see)
 
     def see(self, module, _, output):
-        best = torch.topk(output[0], module.top_k + 1).values
+        used = module.top_k if hasattr(module, "top_k") else module.config.top_k_experts
+        best = torch.topk(output[0], used + 1).values
         self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
 
 
@@ -217,7 +226,7 @@ def main():
     path = FAMILIES / "manifest.json"
     known = {entry["name"]: entry for entry in
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
-    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS
+    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + gemma4_variants.VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)

@@ -261,6 +261,38 @@ TEST_P(BackendOps, ScaleRowsMultipliesByTheGatesSigmoid) {
   }
 }
 
+TEST_P(BackendOps, MultipliesByFactorsOrByOne) {
+  for (const bool is_one : {false, true}) {
+    for (const DType type : {DType::f32, backend_->activation_dtype(WeightFormat::bf16)}) {
+      for (const int64_t cols : {1, 20, 1027}) {
+        constexpr int64_t kRows = 9;
+        const HostTensor factors = random_tensor(random_, DType::f32, is_one ? 1 : kRows,
+                                                 is_one ? 1 : cols, is_one ? 0 : 4);
+        const HostTensor m = random_tensor(random_, type, kRows, cols, 3);
+        const auto check = [&](Backend& backend) {
+          const DeviceTensor device_factors(backend, factors);
+          const DeviceTensor device_m(backend, m);
+          backend.multiply(device_factors.matrix(), device_m.matrix());
+          HostTensor want(DType::f32, kRows, cols);
+          for (int64_t r = 0; r < kRows; ++r) {
+            for (int64_t c = 0; c < cols; ++c) {
+              want.set(r, c, m.at(r, c) * (is_one ? factors.at(0, 0) : factors.at(r, c)));
+            }
+          }
+          expect_near(
+              device_m.fetch(), want,
+              [&](int64_t r, int64_t c) {
+                return (unit_roundoff(type) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+              },
+              backend.description() + ": multiply");
+        };
+        check(*reference_);
+        for (const auto& backend : backends_) check(*backend);
+      }
+    }
+  }
+}
+
 TEST_P(BackendOps, SoftCapKeepsLogitsBelowTheCap) {
   const double cap = 30;
   for (const int64_t cols : {1, 20, 32003}) {
