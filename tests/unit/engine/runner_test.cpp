@@ -121,7 +121,7 @@ ModelConfig rich_shape(WeightFormat format) {
                          .activation = Activation::gelu_tanh,
                          .norm_after = rms};
   config.layer_kinds = {windowed, parallel, experts, grouped, sharing};
-  config.layers = {0, 1, 2, 3, 4, 0, 4};
+  config.layers = {0, 1, 2, 3, 4};
   return config;
 }
 

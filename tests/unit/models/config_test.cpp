@@ -125,7 +125,7 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared = {}; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].experts.emplace(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.size = 0; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(3); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) {
     AttentionConfig& heads = c.layer_kinds[0].attention();
