@@ -26,6 +26,8 @@ std::string_view name_of(Activation activation) {
       return "squared ReLU";
     case Activation::tanh:
       return "tanh";
+    case Activation::sigmoid:
+      return "sigmoid";
     case Activation::swiglu_clamped:
       return "clamped SwiGLU";
   }
@@ -103,7 +105,40 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
          << attention.relative_bias.max_distance;
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
+  if (attention.output_gate) text << ", gated";
   return {"  attention", text.str()};
+}
+
+std::string convolution(const ConvolutionConfig& config) {
+  std::ostringstream text;
+  text << "convolution of " << config.taps << " tokens";
+  if (config.bias) text << " with bias";
+  if (config.activation != Activation::none) text << ", " << name_of(config.activation);
+  return text.str();
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const DeltaNetConfig& delta_net) {
+  std::ostringstream text;
+  text << delta_net.n_value_heads << " heads, " << delta_net.key_head_dim << " by "
+       << delta_net.value_head_dim << ", over " << delta_net.n_key_heads << " of keys; "
+       << convolution(delta_net.convolution) << "; gate " << name_of(delta_net.gate);
+  return {"  delta net", text.str()};
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const StateSpaceConfig& state_space) {
+  std::ostringstream text;
+  text << state_space.n_heads << " heads of " << state_space.head_dim << ", states of "
+       << state_space.state_size << " in " << state_space.n_groups
+       << (state_space.n_groups == 1 ? " group; " : " groups; ")
+       << convolution(state_space.convolution) << "; gate " << name_of(state_space.gate);
+  return {"  state space", text.str()};
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const ShortConvolutionConfig& short_convolution) {
+  return {"  short convolution", convolution(short_convolution.convolution)};
 }
 
 std::string feed_forward(const FeedForwardConfig& ffn) {
@@ -205,8 +240,8 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
   const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
-    return std::visit([](const AttentionConfig& mixer) { return mixer.bidirectional; },
-                      layer.mixer);
+    const auto* attention = std::get_if<AttentionConfig>(&layer.mixer);
+    return attention != nullptr && attention->bidirectional;
   });
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));
@@ -223,6 +258,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
       lines.emplace_back("  cross", "attention to the encoder's output");
       lines.emplace_back("  norms", norms(layer.cross_attention->norms));
     }
+    if (!layer.has_feed_forward()) continue;
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));

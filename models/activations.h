@@ -53,8 +53,10 @@ struct Activations {
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   Matrix part;                  ///< [tokens, hidden] f32: what a part of it gives, likewise
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
-  Matrix qkv;                   ///< [tokens, qkv_dim]
-  Matrix attended;              ///< [tokens, sums_dim]
+  Matrix qkv;                   ///< [tokens, in_dim of attention, or in of a recurrent mixer]
+  Matrix convolved;             ///< [tokens, channels] of a recurrent mixer
+  Matrix steps;                 ///< [tokens, gates] f32 of a recurrent mixer
+  Matrix attended;              ///< [tokens, sums of attention or of a recurrent mixer]
   Matrix middle;                ///< [tokens, size of the feed-forward]
   Matrix scores;                ///< [tokens, experts] f32
   Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
@@ -94,10 +96,21 @@ struct Activations {
     for (size_t n = 0; n < cos_sin.size(); ++n) {
       shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
     }
+    const auto of_recurrent = [&](int64_t RecurrentShape::*size) {
+      return largest_of_layers(config, [&](const LayerConfig& layer) {
+        return recurrent_shape(layer.mixer, hidden).value_or(RecurrentShape{}).*size;
+      });
+    };
     shape(qkv, act, tokens,
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.qkv_dim(); }));
+          std::max(
+              largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.in_dim(); }),
+              of_recurrent(&RecurrentShape::in)));
+    shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
+    shape(steps, DType::f32, tokens, of_recurrent(&RecurrentShape::gates));
     shape(attended, act, tokens,
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.sums_dim(); }));
+          std::max(largest_of_mixers<AttentionConfig>(config,
+                                                      [](const auto& a) { return a.sums_dim(); }),
+                   of_recurrent(&RecurrentShape::sums)));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
           }));

@@ -37,8 +37,8 @@ void LayerInputs::add(int64_t n, const LayerInputWeights& weights, Stream& strea
   const Matrix gate = pass_.memory.input_gate.first_rows(stream.rows().rows);
   Input input = stream.before({}, pass_.memory.normed);
   pass_.backend.linear(input, weights.gate.weight, {.activation = weights.activation}, gate);
-  pass_.backend.multiply(last_.data != nullptr ? last_ : all_.columns(n * gate.cols, gate.cols),
-                         gate);
+  const Matrix own = last_.data != nullptr ? last_ : all_.columns(n * gate.cols, gate.cols);
+  pass_.backend.multiply(own, Activation::none, gate);
   stream.add(weights.norms, LastProduct{pass_.backend, {.x = gate}, weights.out});
 }
 

@@ -18,14 +18,30 @@ struct Pass {
   Backend& backend;
   const Activations& memory;
   const BatchView& batch;
-  std::span<const KvLayer> kv;  ///< of each layer that keeps keys and values
+  LayerMemory layers;
+
+  /// Rows of all tokens of the step, of so many columns, in one of the activations.
+  [[nodiscard]] Matrix rows_in(const Matrix& activation, int64_t columns) const {
+    return activation.first_rows(batch.n_tokens).columns(0, columns);
+  }
+  /// The same, one after the other.
+  [[nodiscard]] Matrix without_gaps(const Matrix& activation, int64_t columns) const {
+    return {activation.data, activation.dtype, batch.n_tokens, columns};
+  }
 };
 
 /// Gives a mixer what it reads besides tensors.
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables);
 
+void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables);
+void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables);
+void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables);
+
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
+LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input);
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);

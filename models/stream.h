@@ -43,7 +43,7 @@ class Stream {
 
   /// factor: [1], in the backend's memory.
   void multiply(const float* factor) {
-    backend_.multiply({const_cast<float*>(factor), DType::f32, 1, 1}, rows_);
+    backend_.multiply({const_cast<float*>(factor), DType::f32, 1, 1}, Activation::none, rows_);
     copy_ = {};
   }
 

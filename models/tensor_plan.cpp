@@ -39,6 +39,22 @@ std::string_view name_of(TensorKind kind) {
       return "attention_distances";
     case TensorKind::attention_out:
       return "attention_out";
+    case TensorKind::recurrent_in:
+      return "recurrent_in";
+    case TensorKind::recurrent_gates:
+      return "recurrent_gates";
+    case TensorKind::recurrent_convolution:
+      return "recurrent_convolution";
+    case TensorKind::recurrent_decay:
+      return "recurrent_decay";
+    case TensorKind::recurrent_step:
+      return "recurrent_step";
+    case TensorKind::recurrent_skip:
+      return "recurrent_skip";
+    case TensorKind::recurrent_norm:
+      return "recurrent_norm";
+    case TensorKind::recurrent_out:
+      return "recurrent_out";
     case TensorKind::attention_after_norm:
       return "attention_after_norm";
     case TensorKind::attention_stream_norm:
@@ -177,6 +193,7 @@ class Planner {
     norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
     norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
     if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);
+    if (!layer.has_feed_forward()) return;
     norm(TensorKind::ffn_norm, layer.ffn_norms.before);
     if (layer.experts) {
       experts(*layer.experts);
@@ -199,12 +216,17 @@ class Planner {
   }
 
   void mixer(const AttentionConfig& attention) {
-    MatrixTraits qkv{.split = of_heads({queries(attention)})};
+    SplitRule::Parts parts = {queries(attention)};
+    MatrixTraits qkv;
+    size_t n_parts = 1;
     if (!attention.kv_of) {
-      qkv = {.split = of_heads({queries(attention), keys(attention), values(attention)}),
-             .heads = rotated_values(attention, attention.q_dim() + attention.k_dim())};
+      parts[n_parts++] = keys(attention);
+      parts[n_parts++] = values(attention);
+      qkv.heads = rotated_values(attention, attention.q_dim() + attention.k_dim());
     }
-    matrix(TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
+    if (attention.output_gate) parts[n_parts] = {attention.sums_dim(), attention.v_head_dim()};
+    qkv.split = of_heads(parts);
+    matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
            attention.qkv_bias, qkv);
     if (attention.qk_norm != QkNorm::none) {
       vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
@@ -228,6 +250,46 @@ class Planner {
     }
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
+  }
+
+  void mixer(const DeltaNetConfig& delta_net) {
+    const RecurrentShape shape = recurrent_shape(delta_net, config_.hidden);
+    first_product(shape, delta_net.convolution, false);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
+    norm(TensorKind::recurrent_norm, delta_net.norm, shape.value_dim);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
+  }
+
+  void mixer(const StateSpaceConfig& state_space) {
+    const RecurrentShape shape = recurrent_shape(state_space, config_.hidden);
+    first_product(shape, state_space.convolution, state_space.in_bias);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_skip, shape.n_heads, TensorRole::bias);
+    norm(TensorKind::recurrent_norm, state_space.norm, shape.sums);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums,
+           state_space.out_bias, {});
+  }
+
+  void mixer(const ShortConvolutionConfig& mixer) {
+    const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
+    first_product(shape, mixer.convolution, mixer.bias);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, mixer.bias,
+           {});
+  }
+
+  void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
+    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
+    // What decays over a whole text is made of these few rows.
+    if (shape.gates > 0) {
+      matrix(TensorKind::recurrent_gates, WeightFormat::f32, shape.gates, config_.hidden, bias, {});
+    }
+    const TensorId weights = id(TensorKind::recurrent_convolution);
+    add({.id = weights, .shape = {shape.channels, shape.taps}, .role = TensorRole::bias});
+    if (convolution.bias) {
+      add({.id = bias_of(weights), .shape = {shape.channels}, .role = TensorRole::bias});
+    }
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
@@ -408,7 +470,7 @@ class Planner {
   [[nodiscard]] SplitRule of_vocabulary() const {
     return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
   }
-  static SplitRule of_heads(const std::array<SplitRule::Part, 3>& parts) {
+  static SplitRule of_heads(const SplitRule::Parts& parts) {
     return {.by = SplitBy::head, .parts = parts};
   }
   static SplitRule::Part queries(const AttentionConfig& attention) {
@@ -420,16 +482,20 @@ class Planner {
   static SplitRule::Part values(const AttentionConfig& attention) {
     return {attention.v_dim(), attention.v_head_dim()};
   }
+  // Sums of rotated values are rotated; the factors of gates are not.
+  [[nodiscard]] bool rotates_values(const AttentionConfig& attention) const {
+    return config_.values_rotated && !attention.output_gate;
+  }
   // Of values, in the rows of a product that gives so many elements before.
   [[nodiscard]] HeadRotation rotated_values(const AttentionConfig& attention,
                                             int64_t before) const {
-    if (!config_.values_rotated) return {};
+    if (!rotates_values(attention)) return {};
     return {.dim = attention.v_head_dim(), .first_row = before};
   }
   [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
     MatrixTraits traits{.split = of_heads({{{attention.sums_dim(), attention.v_head_dim()}}})};
     traits.split.columns = true;
-    if (config_.values_rotated) traits.heads = {.dim = attention.v_head_dim(), .columns = true};
+    if (rotates_values(attention)) traits.heads = {.dim = attention.v_head_dim(), .columns = true};
     return traits;
   }
 

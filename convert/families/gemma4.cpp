@@ -171,7 +171,7 @@ Modules modules_of(const ModelConfig& config, bool keys_as_values) {
   m.experts_after_norm = "post_feedforward_layernorm_2";
   m.experts_gate_up = {"experts.gate_up_proj"};
   m.experts_down = "experts.down_proj";
-  m.experts_suffix = "";
+  m.experts_are_tensors = true;
   m.shared_gate_up = m.gate_up;
   m.shared_down = m.down;
   m.shared_after_norm = "post_feedforward_layernorm_1";

@@ -20,6 +20,14 @@ enum class JoinedQkv {
   by_kv_head,  ///< for each KV head its queries, its key, its value
 };
 
+/// Rows of a module: those from `first` on, of as many as it has.
+struct RecurrentRows {
+  std::string module;
+  int64_t of = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 /// A product that vectors go through, and the norm of what it gives: whole names, without base.
 struct DenseModules {
   std::string product;
@@ -40,16 +48,31 @@ struct Modules {
   std::string layer_inputs_norm = {};
   float layer_inputs_norm_scale = 1;  ///< of its weights
   std::string layers = "layers.";     ///< the number and a dot follow
+  /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
+  /// layers of their own there; empty: the layer's.
+  std::vector<int64_t> mixer_layers = {};
+  std::vector<int64_t> ffn_layers = {};
   std::string attention_norm = "input_layernorm";
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
   std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
+  /// Of the output's gates; without a name, each query head's follow its queries in their module.
+  std::string output_gate = {};
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
   std::string sinks = "self_attn.sinks";  ///< a tensor's name
   std::string attention_out = "self_attn.o_proj";
+  /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
+  std::vector<RecurrentRows> recurrent_in = {};
+  std::vector<RecurrentRows> recurrent_gates = {};
+  std::string recurrent_convolution = {};
+  std::string recurrent_decay = {};  ///< a tensor's name, as the next two
+  std::string recurrent_step = {};
+  std::string recurrent_skip = {};
+  std::string recurrent_norm = {};
+  std::string recurrent_out = {};
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
   std::string distances = {};  ///< a tensor's name: the table of a relative bias
@@ -79,7 +102,7 @@ struct Modules {
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
-  std::string experts_suffix = ".weight";  ///< ends their names
+  bool experts_are_tensors = false;  ///< these are tensors' names, without ".weight"
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
@@ -102,6 +125,9 @@ struct Modules {
   float output_norm_scale = 1;  ///< of the last norm, and so of logits
   bool unit_output = false;     ///< rows of the output matrix are divided by their norms
 
+  /// Beginnings of names of tensors that belong to something beside the model, such as heads that
+  /// predict further tokens.
+  std::vector<std::string> left_out = {};
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
 };

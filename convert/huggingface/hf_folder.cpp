@@ -172,6 +172,19 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
   }
 }
 
+// Takes tensors with these beginnings of names out of the checkpoint.
+void leave_out(const std::vector<std::string>& beginnings, Checkpoint& weights,
+               std::vector<LeftOut>& left_out) {
+  for (const std::string& beginning : beginnings) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : weights.tensors()) {
+      if (name.starts_with(beginning)) names.push_back(name);
+    }
+    for (const std::string& name : names) (void)weights.take(name);
+    if (!names.empty()) left_out.push_back({module_group(names.front()), names.size()});
+  }
+}
+
 // Has the output's bias forbid tokens, so that others' probabilities are as if there were none:
 // "renormalize_logits" of models that never give these tokens, at no cost when they run.
 void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
@@ -321,6 +334,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
+  leave_out(family.modules.left_out, weights, left_out);
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);

@@ -2,19 +2,22 @@
 
 namespace faststream {
 
-void CpuBackend::multiply(const Matrix& factors, const Matrix& m) {
-  const bool is_one = factors.rows == 1 && factors.cols == 1;
+void CpuBackend::multiply(const Matrix& factors, Activation activation, const Matrix& m) {
+  const bool by_row = factors.cols == 1;
   require_f32(m, m.rows, m.cols, "multiply: m must be f32");
-  require_f32(factors, is_one ? 1 : m.rows, is_one ? 1 : m.cols,
-              "multiply: factors must have m's shape, or be one, and f32");
-  const auto* from = static_cast<const float*>(factors.data);
+  const int64_t stride = factors.rows == 1 ? 0 : factors.stride;
+  require_f32(factors, factors.rows == 1 ? 1 : m.rows, by_row ? 1 : m.cols,
+              "multiply: factors must be [rows or 1, n or 1] f32");
   pool_.parallel_for(m.rows, 4, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
+      const float* of_row = static_cast<const float*>(factors.data) + r * stride;
       float* row = static_cast<float*>(m.data) + r * m.stride;
-      if (is_one) {
-        for (int64_t i = 0; i < m.cols; ++i) row[i] *= *from;
+      if (by_row) {
+        float factor = 1;
+        kernels_.multiply(of_row, activation, 1, &factor);
+        for (int64_t i = 0; i < m.cols; ++i) row[i] *= factor;
       } else {
-        for (int64_t i = 0; i < m.cols; ++i) row[i] *= from[r * factors.stride + i];
+        kernels_.multiply(of_row, activation, m.cols, row);
       }
     }
   });

@@ -231,63 +231,45 @@ TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
   }
 }
 
-TEST_P(BackendOps, ScaleRowsMultipliesByTheGatesSigmoid) {
+TEST_P(BackendOps, MultiplyTakesFactorsOfElementsRowsColumnsOrAll) {
+  const auto check = [&](Backend& backend, Activation activation, const HostTensor& factors,
+                         const HostTensor& m) {
+    const DeviceTensor device_factors(backend, factors);
+    const DeviceTensor device_m(backend, m);
+    backend.multiply(device_factors.matrix(), activation, device_m.matrix());
+    HostTensor want(DType::f32, m.rows, m.cols);
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        const double x = factors.at(factors.rows == 1 ? 0 : r, factors.cols == 1 ? 0 : c);
+        const double sigmoid = 1 / (1 + std::exp(-x));
+        const double factor = activation == Activation::none      ? x
+                              : activation == Activation::sigmoid ? sigmoid
+                                                                  : x * sigmoid;
+        want.set(r, c, static_cast<float>(m.at(r, c) * factor));
+      }
+    }
+    expect_near(
+        device_m.fetch(), want,
+        [&](int64_t r, int64_t c) {
+          return (unit_roundoff(m.dtype) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+        },
+        backend.description() + ": multiply");
+  };
   for (const DType type : activation_types()) {
     for (const int64_t rows : {1, 7, 200}) {
       for (const int64_t cols : {1, 20, 2049}) {
-        const HostTensor gate = random_tensor(random_, DType::f32, rows, 1, 0, 4);
         const HostTensor m = random_tensor(random_, type, rows, cols, 3);
-        const auto check = [&](Backend& backend) {
-          const DeviceTensor device_gate(backend, gate);
-          const DeviceTensor device_m(backend, m);
-          backend.scale_rows(device_gate.matrix(), device_m.matrix());
-          HostTensor want(DType::f32, rows, cols);
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t c = 0; c < cols; ++c) {
-              want.set(r, c, m.at(r, c) / (1 + std::exp(-gate.at(r, 0))));
-            }
+        const HostTensor by_row = random_tensor(random_, DType::f32, rows, 1, 0, 4);
+        const HostTensor by_element = random_tensor(random_, type, rows, cols, 5, 4);
+        const HostTensor by_column = random_tensor(random_, type, 1, cols, 0, 4);
+        const HostTensor one = random_tensor(random_, DType::f32, 1, 1, 0, 4);
+        for (const Activation activation :
+             {Activation::none, Activation::sigmoid, Activation::silu}) {
+          for (const HostTensor* factors : {&by_row, &by_element, &by_column, &one}) {
+            check(*reference_, activation, *factors, m);
+            for (const auto& backend : backends_) check(*backend, activation, *factors, m);
           }
-          expect_near(
-              device_m.fetch(), want,
-              [&](int64_t r, int64_t c) {
-                return (unit_roundoff(type) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
-              },
-              backend.description() + ": scale_rows");
-        };
-        check(*reference_);
-        for (const auto& backend : backends_) check(*backend);
-      }
-    }
-  }
-}
-
-TEST_P(BackendOps, MultipliesByFactorsOrByOne) {
-  for (const bool is_one : {false, true}) {
-    for (const DType type : {DType::f32, backend_->activation_dtype(WeightFormat::bf16)}) {
-      for (const int64_t cols : {1, 20, 1027}) {
-        constexpr int64_t kRows = 9;
-        const HostTensor factors = random_tensor(random_, DType::f32, is_one ? 1 : kRows,
-                                                 is_one ? 1 : cols, is_one ? 0 : 4);
-        const HostTensor m = random_tensor(random_, type, kRows, cols, 3);
-        const auto check = [&](Backend& backend) {
-          const DeviceTensor device_factors(backend, factors);
-          const DeviceTensor device_m(backend, m);
-          backend.multiply(device_factors.matrix(), device_m.matrix());
-          HostTensor want(DType::f32, kRows, cols);
-          for (int64_t r = 0; r < kRows; ++r) {
-            for (int64_t c = 0; c < cols; ++c) {
-              want.set(r, c, m.at(r, c) * (is_one ? factors.at(0, 0) : factors.at(r, c)));
-            }
-          }
-          expect_near(
-              device_m.fetch(), want,
-              [&](int64_t r, int64_t c) {
-                return (unit_roundoff(type) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
-              },
-              backend.description() + ": multiply");
-        };
-        check(*reference_);
-        for (const auto& backend : backends_) check(*backend);
+        }
       }
     }
   }

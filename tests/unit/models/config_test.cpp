@@ -26,7 +26,7 @@ std::string message_of(const std::function<void()>& action) {
 
 TEST(ModelConfig, SurvivesJson) {
   for (const ModelConfig& config :
-       {small_decoder(), rich_decoder(), small_encoder(), small_translator()}) {
+       {small_decoder(), rich_decoder(), small_hybrid(), small_encoder(), small_translator()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
