@@ -43,7 +43,7 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
                          attention.heads, kv, attention.rule, sums);
   if (config.output_gate) {
     const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
-    pass.backend.multiply(gates, Activation::sigmoid, sums);
+    pass.backend.scale(gates, Activation::sigmoid, sums);
   }
   return {pass.backend, {.x = sums}, attention.out};
 }

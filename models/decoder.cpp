@@ -147,7 +147,7 @@ class Decoder : public Model {
       }
       feed_forward(pass, layer, weights, ffn_input, stream);
       inputs.add(static_cast<int64_t>(n), weights.input, stream);
-      if (weights.scale != nullptr) stream.multiply(weights.scale);
+      if (weights.scale != nullptr) stream.scale(weights.scale);
     }
     keep_wanted();
     return stream;

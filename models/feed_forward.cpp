@@ -33,7 +33,7 @@ Matrix widened_shared(const Pass& pass, const ExpertsConfig& experts, const Laye
   if (weights.shared_gate) {
     const Matrix gate = pass.memory.gate.first_rows(middle.rows);
     pass.backend.linear(input, weights.shared_gate.weight, {}, gate);
-    pass.backend.multiply(gate, Activation::sigmoid, middle);
+    pass.backend.scale(gate, Activation::sigmoid, middle);
   }
   return middle;
 }

@@ -38,7 +38,7 @@ void LayerInputs::add(int64_t n, const LayerInputWeights& weights, Stream& strea
   Input input = stream.before({}, pass_.memory.normed);
   pass_.backend.linear(input, weights.gate.weight, {.activation = weights.activation}, gate);
   const Matrix own = last_.data != nullptr ? last_ : all_.columns(n * gate.cols, gate.cols);
-  pass_.backend.multiply(own, Activation::none, gate);
+  pass_.backend.scale(own, Activation::none, gate);
   stream.add(weights.norms, LastProduct{pass_.backend, {.x = gate}, weights.out});
 }
 

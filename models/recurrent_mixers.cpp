@@ -93,7 +93,7 @@ LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input) {
   recur(pass, mixer, qkv.columns(0, k_dim), qkv.columns(k_dim, k_dim),
         qkv.columns(2 * k_dim, config.v_dim()), gates, sums);
   renormalize(pass.backend, mixer.norm, by_head(sums, config.value_head_dim));
-  pass.backend.multiply(projected.columns(mixer.shape.channels, config.v_dim()), config.gate, sums);
+  pass.backend.scale(projected.columns(mixer.shape.channels, config.v_dim()), config.gate, sums);
   return {pass.backend, {.x = sums}, mixer.out};
 }
 
@@ -118,7 +118,7 @@ LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input) 
     }
   };
   if (config.norm_first) normalize_groups();
-  pass.backend.multiply(projected.columns(mixer.shape.channels, x_dim), config.gate, sums);
+  pass.backend.scale(projected.columns(mixer.shape.channels, x_dim), config.gate, sums);
   if (!config.norm_first) normalize_groups();
   return {pass.backend, {.x = sums}, mixer.out};
 }
@@ -127,9 +127,9 @@ LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& i
   const int64_t channels = mixer.shape.channels;
   const Matrix projected = project(pass, mixer, input);
   const Matrix x = projected.columns(2 * channels, channels);
-  pass.backend.multiply(projected.columns(0, channels), Activation::none, x);
+  pass.backend.scale(projected.columns(0, channels), Activation::none, x);
   const Matrix convolved = convolve(pass, mixer, x);
-  pass.backend.multiply(projected.columns(channels, channels), Activation::none, convolved);
+  pass.backend.scale(projected.columns(channels, channels), Activation::none, convolved);
   return {pass.backend, {.x = convolved}, mixer.out};
 }
 

@@ -42,8 +42,8 @@ class Stream {
   void normalize(const Norm& norm) { renormalize(backend_, norm, rows_); }
 
   /// factor: [1], in the backend's memory.
-  void multiply(const float* factor) {
-    backend_.multiply({const_cast<float*>(factor), DType::f32, 1, 1}, Activation::none, rows_);
+  void scale(const float* factor) {
+    backend_.scale({const_cast<float*>(factor), DType::f32, 1, 1}, Activation::none, rows_);
     copy_ = {};
   }
 

@@ -427,10 +427,10 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void multiply(const Matrix& factors, Activation activation, const Matrix& m) override {
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
     require_matrix(factors, factors.rows == 1 ? 1 : m.rows, factors.cols == 1 ? 1 : m.cols,
-                   "multiply: factors must be [rows or 1, n or 1]");
-    require_matrix(m, m.rows, m.cols, "multiply: m is not a float matrix");
+                   "scale: factors must be [rows or 1, n or 1]");
+    require_matrix(m, m.rows, m.cols, "scale: m is not a float matrix");
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
         const double factor = activated(

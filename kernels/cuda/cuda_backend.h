@@ -65,7 +65,7 @@ class CudaBackend final : public Backend {
                     const Matrix& out) override;
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
-  void multiply(const Matrix& factors, Activation activation, const Matrix& m) override;
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override;
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,

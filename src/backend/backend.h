@@ -427,7 +427,7 @@ class Backend {
 
   /// m [rows, n] act or f32: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n]
   /// act or f32, of which one row or one column may serve all.
-  virtual void multiply(const Matrix& factors, Activation activation, const Matrix& m) = 0;
+  virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
   /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.

@@ -95,10 +95,10 @@ class ForwardingBackend : public Backend {
     backend_->experts(input, scores, router, experts, output, out);
     after("experts");
   }
-  void multiply(const Matrix& factors, Activation activation, const Matrix& m) override {
-    before("multiply");
-    backend_->multiply(factors, activation, m);
-    after("multiply");
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
+    before("scale");
+    backend_->scale(factors, activation, m);
+    after("scale");
   }
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     before("rope_table");

@@ -105,6 +105,8 @@ class LayerCache {
   /// The sequence holds another page in place of page number i, `old`, from now on: one of the same
   /// tokens (can_replace()), or a copy of it, which copies() is asked for.
   virtual void replaced(Sequence& /*sequence*/, size_t /*i*/, int32_t /*old*/) {}
+  /// A sequence begins with a copy of a page that others have.
+  virtual void copied(const PageCopy& /*copy*/) {}
   /// The page is nobody's.
   virtual void freed(int32_t /*page*/) {}
   /// What pages that are copied mean for this cache: which of its own are to be copied.

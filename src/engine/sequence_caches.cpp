@@ -156,7 +156,9 @@ void SequenceCaches::take_partial_page(Sequence& sequence, const Prefix& prefix,
     const auto release = [&](const int32_t* page) { pages_.release(*page); };
     const std::unique_ptr<const int32_t, decltype(release)> held(&prefix.partial_page, release);
     sequence.pages.push_back(pages_.take());
-    copy({.from = prefix.partial_page, .to = sequence.pages.back()});
+    const PageCopy of_page{.from = prefix.partial_page, .to = sequence.pages.back()};
+    copy(of_page);
+    for (const auto& cache : caches_) cache->copied(of_page);
   }
   sequence.n_cached += prefix.partial_tokens;
 }

@@ -33,8 +33,9 @@ void StateCache::join(Sequence& sequence) {
   snapshot.was_used = true;
   ranks_.insert(rank(page, snapshot));
   retain(snapshot.state);
-  hold(sequence).from = snapshot.state;
-  ++n_sequences_;
+  const int32_t before = std::exchange(hold(sequence).from, snapshot.state);
+  drop(before);
+  if (before == 0) ++n_sequences_;
 }
 
 void StateCache::begin(Sequence& sequence, int32_t n_new) {
@@ -97,6 +98,15 @@ void StateCache::replaced(Sequence& sequence, size_t i, int32_t old) {
   snapshots_.erase(known);
   snapshots_.emplace(page, snapshot);
   ranks_.insert(rank(page, snapshot));
+}
+
+void StateCache::copied(const PageCopy& copy) {
+  const auto known = snapshots_.find(copy.from);
+  if (known == snapshots_.end()) return;
+  retain(known->second.state);
+  const Snapshot snapshot = known->second;
+  snapshots_.emplace(copy.to, snapshot);
+  ranks_.insert(rank(copy.to, snapshot));
 }
 
 void StateCache::freed(int32_t page) {

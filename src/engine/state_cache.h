@@ -35,6 +35,7 @@ class StateCache final : public LayerCache {
   void fork(const Sequence& sequence, Sequence& fork) override;
   void release(Sequence& sequence) override;
   void replaced(Sequence& sequence, size_t i, int32_t old) override;
+  void copied(const PageCopy& copy) override;
   void freed(int32_t page) override;
   void pack(std::span<const NewTokens> inputs, Batch& batch) const override;
 

@@ -307,7 +307,7 @@ struct Kernels {
   void (*recur)(const RecurTask&);
   int64_t recur_columns;  ///< that RecurTask::columns is at most
   /// m *= activation(factors), of n elements each.
-  void (*multiply)(const float* factors, Activation activation, int64_t n, float* m);
+  void (*scale)(const float* factors, Activation activation, int64_t n, float* m);
   /// x = cap · tanh(x / cap).
   void (*soft_cap)(float cap, int64_t n, float* x);
   void (*attention)(const AttentionTask&);

@@ -9,7 +9,7 @@
 #include "kernels/cpu/linear/panel_kernel.h"
 #include "kernels/cpu/linear/product_results.h"
 #include "kernels/cpu/linear/quantize_kernel.h"
-#include "kernels/cpu/multiply_kernel.h"
+#include "kernels/cpu/scale_kernel.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/recurrent/recurrent_kernels.h"
 #include "kernels/cpu/sampling/sample_kernel.h"
@@ -233,7 +233,7 @@ inline Kernels vector_kernels() {
   kernels.convolve = convolve;
   kernels.recur = recur;
   kernels.recur_columns = kRecurColumns;
-  kernels.multiply = multiply;
+  kernels.scale = scale;
   kernels.soft_cap = soft_cap;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;

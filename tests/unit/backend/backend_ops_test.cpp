@@ -231,12 +231,12 @@ TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
   }
 }
 
-TEST_P(BackendOps, MultiplyTakesFactorsOfElementsRowsColumnsOrAll) {
+TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsOrAll) {
   const auto check = [&](Backend& backend, Activation activation, const HostTensor& factors,
                          const HostTensor& m) {
     const DeviceTensor device_factors(backend, factors);
     const DeviceTensor device_m(backend, m);
-    backend.multiply(device_factors.matrix(), activation, device_m.matrix());
+    backend.scale(device_factors.matrix(), activation, device_m.matrix());
     HostTensor want(DType::f32, m.rows, m.cols);
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
@@ -253,7 +253,7 @@ TEST_P(BackendOps, MultiplyTakesFactorsOfElementsRowsColumnsOrAll) {
         [&](int64_t r, int64_t c) {
           return (unit_roundoff(m.dtype) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
         },
-        backend.description() + ": multiply");
+        backend.description() + ": scale");
   };
   for (const DType type : activation_types()) {
     for (const int64_t rows : {1, 7, 200}) {

@@ -138,6 +138,27 @@ TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
   EXPECT_EQ(caches_.pages().n_free(), kCachePages);
 }
 
+// A page that others have in part is copied, and so is what is known at its end.
+TEST_F(SequenceCachesTest, GoOnWithinACopyOfAPage) {
+  std::vector<int32_t> text(60);
+  std::iota(text.begin(), text.end(), 0);
+  Sequence first;
+  step(first, 40);
+  caches_.remember(text, first);
+  caches_.release(first);
+  std::vector<Sequence> two(2);
+  for (Sequence& sequence : two) {
+    caches_.start(sequence, caches_.find(text, 0), [](const PageCopy&) {});
+    EXPECT_EQ(sequence.n_cached, 40);
+    EXPECT_NE(states_.states_of(sequence).from, 0);
+    caches_.remember(text, sequence);  // the page is the first one's until it writes to it
+  }
+  EXPECT_NE(two[0].pages, two[1].pages);
+  EXPECT_EQ(states_.states_of(two[0]).from, states_.states_of(two[1]).from);
+  for (Sequence& sequence : two) caches_.release(sequence);
+  EXPECT_EQ(states_.n_sequences(), 0);
+}
+
 // Two texts with a common beginning, of which the second one cannot use the first one's states.
 TEST_F(SequenceCachesTest, KeepAStateWhereTextsBranch) {
   std::vector<int32_t> first(80);

@@ -7,7 +7,7 @@
 namespace faststream {
 namespace {
 
-void multiply(const float* factors, Activation activation, int64_t n, float* m) {
+void scale(const float* factors, Activation activation, int64_t n, float* m) {
   with_activation(activation, [&]<Activation kActivation>() {
     for_vectors(n, [&](int64_t c, int64_t count) {
       const Vec factor = activate<kActivation>(load_up_to(factors + c, count));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void multiply_kernel(Matrix factors, Activation activation, Matrix m) {
+__global__ void scale_kernel(Matrix factors, Activation activation, Matrix m) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t first = factors.rows == 1 ? 0 : row * factors.stride;
@@ -24,10 +24,10 @@ __global__ void multiply_kernel(Matrix factors, Activation activation, Matrix m)
 
 }  // namespace
 
-void CudaBackend::multiply(const Matrix& factors, Activation activation, const Matrix& m) {
+void CudaBackend::scale(const Matrix& factors, Activation activation, const Matrix& m) {
   if (m.rows == 0) return;
-  queue().launch("multiplying rows", multiply_kernel, {static_cast<unsigned>(m.rows), kThreads},
-                 factors, activation, m);
+  queue().launch("scaling rows", scale_kernel, {static_cast<unsigned>(m.rows), kThreads}, factors,
+                 activation, m);
 }
 
 }  // namespace faststream
