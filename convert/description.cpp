@@ -68,6 +68,15 @@ std::string embedding(const ModelConfig& config) {
   return text.str();
 }
 
+std::string layer_inputs(const LayerInputsConfig& inputs) {
+  std::ostringstream text;
+  text << inputs.size << " elements of each token for each layer, table times " << inputs.multiplier
+       << ", " << name_of(inputs.activation);
+  if (inputs.norm) text << ", " << name_of(inputs.norm) << " of the projection";
+  if (inputs.norm_after) text << ", " << name_of(inputs.norm_after) << " after";
+  return text.str();
+}
+
 // What it is called, and what it is like.
 std::pair<std::string, std::string> mixer(const ModelConfig& config,
                                           const AttentionConfig& attention) {
@@ -82,8 +91,10 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   if (attention.qk_norm != QkNorm::none) {
     text << ", " << name_of(attention.qk_norm_as)
          << (attention.qk_norm == QkNorm::head ? " of each head's" : " of all")
-         << " queries and keys" << (attention.qk_norm_after_rope ? " after rotation" : "");
+         << (attention.v_norm ? " queries, keys and values" : " queries and keys")
+         << (attention.qk_norm_after_rope ? " after rotation" : "");
   }
+  if (attention.kv_of) text << ", keys and values of layer " << *attention.kv_of;
   if (attention.rope) text << ", rotary \"" << config.ropes[*attention.rope].name << '"';
   if (attention.bidirectional) text << ", of tokens before and after";
   if (attention.window > 0) {
@@ -148,7 +159,12 @@ std::string experts(const ExpertsConfig& experts) {
   if (experts.shared.size > 0) {
     text << "; one that all use of " << feed_forward(experts.shared);
     if (experts.shared_gate) text << ", gated";
+    if (experts.shared_norm_after) text << ", " << name_of(experts.shared_norm_after) << " after";
   }
+  if (experts.norm) text << "; " << name_of(experts.norm) << " before the experts";
+  if (experts.norm_after) text << "; " << name_of(experts.norm_after) << " after the experts";
+  if (experts.router_norm) text << "; " << name_of(experts.router_norm) << " before the router";
+  if (experts.router.expert_scales) text << "; scales of the experts";
   return text.str();
 }
 
@@ -233,6 +249,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   });
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));
+  if (config.layer_inputs) lines.emplace_back("inputs", layer_inputs(config.layer_inputs));
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const LayerConfig& layer = config.layer_kinds[kind];
     lines.emplace_back("layers",
@@ -249,6 +266,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));
+    if (layer.scaled) lines.emplace_back("  scale", "of the sum");
   }
   for (const RopeConfig& each : config.ropes) {
     lines.emplace_back("rotary", "\"" + each.name + "\": " + rope(each));

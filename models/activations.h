@@ -51,6 +51,7 @@ struct Activations {
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
+  Matrix part;                  ///< [tokens, hidden] f32: what a part of it gives, likewise
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   Matrix qkv;                   ///< [tokens, in_dim of attention, or in of a recurrent mixer]
   Matrix convolved;             ///< [tokens, channels] of a recurrent mixer
@@ -59,6 +60,10 @@ struct Activations {
   Matrix middle;                ///< [tokens, size of the feed-forward]
   Matrix scores;                ///< [tokens, experts] f32
   Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
+  Matrix layer_inputs;          ///< [tokens, layers · size] f32
+  Matrix projected_inputs;      ///< [tokens, layers · size]: before their norm
+  Matrix last_input;            ///< [logits, size] f32: of the last layer, of wanted rows
+  Matrix input_gate;            ///< [tokens, size]
   Matrix last;                  ///< [logits, hidden] f32: rows of the stream, of wanted logits
   Matrix last_normed;           ///< [logits, hidden]
   std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
@@ -83,6 +88,9 @@ struct Activations {
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
             return layer.mixer_norms.after || layer.ffn_norms.after ||
                    (layer.cross_attention && layer.cross_attention->norms.after);
+          }));
+    shape(part, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
+            return layer.experts && layer.experts->has_parts();
           }));
     cos_sin.resize(config.ropes.size());
     for (size_t n = 0; n < cos_sin.size(); ++n) {
@@ -117,6 +125,10 @@ struct Activations {
       shape(vectors[n], DType::f32, limits.max_logits,
             n == 0 ? hidden : config.pooling->dense[n - 1].size);
     }
+    shape(layer_inputs, DType::f32, tokens, config.layer_inputs_dim());
+    shape(projected_inputs, act, tokens, config.layer_inputs_dim());
+    shape(last_input, DType::f32, limits.max_logits, config.layer_inputs.size);
+    shape(input_gate, act, tokens, config.layer_inputs.size);
     const int64_t last_cols = config.output.none ? 0 : hidden;
     shape(last, DType::f32, limits.max_logits, last_cols);
     shape(last_normed, last_type(act, config.output_format), limits.max_logits, last_cols);

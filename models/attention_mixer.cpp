@@ -16,6 +16,10 @@ Matrix rotations(const Pass& pass, const AttentionConfig& config) {
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
   const AttentionConfig& config = attention.config;
   if (!config.slopes.empty()) attention.rule.slopes = tables.add(config.slopes);
+  if (config.v_norm) {
+    attention.heads.v_weight =
+        tables.add(std::vector<float>(static_cast<size_t>(config.v_dim()), 1.0F));
+  }
   if (!config.relative_bias) return;
   std::vector<float> of_buckets(static_cast<size_t>(config.relative_bias.buckets * config.n_heads));
   backend.copy_to_host(of_buckets.data(), attention.distances, of_buckets.size() * sizeof(float));
@@ -32,7 +36,9 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
 
   pass.backend.linear(input, attention.qkv.weight, {.bias = attention.qkv.bias}, projected);
   renormalize(pass.backend, attention.q_norm, qkv.columns(0, config.q_dim()));
-  renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
+  if (!config.kv_of) {
+    renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
+  }
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config),
                          attention.heads, kv, attention.rule, sums);
   if (config.output_gate) {

@@ -78,13 +78,18 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   return config;
 }
 
-namespace {
-
-KvGeometry geometry_of(const AttentionConfig& attention) {
+KvGeometry kv_read(const AttentionConfig& attention) {
   return {.n_heads = attention.n_kv_heads,
           .k_head_dim = attention.head_dim,
           .v_head_dim = attention.v_head_dim(),
           .window = attention.window};
+}
+
+namespace {
+
+std::optional<KvGeometry> geometry_of(const AttentionConfig& attention) {
+  if (attention.kv_of) return std::nullopt;
+  return kv_read(attention);
 }
 template <typename Recurrent>
 std::optional<KvGeometry> geometry_of(const Recurrent& /*mixer*/) {
@@ -94,8 +99,14 @@ std::optional<KvGeometry> geometry_of(const Recurrent& /*mixer*/) {
 }  // namespace
 
 std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
-  return std::visit([](const auto& kind) -> std::optional<KvGeometry> { return geometry_of(kind); },
-                    mixer);
+  return std::visit([](const auto& kind) { return geometry_of(kind); }, mixer);
+}
+
+bool lends_kv(const ModelConfig& config, int64_t layer) {
+  return std::ranges::any_of(config.layer_kinds, [&](const LayerConfig& kind) {
+    const auto* attention = std::get_if<AttentionConfig>(&kind.mixer);
+    return attention != nullptr && attention->kv_of == layer;
+  });
 }
 
 RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t /*hidden*/) {
@@ -297,6 +308,10 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   if (attention.qk_norm_after_rope && attention.qk_norm != QkNorm::head) {
     check.fail("qk_norm_after_rope needs a qk_norm of each head");
   }
+  if (attention.v_norm &&
+      (attention.qk_norm != QkNorm::head || attention.qk_norm_as.kind != NormKind::rms)) {
+    check.fail("values have a norm, but not each head of queries and keys an RMS norm");
+  }
   if (attention.rope) {
     if (*attention.rope >= config.ropes.size()) check.fail("its rope does not exist");
     if (config.ropes[*attention.rope].dims() > attention.head_dim) {
@@ -313,6 +328,31 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
     check.fail("tokens see later ones, so that there can be no output matrix");
   }
   if (layer.cross_attention) check_cross_attention(attention, layer, config, check);
+}
+
+// The keys and values of layer n, which may be those of an earlier layer.
+void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig& config,
+                 const Checker& check) {
+  if (!attention.kv_of) return;
+  const int64_t source = *attention.kv_of;
+  if (source < 0 || source >= n) {
+    check.fail("layer " + std::to_string(n) + " reads keys and values of layer " +
+               std::to_string(source) + ", which is none before it");
+  }
+  std::optional<KvGeometry> kept = kv_geometry(config.layer(source).mixer);
+  const KvGeometry read = kv_read(attention);
+  // Positions that no longer layer sees are given up.
+  const bool sees_more =
+      kept && kept->window > 0 && (read.window == 0 || read.window > kept->window);
+  if (kept) kept->window = read.window;
+  if (kept != read || sees_more || attention.bidirectional) {
+    check.fail("layer " + std::to_string(n) + " cannot read the keys and values of layer " +
+               std::to_string(source) + ", which has none, or others");
+  }
+  if (config.layer(n).cross_attention || attention.qk_norm == QkNorm::whole) {
+    check.fail(
+        "cross attention, or a norm of all queries together, has keys and values of its own");
+  }
 }
 
 constexpr int64_t kMaxTaps = 64;
@@ -407,13 +447,17 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
     check.fail("the experts' groups are not equal, or too small for the experts used");
   }
   check.number("the experts' scale", experts.router.scale, -kLargest, kLargest);
+  check.norm("the router's norm", experts.router_norm);
+  check.norm("the experts' norm", experts.norm);
+  check.norm("the norm after the experts", experts.norm_after);
+  check.norm("the norm after the shared expert", experts.shared_norm_after);
   if (experts.shared.size != 0) {
     check_feed_forward("the size of the shared expert", experts.shared, check);
     if (experts.shared_gate && experts.shared.bias) {
       check.fail("a shared expert with a gate cannot have biases");
     }
-  } else if (experts.shared_gate) {
-    check.fail("there is a gate, but no shared expert");
+  } else if (experts.shared_gate || experts.shared_norm_after) {
+    check.fail("there is a gate or a norm, but no shared expert");
   }
 }
 
@@ -431,12 +475,25 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
+    if (layer.parallel && (layer.experts->router_norm || layer.experts->norm)) {
+      check.fail("experts beside the mixer read what that reads");
+    }
   } else if (layer.has_feed_forward()) {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
   } else if (layer.ffn != FeedForwardConfig{} || layer.ffn_norms != BranchNorms{} ||
-             layer.parallel) {
+             layer.parallel || layer.scaled || config.layer_inputs) {
     check.fail("there is no feed-forward, but something is said of it");
   }
+}
+
+void check_layer_inputs(const LayerInputsConfig& inputs, const ModelConfig& config,
+                        const Checker& check) {
+  if (!inputs) return;
+  check_product("the size of layers' inputs", inputs.size, inputs.activation, false, check);
+  check.count("the size of all layers' inputs", config.layer_inputs_dim(), kMaxCount);
+  check.number("the multiplier of layers' inputs", inputs.multiplier, -kLargest, kLargest);
+  check.norm("the norm of layers' inputs", inputs.norm);
+  check.norm("the norm after layers' inputs", inputs.norm_after);
 }
 
 // What an encoder's layers cache lies in the pages of its decoder's layers until cross attention's
@@ -502,6 +559,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);
   for (const RopeConfig& rope : config.ropes) check_rope(rope, where);
   for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
+  check_layer_inputs(config.layer_inputs, config, check);
   int64_t heads = 0;
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
@@ -511,6 +569,10 @@ void validate(const ModelConfig& config, std::string_view where) {
     heads += std::max(of_mixer, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const auto* attention = std::get_if<AttentionConfig>(&config.layer(n).mixer);
+    if (attention != nullptr) check_kv_of(*attention, n, config, check);
+  }
   if (config.activation_bits != 8 && config.activation_bits != 16) {
     check.fail("activation_bits must be 8 or 16");
   }

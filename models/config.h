@@ -82,6 +82,7 @@ struct AttentionConfig {
   QkNorm qk_norm = QkNorm::none;
   NormConfig qk_norm_as;            ///< without bias
   bool qk_norm_after_rope = false;  ///< of each head by itself: see HeadTransform
+  bool v_norm = false;              ///< of each head of values likewise, without weights
   std::optional<size_t> rope;       ///< index in ModelConfig::ropes; none: no rotation
   float query_scaling = 0;          ///< see HeadTransform
   int64_t query_scaling_from = 0;
@@ -93,15 +94,17 @@ struct AttentionConfig {
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
+  /// The earlier layer whose keys and values it reads, having none of its own (arXiv:2405.12981).
+  std::optional<int64_t> kv_of;
   /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
   bool output_gate = false;
 
   [[nodiscard]] int64_t v_head_dim() const { return value_head_dim.value_or(head_dim); }
-  // Elements of a token's queries, keys, values, all of these, and sums of values.
+  // Elements of a token's queries, keys, values, what the layer makes of these, and sums of values.
   [[nodiscard]] int64_t q_dim() const { return n_heads * head_dim; }
   [[nodiscard]] int64_t k_dim() const { return n_kv_heads * head_dim; }
   [[nodiscard]] int64_t v_dim() const { return n_kv_heads * v_head_dim(); }
-  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + k_dim() + v_dim(); }
+  [[nodiscard]] int64_t qkv_dim() const { return q_dim() + (kv_of ? 0 : k_dim() + v_dim()); }
   [[nodiscard]] int64_t sums_dim() const { return n_heads * v_head_dim(); }
   /// Of all that the first product gives: these, then the output's gates.
   [[nodiscard]] int64_t in_dim() const { return qkv_dim() + (output_gate ? sums_dim() : 0); }
@@ -201,8 +204,10 @@ struct KvGeometry {
   [[nodiscard]] int64_t v_dim() const { return n_heads * v_head_dim; }
   bool operator==(const KvGeometry&) const = default;
 };
-/// None of a mixer that keeps no keys and values.
+/// None of a mixer that keeps no keys and values, as one that reads another layer's.
 std::optional<KvGeometry> kv_geometry(const Mixer& mixer);
+/// Those that attention reads, its own or another layer's.
+KvGeometry kv_read(const AttentionConfig& attention);
 
 /// A feed-forward of one gate and up, or up alone, and down.
 struct FeedForwardConfig {
@@ -228,6 +233,7 @@ struct RouterConfig {
   bool normalized = false;
   float scale = 1;
   bool weighs_input = false;
+  bool expert_scales = false;
 
   bool operator==(const RouterConfig&) const = default;
 };
@@ -239,6 +245,16 @@ struct ExpertsConfig {
   FeedForwardConfig each;
   FeedForwardConfig shared;  ///< size 0: none
   bool shared_gate = false;  ///< a gate for the shared one, its sigmoid a factor
+  /// Of experts beside a feed-forward with which they share no norms (Gemma 4). What the router and
+  /// the experts read is made of the stream itself by these; none: they read what the shared one
+  /// reads.
+  NormConfig router_norm = {};
+  NormConfig norm = {};
+  NormConfig norm_after = {};         ///< of what the experts give
+  NormConfig shared_norm_after = {};  ///< of what the shared one gives
+
+  /// Whether what they give is added up, each part by itself.
+  [[nodiscard]] bool has_parts() const { return norm_after || shared_norm_after; }
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -271,6 +287,7 @@ struct LayerConfig {
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
   std::optional<ExpertsConfig> experts;
+  bool scaled = false;  ///< at last the stream is multiplied by a number, a tensor
 
   [[nodiscard]] bool has_feed_forward() const { return ffn.size != 0 || experts.has_value(); }
 
@@ -290,6 +307,20 @@ struct EmbeddingConfig {
   int64_t segments = 0;   ///< rows of the table of segments (BERT's token types); 0: none
   NormConfig norm;
   bool operator==(const EmbeddingConfig&) const = default;
+};
+
+/// What each layer learns of a token by itself (per-layer embeddings: Gemma 3n and 4). All layers'
+/// inputs are rows of a table, times `multiplier`, plus norm(W x), x being the embedding; after its
+/// feed-forward a layer adds norm_after(W (activation(W x) ⊙ input)), x being the stream.
+struct LayerInputsConfig {
+  int64_t size = 0;  ///< elements of a layer's; 0: there are none
+  float multiplier = 1;
+  NormConfig norm;  ///< of each layer's part by itself, with the same weights
+  Activation activation = Activation::none;
+  NormConfig norm_after;
+
+  [[nodiscard]] explicit operator bool() const { return size != 0; }
+  bool operator==(const LayerInputsConfig&) const = default;
 };
 
 struct OutputConfig {
@@ -331,6 +362,7 @@ struct ModelConfig {
   int64_t vocab = 0;
   int64_t max_context = 0;  ///< positions the model takes
   EmbeddingConfig embedding;
+  LayerInputsConfig layer_inputs;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
@@ -361,6 +393,8 @@ struct ModelConfig {
   /// Of the last matrices of feed-forwards.
   [[nodiscard]] WeightFormat format_of_down() const { return down_format.value_or(weight_format); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Elements of a token's inputs to all layers.
+  [[nodiscard]] int64_t layer_inputs_dim() const { return n_layers() * layer_inputs.size; }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {
     return layer_kinds[layers[static_cast<size_t>(n)]];
   }
@@ -368,6 +402,8 @@ struct ModelConfig {
 
 /// The layers that keep keys and values, in order. A model is given a KvLayer for each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);
+/// Whether other layers read those of a layer.
+bool lends_kv(const ModelConfig& config, int64_t layer);
 /// The same of those that keep a state, for which it is given a StateLayer.
 std::vector<int64_t> state_layers(const ModelConfig& config);
 

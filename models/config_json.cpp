@@ -79,6 +79,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("qk_norm", &AttentionConfig::qk_norm);
   visit("qk_norm_as", &AttentionConfig::qk_norm_as);
   visit("qk_norm_after_rope", &AttentionConfig::qk_norm_after_rope);
+  visit("v_norm", &AttentionConfig::v_norm);
   visit("query_scaling", &AttentionConfig::query_scaling);
   visit("query_scaling_from", &AttentionConfig::query_scaling_from);
   visit("query_scaling_ahead", &AttentionConfig::query_scaling_ahead);
@@ -89,6 +90,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
   visit("relative_bias", &AttentionConfig::relative_bias);
+  visit("kv_of", &AttentionConfig::kv_of);
   visit("output_gate", &AttentionConfig::output_gate);
 }
 
@@ -160,6 +162,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("normalized", &RouterConfig::normalized);
   visit("scale", &RouterConfig::scale);
   visit("weighs_input", &RouterConfig::weighs_input);
+  visit("expert_scales", &RouterConfig::expert_scales);
 }
 
 template <typename Visit>
@@ -169,6 +172,10 @@ void members(Visit visit, const ExpertsConfig* /*of*/) {
   visit("each", &ExpertsConfig::each);
   visit("shared", &ExpertsConfig::shared);
   visit("shared_gate", &ExpertsConfig::shared_gate);
+  visit("router_norm", &ExpertsConfig::router_norm);
+  visit("norm", &ExpertsConfig::norm);
+  visit("norm_after", &ExpertsConfig::norm_after);
+  visit("shared_norm_after", &ExpertsConfig::shared_norm_after);
 }
 
 template <typename Visit>
@@ -192,6 +199,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
   visit("experts", &LayerConfig::experts);
+  visit("scaled", &LayerConfig::scaled);
 }
 
 template <typename Visit>
@@ -202,6 +210,15 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
   visit("offset", &EmbeddingConfig::offset);
   visit("segments", &EmbeddingConfig::segments);
   visit("norm", &EmbeddingConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const LayerInputsConfig* /*of*/) {
+  visit("size", &LayerInputsConfig::size);
+  visit("multiplier", &LayerInputsConfig::multiplier);
+  visit("norm", &LayerInputsConfig::norm);
+  visit("activation", &LayerInputsConfig::activation);
+  visit("norm_after", &LayerInputsConfig::norm_after);
 }
 
 template <typename Visit>
@@ -238,6 +255,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("vocab", &ModelConfig::vocab);
   visit("max_context", &ModelConfig::max_context);
   visit("embedding", &ModelConfig::embedding);
+  visit("layer_inputs", &ModelConfig::layer_inputs);
   visit("ropes", &ModelConfig::ropes);
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);

@@ -8,6 +8,8 @@
 
 #include "models/activations.h"
 #include "models/decoder_weights.h"
+#include "models/feed_forward.h"
+#include "models/layer_inputs.h"
 #include "models/mixers.h"
 #include "models/model.h"
 #include "models/stream.h"
@@ -106,13 +108,16 @@ class Decoder : public Model {
   Stream run_layers(const BatchView& batch, const LayerMemory& memory, Wanted wanted) {
     const Pass pass{backend_, activations_, batch, memory};
     Stream stream(backend_, activations_, batch.n_tokens);
-    const auto keep_wanted = [&] {
-      const Matrix rows = wanted(stream.rows());
-      if (rows.data != stream.rows().data) stream.keep(rows);
-    };
 
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
+    LayerInputs inputs(pass, weights_.layer_inputs, stream);
+    const auto keep_wanted = [&] {
+      const Matrix rows = wanted(stream.rows());
+      if (rows.data == stream.rows().data) return;
+      stream.keep(rows);
+      inputs.keep_wanted();
+    };
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
     }
@@ -140,7 +145,9 @@ class Decoder : public Model {
         if (stream.rows().rows == 0) break;
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
-      feed_forward(layer, weights, ffn_input, stream);
+      feed_forward(pass, layer, weights, ffn_input, stream);
+      inputs.add(static_cast<int64_t>(n), weights.input, stream);
+      if (weights.scale != nullptr) stream.scale(weights.scale);
     }
     keep_wanted();
     return stream;
@@ -152,53 +159,6 @@ class Decoder : public Model {
     const Matrix last = activations_.last.first_rows(batch.n_logits);
     backend_.gather_rows(batch, rows, last);
     return last;
-  }
-
-  void feed_forward(const LayerConfig& layer, const LayerWeights& weights, Input& input,
-                    Stream& stream) {
-    stream.add(weights.ffn_norms, [&](OutputMode output, const Matrix& out) {
-      if (!layer.experts) {
-        const Matrix middle = widened(layer.ffn, weights.ffn, input);
-        narrow(weights.ffn, middle, output, out);
-        return;
-      }
-      // All that reads the input comes before what may add to it.
-      const bool has_shared = static_cast<bool>(weights.shared.up);
-      Matrix middle;
-      if (has_shared) {
-        middle = widened(layer.experts->shared, weights.shared, input);
-      }
-      if (weights.shared_gate) {
-        const Matrix gate = rows_of(activations_.gate, stream.rows());
-        backend_.linear(input, weights.shared_gate.weight, {}, gate);
-        backend_.scale(gate, Activation::sigmoid, middle);
-      }
-      const Matrix scores =
-          rows_of(activations_.scores, stream.rows()).columns(0, layer.experts->count);
-      backend_.linear(input, weights.router.weight, {.bias = weights.router.bias, .in_order = true},
-                      scores);
-      backend_.experts(input, scores, weights.routing, weights.experts, output, out);
-      if (has_shared) narrow(weights.shared, middle, OutputMode::add, out);
-    });
-  }
-
-  // The first product of a feed-forward, through its activation.
-  Matrix widened(const FeedForwardConfig& ffn, const FeedForwardWeights& weights, Input& input) {
-    const Matrix middle = rows_of(activations_.middle, input.x).columns(0, ffn.size);
-    if (ffn.gated) {
-      backend_.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
-    } else {
-      backend_.linear(input, weights.up.weight,
-                      {.bias = weights.up.bias, .activation = ffn.activation}, middle);
-    }
-    if (weights.xielu != nullptr) backend_.xielu(weights.xielu, middle);
-    return middle;
-  }
-
-  void narrow(const FeedForwardWeights& weights, const Matrix& middle, OutputMode output,
-              const Matrix& out) {
-    Input input{.x = middle};
-    backend_.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output}, out);
   }
 
   static Matrix rows_of(const Matrix& memory, const Matrix& like) {

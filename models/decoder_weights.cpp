@@ -31,6 +31,10 @@ class Finder {
                          .offset = static_cast<int32_t>(config_.embedding.offset),
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    weights.layer_inputs = {.embedding = {.table = linear(layer_inputs).weight,
+                                          .multiplier = config_.layer_inputs.multiplier},
+                            .projection = linear(layer_inputs_projection),
+                            .norm = norm(layer_inputs_norm, config_.layer_inputs.norm)};
     for (n_ = 0; n_ < config_.n_layers(); ++n_) weights.layers.push_back(layer(config_.layer(n_)));
     n_ = 0;
     weights.output_norm = norm(output_norm, config_.output.norm);
@@ -70,6 +74,13 @@ class Finder {
       weights.ffn = feed_forward(ffn_tensors(layer.ffn));
       weights.ffn.xielu = vector(id(ffn_xielu));
     }
+    weights.input = {.gate = linear(input_gate),
+                     .activation = config_.layer_inputs.activation,
+                     .out = linear(input_out),
+                     .norms = {.before = {},
+                               .after = norm(input_after_norm, config_.layer_inputs.norm_after),
+                               .stream = {}}};
+    weights.scale = vector(id(stream_scale));
     return weights;
   }
 
@@ -85,7 +96,7 @@ class Finder {
                                       .sinks = vector(id(attention_sinks))},
                              .distances = vector(id(attention_distances)),
                              .out = linear(attention_out),
-                             .kv_layer = kv_layer()};
+                             .kv_layer = kv_layer(attention.kv_of.value_or(n_))};
     if (attention.qk_norm == QkNorm::whole) {
       weights.q_norm = norm(attention_q_norm, attention.qk_norm_as);
       weights.k_norm = norm(attention_k_norm, attention.qk_norm_as);
@@ -144,7 +155,7 @@ class Finder {
             .decay = vector(id(recurrent_decay)),
             .norm = norm(recurrent_norm, norm_config),
             .out = linear(recurrent_out),
-            .state_layer = place_in(state_layers_)};
+            .state_layer = place_in(state_layers_, n_)};
   }
 
   CrossAttentionWeights cross_attention(const LayerConfig& layer) const {
@@ -158,13 +169,13 @@ class Finder {
         .kv = linear(cross_kv),
         .rule = {.scale = attention.scale, .bidirectional = true, .soft_cap = attention.soft_cap},
         .out = linear(cross_out),
-        .kv_layer = kv_layer()};
+        .kv_layer = kv_layer(n_)};
   }
 
-  // The place of this layer among those that keep keys and values.
-  [[nodiscard]] size_t kv_layer() const { return place_in(kv_layers_); }
-  [[nodiscard]] size_t place_in(const std::vector<int64_t>& layers) const {
-    return static_cast<size_t>(std::ranges::find(layers, n_) - layers.begin());
+  // The place of a layer among those that keep keys and values.
+  [[nodiscard]] size_t kv_layer(int64_t n) const { return place_in(kv_layers_, n); }
+  [[nodiscard]] static size_t place_in(const std::vector<int64_t>& layers, int64_t n) {
+    return static_cast<size_t>(std::ranges::find(layers, n) - layers.begin());
   }
 
   void experts(const ExpertsConfig& config, LayerWeights& weights) const {
@@ -176,7 +187,12 @@ class Finder {
                        .groups_used = config.router.groups_used,
                        .normalized = config.router.normalized,
                        .scale = config.router.scale,
-                       .weighs_input = config.router.weighs_input};
+                       .weighs_input = config.router.weighs_input,
+                       .expert_scales = vector(id(TensorKind::expert_scales))};
+    weights.router_norm = norm(TensorKind::router_norm, config.router_norm);
+    weights.experts_norm = norm(TensorKind::experts_norm, config.norm);
+    weights.experts_after_norm = norm(TensorKind::experts_after_norm, config.norm_after);
+    weights.shared_after_norm = norm(TensorKind::shared_after_norm, config.shared_norm_after);
     const FeedForwardWeights each = feed_forward(expert_tensors(config.each));
     weights.experts = {.n_experts = static_cast<int32_t>(config.count),
                        .up = each.up.weight,

@@ -76,6 +76,25 @@ struct CrossAttentionWeights {
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(q); }
 };
 
+/// Of LayerInputsConfig: what makes all layers' inputs.
+struct LayerInputsWeights {
+  Embedding embedding;
+  Linear projection;
+  Norm norm;
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(projection); }
+};
+
+/// What adds a layer's own to the stream.
+struct LayerInputWeights {
+  Linear gate;
+  Activation activation = Activation::none;
+  Linear out;
+  BranchNormWeights norms;
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(gate); }
+};
+
 struct LayerWeights {
   BranchNormWeights mixer_norms;
   MixerWeights mixer;
@@ -84,9 +103,15 @@ struct LayerWeights {
   FeedForwardWeights ffn;
   Linear router;
   Router routing;
+  Norm router_norm;  ///< these four: see ExpertsConfig
+  Norm experts_norm;
+  Norm experts_after_norm;
+  Norm shared_after_norm;
   Experts experts;
   FeedForwardWeights shared;
   Linear shared_gate;
+  LayerInputWeights input;
+  const float* scale = nullptr;  ///< [1] of the stream, at last; null: none
 };
 
 struct DenseWeights {
@@ -97,6 +122,7 @@ struct DenseWeights {
 struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
+  LayerInputsWeights layer_inputs;
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Linear output;

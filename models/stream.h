@@ -41,6 +41,12 @@ class Stream {
 
   void normalize(const Norm& norm) { renormalize(backend_, norm, rows_); }
 
+  /// factor: [1], in the backend's memory.
+  void scale(const float* factor) {
+    backend_.scale({const_cast<float*>(factor), DType::f32, 1, 1}, Activation::none, rows_);
+    copy_ = {};
+  }
+
   /// What a branch reads, in `memory` where it must be written: the stream itself, or its copy,
   /// where one is of the right type already, unless it may change first.
   [[nodiscard]] Input before(const Norm& norm, const Matrix& memory,

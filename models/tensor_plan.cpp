@@ -19,6 +19,12 @@ std::string_view name_of(TensorKind kind) {
       return "segments";
     case TensorKind::embedding_norm:
       return "embedding_norm";
+    case TensorKind::layer_inputs:
+      return "layer_inputs";
+    case TensorKind::layer_inputs_projection:
+      return "layer_inputs_projection";
+    case TensorKind::layer_inputs_norm:
+      return "layer_inputs_norm";
     case TensorKind::attention_norm:
       return "attention_norm";
     case TensorKind::attention_qkv:
@@ -75,16 +81,24 @@ std::string_view name_of(TensorKind kind) {
       return "ffn_xielu";
     case TensorKind::ffn_down:
       return "ffn_down";
+    case TensorKind::router_norm:
+      return "router_norm";
     case TensorKind::router:
       return "router";
     case TensorKind::router_correction:
       return "router_correction";
+    case TensorKind::expert_scales:
+      return "expert_scales";
+    case TensorKind::experts_norm:
+      return "experts_norm";
     case TensorKind::experts_gate_up:
       return "experts_gate_up";
     case TensorKind::experts_up:
       return "experts_up";
     case TensorKind::experts_down:
       return "experts_down";
+    case TensorKind::experts_after_norm:
+      return "experts_after_norm";
     case TensorKind::shared_gate_up:
       return "shared_gate_up";
     case TensorKind::shared_up:
@@ -93,10 +107,20 @@ std::string_view name_of(TensorKind kind) {
       return "shared_down";
     case TensorKind::shared_gate:
       return "shared_gate";
+    case TensorKind::shared_after_norm:
+      return "shared_after_norm";
     case TensorKind::ffn_after_norm:
       return "ffn_after_norm";
     case TensorKind::ffn_stream_norm:
       return "ffn_stream_norm";
+    case TensorKind::input_gate:
+      return "input_gate";
+    case TensorKind::input_out:
+      return "input_out";
+    case TensorKind::input_after_norm:
+      return "input_after_norm";
+    case TensorKind::stream_scale:
+      return "stream_scale";
     case TensorKind::output_norm:
       return "output_norm";
     case TensorKind::dense:
@@ -127,6 +151,7 @@ class Planner {
 
   std::vector<TensorPlan> plan() {
     embedding();
+    if (config_.layer_inputs) layer_inputs(config_.layer_inputs);
     for (n_ = 0; n_ < config_.n_layers(); ++n_) layer(config_.layer(n_));
     n_ = 0;
     norm(TensorKind::output_norm, config_.output.norm);
@@ -155,6 +180,15 @@ class Planner {
     norm(TensorKind::embedding_norm, embedding.norm);
   }
 
+  void layer_inputs(const LayerInputsConfig& inputs) {
+    matrix(TensorKind::layer_inputs, config_.embedding_format, config_.vocab,
+           config_.layer_inputs_dim(), false,
+           {.role = TensorRole::table, .readers = TensorReaders::lookup});
+    matrix(TensorKind::layer_inputs_projection, config_.weight_format, config_.layer_inputs_dim(),
+           config_.hidden, false, {});
+    norm(TensorKind::layer_inputs_norm, inputs.norm, inputs.size);
+  }
+
   void layer(const LayerConfig& layer) {
     norm(TensorKind::attention_norm, layer.mixer_norms.before);
     std::visit([&](const auto& kind) { mixer(kind); }, layer.mixer);
@@ -171,18 +205,37 @@ class Planner {
     if (layer.ffn.xielu) vector(TensorKind::ffn_xielu, kXieluNumbers, TensorRole::bias);
     norm(TensorKind::ffn_after_norm, layer.ffn_norms.after);
     norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
+    if (config_.layer_inputs) input(config_.layer_inputs);
+    if (layer.scaled) vector(TensorKind::stream_scale, 1, TensorRole::norm);
+  }
+
+  void input(const LayerInputsConfig& inputs) {
+    const MatrixTraits traits{.readers = of_feed_forward(), .activation = inputs.activation};
+    matrix(TensorKind::input_gate, config_.weight_format, inputs.size, config_.hidden, false,
+           traits);
+    matrix(TensorKind::input_out, config_.weight_format, config_.hidden, inputs.size, false,
+           {.readers = traits.readers});
+    norm(TensorKind::input_after_norm, inputs.norm_after);
   }
 
   void mixer(const AttentionConfig& attention) {
-    SplitRule::Parts parts = {queries(attention), keys(attention), values(attention)};
-    if (attention.output_gate) parts[3] = {attention.sums_dim(), attention.v_head_dim()};
+    SplitRule::Parts parts = {queries(attention)};
+    MatrixTraits qkv;
+    size_t n_parts = 1;
+    if (!attention.kv_of) {
+      parts[n_parts++] = keys(attention);
+      parts[n_parts++] = values(attention);
+      qkv.heads = rotated_values(attention, attention.q_dim() + attention.k_dim());
+    }
+    if (attention.output_gate) parts[n_parts] = {attention.sums_dim(), attention.v_head_dim()};
+    qkv.split = of_heads(parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
-           attention.qkv_bias,
-           {.split = of_heads(parts),
-            .heads = rotated_values(attention, attention.q_dim() + attention.k_dim())});
+           attention.qkv_bias, qkv);
     if (attention.qk_norm != QkNorm::none) {
       vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
              of_heads({queries(attention)}));
+    }
+    if (attention.qk_norm != QkNorm::none && !attention.kv_of) {
       vector(TensorKind::attention_k_norm, attention.k_dim(), TensorRole::norm,
              of_heads({keys(attention)}));
     }
@@ -261,17 +314,24 @@ class Planner {
 
   void experts(const ExpertsConfig& experts) {
     const TensorReaders readers = of_feed_forward();
+    norm(TensorKind::router_norm, experts.router_norm);
     matrix(TensorKind::router, WeightFormat::f32, experts.count, config_.hidden,
            experts.router.bias, {.readers = readers});
     if (experts.router.correction) {
       vector(TensorKind::router_correction, experts.count, TensorRole::bias);
     }
+    if (experts.router.expert_scales) {
+      vector(TensorKind::expert_scales, experts.count, TensorRole::norm);
+    }
+    norm(TensorKind::experts_norm, experts.norm);
     feed_forward(expert_tensors(experts.each), experts.each, experts.count);
+    norm(TensorKind::experts_after_norm, experts.norm_after);
     if (experts.shared.size != 0) feed_forward(shared_tensors(experts.shared), experts.shared);
     if (experts.shared_gate) {
       matrix(TensorKind::shared_gate, WeightFormat::f32, 1, config_.hidden, false,
              {.readers = readers});
     }
+    norm(TensorKind::shared_after_norm, experts.shared_norm_after);
   }
 
   void feed_forward(const FeedForwardTensors& tensors, const FeedForwardConfig& ffn,

@@ -21,6 +21,9 @@ enum class TensorKind : uint8_t {
   positions,
   segments,
   embedding_norm,
+  layer_inputs,
+  layer_inputs_projection,
+  layer_inputs_norm,
   attention_norm,  // of each layer, from here on
   attention_qkv,
   attention_q_norm,
@@ -49,17 +52,26 @@ enum class TensorKind : uint8_t {
   ffn_up,
   ffn_down,
   ffn_xielu,
+  router_norm,
   router,
   router_correction,
+  expert_scales,
+  experts_norm,
   experts_gate_up,
   experts_up,
   experts_down,
+  experts_after_norm,
   shared_gate_up,
   shared_up,
   shared_down,
   shared_gate,
+  shared_after_norm,
   ffn_after_norm,
   ffn_stream_norm,
+  input_gate,
+  input_out,
+  input_after_norm,
+  stream_scale,
   output_norm,  // of the model again
   dense,
   dense_norm,
@@ -68,7 +80,7 @@ enum class TensorKind : uint8_t {
 
 /// Whether there is one in each layer, rather than in the model.
 constexpr bool is_of_layers(TensorKind kind) {
-  return TensorKind::attention_norm <= kind && kind <= TensorKind::ffn_stream_norm;
+  return TensorKind::attention_norm <= kind && kind <= TensorKind::stream_scale;
 }
 
 /// A tensor of that kind, or one that belongs to it.
@@ -213,8 +225,13 @@ struct TensorPlan {
 ///   positions                         [embedding.positions, hidden]
 ///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
+///   layer_inputs                      [vocab, layers · size]
+///   layer_inputs_projection           [layers · size, hidden]
+///   layer_inputs_norm                 [size]
 ///   layers.N.attention_norm           [hidden]              before the mixer
-///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates
+///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
+///                                                           with kv_of no K and V, and so no
+///                                                           attention_k_norm
 ///   layers.N.attention_q_norm         [q_dim]
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
@@ -241,14 +258,23 @@ struct TensorPlan {
 ///   layers.N.ffn_up                   [size, hidden]
 ///   layers.N.ffn_down                 [hidden, size]
 ///   layers.N.ffn_xielu                [3]                   see Backend::xielu()
+///   layers.N.router_norm              [hidden]
 ///   layers.N.router                   [experts, hidden]     f32
 ///   layers.N.router_correction        [experts]
+///   layers.N.expert_scales            [experts]
+///   layers.N.experts_norm             [hidden]
 ///   layers.N.experts_gate_up          [experts · 2 size, hidden], or experts_up
 ///   layers.N.experts_down             [experts · hidden, size]
+///   layers.N.experts_after_norm       [hidden]
 ///   layers.N.shared_gate_up, shared_up, shared_down         as ffn_
 ///   layers.N.shared_gate              [1, hidden]           f32
+///   layers.N.shared_after_norm        [hidden]
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
+///   layers.N.input_gate               [size, hidden]        of the layer's inputs
+///   layers.N.input_out                [hidden, size]
+///   layers.N.input_after_norm         [hidden]
+///   layers.N.stream_scale             [1]
 ///   output_norm                       [hidden]
 ///   dense.N                           [size, size before]   f32
 ///   dense.N_norm                      [size]

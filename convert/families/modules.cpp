@@ -34,6 +34,13 @@ class PartsMaker {
         return {matrix(base_ + m.segments, config_.embedding.segments, hidden)};
       case embedding_norm:
         return {base_norm(m.embedding_norm)};
+      case layer_inputs:
+        return {matrix(base_ + m.layer_inputs, config_.vocab, config_.layer_inputs_dim())};
+      case layer_inputs_projection:
+        return {matrix(base_ + m.layer_inputs_projection, config_.layer_inputs_dim(), hidden)};
+      case layer_inputs_norm:
+        return {scaled(norm(base_ + m.layer_inputs_norm, config_.layer_inputs.size),
+                       m.layer_inputs_norm_scale)};
       case attention_norm:
         return {layer_norm(m.attention_norm)};
       case attention_qkv:
@@ -91,10 +98,19 @@ class PartsMaker {
                 number(m.xielu + ".beta")};
       case ffn_down:
         return {branch_end(product(m.down, hidden, layer_.ffn.size))};
+      case router_norm:
+        return {
+            {.source = in_layer(m.router_norm), .shape = {hidden}, .scale = m.router_norm_scale}};
       case router:
         return {product(m.router, layer_.experts->count, hidden)};
       case router_correction:
         return {{.source = in_layer(m.correction), .shape = {layer_.experts->count}}};
+      case expert_scales:
+        return {{.source = in_layer(m.expert_scales), .shape = {layer_.experts->count}}};
+      case experts_norm:
+        return {layer_norm(m.experts_norm)};
+      case experts_after_norm:
+        return {layer_norm(m.experts_after_norm)};
       case experts_gate_up:
       case experts_up:
         return all_experts([this](int64_t e) { return expert_gate_up(e); });
@@ -110,10 +126,20 @@ class PartsMaker {
         return {branch_end(product(m.shared_down, hidden, layer_.experts->shared.size))};
       case shared_gate:
         return {product(m.shared_gate, 1, hidden)};
+      case shared_after_norm:
+        return {layer_norm(m.shared_after_norm)};
       case ffn_after_norm:
         return {residual(layer_norm(m.ffn_after_norm))};
       case ffn_stream_norm:
         return {layer_norm(m.ffn_stream_norm)};
+      case input_gate:
+        return {product(m.input_gate, config_.layer_inputs.size, hidden)};
+      case input_out:
+        return {product(m.input_out, hidden, config_.layer_inputs.size)};
+      case input_after_norm:
+        return {layer_norm(m.input_after_norm)};
+      case stream_scale:
+        return {{.source = in_layer(m.stream_scale), .shape = {1}}};
       case output_norm:
         return {last_norm()};
       case dense:
@@ -245,7 +271,10 @@ class PartsMaker {
 
   // What is added to the residual stream.
   [[nodiscard]] TensorPart residual(TensorPart part) const {
-    part.scale = modules_.residual_scale;
+    return scaled(std::move(part), modules_.residual_scale);
+  }
+  static TensorPart scaled(TensorPart part, float scale) {
+    part.scale = scale;
     return part;
   }
   // A branch's last product, after which there may be a norm.
@@ -263,7 +292,8 @@ class PartsMaker {
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
     Parts parts = gated_queries() ? halves_of_query_heads(0) : Parts{};
     int64_t before = 0;  // rows of a block that stand before those of this kind
-    for (size_t kind = gated_queries() ? 1 : 0; kind < rows.size(); ++kind) {
+    const size_t kinds = attention.kv_of ? 1 : rows.size();
+    for (size_t kind = gated_queries() ? 1 : 0; kind < kinds; ++kind) {
       const int64_t n_rows = rows[kind] / blocks;
       for (int64_t block = 0; block < blocks; ++block) {
         TensorPart part;
@@ -272,7 +302,8 @@ class PartsMaker {
           part.first_row = block * (attention.qkv_dim() / blocks) + before;
           part.n_rows = n_rows;
         } else {
-          part = product(modules_.qkv[kind], n_rows, config_.hidden);
+          const bool is_key = kind == 2 && modules_.keys_as_values.contains(target_.n);
+          part = product(modules_.qkv[is_key ? 1 : kind], n_rows, config_.hidden);
         }
         if (kind < 2) part.pairs = pairs();
         parts.push_back(part);

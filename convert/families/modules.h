@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,7 +43,11 @@ struct Modules {
   std::string positions = {};
   std::string segments = {};
   std::string embedding_norm = {};
-  std::string layers = "layers.";  ///< the number and a dot follow
+  std::string layer_inputs = {};  ///< these four: of LayerInputsConfig
+  std::string layer_inputs_projection = {};
+  std::string layer_inputs_norm = {};
+  float layer_inputs_norm_scale = 1;  ///< of its weights
+  std::string layers = "layers.";     ///< the number and a dot follow
   /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
   /// layers of their own there; empty: the layer's.
   std::vector<int64_t> mixer_layers = {};
@@ -51,6 +56,7 @@ struct Modules {
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   /// Of the output's gates; without a name, each query head's follow its queries in their module.
   std::string output_gate = {};
   std::string q_norm = "self_attn.q_norm";
@@ -83,9 +89,14 @@ struct Modules {
   bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
   std::string down = "mlp.down_proj";
   std::string xielu = "mlp.act_fn";
+  std::string router_norm = {};  ///< a tensor's name
+  float router_norm_scale = 1;   ///< of its weights
   std::string router = "mlp.gate";
   std::string correction = "mlp.gate.e_score_correction_bias";  ///< a tensor's name
-  std::string experts = "mlp.experts.";                         ///< the number and a dot follow
+  std::string expert_scales = {};                               ///< likewise
+  std::string experts_norm = {};
+  std::string experts_after_norm = {};
+  std::string experts = "mlp.experts.";  ///< the number and a dot follow
   std::vector<std::string> expert_gate_up = {"gate_proj", "up_proj"};
   std::string expert_down = "down_proj";
   /// If named, modules for all experts, [experts, rows, columns], in place of these three: the gate
@@ -97,8 +108,13 @@ struct Modules {
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
   std::string shared_gate = "mlp.shared_expert_gate";
+  std::string shared_after_norm = {};
   std::string ffn_after_norm = {};
   std::string ffn_stream_norm = {};
+  std::string input_gate = {};  ///< these three: of LayerInputsConfig
+  std::string input_out = {};
+  std::string input_after_norm = {};
+  std::string stream_scale = {};  ///< a tensor's name
   std::string output_norm = "norm";
   std::string output = "lm_head";
   std::vector<DenseModules> dense = {};  ///< of PoolingConfig::dense

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "convert/families/family.h"
+#include "convert/gguf/gguf_gemma4.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
@@ -204,6 +205,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"gemma", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma},
     {"gemma2", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma2},
     {"gemma3", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma3},
+    {"gemma4", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma4, true},
     {"phi3", GgufPairs::halves, Activation::silu, adjust_phi3},
     {"chatglm", GgufPairs::side_by_side},
     {"glm4", GgufPairs::side_by_side},

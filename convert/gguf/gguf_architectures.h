@@ -21,6 +21,8 @@ struct GgufArchitecture {
   Activation activation = Activation::silu;
   /// Adds what metadata and tensors alone do not say; null: nothing.
   void (*adjust)(const GgufSource&, GgufFamilyModel&) = nullptr;
+  /// Whether adjust() knows layers of different sizes; the plain decoder has the first one's.
+  bool sizes_differ = false;
 };
 
 /// Throws Error when there is no such architecture.

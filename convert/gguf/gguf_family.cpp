@@ -73,14 +73,21 @@ int64_t vocabulary_rows(const GgufSource& source) {
   return source.count("vocab_size", kMaxSize);  // check_tensors() says what the tensor lacks
 }
 
-PlainShape shape_in(const GgufSource& source) {
+PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   PlainShape shape;
   shape.n_layers = source.count("block_count", 4096);
+  // Of the first layer where layers may differ, else of all.
+  const auto size = [&](std::string_view name, int64_t most) {
+    return sizes_differ ? source.counts(name, shape.n_layers, most).front()
+                        : source.count(name, most);
+  };
   shape.hidden = source.count("embedding_length", kMaxSize);
   shape.n_heads = source.count("attention.head_count", kMaxHeads);
-  shape.n_kv_heads = source.count("attention.head_count_kv", kMaxHeads, shape.n_heads);
+  shape.n_kv_heads = source.has("attention.head_count_kv")
+                         ? size("attention.head_count_kv", kMaxHeads)
+                         : shape.n_heads;
   shape.head_dim = head_dim_in(source, shape);
-  shape.ffn_hidden = source.count("feed_forward_length", kMaxSize);
+  shape.ffn_hidden = size("feed_forward_length", kMaxSize);
   shape.vocab = vocabulary_rows(source);
   shape.max_context = source.count("context_length", kMaxContext);
   shape.rope_theta = source.number("rope.freq_base", shape.rope_theta);
@@ -253,7 +260,7 @@ void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& 
 GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& weights) {
   const GgufSource source(metadata, weights);
   const GgufArchitecture& architecture = find_gguf_architecture(source);
-  const PlainShape shape = shape_in(source);
+  const PlainShape shape = shape_in(source, architecture.sizes_differ);
   GgufFamilyModel model{plain_decoder(shape), gguf_modules(source)};
   model.modules.interleaved = architecture.pairs == GgufPairs::side_by_side;
   ModelConfig& config = model.config;

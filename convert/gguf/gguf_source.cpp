@@ -22,6 +22,20 @@ int64_t GgufSource::count(std::string_view name, int64_t most, int64_t otherwise
   return in_range(name, metadata_.find_integer(key(name)).value_or(otherwise), most);
 }
 
+std::vector<int64_t> GgufSource::counts(std::string_view name, int64_t layers, int64_t most) const {
+  const auto found = metadata_.values().find(key(name));
+  if (found == metadata_.values().end() || found->second.type != GgufType::array) {
+    return std::vector<int64_t>(static_cast<size_t>(layers), count(name, most));
+  }
+  std::vector<int64_t> counts;
+  for (const int32_t value : metadata_.integers(key(name))) {
+    counts.push_back(in_range(name, value, most));
+  }
+  if (counts.size() == static_cast<size_t>(layers)) return counts;
+  fail(name, "has " + std::to_string(counts.size()) + " entries for " + std::to_string(layers) +
+                 " layers");
+}
+
 int64_t GgufSource::in_range(std::string_view name, int64_t value, int64_t most) const {
   if (value >= 1 && value <= most) return value;
   fail(name, "is " + std::to_string(value) + ", outside 1 to " + std::to_string(most));

@@ -34,6 +34,9 @@ class GgufSource {
   /// A whole number from 1 to `most` that must be there, or has a value when it is not.
   [[nodiscard]] int64_t count(std::string_view name, int64_t most) const;
   [[nodiscard]] int64_t count(std::string_view name, int64_t most, int64_t otherwise) const;
+  /// The same of each of so many layers: an array, or one number for all.
+  [[nodiscard]] std::vector<int64_t> counts(std::string_view name, int64_t layers,
+                                            int64_t most) const;
   /// Finite.
   [[nodiscard]] double number(std::string_view name, double otherwise) const;
 

@@ -208,6 +208,15 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   return numbers;
 }
 
+std::vector<bool> GgufMetadata::booleans(std::string_view key) const {
+  const GgufValue* value = find_array(key);
+  if (value == nullptr) return {};
+  if (value->element != GgufType::boolean) fail(key, "is not an array of booleans");
+  std::vector<bool> booleans;
+  for (const char byte : value->bytes) booleans.push_back(byte != 0);
+  return booleans;
+}
+
 std::string_view GgufMetadata::bytes(std::string_view key) const {
   const GgufValue* value = find_array(key);
   if (value == nullptr) return {};

@@ -9,6 +9,11 @@ bool is_linear_in_up(const FeedForwardConfig& ffn) {
   return ffn.gated && !ffn.bias && ffn.activation != Activation::swiglu_clamped;
 }
 
+// Whether nothing but the layer's own output takes the values, as they are.
+bool are_linear_in_values(const ModelConfig& config, int64_t n) {
+  return !config.layer(n).attention().v_norm && !lends_kv(config, n);
+}
+
 // e^logarithm, over their geometric mean; 1 where that is not finite. Where a factor's weights are
 // zero, any would do; those that are not finite are refused when they are converted.
 void append_factors(std::span<const double> logarithms, std::vector<float>& factors) {
@@ -77,7 +82,9 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
       if (of_one_matrix) balanced = given_by_norm(rotated(ffn_tensors(layer.ffn).up));
       break;
     case attention_qkv:
-      if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(attention_out));
+      if (plan.heads.dim != 0 && are_linear_in_values(stack, plan.id.n)) {
+        balanced = given_by_values(of_same_layer(attention_out));
+      }
       break;
     case cross_kv:
       if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(cross_out));

@@ -113,10 +113,12 @@ class CpuBackend final : public HostBackend {
     std::vector<DotTask> rows;  ///< those of each product, as the kernel wants them
   };
 
-  /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
-  void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
-                   const HeadTransform& transform, const KvLayer& kv);  // rope.cpp
-  [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;     // norm.cpp
+  /// Transforms the n_heads query heads of qkv in place, and writes keys and values, if it has
+  /// some, to their pages, transformed.
+  void rope_append(const BatchView& batch, const Matrix& qkv, int64_t n_heads,
+                   const Matrix& cos_sin, const HeadTransform& transform,
+                   const KvLayer& kv);                               // rope.cpp
+  [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;  // norm.cpp
   Product linear_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) const;  // linear.cpp
   Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,

@@ -433,12 +433,13 @@ class ReferenceBackend final : public HostBackend {
   }
 
   void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
-    require_matrix(factors, m.rows, factors.cols == 1 ? 1 : m.cols,
-                   "scale: factors must be [rows, n] or [rows, 1]");
+    require_matrix(factors, factors.rows == 1 ? 1 : m.rows, factors.cols == 1 ? 1 : m.cols,
+                   "scale: factors must be [rows or 1, n or 1]");
     require_matrix(m, m.rows, m.cols, "scale: m is not a float matrix");
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
-        const double factor = activated(get(factors, r, factors.cols == 1 ? 0 : c), activation);
+        const double factor = activated(
+            get(factors, factors.rows == 1 ? 0 : r, factors.cols == 1 ? 0 : c), activation);
         set(m, r, c, static_cast<float>(get(m, r, c) * factor));
       }
     }
@@ -479,23 +480,19 @@ class ReferenceBackend final : public HostBackend {
     require_kv(kv);
     require(out.cols % kv.v_head_dim == 0, "attention: out must be sums of values of heads");
     const int64_t q_dim = out.cols / kv.v_head_dim * kv.head_dim;
+    transform_queries(batch, qkv.columns(0, q_dim), cos_sin, transform, kv.head_dim);
     if (qkv.cols != q_dim) {
       require(qkv.cols == q_dim + kv.k_dim() + kv.v_dim(),
               "attention: qkv must be the query heads of out, and keys and values");
-      require_batch(batch);
-      rope_append(batch, qkv, cos_sin, transform, kv);
-    } else {
-      require(
-          rule.bidirectional && rule.window == 0 && rule.slopes == nullptr && rule.bias == nullptr,
-          "attention: positions have no meaning where queries see another text");
+      append_rows(batch, qkv.columns(q_dim, qkv.cols - q_dim), cos_sin, transform, kv);
     }
     attend(batch, qkv.columns(0, q_dim), kv, rule, out);
   }
 
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
+    require_kv(kv);
     require(kv_rows.cols == kv.k_dim() + kv.v_dim(), "append: a row must be keys and values");
-    require_batch(batch);
-    rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+    append_rows(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
   }
 
   void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
@@ -632,57 +629,79 @@ class ReferenceBackend final : public HostBackend {
     return static_cast<float>(rope.frequencies[i] * std::pow(s, exponent));
   }
 
-  /// Queries are rotated in place.
-  static void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
-                          const HeadTransform& transform, const KvLayer& kv) {
-    require_kv(kv);
-    const int64_t dim = kv.head_dim;
+  static void require_rotation(const BatchView& batch, const Matrix& cos_sin, int64_t dim) {
     require_matrix(cos_sin, batch.n_tokens, cos_sin.cols,
                    "attention: cos_sin must have a row a token");
     require(cos_sin.cols % 2 == 0 && cos_sin.cols <= dim,
             "attention: an even number of elements is rotated, at most head_dim");
-    require_matrix(qkv, batch.n_tokens, qkv.cols, "attention: qkv must have a row a token");
-    const int64_t q_dim = qkv.cols - kv.k_dim() - kv.v_dim();
-    require(q_dim >= 0 && q_dim % dim == 0, "attention: qkv must be whole heads");
+  }
+
+  /// A head of a token, from column `first` on, normalized and rotated.
+  static std::vector<double> transformed(const Matrix& rows, int32_t t, int64_t first, int64_t dim,
+                                         const HeadTransform& transform, const float* weights,
+                                         const Matrix& cos_sin) {
+    std::vector<double> head = columns(rows, t, first, dim);
+    if (transform.norm_after_rotation) rotate(head, cos_sin, t);
+    normalize(head, transform.norm, weights, nullptr, transform.eps);
+    if (!transform.norm_after_rotation) rotate(head, cos_sin, t);
+    return head;
+  }
+
+  /// In place. queries: [tokens, n_heads dim].
+  static void transform_queries(const BatchView& batch, const Matrix& queries,
+                                const Matrix& cos_sin, const HeadTransform& transform,
+                                int64_t dim) {
+    require_matrix(queries, batch.n_tokens, queries.cols, "attention: qkv must have a row a token");
+    require(queries.cols % dim == 0, "attention: qkv must be whole heads");
+    require_rotation(batch, cos_sin, dim);
     require_norm(transform.norm, transform.q_weight);
-    require_norm(transform.norm, transform.k_weight);
     require(transform.query_scaling == 0 || transform.query_scaling_from > 0,
             "attention: queries must be scaled from a position on");
-    const int64_t n_heads = q_dim / dim;
-    const auto transformed = [&](std::vector<double> head, const float* weight, int32_t t) {
-      if (transform.norm_after_rotation) rotate(head, cos_sin, t);
-      normalize(head, transform.norm, weight, nullptr, transform.eps);
-      if (!transform.norm_after_rotation) rotate(head, cos_sin, t);
-      return head;
-    };
-    const auto weight_of = [&](const float* weights, int64_t head) {
-      return transform.norm == NormKind::none ? nullptr : weights + head * dim;
-    };
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int32_t position = batch.positions[t];
-      for (int64_t h = 0; h < n_heads; ++h) {
+      double factor = 1;
+      if (transform.query_scaling != 0) {
+        const int32_t lengths =
+            (batch.positions[t] + transform.query_scaling_ahead) / transform.query_scaling_from;
+        factor += transform.query_scaling * std::log(1.0 + lengths);
+      }
+      for (int64_t first = 0; first < queries.cols; first += dim) {
+        const float* weights = transform.q_weight != nullptr ? transform.q_weight + first : nullptr;
         const std::vector<double> head =
-            transformed(columns(qkv, t, h * dim, dim), weight_of(transform.q_weight, h), t);
-        double factor = 1;
-        if (transform.query_scaling != 0) {
-          const int32_t lengths =
-              (position + transform.query_scaling_ahead) / transform.query_scaling_from;
-          factor += transform.query_scaling * std::log(1.0 + lengths);
-        }
+            transformed(queries, t, first, dim, transform, weights, cos_sin);
         for (int64_t i = 0; i < dim; ++i) {
-          set(qkv, t, h * dim + i, static_cast<float>(head[index(i)] * factor));
+          set(queries, t, first + i, static_cast<float>(head[index(i)] * factor));
         }
       }
+    }
+  }
+
+  /// Keys, transformed, and values of each token to its page.
+  static void append_rows(const BatchView& batch, const Matrix& kv_rows, const Matrix& cos_sin,
+                          const HeadTransform& transform, const KvLayer& kv) {
+    require_batch(batch);
+    const int64_t dim = kv.head_dim;
+    const int64_t v_dim = kv.v_head_dim;
+    require_matrix(kv_rows, batch.n_tokens, kv_rows.cols,
+                   "attention: keys and values must have a row a token");
+    require_rotation(batch, cos_sin, dim);
+    require_norm(transform.norm, transform.k_weight);
+    for (int32_t t = 0; t < batch.n_tokens; ++t) {
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        const std::vector<double> head = transformed(columns(qkv, t, (n_heads + h) * dim, dim),
-                                                     weight_of(transform.k_weight, h), t);
-        const int64_t target = kv_row(batch, kv, batch.sequence_of[t], position, h);
-        for (int64_t i = 0; i < dim; ++i) {
-          store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(head[index(i)]));
+        const float* weights =
+            transform.k_weight != nullptr ? transform.k_weight + h * dim : nullptr;
+        const std::vector<double> key =
+            transformed(kv_rows, t, h * dim, dim, transform, weights, cos_sin);
+        std::vector<double> value = columns(kv_rows, t, kv.k_dim() + h * v_dim, v_dim);
+        if (transform.v_weight != nullptr) {
+          normalize(value, transform.norm, transform.v_weight + h * v_dim, nullptr, transform.eps);
         }
-        for (int64_t i = 0; i < kv.v_head_dim; ++i) {
-          store_float(kv.v, kv.dtype, index(target * kv.v_head_dim + i),
-                      get(qkv, t, q_dim + kv.k_dim() + h * kv.v_head_dim + i));
+        const int64_t target = kv_row(batch, kv, batch.sequence_of[t], batch.positions[t], h);
+        for (int64_t i = 0; i < dim; ++i) {
+          store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(key[index(i)]));
+        }
+        for (int64_t i = 0; i < v_dim; ++i) {
+          store_float(kv.v, kv.dtype, index(target * v_dim + i),
+                      static_cast<float>(value[index(i)]));
         }
       }
     }

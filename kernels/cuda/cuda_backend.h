@@ -93,8 +93,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] cudaStream_t launched_stream();
 
  private:
-  /// Rotates the query and key heads of qkv in place, and writes keys and values to their pages.
-  void rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+  /// Transforms the n_heads query heads of qkv in place, and writes keys and values, if it has
+  /// some, to their pages, transformed.
+  void rope_append(const BatchView& batch, const Matrix& qkv, int n_heads, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
   [[nodiscard]] Queue queue() { return {launched_stream(), overlaps_}; }

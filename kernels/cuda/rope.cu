@@ -54,6 +54,7 @@ struct RopeArguments {
   int rotated_dims;
   int64_t qkv_stride;
   int n_heads;
+  int n_all_heads;  // those of keys and values, too
   HeadTransform transform;
   KvLayer kv;
 };
@@ -64,7 +65,7 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   begin_kernel();
   const int64_t token = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
-  if (head >= a.n_heads + 2 * a.kv.n_kv_heads) return;
+  if (head >= a.n_all_heads) return;
   const int dim = a.kv.head_dim;
   T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
@@ -89,12 +90,16 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
                    [&](int i, float value) { store_element(a.kv.k, a.kv.dtype, slot + i, value); });
     return;
   }
+  HeadNorm norm;
+  if (transform.norm != NormKind::none && transform.v_weight != nullptr) {
+    norm = measure_head(transform, from, dim, transform.v_weight + int64_t{kv_head} * dim);
+  }
   for (int i = static_cast<int>(threadIdx.x); i < dim; i += kWarp) {
-    store_element(a.kv.v, a.kv.dtype, slot + i, to_float(from[i]));
+    store_element(a.kv.v, a.kv.dtype, slot + i, norm.apply(from, i));
   }
 }
 
-// The same for heads that are rotated as a whole, without norm, and pages of their type: a block
+// The same for heads that are rotated as a whole, without norms, and pages of their type: a block
 // for each token, a thread for eight pairs of several heads, whose rotations it loads once.
 template <typename T>
 __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArguments a, T* qkv) {
@@ -114,7 +119,7 @@ __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArgu
                                     position / kPageTokens];
   const float factor = query_factor(a.transform, position);
 #pragma unroll 2
-  for (int head = group; head < a.n_heads + 2 * a.kv.n_kv_heads; head += groups) {
+  for (int head = group; head < a.n_all_heads; head += groups) {
     T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim + first;
     const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
     const int64_t slot =
@@ -176,10 +181,16 @@ __global__ __launch_bounds__(kWideThreads) void append_kernel(RopeArguments a, c
 
 bool begins_at_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
+// Whether heads stay as they are.
+bool is_identity(const RopeArguments& a) {
+  return a.rotated_dims == 0 && a.transform.norm == NormKind::none &&
+         a.transform.query_scaling == 0;
+}
+
 // kv_rows: the keys and values alone.
 bool is_copied(const RopeArguments& a, const Matrix& kv_rows) {
-  return kv_rows.dtype == a.kv.dtype && a.rotated_dims == 0 && a.transform.norm == NormKind::none &&
-         a.transform.query_scaling == 0 && a.kv.head_dim * dtype_size(kv_rows.dtype) % 16 == 0 &&
+  return kv_rows.dtype == a.kv.dtype && is_identity(a) &&
+         a.kv.head_dim * dtype_size(kv_rows.dtype) % 16 == 0 &&
          rows_begin_at_16(kv_rows.data, kv_rows.stride, kv_rows.dtype) && begins_at_16(a.kv.k) &&
          begins_at_16(a.kv.v);
 }
@@ -202,8 +213,9 @@ void CudaBackend::rope_table(const BatchView& batch, const Rope& rope, const Mat
                  cos_sin.stride);
 }
 
-void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
-                              const HeadTransform& transform, const KvLayer& kv) {
+void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_heads,
+                              const Matrix& cos_sin, const HeadTransform& transform,
+                              const KvLayer& kv) {
   if (batch.n_tokens == 0) return;
   const int n_all_heads = static_cast<int>(qkv.cols / kv.head_dim);
   const RopeArguments arguments{.positions = batch.positions,
@@ -214,11 +226,13 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
                                 .cos_sin_stride = cos_sin.stride,
                                 .rotated_dims = static_cast<int>(cos_sin.cols),
                                 .qkv_stride = qkv.stride,
-                                .n_heads = n_all_heads - 2 * kv.n_kv_heads,
+                                .n_heads = n_heads,
+                                .n_all_heads = n_all_heads,
                                 .transform = transform,
                                 .kv = kv};
+  if (n_all_heads == n_heads && is_identity(arguments)) return;
   const Queue queue = this->queue();
-  const int64_t q_dim = int64_t{arguments.n_heads} * kv.head_dim;
+  const int64_t q_dim = int64_t{n_heads} * kv.head_dim;
   const Matrix kv_rows = qkv.columns(q_dim, qkv.cols - q_dim);
   if (is_copied(arguments, kv_rows)) {
     queue.launch("storing keys and values", append_kernel, {batch.n_tokens, kWideThreads},
@@ -243,7 +257,7 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
 
 void CudaBackend::append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) {
   check_heads(kv);
-  rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+  rope_append(batch, kv_rows, 0, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
 }
 
 }  // namespace faststream

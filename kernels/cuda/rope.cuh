@@ -1,5 +1,5 @@
-// What happens to a query or key head before its score, by a warp: the same bits where it is an
-// operation of its own (rope.cu) and where it is the beginning of an attention (step_kernel/).
+// What happens to a head of queries or keys before its score, by a warp: the same bits where it is
+// an operation of its own (rope.cu) and where it is the beginning of an attention (step_kernel/).
 #pragma once
 
 #include "backend/backend.h"

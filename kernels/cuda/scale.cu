@@ -11,9 +11,9 @@ constexpr int kThreads = 128;
 constexpr int kEach = 8;  // elements of a thread
 
 __device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int64_t c) {
+  const int64_t first = factors.rows == 1 ? 0 : row * factors.stride;
   const int64_t column = factors.cols == 1 ? 0 : c;
-  return activate(activation,
-                  load_element(factors.data, factors.dtype, row * factors.stride + column));
+  return activate(activation, load_element(factors.data, factors.dtype, first + column));
 }
 
 // Any types, strides and widths.
@@ -61,8 +61,9 @@ void CudaBackend::scale(const Matrix& factors, Activation activation, const Matr
   if (m.rows == 0) return;
   const auto blocks = static_cast<unsigned>((m.cols + kThreads * kEach - 1) / (kThreads * kEach));
   const Grid grid{{blocks, static_cast<unsigned>(m.rows)}, kThreads};
-  const bool in_eights = factors.cols == m.cols && factors.dtype == m.dtype &&
-                         has_whole_eights(m) && has_whole_eights(factors);
+  const bool in_eights = factors.rows == m.rows && factors.cols == m.cols &&
+                         factors.dtype == m.dtype && has_whole_eights(m) &&
+                         has_whole_eights(factors);
   if (in_eights && m.dtype == DType::bf16) {
     queue().launch("scaling rows", scale_eights_kernel<__nv_bfloat16>, grid, factors, activation,
                    m);

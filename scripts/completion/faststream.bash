@@ -55,7 +55,8 @@ _faststream_value() {
     --dtype) _faststream_words "f32 f16 bf16 int8" "$2" ;;
     --shape)
       _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3-70b llama-3.2-1b llama-3.2-3b
-        llama-1.1b qwen3-30b-a3b gpt-oss-20b llama-tiny" "$2"
+        llama-1.1b qwen3-30b-a3b qwen3.5-9b qwen3.5-35b-a3b lfm2-2.6b gpt-oss-20b gemma-4-26b-a4b
+        gemma-4-e4b llama-tiny" "$2"
       ;;
     --chat-template) # a name, or a file where no name begins like that
       _faststream_words "plain llama-2 llama-3 llama-3.1 chatml qwen-2 qwen-2.5 mistral mistral-v3

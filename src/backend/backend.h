@@ -207,12 +207,13 @@ struct Rope {
   double dynamic_factor = 0;
 };
 
-/// What happens to queries and keys before keys are stored, besides rotation.
+/// What happens to queries, keys and values before these are stored, besides rotation.
 struct HeadTransform {
   NormKind norm = NormKind::none;    ///< of each head by itself, without biases
   bool norm_after_rotation = false;  ///< else before
   const float* q_weight = nullptr;   ///< [n_heads, head_dim]
   const float* k_weight = nullptr;   ///< [n_kv_heads, head_dim]
+  const float* v_weight = nullptr;   ///< [n_kv_heads, v_head_dim]; null: values have no norm
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊(p + query_scaling_ahead)
   /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead); 0: not.
@@ -302,6 +303,7 @@ struct Router {
   bool normalized = false;    ///< weights are divided by their sum
   float scale = 1;            ///< of the weights
   bool weighs_input = false;  ///< weights multiply what experts read, not what they give (Llama 4)
+  const float* expert_scales = nullptr;  ///< [n_experts] of the weights of each, too; null: none
 };
 
 /// Feed-forwards of which each token uses a few. Expert e has the e-th of n_experts equal parts of
@@ -433,8 +435,8 @@ class Backend {
   virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;
 
-  /// m [rows, n] act: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n], or
-  /// [rows, 1], one for all of a row, act or f32.
+  /// m [rows, n] act or f32: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n]
+  /// act or f32, of which one row or one column may serve all.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
   /// m [rows, n] act = xIELU of each element x (arXiv:2411.13010): softplus(p) x² + βx above 0,
@@ -455,9 +457,10 @@ class Backend {
   /// = 0: none. n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads
   /// / n_kv_heads) (arXiv:2305.13245).
   ///
-  /// Where qkv is query heads alone, [tokens, n_heads head_dim], they are taken as they are, and
-  /// what they see is in the pages already: of another text in cross attention, so that no position
-  /// has a meaning and the rule is bidirectional, without window, slopes or bias.
+  /// Where qkv is query heads alone, [tokens, n_heads head_dim], what they see is in the pages
+  /// already: the tokens' own keys and values, which an earlier layer has written; or those of
+  /// another text in cross attention, so that no position has a meaning, nothing is transformed,
+  /// and the rule is bidirectional, without window, slopes or bias.
   virtual void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "bench/gemma4_shapes.h"
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/machine.h"
@@ -123,6 +124,10 @@ constexpr std::array kShapes{
           make_qwen3_5_moe},
     Shape{"lfm2-2.6b", {30, 2048, 32, 8, 64, 10752, 65536, 128000, 1e-5F, 1e6}, make_lfm2},
     Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
+    Shape{"gemma-4-26b-a4b",
+          {30, 2816, 16, 8, 256, 2112, 262144, 262144, 1e-6F, 1e4},
+          make_gemma4_26b_a4b},
+    Shape{"gemma-4-e4b", {42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e-6F, 1e4}, make_gemma4_e4b},
     Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
 };
 

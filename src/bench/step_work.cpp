@@ -58,7 +58,7 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
                               .n_cached = n_cached,
                               .n_new = n_new,
                               .n_heads = attention->n_heads,
-                              .geometry = *kv_geometry(mixer),
+                              .geometry = kv_read(*attention),
                               .kv = kv});
     } else if (const auto shape = recurrent_shape(mixer, config.hidden)) {
       work += recurrent_work(*shape, sequences, n_new);

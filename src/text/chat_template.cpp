@@ -63,8 +63,8 @@ jinja::Dict special_token_variables(const nlohmann::json* spellings) {
 /// Ends of turns in templates of many families; models are trained to end an answer with them, and
 /// some checkpoints do not say so anywhere else.
 std::vector<std::string> ends_of_turns(const jinja::Template& jinja) {
-  constexpr std::array<std::string_view, 5> kEnds = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>",
-                                                     "<end_of_turn>", "<|end_of_turn|>"};
+  constexpr std::array<std::string_view, 6> kEnds = {
+      "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end_of_turn|>", "<turn|>"};
   std::vector<std::string> ends;
   for (const std::string_view end : kEnds) {
     if (jinja.mentions(end)) ends.emplace_back(end);

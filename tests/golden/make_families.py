@@ -37,6 +37,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import described_variants
+import gemma4_variants
 import remote_families
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 from recurrent_variants import RECURRENT_VARIANTS
@@ -64,8 +65,13 @@ def randomize(model, generator):
                 value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
                 if tied and "layers." not in path and "h." not in path:
                     value *= noise.sign()
-                if kind.startswith("Gemma") or kind in ZERO_CENTRED_NORMS:
+                of_gemma = kind.startswith("Gemma") and not kind.startswith("Gemma4")
+                if of_gemma or kind in ZERO_CENTRED_NORMS:
                     value -= 1.0
+            elif name == "scale":  # of a router's input, beside hidden_size ** -0.5
+                value = 5.0 + 1.5 * noise
+            elif name == "per_expert_scale":
+                value = 1.0 + 0.3 * noise
             elif name == "sinks":
                 value = 1.5 * noise
             elif name in ("e_score_correction_bias", "expert_bias"):  # beside probabilities
@@ -83,6 +89,8 @@ def randomize(model, generator):
         for name, values in module.named_buffers(recurse=False):
             if name == "e_score_correction_bias":
                 values.copy_(0.1 * torch.randn(values.shape, generator=generator))
+            if name == "layer_scalar":
+                values.fill_(0.9 + 0.3 * torch.rand((), generator=generator))
 
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
@@ -157,7 +165,8 @@ class Router:
                 module.register_forward_hook(self.see)
 
     def see(self, module, _, output):
-        best = torch.topk(output[0], module.top_k + 1).values
+        used = module.top_k if hasattr(module, "top_k") else module.config.top_k_experts
+        best = torch.topk(output[0], used + 1).values
         self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
 
 
@@ -257,6 +266,7 @@ def main():
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
     variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + RECURRENT_VARIANTS
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
+    variants += gemma4_variants.VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)

@@ -64,12 +64,8 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
               "attention: out must be [tokens, n_heads v_head_dim] f32");
   require(out.cols % kv.v_dim() == 0, "attention: n_heads must be a multiple of n_kv_heads");
   const int64_t n_heads = out.cols / v_dim;
-  const bool is_cross = qkv.cols == n_heads * dim;
-  if (!is_cross) {
-    rope_append(batch, qkv, cos_sin, transform, kv);
-    require(qkv.cols == n_heads * dim + kv.k_dim() + kv.v_dim(),
-            "attention: out must have as many heads as queries");
-  }
+  const bool is_cross = qkv.cols == n_heads * dim && rule.bidirectional;
+  if (!is_cross) rope_append(batch, qkv, n_heads, cos_sin, transform, kv);
   const Matrix q = qkv.columns(0, n_heads * dim);
   const std::vector<Block> blocks =
       split(batch, static_cast<int32_t>(n_heads), kv.n_kv_heads, is_cross);

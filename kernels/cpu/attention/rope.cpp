@@ -42,18 +42,19 @@ void CpuBackend::rope_table(const BatchView& batch, const Rope& rope, const Matr
   });
 }
 
-void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
-                             const HeadTransform& transform, const KvLayer& kv) {
+void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t n_heads,
+                             const Matrix& cos_sin, const HeadTransform& transform,
+                             const KvLayer& kv) {
   const int64_t dim = kv.head_dim;
-  const int64_t kv_heads = kv.n_kv_heads;
   const int64_t v_dim = kv.v_head_dim;
-  const int64_t q_dim = qkv.cols - kv.k_dim() - kv.v_dim();
-  const int64_t n_heads = q_dim / dim;
+  const int64_t q_dim = n_heads * dim;
+  const int64_t kv_heads = qkv.cols == q_dim ? 0 : kv.n_kv_heads;
   const int64_t rotated = cos_sin.cols;
   require_f32(cos_sin, batch.n_tokens, rotated, "attention: cos_sin must be [tokens, d] f32");
   require(rotated % 2 == 0 && rotated <= dim, "attention: d must be even and at most head_dim");
   require_f32(qkv, batch.n_tokens, qkv.cols, "attention: qkv must be f32 with a row a token");
-  require(q_dim >= 0 && q_dim % dim == 0, "attention: qkv must be whole heads");
+  require(kv_heads == 0 || qkv.cols == q_dim + kv.k_dim() + kv.v_dim(),
+          "attention: qkv must be as many query heads as out has, alone or with keys and values");
   const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const FloatType type = float_type(kv.dtype);
   const Kernels::Normalize normalize = normalizer(transform.norm);
@@ -62,30 +63,38 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
       batch.n_tokens, 8, batch.n_tokens, [&](int thread, int64_t first, int64_t last) {
         auto* cosines = thread_scratch_[static_cast<size_t>(thread)].get<float>(rotated);
         float* sines = cosines + rotated / 2;
-        NormTask head;
-        head.eps = transform.eps;
-        head.n = dim;
+        const auto normalize_heads = [&](float* heads, int64_t n, int64_t size,
+                                         const float* weights) {
+          NormTask head;
+          head.eps = transform.eps;
+          head.n = size;
+          for (int64_t at = 0; at < n * size; at += size) {
+            head.x = head.out = heads + at;
+            head.weight = weights + at;
+            normalize(head);
+          }
+        };
         for (int64_t t = first; t < last; ++t) {
           const int64_t position = batch.positions[t];
           float* queries = static_cast<float*>(qkv.data) + t * qkv.stride;
           float* keys = queries + q_dim;
-          const float* values = keys + kv.k_dim();
-          const auto normalize_heads = [&] {
-            for (int64_t h = 0; transform.norm != NormKind::none && h < n_heads + kv_heads; ++h) {
-              head.x = head.out = queries + h * dim;
-              head.weight = h < n_heads ? transform.q_weight + h * dim
-                                        : transform.k_weight + (h - n_heads) * dim;
-              normalize(head);
-            }
+          float* values = keys + kv.k_dim();
+          const auto normalize_queries_and_keys = [&] {
+            if (transform.norm == NormKind::none) return;
+            normalize_heads(queries, n_heads, dim, transform.q_weight);
+            normalize_heads(keys, kv_heads, dim, transform.k_weight);
           };
-          if (!transform.norm_after_rotation) normalize_heads();
+          if (!transform.norm_after_rotation) normalize_queries_and_keys();
+          if (transform.v_weight != nullptr) {
+            normalize_heads(values, kv_heads, v_dim, transform.v_weight);
+          }
           const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
           for (int64_t i = 0; i < rotated / 2; ++i) {
             cosines[i] = rotation[2 * i];
             sines[i] = rotation[2 * i + 1];
           }
           kernels_.rotate(queries, cosines, sines, n_heads + kv_heads, dim, rotated);
-          if (transform.norm_after_rotation) normalize_heads();
+          if (transform.norm_after_rotation) normalize_queries_and_keys();
           if (transform.query_scaling != 0) {
             const int64_t lengths =
                 (position + transform.query_scaling_ahead) / transform.query_scaling_from;
@@ -93,6 +102,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
                 1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
             for (int64_t i = 0; i < q_dim; ++i) queries[i] *= factor;
           }
+          if (kv_heads == 0) continue;
 
           const int64_t s = batch.sequence_of[t];
           const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
@@ -108,7 +118,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, const Ma
 }
 
 void CpuBackend::append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) {
-  rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+  rope_append(batch, kv_rows, 0, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
 }
 
 }  // namespace faststream

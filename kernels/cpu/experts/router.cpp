@@ -88,6 +88,7 @@ void choose_experts(std::span<const float> logits, const Router& router,
   const double factor = router.normalized ? router.scale / (total + 1e-20) : router.scale;
   for (ChosenExpert& one : chosen) {
     one.weight = static_cast<float>(scores[static_cast<size_t>(one.expert)] * factor);
+    if (router.expert_scales != nullptr) one.weight *= router.expert_scales[one.expert];
   }
 }
 

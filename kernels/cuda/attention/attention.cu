@@ -2,7 +2,8 @@
 // (one query, split over the cache) and in prefill (tiles of queries): each kernel skips the
 // other's sequences.
 //
-//   16-bit queries and cache of one type, rows at multiples of 16 bytes   tensor cores
+//   16-bit queries and cache of one type, rows at multiples of 16 bytes,
+//   heads of up to 256 dimensions                                         tensor cores
 //     one token alone, on Hopper                                            in the step's kernel
 //     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
 //     of one query of many sequences, on Hopper                             by blocks that stay
@@ -25,7 +26,8 @@ namespace {
 
 bool tensor_cores_fit(const AttentionArguments& a) {
   const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
-  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
+  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim <= kLargestMmaHeadDim &&
+         a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
@@ -102,12 +104,13 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   arguments.page_table = batch.page_table;
   arguments.max_pages = batch.max_pages;
 
-  const bool appends = qkv.cols != out.cols;
-  if (appends && tensor_cores_fit(arguments) &&
+  // What the step's kernel does before attention.
+  const bool is_usual = qkv.cols != out.cols && transform.v_weight == nullptr;
+  if (is_usual && tensor_cores_fit(arguments) &&
       step_kernel_.attention(batch, arguments, transform, cos_sin)) {
     return;
   }
-  if (appends) rope_append(batch, qkv, cos_sin, transform, kv);
+  rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);
   const Queue queue = this->queue();
   const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
   if (may_decode) attention_decode(arguments, batch, dealt(), scratch_, queue);

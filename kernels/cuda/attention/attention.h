@@ -10,8 +10,9 @@
 
 namespace faststream {
 
-/// The largest head_dim; kernels keep a head's accumulators in registers.
-inline constexpr int kLargestHeadDim = 256;
+/// The largest head_dim, and that of the tensor cores' kernels: accumulators are in registers.
+inline constexpr int kLargestHeadDim = 512;
+inline constexpr int kLargestMmaHeadDim = 256;
 
 /// Throws Error where heads are of widths that no kernel takes: above kLargestHeadDim, or not the
 /// same of keys and of values.

@@ -1,5 +1,5 @@
 // Attention of one query a sequence in float arithmetic, any types and any even head_dim, the path
-// of f32 models and odd heads; and the merging of splits. 16-bit models take
+// of f32 models and of odd and wide heads; and the merging of splits. Other 16-bit models take
 // attention_decode_mma.cu.
 //
 // A token's key is read by a power of two of lanes, 16 bytes each where the heads allow it, so a
@@ -22,7 +22,9 @@ constexpr int kMergedHeads = 4;    // by a block
 template <typename T, int kVector, int kVectors, int kHeads, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArguments a,
                                                                     Splits splits, int lanes) {
-  __shared__ WarpResults<kWarps, kHeads, kLargestHeadDim> results;
+  // Elements of a head at most.
+  constexpr int kDims = kVector * kVectors * kWarp;
+  __shared__ WarpResults<kWarps, kHeads, kDims> results;
   begin_kernel();
   const Split split = split_of_block(a, splits, kHeads);
   if (split.empty()) return;
@@ -200,17 +202,21 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
   const int dim = a.kv.head_dim;
   with_float_type(a.kv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto with_heads = [&]<int kVector, int kVectors>() {
+    const auto with_heads = [&]<int kVector, int kVectors, int kMostHeads>() {
       const auto run = group == 1   ? launch<T, kVector, kVectors, 1>
                        : group == 2 ? launch<T, kVector, kVectors, 2>
-                                    : launch<T, kVector, kVectors, 4>;
+                                    : launch<T, kVector, kVectors, kMostHeads>;
       run(a, n_sequences, splits, queue);
     };
-    if constexpr (sizeof(T) == 4) {
-      if (dim % 4 == 0 && dim <= 4 * kWarp) return with_heads.template operator()<4, 1>();
-      if (dim % 4 == 0) return with_heads.template operator()<4, kLargestHeadDim / 4 / kWarp>();
+    if (dim > 256) {  // whose accumulators leave room for two heads
+      if (dim % 4 == 0) return with_heads.template operator()<4, kLargestHeadDim / 4 / kWarp, 2>();
+      return with_heads.template operator()<2, kLargestHeadDim / 2 / kWarp, 2>();
     }
-    with_heads.template operator()<2, kLargestHeadDim / 2 / kWarp>();
+    if constexpr (sizeof(T) == 4) {
+      if (dim % 4 == 0 && dim <= 4 * kWarp) return with_heads.template operator()<4, 1, 4>();
+      if (dim % 4 == 0) return with_heads.template operator()<4, 256 / 4 / kWarp, 4>();
+    }
+    with_heads.template operator()<2, 256 / 2 / kWarp, 4>();
   });
 }
 

@@ -1,9 +1,10 @@
 // Attention of tiles of queries in float arithmetic, any types and any even head_dim: online
-// softmax (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and
-// odd heads; 16-bit models take attention_prefill_mma.cu.
+// softmax (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and of
+// odd and wide heads; other 16-bit models take attention_prefill_mma.cu.
 //
-// A warp owns four queries. For the scores, each lane takes one token of the page; for the sums,
-// each lane takes every 32nd dimension and the probabilities travel by shuffles.
+// A warp owns four queries, or two of wide heads, which have room then on any GPU. For the scores,
+// each lane takes one token of the page; for the sums, each lane takes every 32nd dimension and the
+// probabilities travel by shuffles.
 #include <cfloat>
 
 #include "kernels/cuda/attention/attention_tile.cuh"
@@ -16,13 +17,12 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kRows = 4;  // queries of a warp
-constexpr int kTile = kWarps * kRows;
-constexpr int kDims = kLargestHeadDim / kWarp;  // of a lane
 static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
-template <typename T, typename Rule>
+// kRows: queries of a warp. kDims: dimensions of a lane at most.
+template <typename T, int kRows, int kDims, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
+  constexpr int kTile = kWarps * kRows;
   extern __shared__ float shared[];
   begin_kernel();
   const QueryTile tile = query_tile(a, kTile);
@@ -117,20 +117,30 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   }
 }
 
-}  // namespace
-
-void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
+template <int kRows, int kDims>
+void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
+  constexpr int kTile = kWarps * kRows;
   const size_t bytes =
       static_cast<size_t>(kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
       sizeof(float);
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_float_type(a.kv.dtype, [&](auto zero) {
     with_rule(a, [&]<typename Rule>() {
-      const auto kernel = attention_prefill_kernel<decltype(zero), Rule>;
+      const auto kernel = attention_prefill_kernel<decltype(zero), kRows, kDims, Rule>;
       allow_shared_memory(kernel, bytes);
       queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);
     });
   });
+}
+
+}  // namespace
+
+void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
+  if (a.kv.head_dim <= 256) {
+    launch<4, 256 / kWarp>(a, batch, queue);
+  } else {
+    launch<2, kLargestHeadDim / kWarp>(a, batch, queue);
+  }
 }
 
 }  // namespace faststream

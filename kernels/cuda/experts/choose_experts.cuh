@@ -139,7 +139,7 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 
 /// By a warp: makes what take_experts() gave, logits, of a softmax that is not normalized beside
 /// all experts' total, the experts' weights.
-inline __device__ void weigh_experts(const Router& router, float* weights) {
+inline __device__ void weigh_experts(const Router& router, const int32_t* experts, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool is_softmax = router.score == Router::Score::softmax;
   __syncwarp();
@@ -158,7 +158,10 @@ inline __device__ void weigh_experts(const Router& router, float* weights) {
   __syncwarp();
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
-  for (int k = lane; k < router.used; k += kWarp) weights[k] *= factor;
+  for (int k = lane; k < router.used; k += kWarp) {
+    weights[k] *= factor;
+    if (router.expert_scales != nullptr) weights[k] *= router.expert_scales[experts[k]];
+  }
 }
 
 /// Both.
@@ -166,7 +169,7 @@ template <int kEach>
 __device__ void choose_experts(const float (&logits)[kEach], int n, const Router& router,
                                int32_t* experts, float* weights, std::byte* shared) {
   take_experts(logits, n, router, experts, weights, shared);
-  weigh_experts(router, weights);
+  weigh_experts(router, experts, weights);
 }
 
 }  // namespace faststream

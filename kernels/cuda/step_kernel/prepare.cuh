@@ -16,7 +16,10 @@ class Preparer {
 
   __device__ void prepare(const ProductInstruction& p) const {
     // Weighed here, where all wait, and not by the producers, for whom copies would wait.
-    if (p.sums_experts && warp() == 0) weigh_experts(p.router, shared_memory().choices[0].weights);
+    if (p.sums_experts && warp() == 0) {
+      Choice& choice = shared_memory().choices[0];
+      weigh_experts(p.router, choice.experts, choice.weights);
+    }
     if (p.x_dtype == DType::f32) {
       with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
           p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });

@@ -278,7 +278,7 @@ TEST_P(BackendAttention, AgreesForVeryManyShortSequences) {
 
 TEST_P(BackendAttention, AgreesForEveryHeadDimension) {
   for (const WeightFormat weights : kFloatFormats) {
-    for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256}) {
+    for (const int32_t dim : {2, 6, 8, 16, 20, 48, 64, 80, 96, 112, 128, 192, 250, 256, 390, 512}) {
       check_attention(weights, {2, 1, dim, {{1, 70}, {1, 200}}});
       check_attention(weights, {2, 1, dim, {{40, 70}}});
     }
@@ -356,9 +356,10 @@ TEST_P(BackendAttention, AgreesForEveryRule) {
 
 TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
   for (const WeightFormat weights : kFloatFormats) {
-    for (const int32_t dim : {6, 80, 96, 128, 250, 256}) {
+    for (const int32_t dim : {6, 80, 96, 128, 250, 256, 512}) {
       check_attention(weights, {3, 1, dim, {{1, 70}, {1, 200}, {40, 70}}, 64, 5, true, true});
     }
+    check_attention(weights, {8, 1, 512, {{1, 1300}, {1, 5}, {33, 700}}});
     check_attention(weights, {8, 2, 128, {{1, 1300}, {1, 700}}, 0, 30, true, true});
     check_attention(weights, {70, 1, 32, {{1, 100}, {33, 100}}, 40, 0, true, true});
   }

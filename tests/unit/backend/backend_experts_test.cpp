@@ -28,6 +28,7 @@ class BackendExperts : public BackendTest {
     HostTensor x;
     HostTensor scores;
     HostTensor correction;
+    HostTensor expert_scales;
     HostWeight up;
     HostTensor up_bias;
     HostWeight down;
@@ -52,6 +53,7 @@ class BackendExperts : public BackendTest {
     inputs.x = random_tensor(random_, backend_->activation_dtype(format), tokens, shape.in, 8);
     inputs.scores = random_tensor(random_, DType::f32, tokens, n, 0, 2);
     inputs.correction = random_tensor(random_, DType::f32, 1, n, 0, 0.3F);
+    inputs.expert_scales = random_tensor(random_, DType::f32, 1, n);
     inputs.up = random_weight(random_, format, up_rows, shape.in);
     inputs.up_bias = random_tensor(random_, DType::f32, 1, up_rows);
     inputs.down = random_weight(random_, format, n * shape.hidden, shape.middle);
@@ -71,8 +73,11 @@ class BackendExperts : public BackendTest {
     const DeviceWeight down(backend, inputs.down);
     const DeviceNumbers down_bias(backend, shape.biases ? &inputs.down_bias : nullptr);
     const DeviceTensor out(backend, inputs.before);
+    const DeviceNumbers expert_scales(
+        backend, shape.router.expert_scales != nullptr ? &inputs.expert_scales : nullptr);
     Router router = shape.router;
     router.correction = correction.data();
+    router.expert_scales = expert_scales.data();
     Input input{.x = x.matrix()};
     backend.experts(input, scores.matrix(), router,
                     {.n_experts = shape.n_experts,
@@ -160,6 +165,7 @@ TEST_P(BackendExperts, TakeEveryActivationAndBiases) {
 
 TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
   constexpr float kCorrected = 0;  // any: run() has its own
+  constexpr float kScaled = 0;
   for (const auto score : {Router::Score::softmax, Router::Score::sigmoid}) {
     for (const float* correction : {static_cast<const float*>(nullptr), &kCorrected}) {
       for (const bool normalized : {false, true}) {
@@ -177,6 +183,15 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
           }
         }
       }
+    }
+    for (const bool normalized : {false, true}) {
+      check({.n_experts = 40,
+             .router = {.used = 3,
+                        .score = score,
+                        .normalized = normalized,
+                        .scale = 2.5F,
+                        .expert_scales = &kScaled}},
+            WeightFormat::f32, 30);
     }
   }
 }

@@ -14,13 +14,14 @@ struct RopeCase {
   NormKind norm = NormKind::none;
   bool norm_after_rotation = false;
   float query_scaling = 0;
+  bool v_norm = false;
 };
 
 std::string describe(const RopeCase& shape) {
   return "head_dim " + std::to_string(shape.head_dim) + ", " + std::to_string(shape.rotated) +
          " rotated, norm " + std::to_string(static_cast<int>(shape.norm)) +
          (shape.norm_after_rotation ? " after" : "") + ", query scaling " +
-         std::to_string(shape.query_scaling);
+         std::to_string(shape.query_scaling) + (shape.v_norm ? ", values too" : "");
 }
 
 class BackendRope : public BackendTest {
@@ -46,6 +47,7 @@ class BackendRope : public BackendTest {
     }
     const HostTensor q_weight = random_tensor(random_, DType::f32, kHeads, dim);
     const HostTensor k_weight = random_tensor(random_, DType::f32, kKvHeads, dim);
+    const HostTensor v_weight = random_tensor(random_, DType::f32, kKvHeads, dim);
     HostTensor cos_sin(DType::f32, batch.n_tokens(), shape.rotated);
     for (int64_t t = 0; t < cos_sin.rows; ++t) {
       for (int64_t i = 0; i < shape.rotated / 2; ++i) {
@@ -67,6 +69,7 @@ class BackendRope : public BackendTest {
       const DeviceTensor device_cos_sin(backend, cos_sin);
       const DeviceNumbers device_q_weight(backend, has_norm ? &q_weight : nullptr);
       const DeviceNumbers device_k_weight(backend, has_norm ? &k_weight : nullptr);
+      const DeviceNumbers device_v_weight(backend, shape.v_norm ? &v_weight : nullptr);
       const DeviceTensor k(backend, empty);
       const DeviceTensor v(backend, empty);
       const DeviceTensor out(backend, HostTensor(q_type, batch.n_tokens(), int64_t{kHeads} * dim));
@@ -75,6 +78,7 @@ class BackendRope : public BackendTest {
                          .norm_after_rotation = shape.norm_after_rotation,
                          .q_weight = device_q_weight.data(),
                          .k_weight = device_k_weight.data(),
+                         .v_weight = device_v_weight.data(),
                          .eps = 1e-6F,
                          .query_scaling = shape.query_scaling,
                          .query_scaling_from = 16},
@@ -206,6 +210,53 @@ TEST_P(BackendRope, AppendNormalizesEachHead) {
         check_append(weights, {128, 32, norm, after, 0.5F});
         check_append(weights, {128, 0, norm, after});
       }
+      for (const int32_t dim : {20, 64, 512})
+        check_append(weights, {dim, dim, norm, false, 0, true});
+    }
+  }
+}
+
+// A layer that reads what an earlier one has written gives what it would give of the same itself.
+TEST_P(BackendRope, QueriesAloneAreTransformedAndSeeWhatIsThere) {
+  constexpr int32_t kDim = 32;
+  constexpr int32_t kWindow = 20;
+  const std::vector<TestSequence> sequences = {{1, 32}, {40, 40}, {1, 90}, {5, 66}};
+  const int32_t n_pages = pages_of(sequences);
+  const Batch batch = make_batch(random_, sequences, n_pages);
+  for (const WeightFormat weights : kFloatFormats) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const HostTensor qkv =
+        random_tensor(random_, act, batch.n_tokens(), int64_t{kHeads + 2 * kKvHeads} * kDim, 8);
+    const HostTensor norm = random_tensor(random_, DType::f32, kHeads, kDim);
+    const HostTensor angles = random_tensor(random_, DType::f32, batch.n_tokens(), 12);
+    const HostTensor empty = HostTensor(kv_type, n_pages, int64_t{kKvHeads} * kPageTokens * kDim)
+                                 .map(kv_type, [](float) { return 0.0F; });
+    for (const auto& backend : backends_) {
+      const DeviceTensor k(*backend, empty);
+      const DeviceTensor v(*backend, empty);
+      const DeviceTensor cos_sin(*backend, angles);
+      const DeviceTensor weight(*backend, norm);
+      const auto* norm_weight = static_cast<const float*>(weight.data());
+      const auto attend = [&](bool alone) {
+        const DeviceTensor rows(*backend, qkv);
+        const DeviceTensor out(*backend, HostTensor(act, batch.n_tokens(), int64_t{kHeads} * kDim));
+        const Matrix heads = rows.matrix();
+        backend->attention(backend->upload(batch),
+                           alone ? heads.columns(0, int64_t{kHeads} * kDim) : heads,
+                           cos_sin.matrix(),
+                           {.norm = NormKind::rms,
+                            .q_weight = norm_weight,
+                            .k_weight = alone ? nullptr : norm_weight,
+                            .eps = 1e-6F,
+                            .query_scaling = 0.1F,
+                            .query_scaling_from = 16},
+                           {k.data(), v.data(), kv_type, n_pages, kKvHeads, kDim, kDim},
+                           {.scale = 0.2F, .window = kWindow}, out.matrix());
+        return out.fetch();
+      };
+      const HostTensor with_keys = attend(false);
+      expect_equal(attend(true), with_keys, backend->description() + ": queries alone");
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,14 @@ TEST(RandomModel, IsTheSameWithEveryRelease) {
   EXPECT_EQ(checksum_of_weights(WeightFormat::f32), 0xb49040e7835ab3e5U);
   EXPECT_EQ(checksum_of_weights(WeightFormat::bf16), 0x18159ad0b80ad0faU);
   EXPECT_EQ(checksum_of_weights(WeightFormat::int8), 0x72517ed417619eb5U);
+}
+
+TEST(RandomModel, KnowsShapesThatAreValid) {
+  for (const std::string_view name : shape_names()) {
+    for (const WeightFormat format : kWeightFormats) {
+      EXPECT_NO_THROW(validate(named_shape(name, format), name));
+    }
+  }
 }
 
 TEST(RandomModel, CanBeInterruptedWithinATensor) {

@@ -44,6 +44,17 @@ TEST(StepWork, CountsKeysAndValuesOfEachSequence) {
   EXPECT_EQ(prompt.activation_ops, 2 * (1 + 2 + 3 + 4) * 2 * 2 * 8);
 }
 
+TEST(StepWork, CountsKeysThatAnotherLayerReadsAgain) {
+  ModelConfig config = small_model();
+  const StepWork own = step_work(config, DType::bf16, 3, 9, 1);
+  config.layer_kinds.push_back(config.layer_kinds[0]);
+  config.layer_kinds[1].attention().kv_of = 0;
+  config.layers[1] = 1;
+  const StepWork shared = step_work(config, DType::bf16, 3, 9, 1);
+  EXPECT_EQ(shared.kv_bytes, own.kv_bytes);
+  EXPECT_EQ(own.weight_bytes - shared.weight_bytes, 2 * 8 * 8) << "no rows of keys and values";
+}
+
 TEST(StepWork, SeesNoMoreThanAWindow) {
   const AttentionShape shape{
       .sequences = 1,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -69,6 +70,33 @@ TEST(Balance, LeavesAloneWhatIsZeroOrNotFinite) {
     EXPECT_LT(factor, 21);
   }
   EXPECT_EQ(norm_factors(std::vector<double>{0, 0}), (std::vector<float>{1, 1}));
+}
+
+// What a norm, or another layer, does with values depends on their size.
+TEST(Balance, LeavesAloneValuesThatOthersSeeToo) {
+  const auto balances_values = [](const ModelConfig& config) {
+    const std::vector<TensorPlan> plans = tensor_plan(config);
+    const auto qkv = std::ranges::find(plans, "layers.0.attention_qkv", &TensorPlan::name);
+    return balanced_matrix(config, plans, static_cast<size_t>(qkv - plans.begin())).has_value();
+  };
+  ModelConfig config = plain_decoder({.n_layers = 2,
+                                      .hidden = 64,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .ffn_hidden = 128,
+                                      .vocab = 100,
+                                      .max_context = 512});
+  config.weight_format = WeightFormat::int8;
+  config.rotated = config.values_rotated = true;
+  EXPECT_TRUE(balances_values(config));
+  ModelConfig normed = config;
+  normed.layer_kinds[0].attention().v_norm = true;
+  EXPECT_FALSE(balances_values(normed));
+  config.layer_kinds.push_back(config.layer_kinds[0]);
+  config.layer_kinds[1].attention().kv_of = 0;
+  config.layers[1] = 1;
+  EXPECT_FALSE(balances_values(config));
 }
 
 }  // namespace

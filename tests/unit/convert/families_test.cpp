@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "convert/families/family.h"
 #include "convert/huggingface/hf_folder.h"
@@ -210,6 +211,54 @@ TEST(Families, TakeTheSizesOfTheirClassWhereATextConfigHasNone) {
   EXPECT_EQ(llava.hidden, 4096);
   EXPECT_EQ(llava.layer(0).attention().n_heads, 32);
   EXPECT_EQ(llava.layer(0).attention().window, 0);
+}
+
+// As released: E4B's sizes, smaller, and what the class has where nothing is said.
+TEST(Families, GiveGemma4ItsLayersOfTwoWidthsAndEarlierKeys) {
+  json text = {{"model_type", "gemma4_text"},
+               {"num_hidden_layers", 12},
+               {"num_kv_shared_layers", 4},
+               {"use_double_wide_mlp", true}};
+  const auto gemma = [&] {
+    return describe({{"architectures", {"Gemma4ForConditionalGeneration"}},
+                     {"model_type", "gemma4"},
+                     {"text_config", text}});
+  };
+  const ModelConfig model = gemma();
+  EXPECT_EQ(model.layer_inputs.size, 256);
+  EXPECT_EQ(model.layer(0).attention().window, 512);
+  EXPECT_EQ(model.layer(0).attention().head_dim, 256);
+  EXPECT_EQ(model.layer(5).attention().head_dim, 512);
+  EXPECT_EQ(model.layer(5).attention().n_kv_heads, 4);
+  EXPECT_EQ(model.layer(7).attention().kv_of, std::nullopt);
+  EXPECT_EQ(model.layer(8).attention().kv_of, 7);
+  EXPECT_EQ(model.layer(11).attention().kv_of, 5);
+  EXPECT_EQ(model.layer(7).ffn.size, 9216);
+  EXPECT_EQ(model.layer(8).ffn.size, 2 * 9216);
+  EXPECT_EQ(kv_layers(model), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(1e4, 256));
+  EXPECT_EQ(model.ropes[1].frequencies[63], plain_frequencies(1e6, 512)[63]);
+  EXPECT_EQ(model.ropes[1].frequencies[64], 0);
+  EXPECT_EQ(model.ropes[1].dims(), 512);
+
+  text["per_layer_config"] = {{"5", {{"head_dim", 128}, {"num_key_value_heads", 2}}},
+                              {"11", {{"head_dim", 128}, {"num_key_value_heads", 2}}}};
+  EXPECT_EQ(gemma().layer(5).attention().head_dim, 128);
+  EXPECT_EQ(gemma().layer(5).attention().n_kv_heads, 2);
+  text["per_layer_config"]["11"]["head_dim"] = 64;
+  EXPECT_TRUE(says(error_of(gemma), "heads of several widths"));
+  text["per_layer_config"] = {{"12", {{"head_dim", 128}}}};
+  EXPECT_TRUE(says(error_of(gemma), "\"12\"", "no layer's number"));
+  text["per_layer_config"] = {{"5", {{"hidden_size", 128}}}};
+  EXPECT_TRUE(says(error_of(gemma), "hidden_size"));
+  text.erase("per_layer_config");
+  text["num_kv_shared_layers"] = 7;
+  EXPECT_TRUE(says(error_of(gemma), "layer 5 reads keys and values"));
+  text["num_kv_shared_layers"] = 0;
+  text["use_bidirectional_attention"] = "vision";
+  EXPECT_FALSE(gemma().layer(0).attention().bidirectional) << "but of pictures";
+  text["use_bidirectional_attention"] = "all";
+  EXPECT_TRUE(says(error_of(gemma), "use_bidirectional_attention"));
 }
 
 TEST(Families, KnowTextConfigsByTheirTypeAlone) {

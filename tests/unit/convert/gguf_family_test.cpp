@@ -80,6 +80,48 @@ TEST_F(GgufFamily, Gemma3HasWindowsWithARotationOfTheirOwn) {
   EXPECT_EQ(config.embedding.multiplier, 4);
 }
 
+TEST_F(GgufFamily, Gemma4HasLayersOfTwoWidthsAndSomeOfEarlierKeys) {
+  begin("gemma4");
+  set("attention.key_length", 8U);
+  set("attention.value_length", 8U);
+  set("attention.key_length_swa", 4U);
+  set("attention.sliding_window", 8U);
+  gguf_.add_array<uint8_t>("gemma4.attention.sliding_window_pattern", GgufType::boolean,
+                           {1, 0, 1, 0, 1, 0});
+  gguf_.add_array<uint32_t>("gemma4.attention.head_count_kv", GgufType::u32, {2, 1, 2, 1, 2, 1});
+  gguf_.add_array<uint32_t>("gemma4.feed_forward_length", GgufType::u32, {24, 24, 24, 24, 48, 48});
+  set("attention.shared_kv_layers", 2U);
+  set("embedding_length_per_layer_input", 4U);
+  set("rope.freq_base", 1e6F);
+  set("final_logit_softcapping", 30.0F);
+  gguf_.floats("rope_freqs.weight", {4}, {1, 1, 1e30F, 1e30F});
+  tensor("blk.0.attn_v.weight", {8, 16});
+  tensor("blk.0.attn_q_norm.weight", {4});
+  const GgufFamilyModel model = describe();
+  const ModelConfig& config = model.config;
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{8, 0, 8, 0, 8, 0}));
+  EXPECT_EQ(config.ropes[*config.layer(0).attention().rope].frequencies, plain_frequencies(1e4, 4));
+  const std::vector<float>& wide = config.ropes[*config.layer(1).attention().rope].frequencies;
+  EXPECT_EQ(wide[1], plain_frequencies(1e6, 8)[1]);
+  EXPECT_LT(wide[2], 1e-20F) << "not rotated";
+  const AttentionConfig& full = config.layer(5).attention();
+  EXPECT_EQ(full.head_dim, 8);
+  EXPECT_EQ(full.n_kv_heads, 1);
+  EXPECT_EQ(full.kv_of, 3);
+  EXPECT_EQ(full.qk_norm, QkNorm::head);
+  EXPECT_EQ(config.layer(4).attention().head_dim, 4);
+  EXPECT_EQ(config.layer(4).attention().kv_of, 2);
+  EXPECT_FALSE(config.layer(3).attention().kv_of);
+  EXPECT_EQ(config.layer(3).ffn.size, 24);
+  EXPECT_EQ(config.layer(4).ffn.size, 48);
+  EXPECT_EQ(config.layer_inputs.size, 4);
+  EXPECT_EQ(config.output.soft_cap, 30);
+  EXPECT_FALSE(model.modules.keys_as_values.contains(0));
+  EXPECT_TRUE(model.modules.keys_as_values.contains(1)) << "it has no values";
+  gguf_.add_array<uint32_t>("gemma4.feed_forward_length", GgufType::u32, {24, 24});
+  EXPECT_TRUE(says(error(), "gemma4.feed_forward_length", "2 entries for 6 layers"));
+}
+
 TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
   begin("gpt-oss");
   set("attention.sliding_window", 8U);

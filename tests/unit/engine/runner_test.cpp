@@ -35,7 +35,7 @@ ModelConfig odd_shape(WeightFormat format) {
   return config;
 }
 
-// Four kinds of layers, which have between them everything that a description can ask for.
+// Five kinds of layers, which have between them everything that a description can ask for.
 ModelConfig rich_shape(WeightFormat format) {
   ModelConfig config = odd_shape(format);
   const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
@@ -55,6 +55,7 @@ ModelConfig rich_shape(WeightFormat format) {
   windowed.attention().qk_norm = QkNorm::head;
   windowed.attention().qk_norm_as = rms;
   windowed.attention().qk_norm_after_rope = true;
+  windowed.attention().v_norm = true;
   windowed.mixer_norms.after = rms;
   windowed.ffn_norms.after = rms;
   windowed.ffn.activation = Activation::gelu_tanh;
@@ -102,8 +103,30 @@ ModelConfig rich_shape(WeightFormat format) {
       .shared_gate = false};
   grouped.attention().window = 45;
   grouped.attention().window_in_blocks = true;
-  config.layer_kinds = {windowed, parallel, experts, grouped};
-  config.layers = {0, 1, 2, 3, 0};
+
+  // As windowed, but that it reads the keys and values of layer 0.
+  LayerConfig sharing = windowed;
+  sharing.name = "sharing";
+  sharing.attention().kv_of = 0;
+  sharing.attention().window = 20;
+  sharing.scaled = true;
+  sharing.experts = {.count = 5,
+                     .router = {.used = 2, .normalized = true, .expert_scales = true},
+                     .each = {.size = 20, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared = {.size = 36, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared_gate = false,
+                     .router_norm = rms,
+                     .norm = rms,
+                     .norm_after = rms,
+                     .shared_norm_after = rms};
+  sharing.ffn = {};
+  config.layer_inputs = {.size = 12,
+                         .multiplier = 2,
+                         .norm = rms,
+                         .activation = Activation::gelu_tanh,
+                         .norm_after = rms};
+  config.layer_kinds = {windowed, parallel, experts, grouped, sharing};
+  config.layers = {0, 1, 2, 3, 4};
   return config;
 }
 
@@ -283,6 +306,7 @@ TEST_P(RunnerTest, AgreesWithTheReferenceWhereValuesAreNotAsWideAsKeys) {
   const auto reference = make_reference_backend();
   ModelConfig shape = rich_shape(WeightFormat::f32);
   shape.layer_kinds[0].attention().value_head_dim = 12;
+  shape.layer_kinds[4].attention().value_head_dim = 12;  // those of layer 0
   shape.layer_kinds[2].attention().value_head_dim = 40;
   TestModel model(shape, *backend_);
   const std::vector<int32_t> tokens = tokens_for(100, 9);

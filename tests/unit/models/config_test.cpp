@@ -32,6 +32,7 @@ TEST(ModelConfig, SurvivesJson) {
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
     EXPECT_EQ(again.ropes, config.ropes);
     EXPECT_EQ(again.layers, config.layers);
+    EXPECT_EQ(again.layer_inputs, config.layer_inputs);
     EXPECT_EQ(again.pooling, config.pooling);
     EXPECT_EQ(config_to_json(again), json);
   }
@@ -110,12 +111,26 @@ TEST(ModelConfig, RefusesContradictions) {
       << "it has an activation";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.window = 0; })) << "it is in blocks";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.kv_of = 0; })) << "layer 0 is none before it";
+  const auto of_layer_0 = [&](const std::function<void(AttentionConfig&)>& damage) {
+    return refused([&](ModelConfig& c) { damage(c.layer_kinds[2].attention()); });
+  };
+  EXPECT_FALSE(of_layer_0([](AttentionConfig& a) { a.window = 100; }));
+  EXPECT_TRUE(of_layer_0([](AttentionConfig& a) { a.window = 129; })) << "it has given these up";
+  EXPECT_TRUE(of_layer_0([](AttentionConfig& a) { a.window = 0; }));
+  EXPECT_TRUE(of_layer_0([](AttentionConfig& a) { a.n_kv_heads = 4; }));
+  EXPECT_TRUE(of_layer_0([](AttentionConfig& a) { a.head_dim = 32; }));
+  EXPECT_TRUE(of_layer_0([](AttentionConfig& a) { a.kv_of = 5; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c.layers.push_back(2), c.layer_kinds[2].attention().kv_of = 4;
+  })) << "layer 4 has none of its own";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.used = 5; })) << "two groups have 4";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.norm.kind = NormKind::rms; })) << "it is parallel";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.groups = 3; }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared = {}; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].experts.emplace(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.size = 0; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(2); }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.push_back(3); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layers.clear(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) {
     AttentionConfig& heads = c.layer_kinds[0].attention();

@@ -23,6 +23,11 @@ inline ModelConfig rich_decoder() {
   ModelConfig config = small_decoder();
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
   config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
+  config.layer_inputs = {.size = 12,
+                         .multiplier = 3,
+                         .norm = norm,
+                         .activation = Activation::gelu,
+                         .norm_after = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
   config.weight_format = WeightFormat::int8;
   config.down_format = WeightFormat::f16;
@@ -45,6 +50,7 @@ inline ModelConfig rich_decoder() {
   first.attention().qk_norm = QkNorm::head;
   first.attention().qk_norm_as = {.kind = NormKind::rms, .eps = 1e-6F};
   first.attention().qk_norm_after_rope = true;
+  first.attention().v_norm = true;
   first.attention().value_head_dim = 8;
   first.attention().query_scaling = 0.1F;
   first.attention().query_scaling_from = 8192;
@@ -74,8 +80,17 @@ inline ModelConfig rich_decoder() {
                     .each = {.size = 32, .activation = Activation::swiglu_clamped},
                     .shared = {.size = 64},
                     .shared_gate = true};
+  LayerConfig third = second;
+  third.name = "of layer 0";
+  third.parallel = false;
+  third.attention().kv_of = 0;
+  third.experts->router.expert_scales = true;
+  third.experts->router_norm = third.experts->norm = norm;
+  third.experts->norm_after = third.experts->shared_norm_after = norm;
+  third.scaled = true;
   config.layer_kinds.push_back(second);
-  config.layers = {0, 1, 1, 0};
+  config.layer_kinds.push_back(third);
+  config.layers = {0, 1, 1, 0, 2};
   return config;
 }
 

@@ -53,7 +53,8 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
        {"positions", "segments", "embedding_norm_bias", "layers.0.attention_sinks",
         "layers.0.ffn_up.scales", "layers.0.ffn_up_bias", "layers.1.router_bias",
         "layers.1.router_correction", "layers.2.experts_gate_up", "layers.2.shared_gate",
-        "layers.3.attention_stream_norm", "output_bias"}) {
+        "layers.3.attention_stream_norm", "output_bias", "layer_inputs", "layer_inputs_projection",
+        "layers.4.experts_after_norm_bias", "layers.4.stream_scale", "layers.0.input_gate"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
   EXPECT_FALSE(names.contains("output")) << "it is tied";
@@ -64,6 +65,7 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   EXPECT_TRUE(std::ranges::any_of(tensor_plan(bent), [](const TensorPlan& tensor) {
     return tensor.name == "layers.1.ffn_xielu";
   }));
+  EXPECT_FALSE(names.contains("layers.4.attention_k_norm")) << "its keys are another layer's";
   names.clear();
   for (const TensorPlan& tensor : tensor_plan(small_translator())) names.insert(tensor.name);
   for (const char* name : {"layers.1.cross_norm", "layers.0.cross_kv", "encoder.layers.1.ffn_down",

@@ -21,7 +21,7 @@ const std::vector<std::string>& control_tokens() {
       "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>",
       "<|eot_id|>",   "<|eom_id|>", "<start_of_turn>",     "<end_of_turn>",
       "<|system|>",   "<|user|>",   "<|assistant|>",       "<|end|>",
-      "[INST]",       "[/INST]",    "<|endoftext|>"};
+      "[INST]",       "[/INST]",    "<|endoftext|>",       "<turn|>"};
   return tokens;
 }
 
@@ -388,6 +388,8 @@ TEST(ChatTemplate, EndsAnswersWhereItsTurnsEnd) {
                                   tokenizer->find_token("<|eom_id|>").value()}));
   EXPECT_EQ(ChatTemplate("{{ x }}<|im_end|>", "test").stop_tokens(*tokenizer),
             std::vector<int32_t>{tokenizer->find_token("<|im_end|>").value()});
+  EXPECT_EQ(ChatTemplate("<|turn>{{ x }}<turn|>", "test").stop_tokens(*tokenizer),
+            std::vector<int32_t>{tokenizer->find_token("<turn|>").value()});
 }
 
 TEST(ChatTemplate, SaysWhereATemplateIsNone) {

@@ -1,0 +1,36 @@
+// What Gemma 4 is, whatever kind of file describes it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/config.h"
+
+namespace faststream::convert {
+
+struct Gemma4Layer {
+  bool windowed = false;
+  int64_t head_dim = 0;
+  int64_t n_kv_heads = 0;
+  int64_t ffn_size = 0;
+};
+
+/// What tells one Gemma 4 from another, beside the sizes that all models have.
+struct Gemma4Shape {
+  std::vector<Gemma4Layer> layers;
+  int64_t window = 0;
+  int64_t n_own = 0;       ///< layers, the first ones, that have keys and values of their own
+  int64_t input_size = 0;  ///< 0: layers have no inputs
+  int64_t n_experts = 0;   ///< 0: none beside the feed-forward
+  int64_t experts_used = 0;
+  int64_t expert_size = 0;
+};
+
+/// Makes a Gemma 4 of a plain decoder, whose norms and activation stay and whose ropes are that of
+/// windowed layers and that of others.
+void make_gemma4(const Gemma4Shape& shape, ModelConfig& model);
+
+/// The factor of weights of layer_inputs_norm that belongs to this description.
+float gemma4_input_scale();
+
+}  // namespace faststream::convert

@@ -1,0 +1,89 @@
+// Feed-forwards (arXiv:2002.05202) and mixtures of experts (arXiv:1701.06538), with a feed-forward
+// that all tokens use beside them (arXiv:2401.06066).
+#include "models/feed_forward.h"
+
+namespace faststream {
+namespace {
+
+// The first product of a feed-forward, through its activation.
+Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
+               Input& input) {
+  const Matrix middle = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.size);
+  if (ffn.gated) {
+    pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
+  } else {
+    pass.backend.linear(input, weights.up.weight,
+                        {.bias = weights.up.bias, .activation = ffn.activation}, middle);
+  }
+  if (weights.xielu != nullptr) pass.backend.xielu(weights.xielu, middle);
+  return middle;
+}
+
+void narrow(const Pass& pass, const FeedForwardWeights& weights, const Matrix& middle,
+            OutputMode output, const Matrix& out) {
+  Input input{.x = middle};
+  pass.backend.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output},
+                      out);
+}
+
+// The middle of the feed-forward that all tokens use; without data where there is none.
+Matrix widened_shared(const Pass& pass, const ExpertsConfig& experts, const LayerWeights& weights,
+                      Input& input) {
+  if (!weights.shared.up) return {};
+  const Matrix middle = widened(pass, experts.shared, weights.shared, input);
+  if (weights.shared_gate) {
+    const Matrix gate = pass.memory.gate.first_rows(middle.rows);
+    pass.backend.linear(input, weights.shared_gate.weight, {}, gate);
+    pass.backend.scale(gate, Activation::sigmoid, middle);
+  }
+  return middle;
+}
+
+Matrix router_scores(const Pass& pass, const LayerWeights& weights, Input& input) {
+  const Linear& router = weights.router;
+  const Matrix scores = pass.memory.scores.first_rows(input.x.rows).columns(0, router.weight.rows);
+  pass.backend.linear(input, router.weight, {.bias = router.bias, .in_order = true}, scores);
+  return scores;
+}
+
+// out = or += norm of what part(out) stores.
+template <typename Part>
+void add_part(const Pass& pass, const Norm& norm, OutputMode output, const Matrix& out, Part part) {
+  if (norm.kind == NormKind::none) return part(output, out);
+  const Matrix memory = pass.memory.part.first_rows(out.rows);
+  part(OutputMode::store, memory);
+  pass.backend.norm(memory, norm, output, out);
+}
+
+void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights& weights,
+             Input& input, const Stream& stream, OutputMode output, const Matrix& out) {
+  // All that reads the stream comes before what may add to it. What has a norm of its own reads the
+  // stream in the place of what has been read by then.
+  const Matrix middle = widened_shared(pass, experts, weights, input);
+  if (experts.router_norm) input = stream.before(weights.router_norm, pass.memory.normed);
+  const Matrix scores = router_scores(pass, weights, input);
+  if (experts.norm) input = stream.before(weights.experts_norm, pass.memory.normed);
+  add_part(pass, weights.experts_after_norm, output, out, [&](OutputMode mode, const Matrix& to) {
+    pass.backend.experts(input, scores, weights.routing, weights.experts, mode, to);
+  });
+  if (middle.data == nullptr) return;
+  add_part(
+      pass, weights.shared_after_norm, OutputMode::add, out,
+      [&](OutputMode mode, const Matrix& to) { narrow(pass, weights.shared, middle, mode, to); });
+}
+
+}  // namespace
+
+void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights& weights,
+                  Input& input, Stream& stream) {
+  stream.add(weights.ffn_norms, [&](OutputMode output, const Matrix& out) {
+    if (layer.experts) {
+      mixture(pass, *layer.experts, weights, input, stream, output, out);
+    } else {
+      const Matrix middle = widened(pass, layer.ffn, weights.ffn, input);
+      narrow(pass, weights.ffn, middle, output, out);
+    }
+  });
+}
+
+}  // namespace faststream
