@@ -37,7 +37,7 @@ int64_t last_alike(const Gemma4Shape& shape, int64_t n) {
   return alike;
 }
 
-void set_experts(const Gemma4Shape& shape, LayerConfig& layer) {
+void add_experts(const Gemma4Shape& shape, LayerConfig& layer) {
   ExpertsConfig& experts = layer.experts.emplace();
   experts.count = shape.n_experts;
   experts.router = {
@@ -217,7 +217,7 @@ void make_gemma4(const Gemma4Shape& shape, ModelConfig& model) {
       layer.name += " of earlier keys";
       attention.kv_of = last_alike(shape, n);
     }
-    if (shape.n_experts != 0) set_experts(shape, layer);
+    if (shape.n_experts != 0) add_experts(shape, layer);
   });
 }
 

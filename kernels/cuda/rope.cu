@@ -90,13 +90,11 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
                    [&](int i, float value) { store_element(a.kv.k, a.kv.dtype, slot + i, value); });
     return;
   }
-  HeadNorm norm;
-  if (transform.norm != NormKind::none && transform.v_weight != nullptr) {
-    norm = measure_head(transform, from, dim, transform.v_weight + int64_t{kv_head} * dim);
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < dim; i += kWarp) {
-    store_element(a.kv.v, a.kv.dtype, slot + i, norm.apply(from, i));
-  }
+  HeadTransform of_values = transform;
+  if (transform.v_weight == nullptr) of_values.norm = NormKind::none;
+  transform_head(from, dim, of_values, transform.v_weight + static_cast<int64_t>(kv_head) * dim,
+                 cos_sin, 0,
+                 [&](int i, float value) { store_element(a.kv.v, a.kv.dtype, slot + i, value); });
 }
 
 // The same for heads that are rotated as a whole, without norms, and pages of their type: a block
