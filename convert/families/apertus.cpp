@@ -43,6 +43,7 @@ FamilyModel describe_apertus(const FamilySource& source) {
   model.modules.attention_norm = "attention_layernorm";
   model.modules.ffn_norm = "feedforward_layernorm";
   model.modules.gate_up = {"mlp.up_proj"};
+  model.modules.unused.push_back(model.modules.xielu + ".eps");  // where exp(x) - 1 is cut off
   return model;
 }
 

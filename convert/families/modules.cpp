@@ -94,8 +94,9 @@ class PartsMaker {
         if (is_bias_ && !m.gate_up_bias) return {{.source = "", .shape = {layer_.ffn.up_dim()}}};
         return gate_up(layer_.ffn, "", m.gate_up);
       case ffn_xielu:
-        return {number(m.xielu + ".alpha_p"), number(m.xielu + ".alpha_n"),
-                number(m.xielu + ".beta")};
+        return {{.source = in_layer(m.xielu + ".alpha_p"), .shape = {1}},
+                {.source = in_layer(m.xielu + ".alpha_n"), .shape = {1}},
+                {.source = in_layer(m.xielu + ".beta"), .shape = {}}};
       case ffn_down:
         return {branch_end(product(m.down, hidden, layer_.ffn.size))};
       case router_norm:
@@ -202,11 +203,6 @@ class PartsMaker {
   [[nodiscard]] TensorPart matrix(const std::string& module, int64_t rows, int64_t cols) const {
     if (is_bias_) return {.source = module + ".bias", .shape = {rows}};
     return {.source = module + ".weight", .shape = {rows, cols}};
-  }
-
-  // A layer's tensor that is one number.
-  [[nodiscard]] TensorPart number(const std::string& name) const {
-    return {.source = in_layer(name), .shape = {1}};
   }
 
   // The same of a layer's product.

@@ -352,7 +352,7 @@ TEST_F(HfFolder, TakesATokenizerJsonOfAnyName) {
 TEST_F(HfFolder, HasTheControlTokensOfTheFamilysTokenizer) {
   const std::filesystem::path golden = golden_root();
   std::filesystem::copy(golden / "families/chatglm", folder_.path(),
-                        std::filesystem::copy_options::overwrite_existing);
+                        std::filesystem::copy_options::recursive);
   std::filesystem::copy(golden / "gqa/tokenizer.model", folder_ / "tokenizer.model");
   const SourceModel model = open();
   const TokenizerConfig& config = model.tokenizer.config;
@@ -374,7 +374,7 @@ TEST_F(HfFolder, HasTheControlTokensOfTheFamilysTokenizer) {
 
 TEST_F(HfFolder, LeavesOutHeadsThatPredictFurtherTokens) {
   std::filesystem::copy(golden_root() / "families/glm4_moe", folder_.path(),
-                        std::filesystem::copy_options::overwrite_existing);
+                        std::filesystem::copy_options::recursive);
   std::filesystem::copy(golden_root() / "gqa/tokenizer.model", folder_ / "tokenizer.model");
   EXPECT_EQ(to_text(open().left_out), "10 tensors of model.layers.2");
 }
