@@ -96,6 +96,21 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   return {"  attention", text.str()};
 }
 
+std::pair<std::string, std::string> mixer(const ModelConfig& config,
+                                          const LatentAttentionConfig& attention) {
+  std::ostringstream text;
+  text << attention.n_heads << (attention.n_heads == 1 ? " head of " : " heads of ")
+       << attention.q_head_dim() << ", values of " << attention.value_head_dim
+       << ", over latents of " << attention.kv_rank << ", " << name_of(attention.latent_norm);
+  if (attention.q_rank > 0) text << ", queries of latents of " << attention.q_rank;
+  if (attention.bias) text << ", biases of latents and of the output";
+  if (attention.rope) {
+    text << ", rotary \"" << config.ropes[*attention.rope].name << "\" of " << attention.rope_dim
+         << " that heads share";
+  }
+  return {"  latent attention", text.str()};
+}
+
 std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
   text << ffn.size << ", " << (ffn.gated ? "gated " : "") << name_of(ffn.activation);
@@ -190,8 +205,8 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
   const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
-    return std::visit([](const AttentionConfig& mixer) { return mixer.bidirectional; },
-                      layer.mixer);
+    const auto* attention = std::get_if<AttentionConfig>(&layer.mixer);
+    return attention != nullptr && attention->bidirectional;
   });
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));

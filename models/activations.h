@@ -52,8 +52,10 @@ struct Activations {
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
-  Matrix qkv;                   ///< [tokens, qkv_dim]
-  Matrix attended;              ///< [tokens, sums_dim]
+  Matrix qkv;                   ///< [tokens, qkv_dim], or latent queries and what is kept
+  Matrix attended;              ///< [tokens, sums_dim], or sums of latents
+  Matrix latents;               ///< [tokens, q_rank]
+  Matrix heads;                 ///< [tokens, q_dim], and later sums_dim: of latent attention
   Matrix middle;                ///< [tokens, size of the feed-forward]
   Matrix scores;                ///< [tokens, experts] f32
   Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
@@ -86,10 +88,20 @@ struct Activations {
     for (size_t n = 0; n < cos_sin.size(); ++n) {
       shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
     }
+    using Latent = LatentAttentionConfig;
+    const auto of_attention = [&](auto figure) {
+      return largest_of_mixers<AttentionConfig>(config, figure);
+    };
+    const auto of_latent = [&](auto figure) { return largest_of_mixers<Latent>(config, figure); };
     shape(qkv, act, tokens,
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.qkv_dim(); }));
+          std::max(of_attention([](const auto& a) { return a.qkv_dim(); }),
+                   of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); })));
     shape(attended, act, tokens,
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.sums_dim(); }));
+          std::max(of_attention([](const auto& a) { return a.sums_dim(); }),
+                   of_latent([](const Latent& a) { return a.n_heads * a.kv_rank; })));
+    shape(latents, act, tokens, of_latent([](const Latent& a) { return a.q_rank; }));
+    shape(heads, act, tokens,
+          of_latent([](const Latent& a) { return std::max(a.q_dim(), a.sums_dim()); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
           }));

@@ -3,20 +3,6 @@
 #include "models/mixers.h"
 
 namespace faststream {
-namespace {
-
-// Of all tokens of the step.
-Matrix rows_in(const Matrix& memory, const Pass& pass, int64_t columns) {
-  return memory.first_rows(pass.batch.n_tokens).columns(0, columns);
-}
-
-// Without columns where nothing rotates.
-Matrix rotations(const Pass& pass, const AttentionConfig& config) {
-  if (config.rope) return pass.memory.cos_sin[*config.rope].first_rows(pass.batch.n_tokens);
-  return {nullptr, DType::f32, pass.batch.n_tokens, 0};
-}
-
-}  // namespace
 
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
   const AttentionConfig& config = attention.config;
@@ -37,7 +23,7 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
   pass.backend.linear(input, attention.qkv.weight, {.bias = attention.qkv.bias}, qkv);
   renormalize(pass.backend, attention.q_norm, qkv.columns(0, config.q_dim()));
   renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
-  pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config),
+  pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, attention.rule, sums);
   return {pass.backend, {.x = sums}, attention.out};
 }

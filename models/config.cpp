@@ -87,11 +87,22 @@ KvGeometry geometry_of(const AttentionConfig& attention) {
           .window = attention.window};
 }
 
+KvGeometry geometry_of(const LatentAttentionConfig& attention) {
+  return {.n_heads = 1,
+          .k_head_dim = attention.kept_dim(),
+          .v_head_dim = attention.kv_rank,
+          .values_in_keys = true};
+}
+
 }  // namespace
 
 std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
   return std::visit([](const auto& kind) -> std::optional<KvGeometry> { return geometry_of(kind); },
                     mixer);
+}
+
+int64_t n_heads_of(const Mixer& mixer) {
+  return std::visit([](const auto& kind) { return kind.n_heads; }, mixer);
 }
 
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
@@ -252,7 +263,29 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   if (layer.cross_attention) check_cross_attention(attention, layer, config, check);
 }
 
-int64_t n_heads_of(const AttentionConfig& attention) { return attention.n_heads; }
+void check_mixer(const LatentAttentionConfig& attention, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
+  check.count("n_heads", attention.n_heads, kMaxHeads);
+  check.count("q_rank", attention.q_rank, kMaxCount, 0);
+  check.count("kv_rank", attention.kv_rank, kMaxHeadDim);
+  check.count("rope_dim", attention.rope_dim, kMaxHeadDim, 0);
+  check.count("nope_dim", attention.nope_dim, kMaxHeadDim);
+  check.count("value_head_dim", attention.value_head_dim, kMaxHeadDim);
+  check.count("what is kept of a token", attention.kept_dim(), kMaxHeadDim);
+  if (attention.kept_dim() % 2 != 0) check.fail("what is kept of a token has an odd width");
+  check.number("scale", attention.scale, -kLargest, kLargest);
+  check.norm("latent_norm", attention.latent_norm);
+  if (!attention.latent_norm || attention.latent_norm.bias) {
+    check.fail("latent_norm must be a normalization without bias");
+  }
+  if (attention.rope) {
+    if (*attention.rope >= config.ropes.size()) check.fail("its rope does not exist");
+    if (config.ropes[*attention.rope].dims() != attention.rope_dim) {
+      check.fail("its rope rotates other elements than rope_dim");
+    }
+  }
+  if (layer.cross_attention) check.fail("cross attention is beside attention alone");
+}
 
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
@@ -373,9 +406,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
-    const int64_t of_mixer =
-        std::visit([](const auto& mixer) { return n_heads_of(mixer); }, layer.mixer);
-    heads += std::max(of_mixer, layer.experts ? layer.experts->count : 0);
+    heads += std::max(n_heads_of(layer.mixer), layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   if (config.activation_bits != 8 && config.activation_bits != 16) {

@@ -39,6 +39,10 @@ struct Names<Router::Score> {
   static constexpr std::array kAll = {"softmax", "sigmoid"};
 };
 template <>
+struct Names<Router::GroupScore> {
+  static constexpr std::array kAll = {"two_best", "largest"};
+};
+template <>
 struct Names<Pooling> {
   static constexpr std::array kAll = {"first", "last",         "largest",
                                       "mean",  "mean_by_root", "weighted_mean"};
@@ -89,6 +93,19 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const LatentAttentionConfig* /*of*/) {
+  visit("n_heads", &LatentAttentionConfig::n_heads);
+  visit("q_rank", &LatentAttentionConfig::q_rank);
+  visit("kv_rank", &LatentAttentionConfig::kv_rank);
+  visit("rope_dim", &LatentAttentionConfig::rope_dim);
+  visit("nope_dim", &LatentAttentionConfig::nope_dim);
+  visit("value_head_dim", &LatentAttentionConfig::value_head_dim);
+  visit("scale", &LatentAttentionConfig::scale);
+  visit("bias", &LatentAttentionConfig::bias);
+  visit("latent_norm", &LatentAttentionConfig::latent_norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const RelativeBiasConfig* /*of*/) {
   visit("buckets", &RelativeBiasConfig::buckets);
   visit("max_distance", &RelativeBiasConfig::max_distance);
@@ -111,6 +128,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("correction", &RouterConfig::correction);
   visit("groups", &RouterConfig::groups);
   visit("groups_used", &RouterConfig::groups_used);
+  visit("group_score", &RouterConfig::group_score);
   visit("normalized", &RouterConfig::normalized);
   visit("scale", &RouterConfig::scale);
 }
@@ -204,6 +222,10 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("output_type", &ModelConfig::output_format);
 }
 
+// What a layer calls its mixer, of each kind in the order of Mixer's.
+constexpr std::array kMixers = {"attention", "latent_attention"};
+static_assert(kMixers.size() == std::variant_size_v<Mixer>);
+
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
 // a layer's mixer, which is called what its kind is called, and the encoder.
 template <typename T>
@@ -211,7 +233,9 @@ inline constexpr std::array<const char*, 0> kApart = {};
 template <>
 inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
-inline constexpr std::array kApart<LayerConfig> = {"attention"};
+inline constexpr std::array kApart<LatentAttentionConfig> = {"rope"};
+template <>
+inline constexpr std::array kApart<LayerConfig> = kMixers;
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 
@@ -286,17 +310,35 @@ size_t index_of(const std::vector<Named>& list, const JsonView& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
-void write_mixer(const AttentionConfig& attention, const ModelConfig& config, json& layer) {
-  json& object = layer["attention"] = write(attention);
+template <typename Attention>
+void write_mixer(const Attention& attention, const ModelConfig& config, json& object) {
+  object = write(attention);
   if (attention.rope) object["rope"] = config.ropes[*attention.rope].name;
 }
 
-Mixer read_mixer(const JsonView& layer, const ModelConfig& config) {
-  const JsonView object = layer.member("attention");
-  AttentionConfig attention;
+template <typename Attention>
+void read_mixer(const JsonView& object, const ModelConfig& config, Attention& attention) {
   read(object, attention);
   if (const auto rope = object.find("rope")) attention.rope = index_of(config.ropes, *rope);
-  return attention;
+}
+
+// The layer's mixer if it is of the n-th kind or a later one.
+template <size_t n = 0>
+void read_mixers(const JsonView& layer, const ModelConfig& config, std::optional<Mixer>& mixer) {
+  if constexpr (n < std::variant_size_v<Mixer>) {
+    if (const auto object = layer.find(kMixers[n])) {
+      if (mixer) layer.fail("has more than one mixer");
+      read_mixer(*object, config, std::get<n>(mixer.emplace(std::in_place_index<n>)));
+    }
+    read_mixers<n + 1>(layer, config, mixer);
+  }
+}
+
+Mixer read_mixer(const JsonView& layer, const ModelConfig& config) {
+  std::optional<Mixer> mixer;
+  read_mixers(layer, config, mixer);
+  if (!mixer) layer.fail("has no mixer, such as \"attention\"");
+  return *std::move(mixer);
 }
 
 ModelConfig read_model(const JsonView& model) {
@@ -321,8 +363,9 @@ ModelConfig read_model(const JsonView& model) {
 json config_to_json(const ModelConfig& config) {
   json model = write(config);
   for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
-    std::visit([&](const auto& mixer) { write_mixer(mixer, config, model["layer_kinds"][n]); },
-               config.layer_kinds[n].mixer);
+    const Mixer& mixer = config.layer_kinds[n].mixer;
+    json& object = model["layer_kinds"][n][kMixers[mixer.index()]];
+    std::visit([&](const auto& kind) { write_mixer(kind, config, object); }, mixer);
   }
   for (const size_t kind : config.layers) {
     model["layers"].push_back(config.layer_kinds[kind].name);

@@ -97,6 +97,21 @@ class Finder {
     return weights;
   }
 
+  LatentAttentionWeights mixer(const LatentAttentionConfig& attention) const {
+    using enum TensorKind;
+    return {.config = attention,
+            .q_down = linear(latent_q_down),
+            .q_norm = norm(latent_q_norm, attention.latent_norm),
+            .q = linear(latent_q),
+            .kv = linear(latent_kv),
+            .kv_norm = norm(latent_kv_norm, attention.latent_norm),
+            .k = linear(latent_k).weight,
+            .v = linear(latent_v).weight,
+            .rule = {.scale = attention.scale},
+            .out = linear(attention_out),
+            .kv_layer = kv_layer()};
+  }
+
   CrossAttentionWeights cross_attention(const LayerConfig& layer) const {
     using enum TensorKind;
     const BranchNorms& norms = layer.cross_attention->norms;
@@ -123,6 +138,7 @@ class Finder {
                        .correction = vector(id(TensorKind::router_correction)),
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,
+                       .group_score = config.router.group_score,
                        .normalized = config.router.normalized,
                        .scale = config.router.scale};
     const FeedForwardWeights each = feed_forward(expert_tensors(config.each));

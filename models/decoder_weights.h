@@ -42,7 +42,22 @@ struct AttentionWeights {
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };
 
-using MixerWeights = std::variant<AttentionWeights>;  ///< of each kind of Mixer
+struct LatentAttentionWeights {
+  LatentAttentionConfig config;
+  Linear q_down;  ///< absent where queries are made of the input
+  Norm q_norm = {};
+  Linear q;
+  Linear kv;
+  Norm kv_norm = {};
+  Weight k;  ///< [n_heads · kv_rank, nope_dim]
+  Weight v;  ///< [n_heads · value_head_dim, kv_rank]
+  AttentionRule rule;
+  Linear out;
+  size_t kv_layer = 0;  ///< see AttentionWeights
+};
+
+/// Of each kind of Mixer.
+using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights>;
 
 struct CrossAttentionWeights {
   BranchNormWeights norms;

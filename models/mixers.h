@@ -2,6 +2,7 @@
 // a file of its own, which has its operations in the order of its paper.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <variant>
 
@@ -21,11 +22,24 @@ struct Pass {
   std::span<const KvLayer> kv;  ///< of each layer that keeps keys and values
 };
 
+/// The first rows and columns of memory for all tokens of the step.
+inline Matrix rows_in(const Matrix& memory, const Pass& pass, int64_t columns) {
+  return memory.first_rows(pass.batch.n_tokens).columns(0, columns);
+}
+
+/// Of the rope, or without columns where nothing rotates.
+inline Matrix rotations(const Pass& pass, std::optional<size_t> rope) {
+  if (rope) return pass.memory.cos_sin[*rope].first_rows(pass.batch.n_tokens);
+  return {nullptr, DType::f32, pass.batch.n_tokens, 0};
+}
+
 /// Gives a mixer what it reads besides tensors.
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables);
+inline void complete(LatentAttentionWeights& /*all in tensors*/, Backend&, Tables&) {}
 
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
+LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input& input);
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);

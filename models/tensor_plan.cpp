@@ -31,6 +31,20 @@ std::string_view name_of(TensorKind kind) {
       return "attention_sinks";
     case TensorKind::attention_distances:
       return "attention_distances";
+    case TensorKind::latent_q_down:
+      return "latent_q_down";
+    case TensorKind::latent_q_norm:
+      return "latent_q_norm";
+    case TensorKind::latent_q:
+      return "latent_q";
+    case TensorKind::latent_kv:
+      return "latent_kv";
+    case TensorKind::latent_kv_norm:
+      return "latent_kv_norm";
+    case TensorKind::latent_k:
+      return "latent_k";
+    case TensorKind::latent_v:
+      return "latent_v";
     case TensorKind::attention_out:
       return "attention_out";
     case TensorKind::attention_after_norm:
@@ -97,6 +111,7 @@ struct MatrixTraits {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;
+  int64_t blocks = 1;
   bool gated = false;
   Activation activation = Activation::none;
   HeadRotation heads = {};
@@ -156,10 +171,11 @@ class Planner {
   void mixer(const AttentionConfig& attention) {
     const std::array<SplitRule::Part, 3> parts = {queries(attention), keys(attention),
                                                   values(attention)};
-    matrix(TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
-           attention.qkv_bias,
-           {.split = of_heads(parts),
-            .heads = rotated_values(attention, attention.q_dim() + attention.k_dim())});
+    matrix(
+        TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
+        attention.qkv_bias,
+        {.split = of_heads(parts),
+         .heads = rotated_values(attention.v_head_dim(), attention.q_dim() + attention.k_dim())});
     if (attention.qk_norm != QkNorm::none) {
       vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
              of_heads({queries(attention)}));
@@ -179,7 +195,30 @@ class Planner {
            .split = columns});
     }
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
-           attention.out_bias, sums_of_values(attention));
+           attention.out_bias, sums_of_values(attention.sums_dim(), attention.v_head_dim()));
+  }
+
+  void mixer(const LatentAttentionConfig& attention) {
+    const WeightFormat format = config_.weight_format;
+    const auto heads_of = [&](int64_t dim) { return of_heads({{{attention.n_heads * dim, dim}}}); };
+    int64_t q_columns = config_.hidden;
+    if (attention.q_rank > 0) {
+      q_columns = attention.q_rank;
+      matrix(TensorKind::latent_q_down, format, q_columns, config_.hidden, attention.bias, {});
+      norm(TensorKind::latent_q_norm, attention.latent_norm, q_columns);
+    }
+    matrix(TensorKind::latent_q, format, attention.q_dim(), q_columns, false,
+           {.split = heads_of(attention.q_head_dim())});
+    matrix(TensorKind::latent_kv, format, attention.kept_dim(), config_.hidden, attention.bias, {});
+    norm(TensorKind::latent_kv_norm, attention.latent_norm, attention.kv_rank);
+    matrix(TensorKind::latent_k, format, attention.n_heads * attention.kv_rank, attention.nope_dim,
+           false, {.split = heads_of(attention.kv_rank), .blocks = attention.n_heads});
+    const int64_t v_dim = attention.value_head_dim;
+    matrix(
+        TensorKind::latent_v, format, attention.sums_dim(), attention.kv_rank, false,
+        {.split = heads_of(v_dim), .blocks = attention.n_heads, .heads = rotated_values(v_dim, 0)});
+    matrix(TensorKind::attention_out, format, config_.hidden, attention.sums_dim(), attention.bias,
+           sums_of_values(attention.sums_dim(), v_dim));
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
@@ -190,9 +229,9 @@ class Planner {
     matrix(TensorKind::cross_kv, format, attention.k_dim() + attention.v_dim(),
            config_.encoder->hidden, attention.qkv_bias,
            {.split = of_heads({keys(attention), values(attention)}),
-            .heads = rotated_values(attention, attention.k_dim())});
+            .heads = rotated_values(attention.v_head_dim(), attention.k_dim())});
     matrix(TensorKind::cross_out, format, config_.hidden, attention.sums_dim(), attention.out_bias,
-           sums_of_values(attention));
+           sums_of_values(attention.sums_dim(), attention.v_head_dim()));
     norm(TensorKind::cross_after_norm, norms.after);
     norm(TensorKind::cross_stream_norm, norms.stream);
   }
@@ -262,18 +301,20 @@ class Planner {
 
   void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
-    const auto& [role, readers, split, experts, gated, activation, heads] = traits;
-    TensorPlan plan{.id = id(kind),
-                    .format = format,
-                    .shape = {rows, cols},
-                    .role = role,
-                    .readers = readers,
-                    .split = split,
-                    .experts = experts,
-                    .gated = gated,
-                    .activation = activation,
-                    .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns,
-                    .heads = heads};
+    const auto& [role, readers, split, experts, blocks, gated, activation, heads] = traits;
+    TensorPlan plan{
+        .id = id(kind),
+        .format = format,
+        .shape = {rows, cols},
+        .role = role,
+        .readers = readers,
+        .split = split,
+        .experts = experts,
+        .blocks = blocks,
+        .gated = gated,
+        .activation = activation,
+        .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 1,
+        .heads = heads};
     if (split.columns) {
       const int64_t whole = columns_together(plan);
       for (SplitRule::Part& part : plan.split.parts) part.unit = std::lcm(part.unit, whole);
@@ -365,16 +406,16 @@ class Planner {
   static SplitRule::Part values(const AttentionConfig& attention) {
     return {attention.v_dim(), attention.v_head_dim()};
   }
-  // Of values, in the rows of a product that gives so many elements before.
-  [[nodiscard]] HeadRotation rotated_values(const AttentionConfig& attention,
-                                            int64_t before) const {
+  // Of values of heads of so many elements, in the rows of a product that gives others before.
+  [[nodiscard]] HeadRotation rotated_values(int64_t head_dim, int64_t before) const {
     if (!config_.values_rotated) return {};
-    return {.dim = attention.v_head_dim(), .first_row = before};
+    return {.dim = head_dim, .first_row = before};
   }
-  [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
-    MatrixTraits traits{.split = of_heads({{{attention.sums_dim(), attention.v_head_dim()}}})};
+  // What multiplies the sums of values of all heads.
+  [[nodiscard]] MatrixTraits sums_of_values(int64_t sums_dim, int64_t head_dim) const {
+    MatrixTraits traits{.split = of_heads({{{sums_dim, head_dim}}})};
     traits.split.columns = true;
-    if (config_.values_rotated) traits.heads = {.dim = attention.v_head_dim(), .columns = true};
+    if (config_.values_rotated) traits.heads = {.dim = head_dim, .columns = true};
     return traits;
   }
 

@@ -43,6 +43,19 @@ struct Modules {
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
   std::string sinks = "self_attn.sinks";  ///< a tensor's name
+  // Of latent attention: what makes queries, of a latent or of the input, what makes the row that
+  // is kept, and what makes keys' and values' parts of its latent, head by head.
+  std::string latent_q_down = "self_attn.q_a_proj";
+  std::string latent_q_norm = "self_attn.q_a_layernorm";
+  std::string latent_q = "self_attn.q_b_proj";
+  std::string latent_q_of_input = "self_attn.q_proj";
+  std::string latent_kv = "self_attn.kv_a_proj_with_mqa";
+  std::string latent_kv_norm = "self_attn.kv_a_layernorm";
+  std::string latent_kv_up = "self_attn.kv_b_proj";
+  /// If named, in place of that one: [heads, kv_rank, nope_dim] and [heads, value_head_dim,
+  /// kv_rank].
+  std::string latent_k = {};
+  std::string latent_v = {};
   std::string attention_out = "self_attn.o_proj";
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
@@ -87,6 +100,9 @@ struct Modules {
 
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
+  /// Parts of names of tensors that do something of their own, which is left out, and the user
+  /// told.
+  std::vector<std::string> left_out = {};
 };
 
 /// Adds the weights and biases of modules, heads of other tasks, to modules.unused.

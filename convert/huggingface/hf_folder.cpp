@@ -1,6 +1,7 @@
 #include "convert/huggingface/hf_folder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "convert/families/family.h"
 #include "convert/huggingface/answers_from_hf.h"
+#include "convert/huggingface/fp8_blocks.h"
 #include "convert/huggingface/safetensors.h"
 #include "convert/huggingface/sentence_transformers.h"
 #include "convert/tokenizers/separate_vocabulary.h"
@@ -317,10 +319,12 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
   Checkpoint weights = open_safetensors_folder(folder, files);
+  join_fp8_blocks(JsonView(config, where), weights);
   std::vector<LeftOut> left_out;
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
+  std::ranges::copy(leave_out(weights, family.modules.left_out), std::back_inserter(left_out));
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);

@@ -54,8 +54,11 @@ struct RopeArguments {
   int rotated_dims;
   int64_t qkv_stride;
   int n_heads;
+  int value_heads;  // that are kept beside the keys
   HeadTransform transform;
   KvLayer kv;
+
+  [[nodiscard]] __host__ __device__ int n_kept() const { return kv.n_kv_heads + value_heads; }
 };
 
 // A warp for each (token, head): queries first, then keys, then values.
@@ -64,7 +67,7 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   begin_kernel();
   const int64_t token = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
-  if (head >= a.n_heads + 2 * a.kv.n_kv_heads) return;
+  if (head >= a.n_heads + a.n_kept()) return;
   const int dim = a.kv.head_dim;
   T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
@@ -114,7 +117,7 @@ __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArgu
                                     position / kPageTokens];
   const float factor = query_factor(a.transform, position);
 #pragma unroll 2
-  for (int head = group; head < a.n_heads + 2 * a.kv.n_kv_heads; head += groups) {
+  for (int head = group; head < a.n_heads + a.n_kept(); head += groups) {
     T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim + first;
     const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
     const int64_t slot =
@@ -162,7 +165,7 @@ __global__ __launch_bounds__(kWideThreads) void append_kernel(RopeArguments a, c
   const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
                                     position / kPageTokens];
   const std::byte* from = kv + token * a.qkv_stride * element_bytes;
-  for (int at = static_cast<int>(threadIdx.x) * kPiece; at < 2 * a.kv.n_kv_heads * head_bytes;
+  for (int at = static_cast<int>(threadIdx.x) * kPiece; at < a.n_kept() * head_bytes;
        at += kWideThreads * kPiece) {
     const int head = at / head_bytes;
     const bool is_key = head < a.kv.n_kv_heads;
@@ -206,6 +209,7 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
                               const HeadTransform& transform, const KvLayer& kv) {
   if (batch.n_tokens == 0) return;
   const int n_all_heads = static_cast<int>(qkv.cols / kv.head_dim);
+  const int value_heads = kv.values_in_keys ? 0 : kv.n_kv_heads;
   const RopeArguments arguments{.positions = batch.positions,
                                 .sequence_of = batch.sequence_of,
                                 .page_table = batch.page_table,
@@ -214,7 +218,8 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, const M
                                 .cos_sin_stride = cos_sin.stride,
                                 .rotated_dims = static_cast<int>(cos_sin.cols),
                                 .qkv_stride = qkv.stride,
-                                .n_heads = n_all_heads - 2 * kv.n_kv_heads,
+                                .n_heads = n_all_heads - kv.n_kv_heads - value_heads,
+                                .value_heads = value_heads,
                                 .transform = transform,
                                 .kv = kv};
   const Queue queue = this->queue();

@@ -59,6 +59,33 @@ void make_gpt_oss(ModelConfig& config) {
   for (size_t n = 1; n < config.layers.size(); n += 2) config.layers[n] = 1;
 }
 
+// DeepSeek-V2-Lite: latent attention whose queries are of the input, 6 of 64 experts beside two
+// that all use, but in the first layer.
+void make_deepseek_v2_lite(ModelConfig& config) {
+  constexpr int64_t kExpertSize = 1408;
+  LayerConfig& dense = config.layer_kinds[0];
+  LatentAttentionConfig attention{.n_heads = dense.attention().n_heads,
+                                  .kv_rank = 512,
+                                  .rope_dim = dense.attention().head_dim,
+                                  .nope_dim = 128,
+                                  .value_head_dim = 128,
+                                  .latent_norm = dense.mixer_norms.before,
+                                  .rope = 0};
+  attention.scale = 1 / std::sqrt(static_cast<float>(attention.q_head_dim()));
+  dense.mixer = attention;
+  LayerConfig sparse = dense;
+  dense.name = "dense";
+  sparse.name = "sparse";
+  FeedForwardConfig each = sparse.ffn;
+  each.size = kExpertSize;
+  FeedForwardConfig shared = each;
+  shared.size = 2 * kExpertSize;
+  sparse.experts = {.count = 64, .router = {.used = 6}, .each = each, .shared = shared};
+  sparse.ffn = {};
+  config.layer_kinds.push_back(std::move(sparse));
+  for (size_t n = 1; n < config.layers.size(); ++n) config.layers[n] = 1;
+}
+
 constexpr std::array kShapes{
     Shape{"llama-2-7b", {32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e-5F, 1e4}},
     Shape{"llama-2-13b", {40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e-5F, 1e4}},
@@ -69,6 +96,9 @@ constexpr std::array kShapes{
     Shape{"llama-1.1b", {16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e-5F, 1e4}},
     Shape{"qwen3-30b-a3b", {48, 2048, 32, 4, 128, 768, 151936, 40960, 1e-6F, 1e6}, make_qwen3_moe},
     Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
+    Shape{"deepseek-v2-lite",
+          {27, 2048, 16, 16, 64, 10944, 102400, 163840, 1e-6F, 1e4},
+          make_deepseek_v2_lite},
     Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
 };
 

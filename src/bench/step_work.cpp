@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <variant>
+#include <optional>
 
 #include "models/tensor_plan.h"
 
@@ -52,15 +52,15 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
   StepWork work;
   add_weights(config, sequences, n_new, work);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const auto of_attention = [&](const AttentionConfig& attention) {
-      return attention_work({.sequences = sequences,
-                             .n_cached = n_cached,
-                             .n_new = n_new,
-                             .n_heads = attention.n_heads,
-                             .geometry = *kv_geometry(attention),
-                             .kv = kv});
-    };
-    work += std::visit(of_attention, config.layer(n).mixer);
+    const Mixer& mixer = config.layer(n).mixer;
+    const std::optional<KvGeometry> geometry = kv_geometry(mixer);
+    if (!geometry) continue;
+    work += attention_work({.sequences = sequences,
+                            .n_cached = n_cached,
+                            .n_new = n_new,
+                            .n_heads = n_heads_of(mixer),
+                            .geometry = *geometry,
+                            .kv = kv});
   }
   return work;
 }

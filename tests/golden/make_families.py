@@ -24,9 +24,11 @@ frequencies.
 """
 
 import copy
+import dataclasses
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -37,6 +39,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import remote_families
+from deepseek_variants import DEEPSEEK_VARIANTS, router_margin
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 
 FAMILIES = Path(__file__).resolve().parent / "families"
@@ -73,6 +76,9 @@ def randomize(model, generator):
                 inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
             weight.data.copy_(value)
+        for name, buffer in module.named_buffers(recurse=False):
+            if name == "e_score_correction_bias":
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
 
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
@@ -123,12 +129,24 @@ def save(variant, folder, generator):
         tensors = to_mxfp4(tensors)
         config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    if variant.store:
+        tensors, config = variant.store(tensors, config)
+    write(folder, tensors, config)
+
+
+def write(folder, tensors, config):
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load(variant, folder):
     """The model of the files, so that the golden logits are those of what was stored."""
+    if variant.restore:
+        with tempfile.TemporaryDirectory() as plain:
+            tensors = safetensors.torch.load_file(folder / "model.safetensors")
+            config = json.loads((folder / "config.json").read_text())
+            write(Path(plain), *variant.restore(tensors, config))
+            return load(dataclasses.replace(variant, restore=None), Path(plain))
     quantized = {"quantization_config": Mxfp4Config(dequantize=True)} if variant.name == "gpt_oss" else {}
     model, info = model_class(variant).from_pretrained(
         folder, dtype=torch.float32, attn_implementation=variant.attention,
@@ -147,6 +165,9 @@ class Router:
                 module.register_forward_hook(self.see)
 
     def see(self, module, _, output):
+        if hasattr(module, "topk_group"):
+            self.margin = min(self.margin, router_margin(module, output[0]))
+            return
         best = torch.topk(output[0], module.top_k + 1).values
         self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
 
@@ -217,7 +238,7 @@ def main():
     path = FAMILIES / "manifest.json"
     known = {entry["name"]: entry for entry in
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
-    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS
+    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + DEEPSEEK_VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)
