@@ -116,7 +116,7 @@ DEEPSEEK_VARIANTS = [
             config={**LATENT, "qk_nope_head_dim": 12, "v_head_dim": 18, "num_experts_per_tok": 2,
                     "n_shared_experts": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
     Variant("deepseek_v32", "an indexer whose budget no text passes; YaRN",
-            config={**LATENT, **INDEXER, "n_group": 2, "topk_group": 1,
+            config={**LATENT, **INDEXER, "n_group": 1, "topk_group": 1,
                     "rope_parameters": yarn(mscale=1.0, mscale_all_dim=1.0)},
             unused=("model.layers.*.self_attn.indexer.*",)),
     Variant("glm_moe_dsa", "an indexer in one layer, which others share; a plain rope",
