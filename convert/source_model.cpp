@@ -225,7 +225,8 @@ std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string>
       if (name.find(part) != std::string::npos) names.push_back(name);
     }
     for (const std::string& name : names) static_cast<void>(weights.take(name));
-    if (!names.empty()) left_out.push_back({part, names.size()});
+    if (!names.empty())
+      left_out.push_back({part.substr(0, part.find_last_not_of('.') + 1), names.size()});
   }
   return left_out;
 }
