@@ -26,6 +26,8 @@ std::string_view name_of(Activation activation) {
       return "squared ReLU";
     case Activation::tanh:
       return "tanh";
+    case Activation::sigmoid:
+      return "sigmoid";
     case Activation::swiglu_clamped:
       return "clamped SwiGLU";
   }
@@ -93,6 +95,7 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
          << attention.relative_bias.max_distance;
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
+  if (attention.output_gate) text << ", gated";
   return {"  attention", text.str()};
 }
 
@@ -109,6 +112,38 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
          << " that heads share";
   }
   return {"  latent attention", text.str()};
+}
+
+std::string convolution(const ConvolutionConfig& config) {
+  std::ostringstream text;
+  text << "convolution of " << config.taps << " tokens";
+  if (config.bias) text << " with bias";
+  if (config.activation != Activation::none) text << ", " << name_of(config.activation);
+  return text.str();
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const DeltaNetConfig& delta_net) {
+  std::ostringstream text;
+  text << delta_net.n_value_heads << " heads, " << delta_net.key_head_dim << " by "
+       << delta_net.value_head_dim << ", over " << delta_net.n_key_heads << " of keys; "
+       << convolution(delta_net.convolution) << "; gate " << name_of(delta_net.gate);
+  return {"  delta net", text.str()};
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const StateSpaceConfig& state_space) {
+  std::ostringstream text;
+  text << state_space.n_heads << " heads of " << state_space.head_dim << ", states of "
+       << state_space.state_size << " in " << state_space.n_groups
+       << (state_space.n_groups == 1 ? " group; " : " groups; ")
+       << convolution(state_space.convolution) << "; gate " << name_of(state_space.gate);
+  return {"  state space", text.str()};
+}
+
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const ShortConvolutionConfig& short_convolution) {
+  return {"  short convolution", convolution(short_convolution.convolution)};
 }
 
 std::string feed_forward(const FeedForwardConfig& ffn) {
@@ -222,6 +257,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
       lines.emplace_back("  cross", "attention to the encoder's output");
       lines.emplace_back("  norms", norms(layer.cross_attention->norms));
     }
+    if (!layer.has_feed_forward()) continue;
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));

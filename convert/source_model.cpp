@@ -217,16 +217,17 @@ std::string to_text(std::span<const std::string> names) {
   return text;
 }
 
-std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> parts) {
+std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules) {
   std::vector<LeftOut> left_out;
-  for (const std::string& part : parts) {
+  for (const std::string& module : modules) {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : weights.tensors()) {
-      if (name.find(part) != std::string::npos) names.push_back(name);
+      const bool is_in = name.starts_with(module) || name.find("." + module) != std::string::npos;
+      if (is_in) names.push_back(name);
     }
     for (const std::string& name : names) static_cast<void>(weights.take(name));
-    if (!names.empty())
-      left_out.push_back({part.substr(0, part.find_last_not_of('.') + 1), names.size()});
+    const size_t end = module.find_last_not_of('.') + 1;
+    if (!names.empty()) left_out.push_back({module.substr(0, end), names.size()});
   }
   return left_out;
 }

@@ -121,9 +121,9 @@ struct SourceModel {
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
 
-/// Takes away the tensors whose names have one of `parts` in them, and says how many of each there
-/// were.
-std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> parts);
+/// Takes away the tensors whose names begin with one of `modules`, or go on with it after a dot,
+/// and says how many of each there were.
+std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules);
 
 /// Takes the type of weights from what the first matrix of a layer comes from: not what a
 /// configuration says, for people convert one without the other.

@@ -16,33 +16,38 @@ void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
 
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input) {
   const AttentionConfig& config = attention.config;
-  const KvLayer& kv = pass.kv[attention.kv_layer];
-  const Matrix qkv = rows_in(pass.memory.qkv, pass, config.qkv_dim());
-  const Matrix sums = rows_in(pass.memory.attended, pass, config.sums_dim());
+  const KvLayer& kv = pass.layers.kv[attention.kv_layer];
+  const Matrix projected = pass.rows_in(pass.memory.qkv, config.in_dim());
+  const Matrix qkv = projected.columns(0, config.qkv_dim());
+  const Matrix sums = pass.rows_in(pass.memory.attended, config.sums_dim());
 
-  pass.backend.linear(input, attention.qkv.weight, {.bias = attention.qkv.bias}, qkv);
+  pass.backend.linear(input, attention.qkv.weight, {.bias = attention.qkv.bias}, projected);
   renormalize(pass.backend, attention.q_norm, qkv.columns(0, config.q_dim()));
   renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, attention.rule, sums);
+  if (config.output_gate) {
+    const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
+    pass.backend.scale(gates, Activation::sigmoid, sums);
+  }
   return {pass.backend, {.x = sums}, attention.out};
 }
 
 LastProduct attend_to_source(const Pass& pass, const CrossAttentionWeights& cross, Input& input) {
-  const Matrix queries = rows_in(pass.memory.qkv, pass, cross.q.weight.rows);
-  const Matrix sums = rows_in(pass.memory.attended, pass, cross.out.weight.cols);
+  const Matrix queries = pass.rows_in(pass.memory.qkv, cross.q.weight.rows);
+  const Matrix sums = pass.rows_in(pass.memory.attended, cross.out.weight.cols);
 
   pass.backend.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
   pass.backend.attention(view_of_sources(pass.batch), queries,
-                         {nullptr, DType::f32, queries.rows, 0}, {}, pass.kv[cross.kv_layer],
+                         {nullptr, DType::f32, queries.rows, 0}, {}, pass.layers.kv[cross.kv_layer],
                          cross.rule, sums);
   return {pass.backend, {.x = sums}, cross.out};
 }
 
 void read_source(const Pass& pass, const CrossAttentionWeights& cross, Input& encoded) {
-  const Matrix kv_rows = rows_in(pass.memory.qkv, pass, cross.kv.weight.rows);
+  const Matrix kv_rows = pass.rows_in(pass.memory.qkv, cross.kv.weight.rows);
   pass.backend.linear(encoded, cross.kv.weight, {.bias = cross.kv.bias}, kv_rows);
-  pass.backend.append(pass.batch, kv_rows, pass.kv[cross.kv_layer]);
+  pass.backend.append(pass.batch, kv_rows, pass.layers.kv[cross.kv_layer]);
 }
 
 }  // namespace faststream

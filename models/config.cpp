@@ -86,6 +86,10 @@ KvGeometry geometry_of(const AttentionConfig& attention) {
           .v_head_dim = attention.v_head_dim(),
           .window = attention.window};
 }
+template <typename Recurrent>
+std::optional<KvGeometry> geometry_of(const Recurrent& /*mixer*/) {
+  return std::nullopt;
+}
 
 KvGeometry geometry_of(const LatentAttentionConfig& attention) {
   return {.n_heads = 1,
@@ -101,14 +105,80 @@ std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
                     mixer);
 }
 
+namespace {
+
+template <typename Attention>
+int64_t heads_of(const Attention& mixer) {
+  return mixer.n_heads;
+}
+int64_t heads_of(const DeltaNetConfig& mixer) { return mixer.n_value_heads; }
+int64_t heads_of(const ShortConvolutionConfig& /*mixer*/) { return 1; }
+
+}  // namespace
+
 int64_t n_heads_of(const Mixer& mixer) {
-  return std::visit([](const auto& kind) { return kind.n_heads; }, mixer);
+  return std::visit([](const auto& kind) { return heads_of(kind); }, mixer);
+}
+
+RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t /*hidden*/) {
+  const int64_t channels = 2 * mixer.k_dim() + mixer.v_dim();
+  return {.in = channels + mixer.v_dim(),
+          .channels = channels,
+          .taps = mixer.convolution.taps,
+          .gates = 2 * mixer.n_value_heads,
+          .sums = mixer.v_dim(),
+          .n_heads = mixer.n_value_heads,
+          .key_dim = mixer.key_head_dim,
+          .value_dim = mixer.value_head_dim};
+}
+
+RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t /*hidden*/) {
+  const int64_t channels = mixer.x_dim() + 2 * mixer.n_groups * mixer.state_size;
+  return {.in = channels + mixer.x_dim(),
+          .channels = channels,
+          .taps = mixer.convolution.taps,
+          .gates = mixer.n_heads,
+          .sums = mixer.x_dim(),
+          .n_heads = mixer.n_heads,
+          .key_dim = mixer.state_size,
+          .value_dim = mixer.head_dim};
+}
+
+RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden) {
+  return {.in = 3 * hidden, .channels = hidden, .taps = mixer.convolution.taps, .sums = hidden};
+}
+
+namespace {
+
+std::optional<RecurrentShape> shape_of(const AttentionConfig& /*mixer*/, int64_t /*hidden*/) {
+  return std::nullopt;
+}
+std::optional<RecurrentShape> shape_of(const LatentAttentionConfig& /*mixer*/, int64_t /*hidden*/) {
+  return std::nullopt;
+}
+template <typename Recurrent>
+std::optional<RecurrentShape> shape_of(const Recurrent& mixer, int64_t hidden) {
+  return recurrent_shape(mixer, hidden);
+}
+
+}  // namespace
+
+std::optional<RecurrentShape> recurrent_shape(const Mixer& mixer, int64_t hidden) {
+  return std::visit([&](const auto& kind) { return shape_of(kind, hidden); }, mixer);
 }
 
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     if (kv_geometry(config.layer(n).mixer)) layers.push_back(n);
+  }
+  return layers;
+}
+
+std::vector<int64_t> state_layers(const ModelConfig& config) {
+  std::vector<int64_t> layers;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    if (recurrent_shape(config.layer(n).mixer, config.hidden)) layers.push_back(n);
   }
   return layers;
 }
@@ -287,6 +357,66 @@ void check_mixer(const LatentAttentionConfig& attention, const LayerConfig& laye
   if (layer.cross_attention) check.fail("cross attention is beside attention alone");
 }
 
+constexpr int64_t kMaxTaps = 64;
+
+void check_convolution(const ConvolutionConfig& convolution, const Checker& check) {
+  check.count("the convolution's taps", convolution.taps, kMaxTaps, 2);
+  if (convolution.activation == Activation::swiglu_clamped) {
+    check.fail("swiglu_clamped is no activation of convolutions");
+  }
+}
+
+void check_gate(Activation gate, const Checker& check) {
+  if (gate == Activation::swiglu_clamped) check.fail("swiglu_clamped is no activation of factors");
+}
+
+// What all mixers with a state have in common.
+void check_recurrent(const LayerConfig& layer, const ModelConfig& config, const Checker& check) {
+  if (layer.cross_attention) check.fail("recurrent layers have no cross attention");
+  if (config.output.none) check.fail("a model with recurrent layers needs an output matrix");
+}
+
+void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer, const ModelConfig& config,
+                 const Checker& check) {
+  check.count("n_key_heads", mixer.n_key_heads, kMaxHeads);
+  check.count("n_value_heads", mixer.n_value_heads, kMaxHeads);
+  check.count("key_head_dim", mixer.key_head_dim, kMaxHeadDim);
+  check.count("value_head_dim", mixer.value_head_dim, kMaxHeadDim);
+  if (mixer.n_value_heads % mixer.n_key_heads != 0) {
+    check.fail("n_value_heads (" + std::to_string(mixer.n_value_heads) +
+               ") is not a multiple of n_key_heads (" + std::to_string(mixer.n_key_heads) + ")");
+  }
+  check.number("strength", mixer.strength, 0, kLargest);
+  check.norm("norm", mixer.norm);
+  check_convolution(mixer.convolution, check);
+  check_gate(mixer.gate, check);
+  check_recurrent(layer, config, check);
+}
+
+void check_mixer(const StateSpaceConfig& mixer, const LayerConfig& layer, const ModelConfig& config,
+                 const Checker& check) {
+  check.count("n_heads", mixer.n_heads, kMaxHeads);
+  check.count("head_dim", mixer.head_dim, kMaxHeadDim);
+  check.count("n_groups", mixer.n_groups, mixer.n_heads);
+  check.count("state_size", mixer.state_size, kMaxHeadDim);
+  if (mixer.n_heads % mixer.n_groups != 0) {
+    check.fail("n_heads (" + std::to_string(mixer.n_heads) + ") is not a multiple of n_groups (" +
+               std::to_string(mixer.n_groups) + ")");
+  }
+  check.number("least_step", mixer.least_step, 0, kLargest);
+  if (mixer.most_step) check.number("most_step", *mixer.most_step, mixer.least_step, kLargest);
+  check.norm("norm", mixer.norm);
+  check_convolution(mixer.convolution, check);
+  check_gate(mixer.gate, check);
+  check_recurrent(layer, config, check);
+}
+
+void check_mixer(const ShortConvolutionConfig& mixer, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
+  check_convolution(mixer.convolution, check);
+  check_recurrent(layer, config, check);
+}
+
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
   check.count(name, size, kMaxCount);
@@ -334,8 +464,11 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
-  } else {
+  } else if (layer.has_feed_forward()) {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
+  } else if (layer.ffn != FeedForwardConfig{} || layer.ffn_norms != BranchNorms{} ||
+             layer.parallel) {
+    check.fail("there is no feed-forward, but something is said of it");
   }
 }
 

@@ -90,6 +90,8 @@ struct AttentionConfig {
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
+  /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
+  bool output_gate = false;
 
   [[nodiscard]] int64_t v_head_dim() const { return value_head_dim.value_or(head_dim); }
   // Elements of a token's queries, keys, values, all of these, and sums of values.
@@ -98,6 +100,8 @@ struct AttentionConfig {
   [[nodiscard]] int64_t v_dim() const { return n_kv_heads * v_head_dim(); }
   [[nodiscard]] int64_t qkv_dim() const { return q_dim() + k_dim() + v_dim(); }
   [[nodiscard]] int64_t sums_dim() const { return n_heads * v_head_dim(); }
+  /// Of all that the first product gives: these, then the output's gates.
+  [[nodiscard]] int64_t in_dim() const { return qkv_dim() + (output_gate ? sums_dim() : 0); }
   bool operator==(const AttentionConfig&) const = default;
 };
 
@@ -128,9 +132,87 @@ struct LatentAttentionConfig {
   bool operator==(const LatentAttentionConfig&) const = default;
 };
 
+/// A weighted sum of each channel's last elements, one a token.
+struct ConvolutionConfig {
+  int64_t taps = 0;  ///< elements
+  bool bias = false;
+  Activation activation = Activation::none;
+  bool operator==(const ConvolutionConfig&) const = default;
+};
+
+/// The gated delta rule (arXiv:2412.06464): queries, keys and values go through a convolution, then
+/// through Backend::recur(), whose sums are normalized head by head and multiplied by an activated
+/// product of their own.
+struct DeltaNetConfig {
+  int64_t n_key_heads = 0;
+  int64_t n_value_heads = 0;  ///< a multiple
+  int64_t key_head_dim = 0;
+  int64_t value_head_dim = 0;
+  ConvolutionConfig convolution;
+  float strength = 1;  ///< the largest share of a value that is written
+  NormConfig norm;     ///< of each head's sums, with the same weights
+  Activation gate = Activation::silu;
+
+  [[nodiscard]] int64_t k_dim() const { return n_key_heads * key_head_dim; }
+  [[nodiscard]] int64_t v_dim() const { return n_value_heads * value_head_dim; }
+  bool operator==(const DeltaNetConfig&) const = default;
+};
+
+/// Mamba 2 (arXiv:2405.21060): inputs x, B and C go through a convolution, then through
+/// Backend::recur() as values, keys and queries, whose sums are multiplied by an activated product
+/// of their own and normalized by group.
+struct StateSpaceConfig {
+  int64_t n_heads = 0;
+  int64_t head_dim = 0;
+  int64_t n_groups = 1;    ///< of heads, which share B and C
+  int64_t state_size = 0;  ///< of B and C
+  ConvolutionConfig convolution;
+  bool in_bias = false;
+  bool out_bias = false;
+  NormConfig norm;          ///< of each group's sums
+  bool norm_first = false;  ///< before they are multiplied
+  Activation gate = Activation::silu;
+  float least_step = 0;                 ///< see Recurrence
+  std::optional<float> most_step = {};  ///< none: any
+
+  [[nodiscard]] int64_t x_dim() const { return n_heads * head_dim; }
+  bool operator==(const StateSpaceConfig&) const = default;
+};
+
+/// A convolution between two gates (LFM2): of B, C and x, each of the hidden size, C ⊙ conv(B ⊙ x).
+struct ShortConvolutionConfig {
+  ConvolutionConfig convolution;
+  bool bias = false;  ///< of both products
+  bool operator==(const ShortConvolutionConfig&) const = default;
+};
+
 /// How a layer's tokens learn of others of their text: one of a few kinds. Whoever depends on the
 /// kind visits it, and does not compile before it knows a new one.
-using Mixer = std::variant<AttentionConfig, LatentAttentionConfig>;
+using Mixer = std::variant<AttentionConfig, LatentAttentionConfig, DeltaNetConfig, StateSpaceConfig,
+                           ShortConvolutionConfig>;
+
+/// The sizes of a mixer that keeps a state of fixed size, in elements of a token.
+struct RecurrentShape {
+  int64_t in = 0;        ///< of the first product: what is convolved, then the gates of the sums
+  int64_t channels = 0;  ///< convolved
+  int64_t taps = 0;
+  int64_t gates = 0;  ///< of the product that steps and strengths are made of; 0: none
+  int64_t sums = 0;   ///< what the last product multiplies
+  // Of the matrices that Backend::recur() goes on with; 0: none.
+  int64_t n_heads = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+
+  /// Floats of a state: the channels' last elements, then the matrices.
+  [[nodiscard]] int64_t tail_size() const { return (taps - 1) * channels; }
+  [[nodiscard]] int64_t state_size() const { return tail_size() + n_heads * key_dim * value_dim; }
+  bool operator==(const RecurrentShape&) const = default;
+};
+RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t hidden);
+RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t hidden);
+RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden);
+/// None of a mixer that keeps no state.
+std::optional<RecurrentShape> recurrent_shape(const Mixer& mixer, int64_t hidden);
 
 /// The keys and values that a layer keeps of each token.
 struct KvGeometry {
@@ -204,7 +286,7 @@ struct CrossAttentionConfig {
 };
 
 /// One kind of layer: a mixer, cross attention where there is an encoder, then the feed-forward or
-/// experts.
+/// experts, if there are any.
 struct LayerConfig {
   std::string name;
   /// Both branches read the layer's input: x += mixer(..) + feed_forward(..). Without a norm before
@@ -214,8 +296,10 @@ struct LayerConfig {
   Mixer mixer;
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
-  FeedForwardConfig ffn;  ///< size 0 where there are experts
+  FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
   std::optional<ExpertsConfig> experts;
+
+  [[nodiscard]] bool has_feed_forward() const { return ffn.size != 0 || experts.has_value(); }
 
   /// The mixer, for those who know that it is attention, as whoever made it so.
   [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }
@@ -311,6 +395,8 @@ struct ModelConfig {
 
 /// The layers that keep keys and values, in order. A model is given a KvLayer for each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);
+/// The same of those that keep a state, for which it is given a StateLayer.
+std::vector<int64_t> state_layers(const ModelConfig& config);
 
 /// Gives a description and its encoder's other formats of weights.
 void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,

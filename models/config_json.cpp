@@ -49,8 +49,8 @@ struct Names<Pooling> {
 };
 template <>
 struct Names<Activation> {
-  static constexpr std::array kAll = {"none", "silu",         "gelu", "gelu_tanh",
-                                      "relu", "relu_squared", "tanh", "swiglu_clamped"};
+  static constexpr std::array kAll = {"none",         "silu", "gelu",    "gelu_tanh",     "relu",
+                                      "relu_squared", "tanh", "sigmoid", "swiglu_clamped"};
 };
 
 // Each struct of the description lists its members once, as visit(name, pointer to member).
@@ -90,6 +90,48 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
   visit("relative_bias", &AttentionConfig::relative_bias);
+  visit("output_gate", &AttentionConfig::output_gate);
+}
+
+template <typename Visit>
+void members(Visit visit, const ConvolutionConfig* /*of*/) {
+  visit("taps", &ConvolutionConfig::taps);
+  visit("bias", &ConvolutionConfig::bias);
+  visit("activation", &ConvolutionConfig::activation);
+}
+
+template <typename Visit>
+void members(Visit visit, const DeltaNetConfig* /*of*/) {
+  visit("n_key_heads", &DeltaNetConfig::n_key_heads);
+  visit("n_value_heads", &DeltaNetConfig::n_value_heads);
+  visit("key_head_dim", &DeltaNetConfig::key_head_dim);
+  visit("value_head_dim", &DeltaNetConfig::value_head_dim);
+  visit("convolution", &DeltaNetConfig::convolution);
+  visit("strength", &DeltaNetConfig::strength);
+  visit("norm", &DeltaNetConfig::norm);
+  visit("gate", &DeltaNetConfig::gate);
+}
+
+template <typename Visit>
+void members(Visit visit, const StateSpaceConfig* /*of*/) {
+  visit("n_heads", &StateSpaceConfig::n_heads);
+  visit("head_dim", &StateSpaceConfig::head_dim);
+  visit("n_groups", &StateSpaceConfig::n_groups);
+  visit("state_size", &StateSpaceConfig::state_size);
+  visit("convolution", &StateSpaceConfig::convolution);
+  visit("in_bias", &StateSpaceConfig::in_bias);
+  visit("out_bias", &StateSpaceConfig::out_bias);
+  visit("norm", &StateSpaceConfig::norm);
+  visit("norm_first", &StateSpaceConfig::norm_first);
+  visit("gate", &StateSpaceConfig::gate);
+  visit("least_step", &StateSpaceConfig::least_step);
+  visit("most_step", &StateSpaceConfig::most_step);
+}
+
+template <typename Visit>
+void members(Visit visit, const ShortConvolutionConfig* /*of*/) {
+  visit("convolution", &ShortConvolutionConfig::convolution);
+  visit("bias", &ShortConvolutionConfig::bias);
 }
 
 template <typename Visit>
@@ -222,12 +264,8 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("output_type", &ModelConfig::output_format);
 }
 
-// What a layer calls its mixer, of each kind in the order of Mixer's.
-constexpr std::array kMixers = {"attention", "latent_attention"};
-static_assert(kMixers.size() == std::variant_size_v<Mixer>);
-
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
-// a layer's mixer, which is called what its kind is called, and the encoder.
+// a layer's mixer, which is called what its kind is called (in their order), and the encoder.
 template <typename T>
 inline constexpr std::array<const char*, 0> kApart = {};
 template <>
@@ -235,7 +273,8 @@ inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
 inline constexpr std::array kApart<LatentAttentionConfig> = {"rope"};
 template <>
-inline constexpr std::array kApart<LayerConfig> = kMixers;
+inline constexpr std::array kApart<LayerConfig> = {"attention", "latent_attention", "delta_net",
+                                                   "state_space", "short_convolution"};
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 
@@ -310,35 +349,57 @@ size_t index_of(const std::vector<Named>& list, const JsonView& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
+// Of kinds that rotate.
 template <typename Attention>
-void write_mixer(const Attention& attention, const ModelConfig& config, json& object) {
-  object = write(attention);
+requires requires(Attention& attention) { attention.rope; }
+void write_apart(const Attention& attention, const ModelConfig& config, json& object) {
   if (attention.rope) object["rope"] = config.ropes[*attention.rope].name;
 }
+template <typename Kind>
+void write_apart(const Kind& /*mixer*/, const ModelConfig& /*config*/, json& /*object*/) {}
 
 template <typename Attention>
-void read_mixer(const JsonView& object, const ModelConfig& config, Attention& attention) {
-  read(object, attention);
+requires requires(Attention& attention) { attention.rope; }
+void read_apart(const JsonView& object, const ModelConfig& config, Attention& attention) {
   if (const auto rope = object.find("rope")) attention.rope = index_of(config.ropes, *rope);
 }
+template <typename Kind>
+void read_apart(const JsonView& /*object*/, const ModelConfig& /*config*/, Kind& /*mixer*/) {}
 
-// The layer's mixer if it is of the n-th kind or a later one.
-template <size_t n = 0>
-void read_mixers(const JsonView& layer, const ModelConfig& config, std::optional<Mixer>& mixer) {
-  if constexpr (n < std::variant_size_v<Mixer>) {
-    if (const auto object = layer.find(kMixers[n])) {
-      if (mixer) layer.fail("has more than one mixer");
-      read_mixer(*object, config, std::get<n>(mixer.emplace(std::in_place_index<n>)));
-    }
-    read_mixers<n + 1>(layer, config, mixer);
+void write_mixer(const Mixer& mixer, const ModelConfig& config, json& layer) {
+  json& object = layer[kApart<LayerConfig>[mixer.index()]];
+  std::visit(
+      [&](const auto& kind) {
+        object = write(kind);
+        write_apart(kind, config, object);
+      },
+      mixer);
+}
+
+// The mixer of the kind that is the n-th of all.
+template <size_t kIndex = 0>
+Mixer read_mixer(size_t n, const JsonView& object, const ModelConfig& config) {
+  if constexpr (kIndex + 1 < std::variant_size_v<Mixer>) {
+    if (n > kIndex) return read_mixer<kIndex + 1>(n, object, config);
   }
+  std::variant_alternative_t<kIndex, Mixer> mixer;
+  read(object, mixer);
+  read_apart(object, config, mixer);
+  return mixer;
 }
 
 Mixer read_mixer(const JsonView& layer, const ModelConfig& config) {
-  std::optional<Mixer> mixer;
-  read_mixers(layer, config, mixer);
-  if (!mixer) layer.fail("has no mixer, such as \"attention\"");
-  return *std::move(mixer);
+  std::optional<size_t> kind;
+  for (size_t n = 0; n < kApart<LayerConfig>.size(); ++n) {
+    if (!layer.find(kApart<LayerConfig>[n])) continue;
+    if (kind) {
+      layer.fail("has both " + in_quotes(kApart<LayerConfig>[*kind]) + " and " +
+                 in_quotes(kApart<LayerConfig>[n]));
+    }
+    kind = n;
+  }
+  const size_t n = kind.value_or(0);
+  return read_mixer(n, layer.member(kApart<LayerConfig>[n]), config);
 }
 
 ModelConfig read_model(const JsonView& model) {
@@ -363,9 +424,7 @@ ModelConfig read_model(const JsonView& model) {
 json config_to_json(const ModelConfig& config) {
   json model = write(config);
   for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
-    const Mixer& mixer = config.layer_kinds[n].mixer;
-    json& object = model["layer_kinds"][n][kMixers[mixer.index()]];
-    std::visit([&](const auto& kind) { write_mixer(kind, config, object); }, mixer);
+    write_mixer(config.layer_kinds[n].mixer, config, model["layer_kinds"][n]);
   }
   for (const size_t kind : config.layers) {
     model["layers"].push_back(config.layer_kinds[kind].name);

@@ -48,9 +48,9 @@ class Decoder : public Model {
     }
   }
 
-  LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Stream last =
-        run_layers(batch, kv, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
+  LogitProduct forward(const BatchView& batch, const LayerMemory& memory) override {
+    const Stream last = run_layers(
+        batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     return {.input = last.before(weights_.output_norm, activations_.last_normed),
             .weight = weights_.output.weight,
             .bias = weights_.output.bias,
@@ -58,7 +58,7 @@ class Decoder : public Model {
   }
 
   Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    Stream stream = run_layers(batch, kv, [](const Matrix& rows) { return rows; });
+    Stream stream = run_layers(batch, {.kv = kv}, [](const Matrix& rows) { return rows; });
     stream.normalize(weights_.output_norm);
     return stream.rows();
   }
@@ -76,7 +76,7 @@ class Decoder : public Model {
     }
     const Matrix states = encoder_->encode(batch, of_encoder);
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
-    const Pass pass{backend_, activations_, batch, kv};
+    const Pass pass{backend_, activations_, batch, {.kv = kv}};
     for (const LayerWeights& layer : weights_.layers) {
       if (layer.cross) read_source(pass, layer.cross, encoded);
     }
@@ -104,8 +104,8 @@ class Decoder : public Model {
   // They are all that the last feed-forward works on: other tokens see no more of a token than
   // what mixers keep of it.
   template <typename Wanted>
-  Stream run_layers(const BatchView& batch, std::span<const KvLayer> kv, Wanted wanted) {
-    const Pass pass{backend_, activations_, batch, kv};
+  Stream run_layers(const BatchView& batch, const LayerMemory& memory, Wanted wanted) {
+    const Pass pass{backend_, activations_, batch, memory};
     Stream stream(backend_, activations_, batch.n_tokens);
     const auto keep_wanted = [&] {
       const Matrix rows = wanted(stream.rows());
@@ -135,6 +135,7 @@ class Decoder : public Model {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
         stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
       }
+      if (!layer.has_feed_forward()) continue;
       if (!layer.parallel) {
         if (n + 1 == weights_.layers.size()) keep_wanted();
         if (stream.rows().rows == 0) break;
@@ -171,7 +172,7 @@ class Decoder : public Model {
       if (weights.shared_gate) {
         const Matrix gate = rows_of(activations_.gate, stream.rows());
         backend_.linear(input, weights.shared_gate.weight, {}, gate);
-        backend_.scale_rows(gate, middle);
+        backend_.scale(gate, Activation::sigmoid, middle);
       }
       const Matrix scores =
           rows_of(activations_.scores, stream.rows()).columns(0, layer.experts->count);
@@ -275,16 +276,22 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
     n_kv_heads = std::max(n_kv_heads, kv->n_heads);
     head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
   }
-  StepBounds bounds{.tokens = limits.max_tokens,
-                    .sequences = sequences,
-                    .logits = limits.max_logits,
-                    .context = context,
-                    .vocab = config.vocab,
-                    .n_heads = n_heads,
-                    .n_kv_heads = n_kv_heads,
-                    .head_dim = head_dim,
-                    .weight_format = config.weight_format,
-                    .products = products(config, limits)};
+  StepBounds bounds{
+      .tokens = limits.max_tokens,
+      .sequences = sequences,
+      .logits = limits.max_logits,
+      .context = context,
+      .vocab = config.vocab,
+      .n_heads = n_heads,
+      .n_kv_heads = n_kv_heads,
+      .head_dim = head_dim,
+      .recurrent_heads = largest_of_layers(
+          config,
+          [&](const LayerConfig& layer) {
+            return recurrent_shape(layer.mixer, config.hidden).value_or(RecurrentShape{}).n_heads;
+          }),
+      .weight_format = config.weight_format,
+      .products = products(config, limits)};
   if (config.encoder) {
     const StepBounds of_encoder = step_bounds(*config.encoder, limits, sequences, 0);
     bounds.n_heads = std::max(bounds.n_heads, of_encoder.n_heads);

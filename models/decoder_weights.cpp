@@ -1,6 +1,7 @@
 #include "models/decoder_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace {
 class Finder {
  public:
   Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder)
-      : config_(config), kv_layers_(kv_layers(config)) {
+      : config_(config), kv_layers_(kv_layers(config)), state_layers_(state_layers(config)) {
     for (TensorPlan& tensor : tensor_plan(config)) {
       const TensorId id = tensor.id;
       if (id.of_encoder) continue;
@@ -109,7 +110,52 @@ class Finder {
             .v = linear(latent_v).weight,
             .rule = {.scale = attention.scale},
             .out = linear(attention_out),
-            .kv_layer = kv_layer()};
+            .kv_layer = place_in(kv_layers_)};
+  }
+
+  DeltaNetWeights mixer(const DeltaNetConfig& config) const {
+    DeltaNetWeights weights = recurrent(config, config.norm);
+    weights.recurrence.n_key_heads = static_cast<int32_t>(config.n_key_heads);
+    weights.recurrence.delta = true;
+    weights.recurrence.strength = config.strength;
+    weights.recurrence.unit_eps = 1e-6F;
+    weights.recurrence.query_scale = 1 / std::sqrt(static_cast<float>(config.key_head_dim));
+    return weights;
+  }
+
+  StateSpaceWeights mixer(const StateSpaceConfig& config) const {
+    StateSpaceWeights weights = recurrent(config, config.norm);
+    weights.recurrence.n_key_heads = static_cast<int32_t>(config.n_groups);
+    weights.recurrence.skips = vector(id(TensorKind::recurrent_skip));
+    weights.recurrence.least_step = config.least_step;
+    if (config.most_step) weights.recurrence.most_step = *config.most_step;
+    return weights;
+  }
+
+  ShortConvolutionWeights mixer(const ShortConvolutionConfig& config) const {
+    return recurrent(config, {});
+  }
+
+  template <typename Config>
+  RecurrentWeights<Config> recurrent(const Config& config, const NormConfig& norm_config) const {
+    using enum TensorKind;
+    const RecurrentShape shape = recurrent_shape(config, config_.hidden);
+    return {.config = config,
+            .shape = shape,
+            .in = linear(recurrent_in),
+            .gates = linear(recurrent_gates),
+            .convolution = {.taps = static_cast<int32_t>(shape.taps),
+                            .weight = vector(id(recurrent_convolution)),
+                            .bias = vector(bias_of(id(recurrent_convolution))),
+                            .activation = config.convolution.activation},
+            .recurrence = {.n_heads = static_cast<int32_t>(shape.n_heads),
+                           .key_dim = static_cast<int32_t>(shape.key_dim),
+                           .value_dim = static_cast<int32_t>(shape.value_dim),
+                           .steps = vector(id(recurrent_step))},
+            .decay = vector(id(recurrent_decay)),
+            .norm = norm(recurrent_norm, norm_config),
+            .out = linear(recurrent_out),
+            .state_layer = place_in(state_layers_)};
   }
 
   CrossAttentionWeights cross_attention(const LayerConfig& layer) const {
@@ -127,8 +173,9 @@ class Finder {
   }
 
   // The place of this layer among those that keep keys and values.
-  [[nodiscard]] size_t kv_layer() const {
-    return static_cast<size_t>(std::ranges::find(kv_layers_, n_) - kv_layers_.begin());
+  [[nodiscard]] size_t kv_layer() const { return place_in(kv_layers_); }
+  [[nodiscard]] size_t place_in(const std::vector<int64_t>& layers) const {
+    return static_cast<size_t>(std::ranges::find(layers, n_) - layers.begin());
   }
 
   void experts(const ExpertsConfig& config, LayerWeights& weights) const {
@@ -191,6 +238,7 @@ class Finder {
 
   const ModelConfig& config_;
   std::vector<int64_t> kv_layers_;
+  std::vector<int64_t> state_layers_;
   std::map<TensorId, Found> found_;
   int64_t n_ = 0;  // of the layer, or dense layer
 };

@@ -56,8 +56,27 @@ struct LatentAttentionWeights {
   size_t kv_layer = 0;  ///< see AttentionWeights
 };
 
+/// Of a mixer that keeps a state.
+template <typename Config>
+struct RecurrentWeights {
+  Config config;
+  RecurrentShape shape;
+  Linear in;
+  Linear gates;  ///< absent where there are none
+  Convolution convolution;
+  Recurrence recurrence;
+  const float* decay = nullptr;  ///< [n_heads] log(-rates), of which complete() makes these
+  Norm norm;
+  Linear out;
+  size_t state_layer = 0;  ///< which of a step's StateLayers it has; see state_layers()
+};
+using DeltaNetWeights = RecurrentWeights<DeltaNetConfig>;
+using StateSpaceWeights = RecurrentWeights<StateSpaceConfig>;
+using ShortConvolutionWeights = RecurrentWeights<ShortConvolutionConfig>;
+
 /// Of each kind of Mixer.
-using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights>;
+using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights, DeltaNetWeights,
+                                  StateSpaceWeights, ShortConvolutionWeights>;
 
 struct CrossAttentionWeights {
   BranchNormWeights norms;

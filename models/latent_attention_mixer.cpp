@@ -7,19 +7,19 @@ namespace faststream {
 
 LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input& input) {
   const LatentAttentionConfig& config = attention.config;
-  const KvLayer& layer = pass.kv[attention.kv_layer];
+  const KvLayer& layer = pass.layers.kv[attention.kv_layer];
   Backend& backend = pass.backend;
   const int64_t latent_q_dim = config.latent_q_dim();
-  const Matrix queries = rows_in(pass.memory.heads, pass, config.q_dim());
-  const Matrix qkv = rows_in(pass.memory.qkv, pass, latent_q_dim + config.kept_dim());
+  const Matrix queries = pass.rows_in(pass.memory.heads, config.q_dim());
+  const Matrix qkv = pass.rows_in(pass.memory.qkv, latent_q_dim + config.kept_dim());
   const Matrix kept = qkv.columns(latent_q_dim, config.kept_dim());
-  const Matrix latent_sums = rows_in(pass.memory.attended, pass, config.n_heads * config.kv_rank);
-  const Matrix sums = rows_in(pass.memory.heads, pass, config.sums_dim());
+  const Matrix latent_sums = pass.rows_in(pass.memory.attended, config.n_heads * config.kv_rank);
+  const Matrix sums = pass.rows_in(pass.memory.heads, config.sums_dim());
 
   backend.linear(input, attention.kv.weight, {.bias = attention.kv.bias}, kept);
   renormalize(backend, attention.kv_norm, kept.columns(config.rope_dim, config.kv_rank));
   if (attention.q_down) {
-    const Matrix latents = rows_in(pass.memory.latents, pass, config.q_rank);
+    const Matrix latents = pass.rows_in(pass.memory.latents, config.q_rank);
     backend.linear(input, attention.q_down.weight, {.bias = attention.q_down.bias}, latents);
     renormalize(backend, attention.q_norm, latents);
     input = {.x = latents};

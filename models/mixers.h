@@ -19,13 +19,17 @@ struct Pass {
   Backend& backend;
   const Activations& memory;
   const BatchView& batch;
-  std::span<const KvLayer> kv;  ///< of each layer that keeps keys and values
-};
+  LayerMemory layers;
 
-/// The first rows and columns of memory for all tokens of the step.
-inline Matrix rows_in(const Matrix& memory, const Pass& pass, int64_t columns) {
-  return memory.first_rows(pass.batch.n_tokens).columns(0, columns);
-}
+  /// Rows of all tokens of the step, of so many columns, in one of the activations.
+  [[nodiscard]] Matrix rows_in(const Matrix& activation, int64_t columns) const {
+    return activation.first_rows(batch.n_tokens).columns(0, columns);
+  }
+  /// The same, one after the other.
+  [[nodiscard]] Matrix without_gaps(const Matrix& activation, int64_t columns) const {
+    return {activation.data, activation.dtype, batch.n_tokens, columns};
+  }
+};
 
 /// Of the rope, or without columns where nothing rotates.
 inline Matrix rotations(const Pass& pass, std::optional<size_t> rope) {
@@ -37,9 +41,16 @@ inline Matrix rotations(const Pass& pass, std::optional<size_t> rope) {
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables);
 inline void complete(LatentAttentionWeights& /*all in tensors*/, Backend&, Tables&) {}
 
+void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables);
+void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables);
+void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables);
+
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
 LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input& input);
+LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input);
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);

@@ -16,6 +16,12 @@ namespace faststream {
 /// Gives the place of a tensor of tensor_plan() in the backend's memory.
 using WeightLookup = std::function<const std::byte*(const TensorId&)>;
 
+/// What layers keep of sequences: an entry for each of kv_layers(), and of state_layers().
+struct LayerMemory {
+  std::span<const KvLayer> kv;
+  std::span<const StateLayer> states = {};
+};
+
 class Model {
  public:
   Model() = default;
@@ -23,10 +29,10 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// Processes a batch: appends its tokens' keys and values to their pages in `kv`, an entry for
-  /// each of kv_layers(). Returns what the logits of batch.logit_rows are made of, in the model's
+  /// Processes a batch: appends its tokens' keys and values to their pages in memory.kv, and writes
+  /// the states after them. Returns what the logits of batch.logit_rows are made of, in the model's
   /// memory until the next pass. Of a description with an output matrix alone.
-  virtual LogitProduct forward(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+  virtual LogitProduct forward(const BatchView& batch, const LayerMemory& memory) = 0;
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.

@@ -47,6 +47,22 @@ std::string_view name_of(TensorKind kind) {
       return "latent_v";
     case TensorKind::attention_out:
       return "attention_out";
+    case TensorKind::recurrent_in:
+      return "recurrent_in";
+    case TensorKind::recurrent_gates:
+      return "recurrent_gates";
+    case TensorKind::recurrent_convolution:
+      return "recurrent_convolution";
+    case TensorKind::recurrent_decay:
+      return "recurrent_decay";
+    case TensorKind::recurrent_step:
+      return "recurrent_step";
+    case TensorKind::recurrent_skip:
+      return "recurrent_skip";
+    case TensorKind::recurrent_norm:
+      return "recurrent_norm";
+    case TensorKind::recurrent_out:
+      return "recurrent_out";
     case TensorKind::attention_after_norm:
       return "attention_after_norm";
     case TensorKind::attention_stream_norm:
@@ -158,6 +174,7 @@ class Planner {
     norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
     norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
     if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);
+    if (!layer.has_feed_forward()) return;
     norm(TensorKind::ffn_norm, layer.ffn_norms.before);
     if (layer.experts) {
       experts(*layer.experts);
@@ -169,13 +186,12 @@ class Planner {
   }
 
   void mixer(const AttentionConfig& attention) {
-    const std::array<SplitRule::Part, 3> parts = {queries(attention), keys(attention),
-                                                  values(attention)};
-    matrix(
-        TensorKind::attention_qkv, config_.weight_format, attention.qkv_dim(), config_.hidden,
-        attention.qkv_bias,
-        {.split = of_heads(parts),
-         .heads = rotated_values(attention.v_head_dim(), attention.q_dim() + attention.k_dim())});
+    SplitRule::Parts parts = {queries(attention), keys(attention), values(attention)};
+    if (attention.output_gate) parts[3] = {attention.sums_dim(), attention.v_head_dim()};
+    matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
+           attention.qkv_bias,
+           {.split = of_heads(parts),
+            .heads = rotated_values(attention, attention.q_dim() + attention.k_dim())});
     if (attention.qk_norm != QkNorm::none) {
       vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
              of_heads({queries(attention)}));
@@ -195,7 +211,7 @@ class Planner {
            .split = columns});
     }
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
-           attention.out_bias, sums_of_values(attention.sums_dim(), attention.v_head_dim()));
+           attention.out_bias, sums_of_values(attention));
   }
 
   void mixer(const LatentAttentionConfig& attention) {
@@ -214,11 +230,52 @@ class Planner {
     matrix(TensorKind::latent_k, format, attention.n_heads * attention.kv_rank, attention.nope_dim,
            false, {.split = heads_of(attention.kv_rank), .blocks = attention.n_heads});
     const int64_t v_dim = attention.value_head_dim;
-    matrix(
-        TensorKind::latent_v, format, attention.sums_dim(), attention.kv_rank, false,
-        {.split = heads_of(v_dim), .blocks = attention.n_heads, .heads = rotated_values(v_dim, 0)});
+    matrix(TensorKind::latent_v, format, attention.sums_dim(), attention.kv_rank, false,
+           {.split = heads_of(v_dim),
+            .blocks = attention.n_heads,
+            .heads = {.dim = config_.values_rotated ? v_dim : 0}});
     matrix(TensorKind::attention_out, format, config_.hidden, attention.sums_dim(), attention.bias,
-           sums_of_values(attention.sums_dim(), v_dim));
+           sums_of_values(attention.sums_dim(), v_dim, config_.values_rotated));
+  }
+
+  void mixer(const DeltaNetConfig& delta_net) {
+    const RecurrentShape shape = recurrent_shape(delta_net, config_.hidden);
+    first_product(shape, delta_net.convolution, false);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
+    norm(TensorKind::recurrent_norm, delta_net.norm, shape.value_dim);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
+  }
+
+  void mixer(const StateSpaceConfig& state_space) {
+    const RecurrentShape shape = recurrent_shape(state_space, config_.hidden);
+    first_product(shape, state_space.convolution, state_space.in_bias);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_skip, shape.n_heads, TensorRole::bias);
+    norm(TensorKind::recurrent_norm, state_space.norm, shape.sums);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums,
+           state_space.out_bias, {});
+  }
+
+  void mixer(const ShortConvolutionConfig& mixer) {
+    const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
+    first_product(shape, mixer.convolution, mixer.bias);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, mixer.bias,
+           {});
+  }
+
+  void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
+    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
+    // What decays over a whole text is made of these few rows.
+    if (shape.gates > 0) {
+      matrix(TensorKind::recurrent_gates, WeightFormat::f32, shape.gates, config_.hidden, bias, {});
+    }
+    const TensorId weights = id(TensorKind::recurrent_convolution);
+    add({.id = weights, .shape = {shape.channels, shape.taps}, .role = TensorRole::bias});
+    if (convolution.bias) {
+      add({.id = bias_of(weights), .shape = {shape.channels}, .role = TensorRole::bias});
+    }
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
@@ -229,9 +286,9 @@ class Planner {
     matrix(TensorKind::cross_kv, format, attention.k_dim() + attention.v_dim(),
            config_.encoder->hidden, attention.qkv_bias,
            {.split = of_heads({keys(attention), values(attention)}),
-            .heads = rotated_values(attention.v_head_dim(), attention.k_dim())});
+            .heads = rotated_values(attention, attention.k_dim())});
     matrix(TensorKind::cross_out, format, config_.hidden, attention.sums_dim(), attention.out_bias,
-           sums_of_values(attention.sums_dim(), attention.v_head_dim()));
+           sums_of_values(attention));
     norm(TensorKind::cross_after_norm, norms.after);
     norm(TensorKind::cross_stream_norm, norms.stream);
   }
@@ -394,7 +451,7 @@ class Planner {
   [[nodiscard]] SplitRule of_vocabulary() const {
     return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
   }
-  static SplitRule of_heads(const std::array<SplitRule::Part, 3>& parts) {
+  static SplitRule of_heads(const SplitRule::Parts& parts) {
     return {.by = SplitBy::head, .parts = parts};
   }
   static SplitRule::Part queries(const AttentionConfig& attention) {
@@ -406,16 +463,24 @@ class Planner {
   static SplitRule::Part values(const AttentionConfig& attention) {
     return {attention.v_dim(), attention.v_head_dim()};
   }
-  // Of values of heads of so many elements, in the rows of a product that gives others before.
-  [[nodiscard]] HeadRotation rotated_values(int64_t head_dim, int64_t before) const {
-    if (!config_.values_rotated) return {};
-    return {.dim = head_dim, .first_row = before};
+  // Sums of rotated values are rotated; the factors of gates are not.
+  [[nodiscard]] bool rotates_values(const AttentionConfig& attention) const {
+    return config_.values_rotated && !attention.output_gate;
+  }
+  // Of values, in the rows of a product that gives so many elements before.
+  [[nodiscard]] HeadRotation rotated_values(const AttentionConfig& attention,
+                                            int64_t before) const {
+    if (!rotates_values(attention)) return {};
+    return {.dim = attention.v_head_dim(), .first_row = before};
+  }
+  [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
+    return sums_of_values(attention.sums_dim(), attention.v_head_dim(), rotates_values(attention));
   }
   // What multiplies the sums of values of all heads.
-  [[nodiscard]] MatrixTraits sums_of_values(int64_t sums_dim, int64_t head_dim) const {
+  static MatrixTraits sums_of_values(int64_t sums_dim, int64_t head_dim, bool rotated) {
     MatrixTraits traits{.split = of_heads({{{sums_dim, head_dim}}})};
     traits.split.columns = true;
-    if (config_.values_rotated) traits.heads = {.dim = head_dim, .columns = true};
+    if (rotated) traits.heads = {.dim = head_dim, .columns = true};
     return traits;
   }
 

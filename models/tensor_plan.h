@@ -35,6 +35,14 @@ enum class TensorKind : uint8_t {
   latent_k,
   latent_v,
   attention_out,
+  recurrent_in,
+  recurrent_gates,
+  recurrent_convolution,
+  recurrent_decay,
+  recurrent_step,
+  recurrent_skip,
+  recurrent_norm,
+  recurrent_out,
   attention_after_norm,
   attention_stream_norm,
   cross_norm,
@@ -149,7 +157,8 @@ struct SplitRule {
     int64_t unit = 1;    ///< rows or columns that stay together: a head's, an expert's
     bool operator==(const Part&) const = default;
   };
-  std::array<Part, 3> parts{};
+  using Parts = std::array<Part, 4>;
+  Parts parts{};
 };
 
 /// Rows or columns that follow each other.
@@ -212,7 +221,7 @@ struct TensorPlan {
 ///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
 ///   layers.N.attention_norm           [hidden]              before the mixer
-///   layers.N.attention_qkv            [qkv_dim, hidden]     Q rows, then K, then V
+///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates
 ///   layers.N.attention_q_norm         [q_dim]
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
@@ -225,6 +234,14 @@ struct TensorPlan {
 ///   layers.N.latent_k                 [n_heads · kv_rank, nope_dim]   each head's own
 ///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
 ///   layers.N.attention_out            [hidden, sums_dim]
+///   layers.N.recurrent_in             [in, hidden]          of a RecurrentShape, in its mixer's
+///   order layers.N.recurrent_gates          [gates, hidden]       f32: of steps, then of strengths
+///   layers.N.recurrent_convolution    [channels, taps]      f32: the newest element's is the last
+///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence
+///   layers.N.recurrent_step           [n_heads]             added to steps
+///   layers.N.recurrent_skip           [n_heads]
+///   layers.N.recurrent_norm           [value_dim], of a state space [sums]
+///   layers.N.recurrent_out            [hidden, sums]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]
 ///   layers.N.cross_norm               [hidden]              before

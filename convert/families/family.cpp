@@ -224,6 +224,17 @@ ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t c
   return experts;
 }
 
+void use_joined_experts(FamilyModel& model, const Checkpoint& weights) {
+  Modules& m = model.modules;
+  const std::string up = m.experts + "gate_up_proj";
+  const bool are_joined = std::ranges::any_of(
+      weights.tensors(), [&](const auto& tensor) { return tensor.first.ends_with("." + up); });
+  if (!are_joined) return;
+  m.experts_gate_up = {up};
+  m.experts_down = m.experts + "down_proj";
+  m.experts_are_tensors = true;
+}
+
 void set_norms(ModelConfig& model, const NormConfig& norm) {
   for (LayerConfig& layer : model.layer_kinds) {
     layer.mixer_norms.before = norm;
@@ -232,16 +243,24 @@ void set_norms(ModelConfig& model, const NormConfig& norm) {
   model.output.norm = norm;
 }
 
-void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change) {
+void set_layers(ModelConfig& model, std::vector<LayerConfig> layers) {
   std::vector<LayerConfig> kinds;
-  for (int64_t n = 0; n < model.n_layers(); ++n) {
-    LayerConfig layer = model.layer(n);
-    change(n, layer);
+  model.layers.clear();
+  for (LayerConfig& layer : layers) {
     const auto known = std::ranges::find(kinds, layer);
-    model.layers[static_cast<size_t>(n)] = static_cast<size_t>(known - kinds.begin());
+    model.layers.push_back(static_cast<size_t>(known - kinds.begin()));
     if (known == kinds.end()) kinds.push_back(std::move(layer));
   }
   model.layer_kinds = std::move(kinds);
+}
+
+void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change) {
+  std::vector<LayerConfig> layers;
+  for (int64_t n = 0; n < model.n_layers(); ++n) {
+    layers.push_back(model.layer(n));
+    change(n, layers.back());
+  }
+  set_layers(model, std::move(layers));
 }
 
 ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
@@ -304,24 +323,36 @@ int64_t window_in(const JsonView& config, int64_t otherwise) {
   return count_or_null_in(config, "sliding_window", kMaxContext, otherwise);
 }
 
-std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,
-                              const std::function<bool(int64_t)>& otherwise) {
-  std::vector<bool> windowed;
-  const auto list = config.find("layer_types");
+std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers,
+                                        std::initializer_list<std::string_view> known,
+                                        const std::function<int(int64_t)>& otherwise,
+                                        std::string_view key) {
+  std::vector<std::string> types;
+  const auto list = config.find(key);
   if (!list) {
-    for (int64_t n = 0; n < n_layers; ++n) windowed.push_back(otherwise(n));
-    return windowed;
+    for (int64_t n = 0; n < n_layers; ++n) types.emplace_back(known.begin()[otherwise(n)]);
+    return types;
   }
   for (const JsonView& type : list->elements()) {
-    const auto name = type.as<std::string>();
-    if (name != "sliding_attention" && name != "full_attention") {
-      type.fail("is " + in_quotes(name) + ", a type of layers that is not supported");
+    types.push_back(type.as<std::string>());
+    if (std::ranges::find(known, types.back()) == known.end()) {
+      type.fail("is " + in_quotes(types.back()) + ", a type of layers that is not supported");
     }
-    windowed.push_back(name == "sliding_attention");
   }
-  if (windowed.size() != static_cast<size_t>(n_layers)) {
-    list->fail("has " + std::to_string(windowed.size()) + " entries for " +
-               std::to_string(n_layers) + " layers");
+  if (types.size() != static_cast<size_t>(n_layers)) {
+    list->fail("has " + std::to_string(types.size()) + " entries for " + std::to_string(n_layers) +
+               " layers");
+  }
+  return types;
+}
+
+std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,
+                              const std::function<bool(int64_t)>& otherwise) {
+  constexpr std::string_view kWindowed = "sliding_attention";
+  std::vector<bool> windowed;
+  for (const std::string& type : layer_types_in(config, n_layers, {kWindowed, "full_attention"},
+                                                [&](int64_t n) { return otherwise(n) ? 0 : 1; })) {
+    windowed.push_back(type == kWindowed);
   }
   return windowed;
 }
@@ -359,6 +390,12 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what) {
   if (config.get(key, false)) {
     config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which is not supported");
+  }
+}
+
+void refuse_if_present(const JsonView& config, std::string_view key, std::string_view what) {
+  if (config.find(key)) {
+    config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which are not supported");
   }
 }
 

@@ -139,6 +139,9 @@ bool is_sigmoid(const JsonView& config, std::string_view name);
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
                   std::vector<DenseModules> heads, const std::string& scores);
 
+/// Gives the model these layers, those that are alike of one kind.
+void set_layers(ModelConfig& model, std::vector<LayerConfig> layers);
+
 /// Changes layers one by one; those that come out alike are of one kind.
 void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change);
 
@@ -147,6 +150,17 @@ void remove_rotation(ModelConfig& model);
 
 /// "sliding_window"; 0, for none, where it is null.
 int64_t window_in(const JsonView& config, int64_t otherwise);
+
+/// The types that config.json names for its layers, each one of those that are known; without
+/// that member the one that otherwise(n) says of layer n, by its place.
+std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers,
+                                        std::initializer_list<std::string_view> known,
+                                        const std::function<int(int64_t)>& otherwise,
+                                        std::string_view key = "layer_types");
+
+/// Has experts read from one tensor for all of a layer, "gate_up_proj" and "down_proj", where the
+/// checkpoint has them so.
+void use_joined_experts(FamilyModel& model, const Checkpoint& weights);
 
 /// Whether each layer is one with a window: as "layer_types" says, or where that is absent as
 /// `otherwise` says of the layer's number. Throws Error when there are other types.
@@ -163,6 +177,9 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
 
 /// Throws Error when the member is true: `what` the model would need that is not there.
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what);
+
+/// The same of a member that has no other meaning than that, unless it is null.
+void refuse_if_present(const JsonView& config, std::string_view key, std::string_view what);
 
 /// 1 / sqrt(size).
 float inverse_root(double size);

@@ -1,6 +1,6 @@
 // Granite 3 of IBM, dense and with experts: Llama with multipliers, but for that of scores and of
 // the embedding folded into weights.
-#include "convert/families/family.h"
+#include "convert/families/state_space.h"
 
 namespace faststream::convert {
 
@@ -25,6 +25,50 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   model.modules.router = "block_sparse_moe.router.layer";
   model.modules.experts_gate_up = {"block_sparse_moe.input_linear"};
   model.modules.experts_down = "block_sparse_moe.output_linear";
+  return model;
+}
+
+// Granite 4: state spaces beside attention, experts beside a feed-forward that all tokens use, or
+// that alone.
+FamilyModel describe_granitemoehybrid(const FamilySource& source) {
+  FamilyModel model = describe_granite(source);
+  const JsonView& config = source.config;
+  if (config.get<std::string>("position_embedding_type", "") != "rope") {
+    remove_rotation(model.config);
+  }
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.ffn.size = count_in(config, "shared_intermediate_size", kMaxSize, 1024);
+  const int64_t count = config.get("num_local_experts", 8);
+  if (count > 0) {
+    const FeedForwardConfig shared = first.ffn;
+    first.ffn.size = count_in(config, "intermediate_size", kMaxSize, 11008);
+    ExpertsConfig& experts =
+        use_experts(first, config, count_in(config, "num_local_experts", kMaxExperts, 8), 2);
+    experts.router.normalized = true;  // softmax over the chosen ones
+    experts.shared = shared;
+  }
+  first.name = "attention";
+  const StateSpaceConfig mixer =
+      state_space_in(config, {}, model.config.hidden, first.mixer_norms.before);
+  const std::string_view key = key_in(config, {"layers_block_type", "layer_types"});
+  const std::vector<std::string> types = layer_types_in(
+      config, model.config.n_layers(), {"mamba", "linear_attention", "attention", "full_attention"},
+      [](int64_t) { return 0; }, key);
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (types[static_cast<size_t>(n)].ends_with("attention") &&
+        types[static_cast<size_t>(n)] != "linear_attention") {
+      return;
+    }
+    layer.name = "state space";
+    layer.mixer = mixer;
+  });
+  Modules& m = model.modules;
+  m.router = "block_sparse_moe.router.layer";
+  m.experts_gate_up = {"block_sparse_moe.input_linear"};
+  m.experts_down = "block_sparse_moe.output_linear";
+  m.gate_up = m.shared_gate_up = {"shared_mlp.input_linear"};
+  m.down = m.shared_down = "shared_mlp.output_linear";
+  name_state_space(m, mixer, "mamba.");
   return model;
 }
 

@@ -62,6 +62,21 @@ class PartsMaker {
         return latent_values();
       case attention_out:
         return {residual(product(m.attention_out, hidden, sums_dim()))};
+      case recurrent_in:
+      case recurrent_gates:
+        return recurrent_rows();
+      case recurrent_convolution:
+        return {convolution()};
+      case recurrent_decay:
+        return {{.source = in_layer(m.recurrent_decay), .shape = {recurrent().n_heads}}};
+      case recurrent_step:
+        return {{.source = in_layer(m.recurrent_step), .shape = {recurrent().n_heads}}};
+      case recurrent_skip:
+        return {{.source = in_layer(m.recurrent_skip), .shape = {recurrent().n_heads}}};
+      case recurrent_norm:
+        return {recurrent_norm_weights()};
+      case recurrent_out:
+        return {residual(product(m.recurrent_out, hidden, recurrent().sums))};
       case attention_after_norm:
         return {layer_norm(m.attention_after_norm)};
       case attention_stream_norm:
@@ -130,11 +145,50 @@ class PartsMaker {
     return std::get<LatentAttentionConfig>(layer_.mixer);
   }
   [[nodiscard]] int64_t sums_dim() const {
-    return std::visit([](const auto& kind) { return kind.sums_dim(); }, layer_.mixer);
+    const auto* latent = std::get_if<LatentAttentionConfig>(&layer_.mixer);
+    return latent != nullptr ? latent->sums_dim() : attention().sums_dim();
+  }
+
+  // Of the layer, whose mixer has the tensor.
+  [[nodiscard]] RecurrentShape recurrent() const {
+    return *recurrent_shape(layer_.mixer, config_.hidden);
+  }
+
+  // Those of the rows of the first products that make up the tensor, from the modules that hold
+  // them.
+  [[nodiscard]] Parts recurrent_rows() const {
+    const bool is_gates = target_.kind == TensorKind::recurrent_gates;
+    Parts parts;
+    for (const RecurrentRows& rows : is_gates ? modules_.recurrent_gates : modules_.recurrent_in) {
+      TensorPart part = product(rows.module, rows.of, config_.hidden);
+      part.first_row = rows.first;
+      part.n_rows = rows.count;
+      parts.push_back(std::move(part));
+    }
+    return parts;
+  }
+
+  // [channels, 1, taps] in Transformers.
+  [[nodiscard]] TensorPart convolution() const {
+    const RecurrentShape shape = recurrent();
+    const std::string module = in_layer(modules_.recurrent_convolution);
+    if (is_bias_) return {.source = module + ".bias", .shape = {shape.channels}};
+    return {.source = module + ".weight", .shape = {shape.channels, 1, shape.taps}};
+  }
+
+  [[nodiscard]] TensorPart recurrent_norm_weights() const {
+    const bool is_of_heads = std::holds_alternative<DeltaNetConfig>(layer_.mixer);
+    TensorPart part = norm(in_layer(modules_.recurrent_norm),
+                           is_of_heads ? recurrent().value_dim : recurrent().sums);
+    part.add = 0;
+    return part;
   }
 
   [[nodiscard]] std::string in_layer(const std::string& module) const {
-    return base_ + modules_.layers + std::to_string(target_.n) + "." + module;
+    const bool is_of_ffn = target_.kind >= TensorKind::ffn_norm;
+    const std::vector<int64_t>& numbers = is_of_ffn ? modules_.ffn_layers : modules_.mixer_layers;
+    const int64_t n = numbers.empty() ? target_.n : numbers.at(index());
+    return base_ + modules_.layers + std::to_string(n) + "." + module;
   }
 
   // The module's weight [rows, cols], or its bias [rows].
@@ -210,9 +264,9 @@ class PartsMaker {
     const bool by_kv_head =
         modules_.qkv.size() == 1 && modules_.joined_qkv == JoinedQkv::by_kv_head;
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
-    Parts parts;
+    Parts parts = gated_queries() ? halves_of_query_heads(0) : Parts{};
     int64_t before = 0;  // rows of a block that stand before those of this kind
-    for (size_t kind = 0; kind < rows.size(); ++kind) {
+    for (size_t kind = gated_queries() ? 1 : 0; kind < rows.size(); ++kind) {
       const int64_t n_rows = rows[kind] / blocks;
       for (int64_t block = 0; block < blocks; ++block) {
         TensorPart part;
@@ -227,6 +281,32 @@ class PartsMaker {
         parts.push_back(part);
       }
       before += n_rows;
+    }
+    if (attention.output_gate) {
+      const Parts gates =
+          gated_queries()
+              ? halves_of_query_heads(1)
+              : Parts{product(modules_.output_gate, attention.sums_dim(), config_.hidden)};
+      parts.insert(parts.end(), gates.begin(), gates.end());
+    }
+    return parts;
+  }
+
+  // Whether the module of queries holds each head's gates behind its queries.
+  [[nodiscard]] bool gated_queries() const {
+    return attention().output_gate && modules_.output_gate.empty();
+  }
+
+  // Of such a module the queries (0) or the gates (1).
+  [[nodiscard]] Parts halves_of_query_heads(int64_t half) const {
+    const int64_t head_dim = attention().head_dim;
+    TensorPart part = product(modules_.qkv[0], 2 * attention().q_dim(), config_.hidden);
+    part.n_rows = head_dim;
+    if (half == 0) part.pairs = pairs();
+    Parts parts;
+    for (int64_t head = 0; head < attention().n_heads; ++head) {
+      part.first_row = (2 * head + half) * head_dim;
+      parts.push_back(part);
     }
     return parts;
   }
@@ -346,6 +426,7 @@ class PartsMaker {
   [[nodiscard]] TensorPart of_all_experts(const std::string& module, int64_t rows,
                                           int64_t cols) const {
     TensorPart part = product(module, rows, cols);
+    if (modules_.experts_are_tensors) part.source = in_layer(module);
     part.shape.insert(part.shape.begin(), layer_.experts->count);
     return part;
   }

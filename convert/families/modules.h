@@ -19,6 +19,14 @@ enum class JoinedQkv {
   by_kv_head,  ///< for each KV head its queries, its key, its value
 };
 
+/// Rows of a module: those from `first` on, of as many as it has.
+struct RecurrentRows {
+  std::string module;
+  int64_t of = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 /// A product that vectors go through, and the norm of what it gives: whole names, without base.
 struct DenseModules {
   std::string product;
@@ -35,10 +43,16 @@ struct Modules {
   std::string segments = {};
   std::string embedding_norm = {};
   std::string layers = "layers.";  ///< the number and a dot follow
+  /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
+  /// layers of their own there; empty: the layer's.
+  std::vector<int64_t> mixer_layers = {};
+  std::vector<int64_t> ffn_layers = {};
   std::string attention_norm = "input_layernorm";
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  /// Of the output's gates; without a name, each query head's follow its queries in their module.
+  std::string output_gate = {};
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
@@ -57,6 +71,15 @@ struct Modules {
   std::string latent_k = {};
   std::string latent_v = {};
   std::string attention_out = "self_attn.o_proj";
+  /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
+  std::vector<RecurrentRows> recurrent_in = {};
+  std::vector<RecurrentRows> recurrent_gates = {};
+  std::string recurrent_convolution = {};
+  std::string recurrent_decay = {};  ///< a tensor's name, as the next two
+  std::string recurrent_step = {};
+  std::string recurrent_skip = {};
+  std::string recurrent_norm = {};
+  std::string recurrent_out = {};
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
   std::string distances = {};  ///< a tensor's name: the table of a relative bias
@@ -81,6 +104,7 @@ struct Modules {
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
+  bool experts_are_tensors = false;  ///< these are tensors' names, without ".weight"
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
@@ -98,11 +122,11 @@ struct Modules {
   float output_norm_scale = 1;  ///< of the last norm, and so of logits
   bool unit_output = false;     ///< rows of the output matrix are divided by their norms
 
+  /// Modules of something beside the model, such as heads that predict further tokens: names of
+  /// tensors begin with these, or go on with them after a dot.
+  std::vector<std::string> left_out = {};
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
-  /// Parts of names of tensors that do something of their own, which is left out, and the user
-  /// told.
-  std::vector<std::string> left_out = {};
 };
 
 /// Adds the weights and biases of modules, heads of other tasks, to modules.unused.

@@ -39,6 +39,8 @@ inline Vec activate(Vec x) {
     return positive * positive;
   } else if constexpr (kActivation == Activation::tanh) {
     return hyperbolic_tangent(x);
+  } else if constexpr (kActivation == Activation::sigmoid) {
+    return sigmoid(x);
   } else if constexpr (kActivation == Activation::swiglu_clamped) {
     const Vec gate = select(x > splat(7.0F), splat(7.0F), x);
     return gate * sigmoid(1.702F * gate);
@@ -77,6 +79,8 @@ inline void with_activation(Activation activation, const Body& body) {
       return body.template operator()<Activation::relu_squared>();
     case Activation::tanh:
       return body.template operator()<Activation::tanh>();
+    case Activation::sigmoid:
+      return body.template operator()<Activation::sigmoid>();
     case Activation::swiglu_clamped:
       return body.template operator()<Activation::swiglu_clamped>();
   }

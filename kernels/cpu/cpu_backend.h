@@ -62,12 +62,17 @@ class CpuBackend final : public HostBackend {
                    const Matrix& out) override;
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
-  void scale_rows(const Matrix& gate, const Matrix& m) override;
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override;
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override;
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
+  void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
+                const StateLayer& states, const Matrix& out) override;
+  void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
+             const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
+             const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;

@@ -130,6 +130,10 @@ BatchView HostBackend::upload(const Batch& batch) {
                   batch.source_len.size() * static_cast<size_t>(batch.max_source_pages) &&
               (batch.source_len.empty() || batch.source_len.size() == n_sequences),
           "upload: source_len and source_pages must match the number of sequences");
+  require(batch.state_from.size() == batch.state_to.size() &&
+              batch.state_from.size() == batch.state_border.size() &&
+              (batch.state_from.empty() || batch.state_from.size() == n_sequences),
+          "upload: states must have an entry for each sequence, or none");
   BatchView view = measure(batch);
   view.tokens = batch.tokens.data();
   view.positions = batch.positions.data();
@@ -140,6 +144,11 @@ BatchView HostBackend::upload(const Batch& batch) {
   view.logit_rows = batch.logit_rows.data();
   view.source_len = batch.source_len.data();
   view.source_pages = batch.source_pages.data();
+  if (!batch.state_from.empty()) {
+    view.state_from = batch.state_from.data();
+    view.state_to = batch.state_to.data();
+    view.state_border = batch.state_border.data();
+  }
   if (!batch.segments.empty()) view.segments = batch.segments.data();
   if (!batch.rope_lengths.empty()) view.rope_lengths = batch.rope_lengths.data();
   return view;

@@ -64,7 +64,8 @@ void require_kv(const KvLayer& kv) {
   require(kv.k != nullptr && kv.v != nullptr && is_float(kv.dtype) && kv.n_pages > 0 &&
               kv.n_kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 2 == 0 && kv.v_head_dim > 0,
           "a KV layer has no memory or no shape");
-  require(!kv.values_in_keys || kv.v_head_dim <= kv.head_dim, "values are wider than their keys");
+  require(!kv.values_in_keys || (kv.v_head_dim <= kv.head_dim && kv.n_kv_heads == 1),
+          "values are wider than their keys, or in those of several heads");
 }
 
 /// Row of K and V, each of a head's elements, that has `head` at `position` of sequence `s`.
@@ -120,6 +121,8 @@ double activated(double x, Activation activation) {
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::tanh:
       return std::tanh(x);
+    case Activation::sigmoid:
+      return sigmoid(x);
     case Activation::swiglu_clamped: {
       const double gate = std::min(x, 7.0);
       return gate * sigmoid(1.702 * gate);
@@ -131,6 +134,69 @@ double activated(double x, Activation activation) {
 double gated(double gate, double up, Activation activation) {
   if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
   return activated(gate, activation) * up;
+}
+
+void require_states(const BatchView& batch, const StateLayer& states) {
+  require(states.data != nullptr && batch.state_from != nullptr, "there are no states");
+  for (int32_t s = 0; s < batch.n_sequences; ++s) {
+    require(batch.state_from[s] >= 0 && batch.state_from[s] < states.n_states &&
+                batch.state_to[s] > 0 && batch.state_to[s] < states.n_states &&
+                batch.state_border[s] >= 0 && batch.state_border[s] < states.n_states,
+            "a state's number is outside the cache");
+    require(batch.state_to[s] != batch.state_from[s] && batch.state_to[s] != batch.state_border[s],
+            "a state is written that another one needs");
+  }
+}
+
+/// Writes the state after token t of sequence s to where it is wanted.
+void store_states(const BatchView& batch, int32_t s, int32_t t, const StateLayer& states,
+                  const float* state, int64_t size) {
+  const auto store = [&](int32_t to) {
+    std::copy_n(state, size, states.data + to * states.stride);
+  };
+  if (t + 1 == batch.query_start[s + 1]) store(batch.state_to[s]);
+  const bool is_border = batch.positions[t] + 1 == border_of(batch.kv_len[s]);
+  if (is_border && batch.state_border[s] != 0) store(batch.state_border[s]);
+}
+
+/// Elements of a row, from `first` on, scaled to length 1 if that is asked for.
+std::vector<double> unit_row(const Matrix& m, int64_t row, int64_t first, int64_t count,
+                             float unit_eps) {
+  std::vector<double> x(index(count));
+  for (int64_t i = 0; i < count; ++i) x[index(i)] = get(m, row, first + i);
+  if (unit_eps <= 0) return x;
+  const double factor = 1 / std::sqrt(dot(x.data(), x.data(), count) + unit_eps);
+  for (double& element : x) element *= factor;
+  return x;
+}
+
+/// One token of one head, whose matrix is `state`.
+void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& gates,
+                const Recurrence& r, int64_t t, int32_t h, float* state, const Matrix& out) {
+  const int64_t key_head = h / (r.n_heads / r.n_key_heads);
+  const std::vector<double> query = unit_row(q, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
+  const std::vector<double> key = unit_row(k, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
+  const double g = double{get(gates, t, h)} + r.steps[h];
+  const double softplus = g > 30 ? g : std::log1p(std::exp(g));
+  const double step = std::clamp(softplus, double{r.least_step}, double{r.most_step});
+  const double decay = std::exp(r.rates[h] * step);
+  const double strength = r.delta ? r.strength * sigmoid(get(gates, t, r.n_heads + h)) : step;
+  for (int64_t j = 0; j < r.value_dim; ++j) {
+    const double value = get(v, t, h * r.value_dim + j);
+    double known = 0;
+    for (int64_t i = 0; i < r.key_dim; ++i) {
+      known += decay * state[i * r.value_dim + j] * key[index(i)];
+    }
+    const double written = strength * (r.delta ? value - known : value);
+    double sum = 0;
+    for (int64_t i = 0; i < r.key_dim; ++i) {
+      float& element = state[i * r.value_dim + j];
+      element = static_cast<float>(decay * element + key[index(i)] * written);
+      sum += element * query[index(i)] * r.query_scale;
+    }
+    if (r.skips != nullptr) sum += r.skips[h] * value;
+    set(out, t, h * r.value_dim + j, static_cast<float>(sum));
+  }
 }
 
 double pooled(const std::vector<double>& column, Pooling pooling) {
@@ -389,12 +455,14 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void scale_rows(const Matrix& gate, const Matrix& m) override {
-    require_matrix(gate, m.rows, 1, "scale_rows: gate must be [rows, 1]");
-    require_matrix(m, m.rows, m.cols, "scale_rows: m is not a float matrix");
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
+    require_matrix(factors, m.rows, factors.cols == 1 ? 1 : m.cols,
+                   "scale: factors must be [rows, n] or [rows, 1]");
+    require_matrix(m, m.rows, m.cols, "scale: m is not a float matrix");
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
-        set(m, r, c, static_cast<float>(get(m, r, c) * sigmoid(get(gate, r, 0))));
+        const double factor = activated(get(factors, r, factors.cols == 1 ? 0 : c), activation);
+        set(m, r, c, static_cast<float>(get(m, r, c) * factor));
       }
     }
   }
@@ -437,6 +505,58 @@ class ReferenceBackend final : public HostBackend {
     require(kv_rows.cols == kv.k_dim() + kv.v_dim(), "append: a row must be keys and values");
     require_batch(batch);
     rope_append(batch, kv_rows, {nullptr, DType::f32, batch.n_tokens, 0}, {}, kv);
+  }
+
+  void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
+                const StateLayer& states, const Matrix& out) override {
+    require_batch(batch);
+    require_states(batch, states);
+    require_matrix(x, batch.n_tokens, x.cols, "convolve: x must be [tokens, channels]");
+    require_matrix(out, batch.n_tokens, x.cols, "convolve: out must be [tokens, channels]");
+    require(convolution.taps >= 2, "convolve: there are too few taps");
+    const int64_t channels = x.cols;
+    const int64_t tail = convolution.taps - 1;
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      const float* before = states.data + batch.state_from[s] * states.stride;
+      std::vector<float> elements(before, before + tail * channels);  // then those of the tokens
+      for (int32_t t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) {
+        for (int64_t c = 0; c < channels; ++c) elements.push_back(get(x, t, c));
+        const float* first = elements.data() + index(elements.size()) - (tail + 1) * channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          double sum = convolution.bias != nullptr ? convolution.bias[c] : 0;
+          for (int64_t i = 0; i <= tail; ++i) {
+            sum += double{convolution.weight[i * channels + c]} * first[i * channels + c];
+          }
+          set(out, t, c, static_cast<float>(activated(sum, convolution.activation)));
+        }
+        store_states(batch, s, t, states, first + channels, tail * channels);
+      }
+    }
+  }
+
+  void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
+             const Matrix& gates, const Recurrence& r, const StateLayer& states,
+             const Matrix& out) override {
+    require_batch(batch);
+    require_states(batch, states);
+    require_matrix(q, batch.n_tokens, r.n_key_heads * r.key_dim, "recur: q has another shape");
+    require_matrix(k, batch.n_tokens, q.cols, "recur: k has another shape");
+    require_matrix(v, batch.n_tokens, r.n_heads * r.value_dim, "recur: v has another shape");
+    require_matrix(gates, batch.n_tokens, r.n_heads * (r.delta ? 2 : 1),
+                   "recur: gates have another shape");
+    require_matrix(out, batch.n_tokens, v.cols, "recur: out has another shape");
+    const int64_t size = int64_t{r.n_heads} * r.key_dim * r.value_dim;
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      const float* before = states.data + batch.state_from[s] * states.stride;
+      std::vector<float> state(before, before + size);
+      for (int32_t t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) {
+        for (int32_t h = 0; h < r.n_heads; ++h) {
+          recur_head(q, k, v, gates, r, t, h, state.data() + int64_t{h} * r.key_dim * r.value_dim,
+                     out);
+        }
+        store_states(batch, s, t, states, state.data(), size);
+      }
+    }
   }
 
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {

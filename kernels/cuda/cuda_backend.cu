@@ -216,7 +216,8 @@ BatchView CudaBackend::upload(const Batch& batch) {
   const std::array parts = {&batch.tokens,       &batch.positions,   &batch.sequence_of,
                             &batch.query_start,  &batch.kv_len,      &batch.page_table,
                             &batch.logit_rows,   &batch.segments,    &batch.source_len,
-                            &batch.source_pages, &batch.rope_lengths};
+                            &batch.source_pages, &batch.rope_lengths,
+                            &batch.state_from,   &batch.state_to,    &batch.state_border};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -244,6 +245,11 @@ BatchView CudaBackend::upload(const Batch& batch) {
   view.source_len = at(8);
   view.source_pages = at(9);
   if (!batch.rope_lengths.empty()) view.rope_lengths = at(10);
+  if (!batch.state_from.empty()) {
+    view.state_from = at(11);
+    view.state_to = at(12);
+    view.state_border = at(13);
+  }
   return view;
 }
 

@@ -4,7 +4,7 @@
 
 namespace faststream {
 
-/// What an element goes through between the two products of a feed-forward.
+/// What an element goes through between the two products of a feed-forward, or as a factor.
 enum class Activation {
   none,
   silu,          ///< x / (1 + exp(-x))
@@ -13,6 +13,7 @@ enum class Activation {
   relu,          ///< max(x, 0)
   relu_squared,  ///< max(x, 0)², arXiv:2109.08668
   tanh,
+  sigmoid,  ///< 1 / (1 + exp(-x))
   /// Of gates alone: g / (1 + exp(-1.702 g)) with g = min(gate, 7), times 1 + the up projection's
   /// value within -7 to 7 (gpt-oss).
   swiglu_clamped,

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 /// The KV pages of one layer. K is [n_pages, n_kv_heads, kPageTokens, head_dim] of dtype (f32, f16
 /// or bf16), stored after rotation; V the same of v_head_dim. Where values are in the keys (latent
 /// attention, arXiv:2405.04434) V has no memory of its own: a token's value is the last v_head_dim
-/// elements of its key, and v is where the first page has the first of them.
+/// elements of its key, and v is where the first page has the first of them; there is one KV head.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -52,6 +53,21 @@ struct KvLayer {
   /// Elements from a head's value to that of the next token.
   [[nodiscard]] constexpr int64_t v_stride() const {
     return values_in_keys ? head_dim : v_head_dim;
+  }
+};
+
+/// What a recurrent layer keeps of sequences: states of fixed size, of which the first is that of
+/// an empty text: zeros, which are never written.
+struct StateLayer {
+  float* data = nullptr;  ///< [n_states, stride]
+  int64_t stride = 0;     ///< floats from a state to the next
+  int32_t n_states = 0;
+
+  /// The part of each state that begins after so many floats.
+  [[nodiscard]] StateLayer from(int64_t first) const {
+    StateLayer part = *this;
+    part.data += first;
+    return part;
   }
 };
 
@@ -230,6 +246,40 @@ struct AttentionRule {
   int32_t bias_reach = 0;
 };
 
+/// A sum over the last elements of each channel: y[t, c] = activation(bias[c] + Σ_i weight[i, c]
+/// x[t - (taps - 1) + i, c]), zero before a text's first token.
+struct Convolution {
+  int32_t taps = 0;               ///< 2 at least
+  const float* weight = nullptr;  ///< [taps, channels]
+  const float* bias = nullptr;    ///< [channels]; null: none
+  Activation activation = Activation::none;
+};
+
+/// How a matrix S [key_dim, value_dim] of each head goes from token to token, zero before the
+/// first. With Δ = log(1 + exp(g + steps[h])), within least_step and most_step, and its gate g:
+///
+///   S = exp(rates[h] Δ) S + k uᵀ,  y = Sᵀ q + skips[h] v
+///
+/// where u = Δ v (a state space, arXiv:2405.21060), or, if `delta`, u = β (v - S'ᵀ k) with S' =
+/// exp( rates[h] Δ) S and β = strength / (1 + exp(-b)), b a second gate (the gated delta rule,
+/// arXiv:2412.06464).
+struct Recurrence {
+  int32_t n_heads = 0;
+  int32_t n_key_heads = 0;  ///< each serves n_heads / n_key_heads heads in a row
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  bool delta = false;
+  float strength = 1;
+  /// Above 0: each head's queries and keys x are first x / sqrt(Σ x² + unit_eps).
+  float unit_eps = 0;
+  float query_scale = 1;         ///< of queries
+  const float* rates = nullptr;  ///< [n_heads], below 0
+  const float* steps = nullptr;  ///< [n_heads]
+  const float* skips = nullptr;  ///< [n_heads] or null: 0
+  float least_step = 0;
+  float most_step = std::numeric_limits<float>::infinity();
+};
+
 /// What one row is made of the rows x_1 to x_n of a sequence.
 enum class Pooling {
   first,
@@ -293,7 +343,8 @@ struct StepBounds {
   int64_t vocab = 0;
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;                            ///< the largest, of keys or values
+  int64_t head_dim = 0;  ///< the largest, of keys or values
+  int64_t recurrent_heads = 0;
   WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
   std::vector<ProductBound> products;              ///< every shape that occurs
 };
@@ -392,8 +443,9 @@ class Backend {
   virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;
 
-  /// m [rows, n] act: row r is multiplied by 1 / (1 + exp(-gate[r])); gate [rows, 1] f32.
-  virtual void scale_rows(const Matrix& gate, const Matrix& m) = 0;
+  /// m [rows, n] act: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n], or
+  /// [rows, 1], one for all of a row, act or f32.
+  virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
   /// The rotations of each token: for pair i, cos_sin[t, 2i] = factor · cos(a) and [t, 2i + 1] =
   /// factor · sin(a), a = positions[t] · f[i] in float32, f the rope's frequencies for the token.
@@ -419,6 +471,22 @@ class Backend {
   /// kv_rows [tokens, kv.k_dim() + kv.v_dim()] act: key heads, then value heads, which are written
   /// to the sequences' pages at the tokens' positions as they are.
   virtual void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) = 0;
+
+  // Operations over states begin with each sequence's state_from, and write what they are after its
+  // last token to state_to, and, where there is one, after the last page that is full before it
+  // (border_of()) to state_border. All of a sequence's tokens are as if they came one by one.
+
+  /// out [tokens, channels] act = the convolution of x [tokens, channels] act, which is not out.
+  /// states: [taps - 1, channels] each, the last elements, the oldest first.
+  virtual void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
+                        const StateLayer& states, const Matrix& out) = 0;
+
+  /// out [tokens, n_heads value_dim] act = y of Recurrence for q and k [tokens, n_key_heads
+  /// key_dim] act and v [tokens, n_heads value_dim] act. gates [tokens, n_heads] f32, if `delta`
+  /// [tokens, 2 n_heads], then b's. states: [n_heads, key_dim, value_dim] each.
+  virtual void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
+                     const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
+                     const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

@@ -39,6 +39,12 @@ struct Batch {
   /// [n_sequences, max_source_pages] the pages of their keys and values.
   std::vector<int32_t> source_len;
   std::vector<int32_t> source_pages;
+  /// Of a model with recurrent layers: [n_sequences] the state that each goes on from, the one that
+  /// is written after its tokens, and the one after those before its border, see border_of(); 0:
+  /// none.
+  std::vector<int32_t> state_from;
+  std::vector<int32_t> state_to;
+  std::vector<int32_t> state_border;
   int32_t max_pages = 0;         ///< columns of page_table
   int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
   int32_t max_source_pages = 0;  ///< columns of source_pages
@@ -66,6 +72,9 @@ struct BatchView {
   const int32_t* segments = nullptr;  ///< or null: all 0
   const int32_t* source_len = nullptr;
   const int32_t* source_pages = nullptr;
+  const int32_t* state_from = nullptr;  ///< these three or null
+  const int32_t* state_to = nullptr;
+  const int32_t* state_border = nullptr;
   int32_t n_tokens = 0;
   int32_t n_sequences = 0;
   int32_t n_logits = 0;
@@ -82,6 +91,9 @@ constexpr int32_t rope_length(const BatchView& batch, int64_t token) {
   if (batch.rope_lengths == nullptr) return length;
   return std::max(length, batch.rope_lengths[batch.sequence_of[token]]);
 }
+
+/// Tokens of a sequence of so many before the last page border that is not its end.
+constexpr int32_t border_of(int32_t kv_len) { return (kv_len - 1) / kPageTokens * kPageTokens; }
 
 /// The view whose page_table is that of a group.
 inline BatchView view_of_group(BatchView batch, int32_t group) {

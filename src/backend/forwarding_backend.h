@@ -101,10 +101,10 @@ class ForwardingBackend : public Backend {
     backend_->experts(input, scores, router, experts, output, out);
     after("experts");
   }
-  void scale_rows(const Matrix& gate, const Matrix& m) override {
-    before("scale_rows");
-    backend_->scale_rows(gate, m);
-    after("scale_rows");
+  void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
+    before("scale");
+    backend_->scale(factors, activation, m);
+    after("scale");
   }
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override {
     before("rope_table");
@@ -122,6 +122,19 @@ class ForwardingBackend : public Backend {
     before("append");
     backend_->append(batch, kv_rows, kv);
     after("append");
+  }
+  void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
+                const StateLayer& states, const Matrix& out) override {
+    before("convolve");
+    backend_->convolve(batch, x, convolution, states, out);
+    after("convolve");
+  }
+  void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
+             const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
+             const Matrix& out) override {
+    before("recur");
+    backend_->recur(batch, q, k, v, gates, recurrence, states, out);
+    after("recur");
   }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     before("gather_rows");

@@ -86,6 +86,55 @@ void make_deepseek_v2_lite(ModelConfig& config) {
   for (size_t n = 1; n < config.layers.size(); ++n) config.layers[n] = 1;
 }
 
+// Three of four layers are gated delta nets, the others attention with a gate.
+void make_qwen3_5(ModelConfig& config) {
+  LayerConfig& attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().qk_norm = QkNorm::head;
+  attention.attention().qk_norm_as = attention.mixer_norms.before;
+  attention.attention().output_gate = true;
+  constexpr int64_t kRotated = 64;  // elements of a head
+  config.ropes[0].frequencies = plain_frequencies(1e7, kRotated);
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixer = DeltaNetConfig{.n_key_heads = 16,
+                                   .n_value_heads = 32,
+                                   .key_head_dim = 128,
+                                   .value_head_dim = 128,
+                                   .convolution = {.taps = 4, .activation = Activation::silu},
+                                   .norm = attention.mixer_norms.before};
+  config.layer_kinds.push_back(std::move(delta_net));
+  for (size_t n = 0; n < config.layers.size(); ++n) config.layers[n] = (n + 1) % 4 != 0 ? 1 : 0;
+}
+
+// With 8 of 256 experts and one that all tokens use.
+void make_qwen3_5_moe(ModelConfig& config) {
+  make_qwen3_5(config);
+  for (LayerConfig& layer : config.layer_kinds) {
+    layer.experts = {.count = 256,
+                     .router = {.used = 8, .normalized = true},
+                     .each = layer.ffn,
+                     .shared = layer.ffn,
+                     .shared_gate = true};
+    layer.ffn = {};
+  }
+}
+
+// LFM2-2.6B: short convolutions, and eight layers of attention.
+void make_lfm2(ModelConfig& config) {
+  LayerConfig& attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().qk_norm = QkNorm::head;
+  attention.attention().qk_norm_as = attention.mixer_norms.before;
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 3}};
+  config.layer_kinds.push_back(std::move(convolution));
+  constexpr std::array<size_t, 8> kAttention{2, 5, 9, 13, 17, 21, 24, 27};
+  config.layers.assign(config.layers.size(), 1);
+  for (const size_t n : kAttention) config.layers[n] = 0;
+}
+
 constexpr std::array kShapes{
     Shape{"llama-2-7b", {32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e-5F, 1e4}},
     Shape{"llama-2-13b", {40, 5120, 40, 40, 128, 13824, 32000, 4096, 1e-5F, 1e4}},
@@ -95,6 +144,11 @@ constexpr std::array kShapes{
     Shape{"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 8192, 1e-5F, 5e5}},
     Shape{"llama-1.1b", {16, 2048, 32, 8, 64, 8192, 32000, 4096, 1e-5F, 1e4}},
     Shape{"qwen3-30b-a3b", {48, 2048, 32, 4, 128, 768, 151936, 40960, 1e-6F, 1e6}, make_qwen3_moe},
+    Shape{"qwen3.5-9b", {32, 4096, 16, 4, 256, 12288, 248320, 32768, 1e-6F, 1e7}, make_qwen3_5},
+    Shape{"qwen3.5-35b-a3b",
+          {40, 2048, 16, 2, 256, 512, 248320, 32768, 1e-6F, 1e7},
+          make_qwen3_5_moe},
+    Shape{"lfm2-2.6b", {30, 2048, 32, 8, 64, 10752, 65536, 128000, 1e-5F, 1e6}, make_lfm2},
     Shape{"gpt-oss-20b", {24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5F, 1.5e5}, make_gpt_oss},
     Shape{"deepseek-v2-lite",
           {27, 2048, 16, 16, 64, 10944, 102400, 163840, 1e-6F, 1e4},

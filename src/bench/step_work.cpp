@@ -53,14 +53,16 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
   add_weights(config, sequences, n_new, work);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const Mixer& mixer = config.layer(n).mixer;
-    const std::optional<KvGeometry> geometry = kv_geometry(mixer);
-    if (!geometry) continue;
-    work += attention_work({.sequences = sequences,
-                            .n_cached = n_cached,
-                            .n_new = n_new,
-                            .n_heads = n_heads_of(mixer),
-                            .geometry = *geometry,
-                            .kv = kv});
+    if (const std::optional<KvGeometry> geometry = kv_geometry(mixer)) {
+      work += attention_work({.sequences = sequences,
+                              .n_cached = n_cached,
+                              .n_new = n_new,
+                              .n_heads = n_heads_of(mixer),
+                              .geometry = *geometry,
+                              .kv = kv});
+    } else if (const auto shape = recurrent_shape(mixer, config.hidden)) {
+      work += recurrent_work(*shape, sequences, n_new);
+    }
   }
   return work;
 }
@@ -78,6 +80,16 @@ StepWork attention_work(const AttentionShape& shape) {
                       static_cast<double>(dtype_size(shape.kv)),
           .activation_ops = static_cast<double>(shape.sequences) * seen * 2 *
                             static_cast<double>(shape.n_heads * (kv.k_head_dim + kv.v_head_dim))};
+}
+
+StepWork recurrent_work(const RecurrentShape& shape, int64_t sequences, int64_t n_new) {
+  const auto matrices = static_cast<double>(shape.n_heads * shape.key_dim * shape.value_dim);
+  const auto tokens = static_cast<double>(sequences * n_new);
+  // A matrix is multiplied with a key and a query, and a product of two vectors is added to it.
+  constexpr double kOperations = 6;
+  return {.kv_bytes = 2 * static_cast<double>(sequences * shape.state_size()) * sizeof(float),
+          .activation_ops = tokens * (kOperations * matrices +
+                                      2 * static_cast<double>(shape.taps * shape.channels))};
 }
 
 Share share_of(const StepWork& work, const Ceilings& ceilings) {

@@ -19,7 +19,7 @@ struct Ceilings {
 /// activations not at all: a perfect program would keep them on the chip.
 struct StepWork {
   double weight_bytes = 0;
-  double kv_bytes = 0;        ///< keys and values, of which new ones are written
+  double kv_bytes = 0;        ///< keys and values, of which new ones are written, and states
   double weight_ops = 0;      ///< of products with matrices of the weights' type
   double activation_ops = 0;  ///< of attention, and of products with other matrices
 
@@ -49,6 +49,9 @@ struct AttentionShape {
   DType kv = DType::f32;
 };
 StepWork attention_work(const AttentionShape& shape);
+
+/// The same of a mixer that keeps a state, which is read and written once.
+StepWork recurrent_work(const RecurrentShape& shape, int64_t sequences, int64_t n_new);
 
 /// Work and time, against the ceiling that is reached first.
 struct Share {

@@ -72,6 +72,9 @@ class LayerCache {
     return true;
   }
 
+  /// The pieces of a longer text that a step processes end at multiples of so many tokens.
+  [[nodiscard]] virtual int32_t piece_tokens() const { return 1; }
+
   /// The sequence, a new one, is to look at this source. Throws Error, and changes nothing, where
   /// there is no room.
   virtual void look_at(Sequence& /*sequence*/, std::span<const int32_t> /*source*/) {}
@@ -93,9 +96,17 @@ class LayerCache {
   /// Those caches that come later have released the sequence.
   virtual void release(Sequence& sequence) = 0;
 
-  /// The sequence holds another page in place of page number i, `old`, from now on; of a copy of
-  /// it, which copies() is asked for.
+  /// Whether the sequence could hold this page, which has the same tokens, in place of its page
+  /// number i.
+  [[nodiscard]] virtual bool can_replace(const Sequence& /*sequence*/, size_t /*i*/,
+                                         int32_t /*page*/) const {
+    return true;
+  }
+  /// The sequence holds another page in place of page number i, `old`, from now on: one of the same
+  /// tokens (can_replace()), or a copy of it, which copies() is asked for.
   virtual void replaced(Sequence& /*sequence*/, size_t /*i*/, int32_t /*old*/) {}
+  /// A sequence begins with a copy of a page that others have.
+  virtual void copied(const PageCopy& /*copy*/) {}
   /// The page is nobody's.
   virtual void freed(int32_t /*page*/) {}
   /// What pages that are copied mean for this cache: which of its own are to be copied.

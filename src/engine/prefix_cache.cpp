@@ -61,6 +61,7 @@ PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, int32_t ki
     if (after != node->children.begin()) consider(*std::prev(after));
     break;
   }
+  match.known_tokens = static_cast<int32_t>(match.pages.size()) * kPageTokens;
   return match;
 }
 
@@ -72,7 +73,7 @@ void PrefixCache::hold(std::span<const int32_t> pages) {
 }
 
 void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
-                         int32_t kind) {
+                         int32_t kind, const Adopt& adopt) {
   if (tokens.empty()) return;
   Node* node = &roots_[kind];
   node->kind = kind;
@@ -81,8 +82,10 @@ void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_
     std::vector<int32_t> key(part.begin(), part.end());
     const auto same = node->children.find(key);
     if (same != node->children.end()) {
+      const int32_t page = same->second->page;
+      const bool is_whole = part.size() == kPageTokens;
       // Below another's page nothing is added: then a page in use never hangs below an idle one.
-      if (same->second->page != pages[i]) return;
+      if (page != pages[i] && !(is_whole && adopt && adopt(i, page))) return;
       node = same->second.get();
       touch(*node);
       continue;

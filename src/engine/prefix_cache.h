@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -33,6 +34,9 @@ class PrefixCache {
     int32_t partial_page = -1;   ///< the page of what is beyond them, -1 for none
     int32_t partial_tokens = 0;  ///< of its tokens that agree, at least 1 then
     bool whole_node = false;     ///< all that is cached of the partial page agrees
+    /// Whole pages of the text that are cached, in tokens; of a Match that was shortened since,
+    /// what they were.
+    int32_t known_tokens = 0;
 
     /// Tokens in all.
     [[nodiscard]] int32_t n_tokens() const;
@@ -43,9 +47,14 @@ class PrefixCache {
   /// Holds the pages of a match once more, for a sequence; marks them as used.
   void hold(std::span<const int32_t> pages);
 
+  /// Puts a page that the cache has of the same tokens in the place of page number i of a sequence;
+  /// false where it stays.
+  using Adopt = std::function<bool(size_t i, int32_t page)>;
   /// Remembers the pages of a sequence: `tokens` are those whose keys and values are in `pages`.
-  /// Where the same tokens are cached in other pages, those stay.
-  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int32_t kind = 0);
+  /// Where the same tokens are cached in other pages, those stay: the sequence adopts whole ones,
+  /// which changes `pages`, or what is below its own is not remembered.
+  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int32_t kind = 0,
+              const Adopt& adopt = {});
 
   /// Forgets a page without pages below it that only the cache holds, and hands it to the caller,
   /// held once.

@@ -73,6 +73,16 @@ void Runner::allocate_caches() {
       memory += kv_token_bytes(geometries[n], dtype) * kPageTokens * static_cast<size_t>(n_pages);
     }
   }
+  const int32_t states = n_states(config_, dtype, bounds);
+  for (const int64_t n : state_layers(config_)) {
+    const size_t bytes = layer_state_bytes(config_, n);
+    const std::vector<std::byte> empty(bytes);
+    backend_.copy_to_device(memory, empty.data(), bytes);
+    states_.push_back({.data = reinterpret_cast<float*>(memory),
+                       .stride = static_cast<int64_t>(bytes / sizeof(float)),
+                       .n_states = states});
+    memory += bytes * static_cast<size_t>(states);
+  }
 }
 
 void Runner::read_sources(std::span<Source* const> sources) {
@@ -127,7 +137,7 @@ void Runner::abandon_step(std::span<const NewTokens> inputs) {
 
 void Runner::compute(std::span<const NewTokens> inputs) {
   pack(inputs);
-  product_ = model_->forward(backend_.upload(batch_), kv_);
+  product_ = model_->forward(backend_.upload(batch_), {.kv = kv_, .states = states_});
 }
 
 // For the last step's logits [n_logits, vocab].

@@ -106,6 +106,7 @@ class Runner {
   size_t kv_bytes_ = 0;
   std::vector<KvLayer> kv_;                      // of kv_layers()
   std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
+  std::vector<StateLayer> states_;               // of state_layers()
   Buffer logits_memory_;
   std::unique_ptr<Model> model_;
   Batch batch_;           // of the last step

@@ -74,7 +74,7 @@ size_t SchedulingPolicy::n_turns() const {
 }
 
 void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {
-  const Entry& entry = *part.entry;
+  Entry& entry = *part.entry;
   for (const NewTokens& input : step.inputs_of({&part, 1})) {
     if (!input.proposed.empty()) continue;  // until follow() knows how many stay
     caches_.commit(*input.sequence, input.n_tokens(), input.n_tokens());
@@ -132,7 +132,7 @@ void SchedulingPolicy::give_slots(Entry& entry, std::span<const int32_t> parents
 }
 
 // Has the caches keep what sequence i of an entry has in them.
-void SchedulingPolicy::remember(const Entry& entry, size_t i) {
+void SchedulingPolicy::remember(Entry& entry, size_t i) {
   if (limits_.prefix_sharing) caches_.remember(wanted_tokens(entry, i), entry.sequences[i]);
 }
 

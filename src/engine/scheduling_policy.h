@@ -189,13 +189,14 @@ class SchedulingPolicy {
   void plan_decode(Entry& entry);
   void plan_prefill();
   int32_t plan_prefill(Entry& entry, int32_t budget);
+  [[nodiscard]] int32_t cut(const Sequence& sequence, int32_t n_pending, int32_t n_room) const;
   void begin_part(Entry& entry, bool is_decode);
   NewTokens& add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);
   void end_part();
   int32_t take_pages(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
   void give_slots(Entry& entry, std::span<const int32_t> parents);
-  void remember(const Entry& entry, size_t i);
+  void remember(Entry& entry, size_t i);
   void leave(Entry& entry, bool keep_texts);
 
   SequenceCaches& caches_;

@@ -9,18 +9,6 @@
 #include "engine/source.h"
 
 namespace faststream {
-namespace {
-
-// How many of n_pending prompt tokens a step with room for n_room takes. It cuts off no single
-// token: rounding would then depend on where the rest of the batch had the prompt cut.
-int32_t cut(int32_t n_pending, int32_t n_room) {
-  if (n_room >= n_pending) return n_pending;
-  const int32_t n = n_pending - n_room == 1 ? n_room - 1 : n_room;
-  return n > 1 ? n : 0;
-}
-
-}  // namespace
-
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
   beside_another_ = beside_another;
@@ -120,8 +108,11 @@ void SchedulingPolicy::plan_decode(Entry& entry) {
 
 void SchedulingPolicy::plan_prefill() {
   const int32_t n_decode = step_->n_tokens(step_->parts, true);
+  // A piece that ends where the caches want it, and leaves no single token, is never too long.
+  const int32_t unit = caches_.piece_tokens();
+  const int32_t least = unit > 1 ? 2 * unit : 1;
   int32_t budget = std::min(limits_.max_step_tokens - n_decode,
-                            n_decode > 0 ? beside_.tokens() : alone_.tokens());
+                            std::max(n_decode > 0 ? beside_.tokens() : alone_.tokens(), least));
   for (Entry* entry : step_->in_prompt) {
     if (budget <= 0 || is_short_of_room_) return;
     if (entry->step != step_) continue;
@@ -143,14 +134,14 @@ int32_t SchedulingPolicy::plan_prefill(Entry& entry, int32_t budget) {
     Sequence& sequence = entry.sequences[i];
     const int32_t n_pending = pending(entry, i) - n_kept;
     const int32_t n_wanted = std::min(n_pending, budget - n_planned);
-    int32_t n = cut(n_pending, take_pages(sequence, n_wanted));
+    int32_t n = cut(sequence, n_pending, take_pages(sequence, n_wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
     const auto is_stuck = [&] {
       return n == 0 && n_wanted > 0 && step_->inputs.empty() && !beside_another_;
     };
     while (is_stuck() && running_.back() != &entry) {
       preempt(*running_.back());
-      n = cut(n_pending, take_pages(sequence, n_wanted));
+      n = cut(sequence, n_pending, take_pages(sequence, n_wanted));
     }
     if (n == 0) continue;
     const bool complete = is_single && n == n_pending;
@@ -159,6 +150,19 @@ int32_t SchedulingPolicy::plan_prefill(Entry& entry, int32_t budget) {
   }
   end_part();
   return n_planned;
+}
+
+// How many of a sequence's n_pending prompt tokens a step with room for n_room takes: so many that
+// the piece ends where the caches want it, and where others branch off. It cuts off no single
+// token: rounding would then depend on where the rest of the batch had the prompt cut.
+int32_t SchedulingPolicy::cut(const Sequence& sequence, int32_t n_pending, int32_t n_room) const {
+  const int32_t unit = caches_.piece_tokens();
+  int32_t n = std::min(n_room, n_pending);
+  const int32_t until_branch = sequence.branch - sequence.n_cached;
+  if (unit > 1 && until_branch > 1 && until_branch < n) n = until_branch;
+  if (n < n_pending) n -= (sequence.n_cached + n) % unit;
+  if (n_pending - n == 1) n -= unit;
+  return n > 1 || n == n_pending ? n : 0;
 }
 
 void SchedulingPolicy::begin_part(Entry& entry, bool is_decode) {

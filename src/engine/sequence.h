@@ -14,18 +14,22 @@ namespace faststream {
 
 class Source;
 
-/// What a sequence holds in one cache: two numbers that only this cache reads, such as a range of
-/// the sequence's pages, or the state that a step reads from and the one that it writes to.
+/// What a sequence holds in one cache: numbers that only this cache reads, such as a range of the
+/// sequence's pages, or the state that a step reads from and those that it writes to.
 struct CacheHold {
   int32_t from = 0;
   int32_t to = 0;
+  int32_t border = 0;
 };
 
 /// A sequence's place in the caches (SequenceCaches). It holds its pages once each, and what else
 /// the caches have of it, until it is released, which must happen before it goes.
 struct Sequence {
-  int32_t n_cached = 0;                 ///< tokens that are in the caches, or that a step adds
-  int32_t rope_length = 0;              ///< ModelConfig::rope_length() of the text when it began
+  int32_t n_cached = 0;     ///< tokens that are in the caches, or that a step adds
+  int32_t rope_length = 0;  ///< ModelConfig::rope_length() of the text when it began
+  /// Tokens that it has in common with a known text, though the caches lacked something to go on
+  /// from there: others will want to, so that a piece of it ends there.
+  int32_t branch = 0;
   std::vector<int32_t> pages = {};      ///< one for each kPageTokens tokens
   std::vector<CacheHold> holds = {};    ///< in each cache; the caches' own
   std::shared_ptr<Source> source = {};  ///< what it looks at, where the model has an encoder

@@ -72,6 +72,18 @@ bool SequenceCaches::can_go_on(std::span<const int32_t> pages, int32_t n_tokens)
                              [&](const auto& cache) { return cache->can_go_on(pages, n_tokens); });
 }
 
+// Shortens a prefix to whole pages from which every cache can go on; `drop` is told of those that
+// go.
+template <typename Drop>
+void SequenceCaches::drop_partial_page(Prefix& prefix, Drop drop) const {
+  prefix.partial_page = -1;
+  prefix.partial_tokens = 0;
+  while (!can_go_on(prefix.pages, prefix.n_tokens())) {
+    drop(prefix.pages.back());
+    prefix.pages.pop_back();
+  }
+}
+
 SequenceCaches::Prefix SequenceCaches::find(std::span<const int32_t> tokens, int32_t kind) const {
   Prefix prefix = texts_.find(tokens, kind);
   if (prefix.partial_page >= 0) {
@@ -81,15 +93,26 @@ SequenceCaches::Prefix SequenceCaches::find(std::span<const int32_t> tokens, int
     prefix.pages.pop_back();
     if (whole) return prefix;
   }
-  prefix.partial_page = -1;
-  prefix.partial_tokens = 0;
-  while (!can_go_on(prefix.pages, prefix.n_tokens())) prefix.pages.pop_back();
+  drop_partial_page(prefix, [](int32_t /*page*/) {});
   return prefix;
 }
 
-void SequenceCaches::remember(std::span<const int32_t> tokens, const Sequence& sequence) {
+void SequenceCaches::remember(std::span<const int32_t> tokens, Sequence& sequence) {
+  const auto adopt = [&](size_t i, int32_t page) {
+    const auto takes = [&](const auto& cache) { return cache->can_replace(sequence, i, page); };
+    if (!std::ranges::all_of(caches_, takes)) return false;
+    pages_.retain(page);
+    (void)replace_page(sequence, i, page);
+    return true;
+  };
   texts_.insert(tokens.first(static_cast<size_t>(sequence.n_cached)), sequence.pages,
-                sequence.rope_length);
+                sequence.rope_length, adopt);
+}
+
+int32_t SequenceCaches::piece_tokens() const {
+  int32_t n = 1;
+  for (const auto& cache : caches_) n = std::max(n, cache->piece_tokens());
+  return n;
 }
 
 void SequenceCaches::join(Sequence& sequence) {
@@ -98,30 +121,45 @@ void SequenceCaches::join(Sequence& sequence) {
 }
 
 void SequenceCaches::start(Sequence& sequence, const Prefix& prefix, const CopyPages& copy) {
-  sequence.pages = prefix.pages;
-  texts_.hold(prefix.pages);
-  sequence.n_cached = static_cast<int32_t>(prefix.pages.size()) * kPageTokens;
+  Prefix kept = prefix;
+  texts_.hold(kept.pages);
+  const bool takes_over =
+      kept.partial_page >= 0 && kept.whole_node && pages_.references(kept.partial_page) == 1;
+  if (kept.partial_page >= 0 && !takes_over && !hold_with_room_for_copy(kept.partial_page)) {
+    drop_partial_page(kept, [&](int32_t page) { pages_.release(page); });
+  }
+  sequence.pages = kept.pages;
+  sequence.n_cached = static_cast<int32_t>(kept.pages.size()) * kPageTokens;
   join(sequence);
-  if (prefix.partial_page < 0) return;
-  take_partial_page(sequence, prefix, copy);
-  join(sequence);
+  if (kept.partial_page >= 0) {
+    take_partial_page(sequence, kept, takes_over, copy);
+    join(sequence);
+  }
+  if (kept.known_tokens > sequence.n_cached) sequence.branch = kept.known_tokens;
 }
 
-// The page itself if nobody else can want it, else a copy.
-void SequenceCaches::take_partial_page(Sequence& sequence, const Prefix& prefix,
+// Where there is room for a copy of the page, holds it; else it is as it was.
+bool SequenceCaches::hold_with_room_for_copy(int32_t page) {
+  texts_.hold({&page, 1});
+  if (texts_.make_room(1)) return true;
+  pages_.release(page);
+  return false;
+}
+
+// The page itself if nobody else can want it, else a copy of it, which is held until then.
+void SequenceCaches::take_partial_page(Sequence& sequence, const Prefix& prefix, bool takes_over,
                                        const CopyPages& copy) {
-  if (prefix.whole_node && pages_.references(prefix.partial_page) == 1) {
+  if (takes_over) {
     texts_.take_over(prefix.partial_page);
     sequence.pages.push_back(prefix.partial_page);
-    sequence.n_cached += prefix.partial_tokens;
-    return;
+  } else {
+    const auto release = [&](const int32_t* page) { pages_.release(*page); };
+    const std::unique_ptr<const int32_t, decltype(release)> held(&prefix.partial_page, release);
+    sequence.pages.push_back(pages_.take());
+    const PageCopy of_page{.from = prefix.partial_page, .to = sequence.pages.back()};
+    copy(of_page);
+    for (const auto& cache : caches_) cache->copied(of_page);
   }
-  texts_.hold({&prefix.partial_page, 1});  // while room is made for the copy
-  const auto release = [&](const int32_t* page) { pages_.release(*page); };
-  const std::unique_ptr<const int32_t, decltype(release)> held(&prefix.partial_page, release);
-  if (!texts_.make_room(1)) return;
-  sequence.pages.push_back(pages_.take());
-  copy({.from = prefix.partial_page, .to = sequence.pages.back()});
   sequence.n_cached += prefix.partial_tokens;
 }
 

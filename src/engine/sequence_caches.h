@@ -54,13 +54,16 @@ class SequenceCaches {
   /// where there is too little.
   bool make_room(const CacheCost& cost);
 
+  /// See LayerCache.
+  [[nodiscard]] int32_t piece_tokens() const;
+
   // Known texts. ----------------------------------------------------------------------------------
 
   /// The longest known prefix of a text from which every cache can go on. Holds nothing: what it
   /// names may go when room is made. Texts of different kinds have nothing in common.
   [[nodiscard]] Prefix find(std::span<const int32_t> tokens, int32_t kind) const;
   /// Keeps what a sequence has in the caches, its n_cached first tokens, while there is room.
-  void remember(std::span<const int32_t> tokens, const Sequence& sequence);
+  void remember(std::span<const int32_t> tokens, Sequence& sequence);
   /// Forgets all known texts.
   void forget_texts() { texts_.clear(); }
 
@@ -103,7 +106,11 @@ class SequenceCaches {
   [[nodiscard]] bool shares_next_page(const Sequence& sequence) const;
   [[nodiscard]] int32_t free_states() const;
   void join(Sequence& sequence);
-  void take_partial_page(Sequence& sequence, const Prefix& prefix, const CopyPages& copy);
+  template <typename Drop>
+  void drop_partial_page(Prefix& prefix, Drop drop) const;
+  bool hold_with_room_for_copy(int32_t page);
+  void take_partial_page(Sequence& sequence, const Prefix& prefix, bool takes_over,
+                         const CopyPages& copy);
 
   PagePool pages_;  // tells the caches of pages that become free
   std::vector<std::unique_ptr<LayerCache>> caches_;

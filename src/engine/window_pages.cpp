@@ -88,6 +88,12 @@ void WindowCache::release(Sequence& sequence) {
   held = {};
 }
 
+bool WindowCache::can_replace(const Sequence& sequence, size_t i, int32_t page) const {
+  const CacheHold& held = hold(sequence);
+  const auto index = static_cast<int32_t>(i);
+  return index < held.from || index >= held.to || pages_.frame(page) >= 0;
+}
+
 void WindowCache::replaced(Sequence& sequence, size_t i, int32_t old) {
   const CacheHold& held = hold(sequence);
   const auto index = static_cast<int32_t>(i);

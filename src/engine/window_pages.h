@@ -72,6 +72,7 @@ class WindowCache final : public LayerCache {
   void begin(Sequence& sequence, int32_t n_new) override { move(sequence, n_new); }
   void fork(const Sequence& sequence, Sequence& fork) override;
   void release(Sequence& sequence) override;
+  [[nodiscard]] bool can_replace(const Sequence& sequence, size_t i, int32_t page) const override;
   void replaced(Sequence& sequence, size_t i, int32_t old) override;
   void freed(int32_t page) override { pages_.forget(page); }
   [[nodiscard]] std::vector<PageCopy> copies(std::span<const PageCopy> pages) override;

@@ -93,6 +93,49 @@ struct AttentionTask {
   const AttentionTask* next = nullptr;  ///< that the thread runs after this one, if it is known
 };
 
+/// A convolution over consecutive tokens of one sequence, of some channels.
+struct ConvolveTask {
+  const float* x = nullptr;  ///< token 0
+  int64_t x_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t tokens = 0;
+  int64_t channels = 0;
+  const float* before = nullptr;  ///< [taps - 1] elements before token 0, each `stride` apart
+  const float* weight = nullptr;  ///< [taps], likewise
+  int64_t stride = 0;
+  const float* bias = nullptr;  ///< [channels] or null
+  int32_t taps = 0;
+  Activation activation = Activation::none;
+};
+
+/// A recurrence (see Backend::recur()) over consecutive tokens of one sequence, of some columns of
+/// a head's matrix.
+struct RecurTask {
+  const float* q = nullptr;  ///< token 0
+  int64_t q_stride = 0;
+  const float* k = nullptr;
+  int64_t k_stride = 0;
+  const float* v = nullptr;  ///< the columns'
+  int64_t v_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t tokens = 0;
+  int64_t key_dim = 0;
+  int64_t columns = 0;               ///< at most recur_columns()
+  const float* decays = nullptr;     ///< [tokens] factors of the matrix
+  const float* strengths = nullptr;  ///< [tokens]
+  bool delta = false;
+  float unit_eps = 0;
+  float query_scale = 1;
+  float skip = 0;
+  const float* from = nullptr;  ///< the matrix before token 0
+  float* to = nullptr;          ///< after the last one; not `from`
+  float* border = nullptr;      ///< after the first border_tokens; null: not wanted
+  int64_t border_tokens = 0;
+  int64_t stride = 0;  ///< floats from a row of these matrices to the next
+};
+
 /// tokens · group may be at most this.
 inline constexpr int kMaxAttentionRows = 64;
 inline constexpr int kMaxPageTokens = 32;
@@ -261,6 +304,11 @@ struct Kernels {
   /// and sines [rotated / 2].
   void (*rotate)(float* x, const float* cosines, const float* sines, int64_t heads,
                  int64_t head_dim, int64_t rotated);
+  void (*convolve)(const ConvolveTask&);
+  void (*recur)(const RecurTask&);
+  int64_t recur_columns;  ///< that RecurTask::columns is at most
+  /// m *= activation(factors), of n elements each.
+  void (*scale)(const float* factors, Activation activation, int64_t n, float* m);
   /// x = cap · tanh(x / cap).
   void (*soft_cap)(float cap, int64_t n, float* x);
   void (*attention)(const AttentionTask&);

@@ -9,7 +9,9 @@
 #include "kernels/cpu/linear/panel_kernel.h"
 #include "kernels/cpu/linear/product_results.h"
 #include "kernels/cpu/linear/quantize_kernel.h"
+#include "kernels/cpu/scale_kernel.h"
 #include "kernels/cpu/norm_kernels.h"
+#include "kernels/cpu/recurrent/recurrent_kernels.h"
 #include "kernels/cpu/sampling/sample_kernel.h"
 
 namespace faststream {
@@ -228,6 +230,10 @@ inline Kernels vector_kernels() {
   kernels.rms_norm = rms_norm;
   kernels.layer_norm = layer_norm;
   kernels.rotate = rotate;
+  kernels.convolve = convolve;
+  kernels.recur = recur;
+  kernels.recur_columns = kRecurColumns;
+  kernels.scale = scale;
   kernels.soft_cap = soft_cap;
   kernels.attention = attend;
   kernels.largest_logits = largest_logits;

@@ -29,6 +29,8 @@ __device__ inline float activate(Activation activation, float x) {
       return x < 0 ? 0 : x * x;
     case Activation::tanh:
       return tanhf(x);
+    case Activation::sigmoid:
+      return 1.0F / (1.0F + expf(-x));
     case Activation::none:
     case Activation::swiglu_clamped:
       break;

@@ -33,6 +33,7 @@ bool has_kernel(const Destination& to, DType type) {
       return to.dtype == type && !to.add;
     case Activation::relu_squared:
     case Activation::tanh:
+    case Activation::sigmoid:
     case Activation::swiglu_clamped:
       return false;
   }

@@ -231,31 +231,43 @@ TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
   }
 }
 
-TEST_P(BackendOps, ScaleRowsMultipliesByTheGatesSigmoid) {
+TEST_P(BackendOps, ScaleTakesFactorsOfElementsOrRows) {
+  const auto check = [&](Backend& backend, Activation activation, const HostTensor& factors,
+                         const HostTensor& m) {
+    const DeviceTensor device_factors(backend, factors);
+    const DeviceTensor device_m(backend, m);
+    backend.scale(device_factors.matrix(), activation, device_m.matrix());
+    HostTensor want(DType::f32, m.rows, m.cols);
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        const double x = factors.at(r, factors.cols == 1 ? 0 : c);
+        const double sigmoid = 1 / (1 + std::exp(-x));
+        const double factor = activation == Activation::none      ? x
+                              : activation == Activation::sigmoid ? sigmoid
+                                                                  : x * sigmoid;
+        want.set(r, c, static_cast<float>(m.at(r, c) * factor));
+      }
+    }
+    expect_near(
+        device_m.fetch(), want,
+        [&](int64_t r, int64_t c) {
+          return (unit_roundoff(m.dtype) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
+        },
+        backend.description() + ": scale");
+  };
   for (const DType type : activation_types()) {
     for (const int64_t rows : {1, 7, 200}) {
       for (const int64_t cols : {1, 20, 2049}) {
-        const HostTensor gate = random_tensor(random_, DType::f32, rows, 1, 0, 4);
         const HostTensor m = random_tensor(random_, type, rows, cols, 3);
-        const auto check = [&](Backend& backend) {
-          const DeviceTensor device_gate(backend, gate);
-          const DeviceTensor device_m(backend, m);
-          backend.scale_rows(device_gate.matrix(), device_m.matrix());
-          HostTensor want(DType::f32, rows, cols);
-          for (int64_t r = 0; r < rows; ++r) {
-            for (int64_t c = 0; c < cols; ++c) {
-              want.set(r, c, m.at(r, c) / (1 + std::exp(-gate.at(r, 0))));
-            }
+        const HostTensor by_row = random_tensor(random_, DType::f32, rows, 1, 0, 4);
+        const HostTensor by_element = random_tensor(random_, type, rows, cols, 5, 4);
+        for (const Activation activation :
+             {Activation::none, Activation::sigmoid, Activation::silu}) {
+          for (const HostTensor* factors : {&by_row, &by_element}) {
+            check(*reference_, activation, *factors, m);
+            for (const auto& backend : backends_) check(*backend, activation, *factors, m);
           }
-          expect_near(
-              device_m.fetch(), want,
-              [&](int64_t r, int64_t c) {
-                return (unit_roundoff(type) + 1e-6) * std::abs(want.at(r, c)) + 1e-7;
-              },
-              backend.description() + ": scale_rows");
-        };
-        check(*reference_);
-        for (const auto& backend : backends_) check(*backend);
+        }
       }
     }
   }

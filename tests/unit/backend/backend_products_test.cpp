@@ -501,6 +501,8 @@ Activated activated(Activation activation, double x, double error) {
       return {positive * positive, 2 * (positive + error)};
     case Activation::tanh:
       return {std::tanh(x), 1};
+    case Activation::sigmoid:
+      return {1 / (1 + std::exp(-x)), 1};
     case Activation::swiglu_clamped: {
       const double gate = std::min(x, 7.0);
       return {gate / (1 + std::exp(-1.702 * gate)), 1.2};
@@ -511,7 +513,7 @@ Activated activated(Activation activation, double x, double error) {
 
 constexpr Activation kActivations[] = {
     Activation::none, Activation::silu,         Activation::gelu, Activation::gelu_tanh,
-    Activation::relu, Activation::relu_squared, Activation::tanh};
+    Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid};
 
 // Against the formulas, which the reference must fulfil too.
 TEST_P(BackendProducts, LinearActivatesWhatItStores) {

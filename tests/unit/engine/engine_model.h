@@ -44,11 +44,28 @@ inline ModelConfig engine_shape(WeightFormat format, int64_t window = 0) {
   return config;
 }
 
-/// The file of a model of engine_shape() with small_model()'s tokenizer, and the control
-/// token [TOOL_CALLS]; made once a process and
-/// removed at its end.
-inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f32,
-                                          int64_t window = 0) {
+/// The same with a layer more, whose mixer keeps a state, before the others.
+inline ModelConfig hybrid_engine_shape(const Mixer& mixer) {
+  ModelConfig config = engine_shape(WeightFormat::f32);
+  LayerConfig recurrent = config.layer_kinds[0];
+  recurrent.name = "recurrent";
+  recurrent.mixer = mixer;
+  config.layer_kinds.push_back(recurrent);
+  config.layers.insert(config.layers.begin(), 1);
+  return config;
+}
+inline Mixer small_delta_net() {
+  return DeltaNetConfig{.n_key_heads = 1,
+                        .n_value_heads = 2,
+                        .key_head_dim = 12,
+                        .value_head_dim = 10,
+                        .convolution = {.taps = 4, .activation = Activation::silu},
+                        .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
+}
+
+/// The file of a model with small_model()'s tokenizer, and the control token [TOOL_CALLS]; made
+/// once a process, by its name, and removed at its end.
+inline std::filesystem::path engine_model_of(const ModelConfig& config, const std::string& name) {
   struct Files {
     std::map<std::string, std::filesystem::path> paths;
     ~Files() {
@@ -57,10 +74,8 @@ inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f3
     }
   };
   static Files files;
-  const std::string name = std::string(format_name(format)) + "-" + std::to_string(window);
   if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
 
-  const ModelConfig config = engine_shape(format, window);
   const ModelImage weights = bench::make_random_model(config, 11);
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
@@ -82,6 +97,12 @@ inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f3
   }
   writer.finish();
   return files.paths[name] = path;
+}
+/// Of engine_shape().
+inline std::filesystem::path engine_model(WeightFormat format = WeightFormat::f32,
+                                          int64_t window = 0) {
+  return engine_model_of(engine_shape(format, window),
+                         std::string(format_name(format)) + "-" + std::to_string(window));
 }
 
 /// read(result) of each request, all of which are in work at once.

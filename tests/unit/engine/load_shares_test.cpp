@@ -29,7 +29,8 @@ struct Rows {
 TEST(LoadShares, GivesEachDeviceItsRowsAndColumns) {
   ModelConfig grouped = small_decoder();
   grouped.weight_format = WeightFormat::int4;
-  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_translator(), grouped}) {
+  for (const ModelConfig& config :
+       {small_decoder(), rich_decoder(), small_hybrid(), small_translator(), grouped}) {
     const ModelImage image = bench::make_random_model(config, 3);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     for (const int64_t devices : {1, 2, 3}) {

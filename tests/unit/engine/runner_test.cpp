@@ -121,6 +121,41 @@ ModelConfig rich_shape(WeightFormat format) {
   return config;
 }
 
+// A layer of each kind of mixer; of those that keep a state two in a row, and the last one.
+ModelConfig hybrid_shape(WeightFormat format) {
+  ModelConfig config = odd_shape(format);
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().output_gate = true;
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
+                                   .n_value_heads = 4,
+                                   .key_head_dim = 12,
+                                   .value_head_dim = 10,
+                                   .convolution = {.taps = 4, .activation = Activation::silu},
+                                   .norm = rms};
+  LayerConfig state_space = attention;
+  state_space.name = "state space";
+  state_space.mixer =
+      StateSpaceConfig{.n_heads = 6,
+                       .head_dim = 12,
+                       .n_groups = 2,
+                       .state_size = 10,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .in_bias = true,
+                       .norm = rms};
+  state_space.ffn_norms = {};
+  state_space.ffn = {};
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 2}};
+  config.layer_kinds = {attention, delta_net, state_space, convolution};
+  config.layers = {1, 2, 0, 3, 2};
+  return config;
+}
+
 std::vector<int32_t> tokens_for(int32_t count, int32_t salt) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 37 + salt * 11 + i * i) % 131);
@@ -181,7 +216,8 @@ class RunnerTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
-  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32),
+                                   hybrid_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
     for (const int32_t length : {1, 2, 31, 32, 33, 63, 64, 65, 150}) {
       const std::vector<int32_t> tokens = tokens_for(length, length);
@@ -238,7 +274,8 @@ void expect_same_logits_in_a_batch(TestModel& model) {
 }
 
 TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
-  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32),
+                                   hybrid_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
     expect_same_logits_in_a_batch(model);
   }
@@ -246,7 +283,8 @@ TEST_P(RunnerTest, GivesTheSameLogitsInABatch) {
 
 TEST_P(RunnerTest, AgreesWithTheReferenceInF32) {
   const auto reference = make_reference_backend();
-  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32)}) {
+  for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32),
+                                   hybrid_shape(WeightFormat::f32)}) {
     TestModel expected(shape, *reference);
     TestModel model(shape, *backend_);
     const std::vector<int32_t> tokens = tokens_for(100, 9);
@@ -406,6 +444,34 @@ TEST_P(RunnerTest, ComputesProposedTokensAndKeepsThoseThatCount) {
   EXPECT_EQ(sequence.n_cached, 42);
   runner.step({{{&sequence, tokens.subspan(42), NewTokens::Logits::all}}});
   EXPECT_LT(distance(runner.logits(), std::span(want).subspan(42 * 131)), 1e-5);
+  runner.release(sequence);
+}
+
+// A state after some of a step's tokens there is not: all of them are processed again.
+TEST_P(RunnerTest, ComputesAgainWhatStatesCannotKeep) {
+  TestModel model(hybrid_shape(WeightFormat::f32), *backend_);
+  Runner& runner = model.runner();
+  const std::vector<int32_t> tokens = tokens_for(60, 4);
+  const std::vector<float> want = model.logits(tokens, {60});
+  Sequence sequence;
+  const std::span text = tokens;
+  runner.step({{{&sequence, text.first(40), NewTokens::Logits::none}}});
+  for (const int32_t n_kept : {2, 4}) {
+    const NewTokens proposing{.sequence = &sequence,
+                              .tokens = text.subspan(40, 1),
+                              .logits = NewTokens::Logits::all,
+                              .proposed = text.subspan(41, 3)};
+    runner.begin_step({&proposing, 1});
+    runner.compute({&proposing, 1});
+    EXPECT_LT(distance(runner.logits(), std::span(want).subspan(40 * 131, 4 * 131)), 1e-5);
+    runner.caches().commit(sequence, 4, n_kept);
+    EXPECT_EQ(sequence.n_cached, n_kept == 4 ? 44 : 40);
+  }
+  runner.begin_step({{{&sequence, text.subspan(44), NewTokens::Logits::all}}});
+  runner.compute({{{&sequence, text.subspan(44), NewTokens::Logits::all}}});
+  runner.abandon_step({{{&sequence, text.subspan(44), NewTokens::Logits::all}}});
+  runner.step({{{&sequence, text.subspan(44), NewTokens::Logits::all}}});
+  EXPECT_LT(distance(runner.logits(), std::span(want).subspan(44 * 131)), 1e-5);
   runner.release(sequence);
 }
 

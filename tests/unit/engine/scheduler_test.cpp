@@ -80,8 +80,8 @@ struct Trial {
 
 class FailingScheduler : public testing::Test {
  protected:
-  FailingScheduler()
-      : image_(bench::make_random_model(engine_shape(WeightFormat::f32), 11)),
+  explicit FailingScheduler(const ModelConfig& config = engine_shape(WeightFormat::f32))
+      : image_(bench::make_random_model(config, 11)),
         file_(ModelFile::from_bytes(image_.bytes(), "random")),
         tokenizer_(make_sentencepiece_tokenizer(
             as_bytes(text_of_tokenizer_),
@@ -331,6 +331,26 @@ TEST_F(FailingScheduler, LosesOnlyTheSequenceThatFailsAlone) {
   });
   EXPECT_EQ(failing.errors.size(), 1U);
   expect_texts(failing, sound);
+}
+
+// Whose states a step overwrites that is taken again.
+class FailingHybridScheduler : public FailingScheduler {
+ protected:
+  FailingHybridScheduler() : FailingScheduler(hybrid_engine_shape(small_delta_net())) {}
+};
+
+TEST_F(FailingHybridScheduler, GoesOnWithTheStatesBeforeAStepThatFailed) {
+  const Trial sound = run(never);
+  ASSERT_TRUE(sound.errors.empty());
+  for (const std::string wanted : {"convolve", "recur", "attention", "sample"}) {
+    for (const int64_t every : {3, 10}) {
+      int64_t n = 0;
+      const Trial trial = run([&](int64_t, const std::string& operation) {
+        return operation == wanted && ++n % every == 0;
+      });
+      expect_texts(trial, sound);
+    }
+  }
 }
 
 }  // namespace

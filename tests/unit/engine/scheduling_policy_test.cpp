@@ -83,8 +83,8 @@ class Stage {
         caches_(kinds(n_states), {.n_pages = n_pages}),
         policy_(caches_, config_, limits, [this](const PageCopy& copy) { this->copy(copy); }),
         pages_(static_cast<size_t>(n_pages)),
-        states_(static_cast<size_t>(2 * n_states) + 1) {
-    if (n_states > 0) fixed_ = dynamic_cast<FixedStates*>(caches_.caches().back().get());
+        states_(static_cast<size_t>(FixedStatesKind::n_states(n_states))) {
+    if (n_states > 0) fixed_ = dynamic_cast<StateCache*>(caches_.caches().back().get());
     entries_.reserve(100);
   }
 
@@ -183,7 +183,14 @@ class Stage {
     for (int32_t n = first; n < sequence.n_cached; ++n) {
       place(sequence, n) = seen[static_cast<size_t>(n)];
     }
-    if (fixed_ != nullptr) states_[static_cast<size_t>(fixed_->states_of(sequence).to)] = seen;
+    if (fixed_ == nullptr) return;
+    const CacheHold& held = fixed_->states_of(sequence);
+    if (held.border != 0) {
+      ASSERT_GT(border_of(sequence.n_cached), first);
+      states_[static_cast<size_t>(held.border)] = {seen.begin(),
+                                                   seen.begin() + border_of(sequence.n_cached)};
+    }
+    states_[static_cast<size_t>(held.to)] = seen;
   }
   void compute_and_follow(Parts parts) {
     begin(parts);
@@ -205,7 +212,7 @@ class Stage {
   SchedulerLimits limits_;
   SequenceCaches caches_;
   SchedulingPolicy policy_;
-  FixedStates* fixed_ = nullptr;
+  StateCache* fixed_ = nullptr;
   std::vector<std::array<int32_t, kPageTokens>> pages_;
   std::vector<std::vector<int32_t>> states_;
   std::vector<std::unique_ptr<KnownText>> texts_;

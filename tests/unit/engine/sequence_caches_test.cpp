@@ -38,7 +38,7 @@ class SequenceCachesTest : public testing::Test {
   }
 
   SequenceCaches caches_{kinds(), {.n_pages = kCachePages}};
-  const FixedStates& states_ = dynamic_cast<const FixedStates&>(*caches_.caches()[2]);
+  const StateCache& states_ = dynamic_cast<const StateCache&>(*caches_.caches()[2]);
 };
 
 TEST_F(SequenceCachesTest, AddUpWhatTokensTake) {
@@ -117,18 +117,93 @@ TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
   std::iota(text.begin(), text.end(), 0);
   Sequence sequence;
   step(sequence, 32);
-  step(sequence, 40);  // no state at the end of the second page
+  step(sequence, 40);  // past the end of the second page
   caches_.remember(text, sequence);
   caches_.release(sequence);
-  const SequenceCaches::Prefix prefix = caches_.find(text, 0);
-  EXPECT_EQ(prefix.n_tokens(), 32);
-  caches_.start(sequence, prefix, [](const PageCopy&) { FAIL() << "of whole pages"; });
-  EXPECT_EQ(sequence.n_cached, 32);
-  EXPECT_NE(states_.states_of(sequence).from, 0);
-  caches_.release(sequence);
+  const auto find = [&](size_t n) { return caches_.find(std::span(text).first(n), 0); };
+  EXPECT_EQ(find(90).n_tokens(), 72) << "as far as the text came, within a page";
+  EXPECT_EQ(find(71).n_tokens(), 64) << "not to the middle of what came";
+  EXPECT_EQ(find(50).n_tokens(), 32);
+  EXPECT_EQ(find(20).n_tokens(), 0);
+  for (const size_t n : {50, 90}) {
+    const SequenceCaches::Prefix prefix = find(n);
+    caches_.start(sequence, prefix, [](const PageCopy&) { FAIL() << "of what nobody else has"; });
+    EXPECT_EQ(sequence.n_cached, prefix.n_tokens());
+    EXPECT_NE(states_.states_of(sequence).from, 0);
+    step(sequence, 1);
+    caches_.release(sequence);
+  }
   caches_.forget_texts();
   EXPECT_EQ(caches_.find(text, 0).n_tokens(), 0);
   EXPECT_EQ(caches_.pages().n_free(), kCachePages);
+}
+
+// A page that others have in part is copied, and so is what is known at its end.
+TEST_F(SequenceCachesTest, GoOnWithinACopyOfAPage) {
+  std::vector<int32_t> text(60);
+  std::iota(text.begin(), text.end(), 0);
+  Sequence first;
+  step(first, 40);
+  caches_.remember(text, first);
+  caches_.release(first);
+  std::vector<Sequence> two(2);
+  for (Sequence& sequence : two) {
+    caches_.start(sequence, caches_.find(text, 0), [](const PageCopy&) {});
+    EXPECT_EQ(sequence.n_cached, 40);
+    EXPECT_NE(states_.states_of(sequence).from, 0);
+    caches_.remember(text, sequence);  // the page is the first one's until it writes to it
+  }
+  EXPECT_NE(two[0].pages, two[1].pages);
+  EXPECT_EQ(states_.states_of(two[0]).from, states_.states_of(two[1]).from);
+  for (Sequence& sequence : two) caches_.release(sequence);
+  EXPECT_EQ(states_.n_sequences(), 0);
+}
+
+// Two texts with a common beginning, of which the second one cannot use the first one's states.
+TEST_F(SequenceCachesTest, KeepAStateWhereTextsBranch) {
+  std::vector<int32_t> first(80);
+  std::iota(first.begin(), first.end(), 0);
+  std::vector<int32_t> second = first;
+  second[50] = 99;
+  Sequence sequence;
+  step(sequence, 80);
+  caches_.remember(first, sequence);
+  caches_.release(sequence);
+
+  caches_.start(sequence, caches_.find(second, 0), [](const PageCopy&) {});
+  EXPECT_EQ(sequence.n_cached, 0);
+  EXPECT_EQ(sequence.branch, 32) << "a piece is to end here";
+  step(sequence, 32);
+  caches_.remember(second, sequence);
+  step(sequence, 48);
+  caches_.remember(second, sequence);
+  caches_.release(sequence);
+  EXPECT_EQ(caches_.find(second, 0).n_tokens(), 80) << "below the first one's page";
+  second[40] = 98;
+  EXPECT_EQ(caches_.find(second, 0).n_tokens(), 32);
+  EXPECT_EQ(caches_.find(first, 0).n_tokens(), 80);
+}
+
+// There are two states more than two sequences need.
+TEST_F(SequenceCachesTest, ForgetStatesInsideOfTextsFirst) {
+  const auto text_of = [](int32_t first) {
+    std::vector<int32_t> text(96);
+    std::iota(text.begin(), text.end(), first);
+    return text;
+  };
+  const auto process = [&](const std::vector<int32_t>& text, std::initializer_list<int32_t> steps) {
+    Sequence sequence;
+    for (const int32_t n : steps) step(sequence, n);
+    caches_.remember(text, sequence);
+    caches_.release(sequence);
+  };
+  process(text_of(0), {64});
+  process(text_of(1000), {32, 32, 32});
+  EXPECT_EQ(caches_.find(text_of(1000), 0).n_tokens(), 96);
+  const size_t kept = states_.n_snapshots();
+  for (int n = 0; n < 3; ++n) process(text_of(2000 + n), {32});
+  EXPECT_GT(states_.n_snapshots(), kept);
+  EXPECT_EQ(caches_.find(text_of(1000), 0).n_tokens(), 96) << "the last one stays";
 }
 
 TEST(CacheKinds, SayWhatMemoryTheyTake) {

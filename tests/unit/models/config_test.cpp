@@ -25,8 +25,8 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config :
-       {small_decoder(), rich_decoder(), latent_decoder(), small_encoder(), small_translator()}) {
+  for (const ModelConfig& config : {small_decoder(), rich_decoder(), latent_decoder(),
+                                    small_hybrid(), small_encoder(), small_translator()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -82,18 +82,6 @@ TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
   json["layer_kinds"][1]["experts"]["router"]["noise"] = 1;
   EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("noise"),
             std::string::npos);
-}
-
-TEST(ModelConfig, AsksForOneMixer) {
-  nlohmann::json json = config_to_json(latent_decoder());
-  const auto message = [&] { return message_of([&] { config_from_json(json, "model.bin"); }); };
-  EXPECT_EQ(json["layer_kinds"][0]["latent_attention"]["rope"], "rope");
-  nlohmann::json& layer = json["layer_kinds"][1];
-  layer["attention"] = config_to_json(small_decoder())["layer_kinds"][0]["attention"];
-  EXPECT_NE(message().find("\"layer_kinds[1]\" has more than one mixer"), std::string::npos);
-  layer.erase("latent_attention");
-  layer.erase("attention");
-  EXPECT_NE(message().find("\"layer_kinds[1]\" has no mixer"), std::string::npos) << message();
 }
 
 TEST(ModelConfig, RefusesLatentAttentionThatCannotBe) {

@@ -106,6 +106,49 @@ inline ModelConfig latent_decoder() {
   return config;
 }
 
+// A layer of each kind of mixer that keeps a state, one of them alone, and attention with a gate.
+inline ModelConfig small_hybrid() {
+  ModelConfig config = small_decoder();
+  const NormConfig norm{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().output_gate = true;
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
+                                   .n_value_heads = 4,
+                                   .key_head_dim = 12,
+                                   .value_head_dim = 10,
+                                   .convolution = {.taps = 4, .activation = Activation::silu},
+                                   .strength = 2,
+                                   .norm = norm,
+                                   .gate = Activation::sigmoid};
+  LayerConfig state_space = attention;
+  state_space.name = "state space";
+  state_space.mixer =
+      StateSpaceConfig{.n_heads = 6,
+                       .head_dim = 7,
+                       .n_groups = 2,
+                       .state_size = 9,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .in_bias = true,
+                       .out_bias = true,
+                       .norm = norm,
+                       .norm_first = true,
+                       .gate = Activation::gelu,
+                       .least_step = 0.1F,
+                       .most_step = 1.5F};
+  state_space.ffn_norms = {};
+  state_space.ffn = {};
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixer =
+      ShortConvolutionConfig{.convolution = {.taps = 2, .bias = true}, .bias = true};
+  config.layer_kinds = {attention, delta_net, state_space, convolution};
+  config.layers = {1, 2, 0, 3, 1};
+  return config;
+}
+
 inline ModelConfig small_encoder() {
   ModelConfig config = small_decoder();
   config.layer_kinds[0].attention().bidirectional = true;

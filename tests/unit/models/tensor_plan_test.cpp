@@ -18,7 +18,8 @@ namespace faststream {
 namespace {
 
 std::vector<ModelConfig> all_descriptions() {
-  return {small_decoder(), rich_decoder(), latent_decoder(), small_encoder(), small_translator()};
+  return {small_decoder(), rich_decoder(),  latent_decoder(),
+          small_hybrid(),  small_encoder(), small_translator()};
 }
 
 const TensorPlan& tensor(const std::vector<TensorPlan>& plans, const std::string& name) {

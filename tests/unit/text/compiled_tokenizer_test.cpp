@@ -63,7 +63,7 @@ struct Compiled {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-std::string refusal(const TokenizerDescription& description) {
+std::string table_refusal(const TokenizerDescription& description) {
   try {
     compile_tokenizer(description, "test");
   } catch (const Error& error) {
@@ -210,30 +210,31 @@ TEST(CompiledTokenizer, NamesThePartThatIsNotSupported) {
   for (const auto& [part, type] : parts) {
     TokenizerDescription description = byte_level();
     description.pipeline[part] = {{"type", type}};
-    EXPECT_NE(refusal(description).find(std::string("\"") + type + "\", which is not supported"),
-              std::string::npos)
-        << refusal(description);
+    EXPECT_NE(
+        table_refusal(description).find(std::string("\"") + type + "\", which is not supported"),
+        std::string::npos)
+        << table_refusal(description);
   }
   TokenizerDescription description = byte_level();
   description.pipeline["model"]["dropout"] = 0.1;
-  EXPECT_NE(refusal(description).find("dropout\" makes tokens random"), std::string::npos);
+  EXPECT_NE(table_refusal(description).find("dropout\" makes tokens random"), std::string::npos);
 }
 
 TEST(CompiledTokenizer, RefusesADescriptionThatContradictsItself) {
   TokenizerDescription description = byte_level();
   description.merges.push_back({'x', 'y'});
-  EXPECT_NE(refusal(description).find("\"x\" and \"y\" makes a token that does not exist"),
+  EXPECT_NE(table_refusal(description).find("\"x\" and \"y\" makes a token that does not exist"),
             std::string::npos);
   description = byte_level();
   description.merges.push_back({'x', 5000});
-  EXPECT_NE(refusal(description).find("a token that does not exist"), std::string::npos);
+  EXPECT_NE(table_refusal(description).find("a token that does not exist"), std::string::npos);
   description = byte_level();
   description.added_tokens[0].id = 3;
-  EXPECT_NE(refusal(description).find("which is not its own"), std::string::npos);
+  EXPECT_NE(table_refusal(description).find("which is not its own"), std::string::npos);
   description = byte_level();
   description.vocabulary[3] = "\xFF";
-  EXPECT_NE(refusal(description).find("the token 3 is not UTF-8"), std::string::npos);
-  EXPECT_NE(refusal({}).find("has no tokens"), std::string::npos);
+  EXPECT_NE(table_refusal(description).find("the token 3 is not UTF-8"), std::string::npos);
+  EXPECT_NE(table_refusal({}).find("has no tokens"), std::string::npos);
 }
 
 TEST(CompiledTokenizer, EndsAPatternThatTakesTooLongInOneSentence) {
@@ -271,7 +272,7 @@ TEST(CompiledTokenizer, BoundsWhatNormalizersMake) {
   EXPECT_TRUE(refused_text(*compiled.tokenizer, "a").starts_with(kTooLong));
   EXPECT_EQ(compiled->encode("hello"), (Ids{259}));
   description.added_tokens[0].normalized = true;  // it has an a, too
-  EXPECT_NE(refusal(description).find("\"<|a|>\": the tokenizer's rules"), std::string::npos);
+  EXPECT_NE(table_refusal(description).find("\"<|a|>\": the tokenizer's rules"), std::string::npos);
 }
 
 TEST(CompiledTokenizer, BoundsOneNormalizerThatMakesMuchOfEachMatch) {

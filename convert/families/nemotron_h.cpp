@@ -1,0 +1,146 @@
+// Nemotron-H (arXiv:2504.03624), dense and with experts: its layers are a state space, attention
+// without rotation, a feed-forward or experts alone, each with a norm before it.
+#include <optional>
+
+#include "convert/families/state_space.h"
+#include "support/printable.h"
+
+namespace faststream::convert {
+namespace {
+
+enum class Block { state_space, attention, feed_forward, experts };
+
+Block block_named(const JsonView& list, std::string_view name) {
+  if (name == "mamba" || name == "linear_attention" || name == "M") return Block::state_space;
+  if (name == "attention" || name == "full_attention" || name == "*") return Block::attention;
+  if (name == "mlp" || name == "-") return Block::feed_forward;
+  if (name == "moe" || name == "E") return Block::experts;
+  list.fail("has " + in_quotes(name) + ", a type of layers that is not supported");
+}
+
+std::vector<Block> blocks_in(const JsonView& config) {
+  std::vector<Block> blocks;
+  const std::string_view key = key_in(config, {"layers_block_type", "layer_types"});
+  if (const auto list = config.find(key)) {
+    for (const JsonView& each : list->elements()) {
+      blocks.push_back(block_named(each, each.as<std::string>()));
+    }
+  } else {
+    const JsonView pattern = config.member("hybrid_override_pattern");
+    for (const char block : pattern.as<std::string>()) {
+      blocks.push_back(block_named(pattern, {&block, 1}));
+    }
+  }
+  return blocks;
+}
+
+ExpertsConfig experts_in(const JsonView& config, const FeedForwardConfig& ffn) {
+  refuse_if_present(config, "moe_latent_size", "experts of another width");
+  ExpertsConfig experts;
+  experts.count = count_in(config, "n_routed_experts", kMaxExperts, 8);
+  experts.router.used =
+      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, 2));
+  experts.router.score = Router::Score::sigmoid;
+  experts.router.correction = true;
+  experts.router.groups = static_cast<int32_t>(count_in(config, "n_group", kMaxExperts, 1));
+  experts.router.groups_used = static_cast<int32_t>(count_in(config, "topk_group", kMaxExperts, 1));
+  experts.router.normalized = config.get("norm_topk_prob", true);
+  experts.router.scale = number_in(config, "routed_scaling_factor", 1);
+  experts.each = experts.shared = ffn;
+  experts.each.size = count_in(config, "moe_intermediate_size", kMaxSize, 7688);
+  experts.shared.size = count_in(config, "moe_shared_expert_intermediate_size", kMaxSize, 7688);
+  return experts;
+}
+
+}  // namespace
+
+FamilyModel describe_nemotron_h(const FamilySource& source) {
+  const JsonView& config = source.config;
+  const std::vector<Block> blocks = blocks_in(config);
+  constexpr PlainShape kOtherwise = {.n_layers = 1,
+                                     .hidden = 4096,
+                                     .n_heads = 32,
+                                     .n_kv_heads = 8,
+                                     .head_dim = 128,
+                                     .ffn_hidden = 21504,
+                                     .vocab = 131072,
+                                     .max_context = 4096};
+  PlainShape shape = shape_in(config, kOtherwise);
+  shape.norm_eps = number_in(config, "layer_norm_epsilon", 1e-5);
+  FamilyModel model{plain_decoder(shape)};
+  remove_rotation(model.config);
+  model.config.output.tied = config.get("tie_word_embeddings", false);
+  const LayerConfig attention = model.config.layer_kinds[0];
+  const StateSpaceKeys keys{
+      .heads = "mamba_num_heads",
+      .head_dim = "mamba_head_dim",
+      .groups = key_in(config, {"mamba_n_groups", "n_groups"}),
+      .state = "ssm_state_size",
+      .taps = key_in(config, {"mamba_d_conv", "conv_kernel"}),
+      .expand = key_in(config, {"mamba_expand", "expand"}),
+      .convolution_bias = key_in(config, {"mamba_conv_bias", "use_conv_bias"}),
+      .bias = "use_bias",
+      .activation = "mamba_hidden_act",
+      .groups_otherwise = 8,
+      .state_otherwise = 128};
+  StateSpaceConfig mixer = state_space_in(config, keys, shape.hidden, attention.mixer_norms.before);
+  mixer.least_step = number_in(config, "time_step_min", 0.001);
+  mixer.most_step.reset();
+  FeedForwardConfig ffn = attention.ffn;
+  ffn.gated = false;
+  ffn.activation = activation_in(config, "mlp_hidden_act", "relu2");
+  ffn.bias = config.get("mlp_bias", false);
+
+  // A mixer and the feed-forward or experts after it, if there are any, are one layer here.
+  Modules& m = model.modules;
+  model.config.layer_kinds.clear();
+  model.config.layers.clear();
+  std::vector<LayerConfig> layers;
+  for (size_t n = 0; n < blocks.size(); ++n) {
+    const bool is_mixer = blocks[n] == Block::state_space || blocks[n] == Block::attention;
+    if (is_mixer) {
+      LayerConfig& layer = layers.emplace_back(attention);
+      layer.name = blocks[n] == Block::attention ? "attention" : "state space";
+      if (blocks[n] == Block::state_space) layer.mixer = mixer;
+      layer.ffn_norms = {};
+      layer.ffn = {};
+      m.mixer_layers.push_back(static_cast<int64_t>(n));
+      m.ffn_layers.push_back(-1);
+      continue;
+    }
+    if (layers.empty() || m.ffn_layers.back() >= 0) {
+      config.fail("a feed-forward that follows no mixer is not supported");
+    }
+    LayerConfig& layer = layers.back();
+    m.ffn_layers.back() = static_cast<int64_t>(n);
+    layer.ffn_norms.before = attention.ffn_norms.before;
+    if (blocks[n] == Block::experts) {
+      layer.name += " with experts";
+      layer.experts = experts_in(config, ffn);
+    } else {
+      layer.name += " with feed-forward";
+      layer.ffn = ffn;
+    }
+  }
+  set_layers(model.config, layers);
+
+  m.base = "backbone.";
+  m.embedding = "embeddings";
+  m.attention_norm = m.ffn_norm = "norm";
+  m.qkv = {"mixer.q_proj", "mixer.k_proj", "mixer.v_proj"};
+  m.attention_out = "mixer.o_proj";
+  m.gate_up = {"mixer.up_proj"};
+  m.down = "mixer.down_proj";
+  m.router = "mixer.gate";
+  m.correction = "mixer.gate.e_score_correction_bias";
+  m.experts = "mixer.experts.";
+  m.expert_gate_up = {"up_proj"};
+  m.shared_gate_up = {"mixer.shared_experts.up_proj"};
+  m.shared_down = "mixer.shared_experts.down_proj";
+  m.output_norm = "norm_f";
+  m.left_out = {"mtp."};
+  name_state_space(m, mixer, "mixer.");
+  return model;
+}
+
+}  // namespace faststream::convert

@@ -1,0 +1,222 @@
+// Matrices that go from token to token.
+//
+// A warp has 8 columns of a head's matrix in registers while tokens pass: lane l has column l % 8
+// and, of each 16 keys, the 4 from 4 (l / 8) on. So a key's columns are a sector of memory, and
+// sums over keys need two exchanges between lanes. A block's warps share queries and keys, which
+// they prepare for several tokens at a time.
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/types.cuh"
+#include "support/error.h"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kColumns = 8;                       // of a warp
+constexpr int kBlockColumns = kWarps * kColumns;  // of a block
+constexpr int kParts = kWarp / kColumns;          // lanes that share a column
+constexpr int kKeys = 4;                          // that a lane has in a row
+constexpr int kGroup = kParts * kKeys;            // keys that a column's lanes have in a row
+constexpr int kTile = 16;                         // tokens that are prepared together
+constexpr int kMostGroups = 16;
+
+struct RecurArguments {
+  BatchView batch;
+  Matrix q;
+  Matrix k;
+  Matrix v;
+  Matrix gates;
+  Recurrence recurrence;
+  StateLayer states;
+  Matrix out;
+};
+
+// Queries and keys of a tile's tokens, scaled, zero beyond key_dim; and how matrices change.
+template <int kGroups>
+struct Tile {
+  float q[kTile][kGroups * kGroup];
+  float k[kTile][kGroups * kGroup];
+  float decays[kTile];
+  float strengths[kTile];
+};
+
+// One row of queries or keys, by a warp.
+template <int kGroups>
+__device__ void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
+                            float scale, float* to) {
+  constexpr int kWidth = kGroups * kGroup;
+  constexpr int kTurns = (kWidth + kWarp - 1) / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  float values[kTurns];
+  float squares = 0;
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int i = turn * kWarp + lane;
+    values[turn] = i < r.key_dim ? load_element(m.data, m.dtype, row * m.stride + first + i) : 0.0F;
+    squares += values[turn] * values[turn];
+  }
+  if (r.unit_eps > 0) scale *= rsqrtf(warp_sum(squares) + r.unit_eps);
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int i = turn * kWarp + lane;
+    if (i < kWidth) to[i] = values[turn] * scale;
+  }
+}
+
+// How the head's matrix changes with the token of a row.
+__device__ void prepare_gates(const RecurArguments& a, int64_t row, int head, float& decay,
+                              float& strength) {
+  const Recurrence& r = a.recurrence;
+  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
+  const float g = gates[head] + r.steps[head];
+  constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
+  const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
+  const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
+  decay = expf(r.rates[head] * step);
+  strength = r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step;
+}
+
+__device__ float sum_of_parts(float value) {
+#pragma unroll
+  for (int distance = kColumns; distance < kWarp; distance *= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+template <int kGroups>
+__global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArguments a) {
+  begin_kernel();
+  __shared__ Tile<kGroups> tile;
+  const Recurrence& r = a.recurrence;
+  const int s = blockIdx.z;
+  const int head = blockIdx.y;
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int part = lane / kColumns;
+  const int column = blockIdx.x * kBlockColumns + warp * kColumns + lane % kColumns;
+  const bool has_column = column < r.value_dim;
+  const int64_t first = a.batch.query_start[s];
+  const int n_tokens = a.batch.query_start[s + 1] - static_cast<int>(first);
+  if (n_tokens == 0) return;
+  const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
+
+  float state[kGroups][kKeys];
+  const auto key_of = [&](int group, int i) { return group * kGroup + part * kKeys + i; };
+  const auto place = [&](int32_t n) {
+    return a.states.data + n * a.states.stride + int64_t{head} * r.key_dim * r.value_dim + column;
+  };
+  const auto store = [&](float* to) {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const int key = key_of(group, i);
+        if (has_column && key < r.key_dim) to[int64_t{key} * r.value_dim] = state[group][i];
+      }
+    }
+  };
+  const float* from = place(a.batch.state_from[s]);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = key_of(group, i);
+      state[group][i] = has_column && key < r.key_dim ? from[int64_t{key} * r.value_dim] : 0.0F;
+    }
+  }
+  const int until_border = border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_tokens);
+  const int32_t border = a.batch.state_border[s];
+  const float skip = r.skips != nullptr ? r.skips[head] : 0.0F;
+
+  for (int begin = 0; begin < n_tokens; begin += kTile) {
+    const int count = min(kTile, n_tokens - begin);
+    __syncthreads();
+    for (int i = warp; i < 2 * count; i += kWarps) {
+      const int t = i / 2;
+      const int64_t row = first + begin + t;
+      if (i % 2 == 0) {
+        prepare_row<kGroups>(a.q, row, key_first, r, r.query_scale, tile.q[t]);
+      } else {
+        prepare_row<kGroups>(a.k, row, key_first, r, 1.0F, tile.k[t]);
+      }
+    }
+    if (threadIdx.x < count) {
+      prepare_gates(a, first + begin + threadIdx.x, head, tile.decays[threadIdx.x],
+                    tile.strengths[threadIdx.x]);
+    }
+    __syncthreads();
+    for (int t = 0; t < count; ++t) {
+      const int64_t row = first + begin + t;
+      const int64_t at = int64_t{head} * r.value_dim + column;
+      const float value =
+          has_column ? load_element(a.v.data, a.v.dtype, row * a.v.stride + at) : 0.0F;
+      const float decay = tile.decays[t];
+      float known = 0;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const float4 k = *reinterpret_cast<const float4*>(&tile.k[t][key_of(group, 0)]);
+        const float keys[kKeys] = {k.x, k.y, k.z, k.w};
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          state[group][i] *= decay;
+          known = fmaf(state[group][i], keys[i], known);
+        }
+      }
+      if (r.delta) known = sum_of_parts(known);
+      const float written = tile.strengths[t] * (r.delta ? value - known : value);
+      float sum = 0;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const float4 k = *reinterpret_cast<const float4*>(&tile.k[t][key_of(group, 0)]);
+        const float4 q = *reinterpret_cast<const float4*>(&tile.q[t][key_of(group, 0)]);
+        const float keys[kKeys] = {k.x, k.y, k.z, k.w};
+        const float queries[kKeys] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          state[group][i] = fmaf(keys[i], written, state[group][i]);
+          sum = fmaf(state[group][i], queries[i], sum);
+        }
+      }
+      sum = sum_of_parts(sum);
+      if (part == 0 && has_column) {
+        store_element(a.out.data, a.out.dtype, row * a.out.stride + at, fmaf(skip, value, sum));
+      }
+      if (border != 0 && begin + t + 1 == until_border) store(place(border));
+    }
+  }
+  store(place(a.batch.state_to[s]));
+}
+
+// The kernel for keys of so many groups.
+template <int kGroups = 2>
+void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments) {
+  if constexpr (kGroups < kMostGroups) {
+    if (arguments.recurrence.key_dim > kGroups * kGroup) {
+      return launch<2 * kGroups>(queue, grid, arguments);
+    }
+  }
+  queue.launch("going on with states", recur_kernel<kGroups>, grid, arguments);
+}
+
+}  // namespace
+
+void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
+                        const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
+                        const Matrix& out) {
+  constexpr int kMostKeys = kMostGroups * kGroup;
+  if (recurrence.key_dim > kMostKeys) {
+    throw Error("recurrent layers with keys or states of more than " + std::to_string(kMostKeys) +
+                " elements do not run on a GPU; use --device cpu");
+  }
+  if (batch.n_tokens == 0) return;
+  const auto pieces =
+      static_cast<unsigned>((recurrence.value_dim + kBlockColumns - 1) / kBlockColumns);
+  const Grid grid{
+      {pieces, static_cast<unsigned>(recurrence.n_heads), static_cast<unsigned>(batch.n_sequences)},
+      kWarps * kWarp};
+  launch(queue(), grid, {batch, q, k, v, gates, recurrence, states, out});
+}
+
+}  // namespace faststream

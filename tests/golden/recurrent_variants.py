@@ -1,0 +1,88 @@
+"""The variants of families whose layers keep a state of fixed size; see family_variants.py."""
+
+import torch
+
+from family_variants import BASE, EXPERTS, Variant, style_4
+
+# Longer than a chunk of the delta rule, 64 tokens, and than several pages.
+LONG = 100
+
+DELTA_NET = {"num_hidden_layers": 3, "full_attention_interval": 3, "head_dim": 20,
+             "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
+             "linear_value_head_dim": 10}
+
+STATE_SPACE = {"mamba_n_heads": 6, "mamba_d_head": 12, "mamba_d_state": 10, "mamba_n_groups": 2,
+               "mamba_chunk_size": 16}
+
+
+def joined_experts(tensors):
+    """Experts as releases have them: one tensor of a layer for the gates and ups, one for the downs."""
+    joined = {name: value for name, value in tensors.items() if ".experts." not in name}
+    for layer in {name.split(".experts.")[0] for name in tensors if ".experts." in name}:
+        count = len({name for name in tensors if name.startswith(layer + ".experts.")}) // 3
+
+        def stack(module, layer=layer, count=count):
+            return torch.stack([tensors[f"{layer}.experts.{e}.{module}.weight"] for e in range(count)])
+
+        joined[layer + ".experts.gate_up_proj"] = torch.cat([stack("gate_proj"), stack("up_proj")], 1)
+        joined[layer + ".experts.down_proj"] = stack("down_proj")
+    return joined
+
+
+def with_predicted_tokens(tensors):
+    """A tensor stands for the heads that predict further tokens."""
+    return {**tensors, "mtp.norm.weight": torch.ones(4, dtype=torch.bfloat16)}
+
+
+RECURRENT_VARIANTS = [
+    Variant("qwen3_5", "two gated delta nets, then attention with a gate, a quarter of a head rotated",
+            "qwen3_5_text", DELTA_NET, prompt=LONG),
+    Variant("qwen3_5_multimodal", "the same inside its wrapper, with heads for predicted tokens", "qwen3_5",
+            {"text_config": {**BASE, **DELTA_NET, "num_hidden_layers": 2, "full_attention_interval": 2},
+             "vision_config": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                               "out_hidden_size": 36, "num_position_embeddings": 4, "patch_size": 2}},
+            rename=with_predicted_tokens, unused=("model.visual.*", "mtp.*")),
+    Variant("qwen3_5_bias", "biases of attention; layer types named; a convolution of two tokens",
+            "qwen3_5_text",
+            {**DELTA_NET, "attention_bias": True,
+             "linear_conv_kernel_dim": 2, "linear_num_key_heads": 3, "linear_num_value_heads": 3,
+             "layer_types": ["linear_attention", "full_attention", "linear_attention"]}, prompt=LONG),
+    Variant("qwen3_5_moe", "experts and a shared one with its gate, in one tensor a layer",
+            "qwen3_5_moe_text",
+            {**DELTA_NET, **EXPERTS, "num_hidden_layers": 2, "full_attention_interval": 2,
+             "num_experts": 5, "shared_expert_intermediate_size": 28}, prompt=LONG,
+            rename=joined_experts),
+    Variant("qwen3_next", "projections by key head; experts in one layer of two",
+            config={**DELTA_NET, **EXPERTS, "num_hidden_layers": 2, "full_attention_interval": 2,
+                    "num_experts": 5, "shared_expert_intermediate_size": 28, "mlp_only_layers": [1]},
+            prompt=LONG, style=style_4),
+    Variant("lfm2", "short convolutions with biases and attention; the feed-forward's size by its rule",
+            config={"num_hidden_layers": 3, "conv_bias": True, "conv_L_cache": 4,
+                    "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 10}),
+    Variant("lfm2_moe", "experts after a dense layer; sigmoid scores with a correction", config={
+        **EXPERTS, "num_hidden_layers": 3, "num_experts": 5, "num_dense_layers": 1,
+        "layer_types": ["conv", "full_attention", "conv"], "routed_scaling_factor": 1.5}),
+    Variant("mamba2", "state spaces alone, whose steps are limited; two groups; biases", config={
+        "num_heads": 6, "head_dim": 12, "state_size": 10, "n_groups": 2, "chunk_size": 16,
+        "use_bias": True, "time_step_limit": [0.1, 1.5]}, prompt=LONG),
+    Variant("bamba", "state spaces and attention, half of a head rotated; a bias of the feed-forward",
+            config={**STATE_SPACE, "num_hidden_layers": 3, "attn_layer_indices": [1],
+                    "mamba_d_conv": 3, "mlp_bias": True}, prompt=LONG),
+    Variant("granitemoehybrid", "experts beside one that all use, no rotation, multipliers", config={
+        **STATE_SPACE, "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
+        "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 20,
+        "shared_intermediate_size": 28, "embedding_multiplier": 3.0, "attention_multiplier": 0.4,
+        "residual_multiplier": 0.6, "logits_scaling": 2.5, "tie_word_embeddings": True}, prompt=LONG),
+    Variant("granitemoehybrid_dense", "without experts, with rotation; biases of projections",
+            "granitemoehybrid",
+            {**STATE_SPACE, "layer_types": ["linear_attention", "full_attention"],
+             "num_local_experts": 0, "shared_intermediate_size": 44, "mamba_proj_bias": True,
+             "mamba_conv_bias": False, "position_embedding_type": "rope", "attention_multiplier": 0.3},
+            prompt=LONG),
+    Variant("nemotron_h", "each layer a mixer, a feed-forward or experts; squared ReLU", config={
+        "layers_block_type": ["linear_attention", "linear_attention", "mlp", "full_attention", "moe"],
+        "mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2,
+        "chunk_size": 16, "head_dim": 20, "n_routed_experts": 6, "n_group": 3, "topk_group": 2,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+        "moe_shared_expert_intermediate_size": 28, "routed_scaling_factor": 1.5}, prompt=LONG),
+]

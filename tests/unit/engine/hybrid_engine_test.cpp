@@ -1,0 +1,188 @@
+// Texts of models whose layers keep states of fixed size: what holds for pages holds for them.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/engine.h"
+#include "unit/backend/test_backends.h"
+#include "unit/effort.h"
+#include "unit/engine/engine_model.h"
+
+namespace faststream {
+namespace {
+
+// A delta net, a convolution and a state space beside attention, and state spaces alone.
+ModelConfig shape_of(const std::string& name) {
+  if (name == "delta_net") return hybrid_engine_shape(small_delta_net());
+  if (name == "convolution") {
+    return hybrid_engine_shape(ShortConvolutionConfig{.convolution = {.taps = 3}});
+  }
+  const StateSpaceConfig mixer{.n_heads = 4,
+                               .head_dim = 8,
+                               .n_groups = 2,
+                               .state_size = 12,
+                               .convolution = {.taps = 4, .activation = Activation::silu},
+                               .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
+  ModelConfig config = hybrid_engine_shape(mixer);
+  if (name == "state_spaces_alone") config.layers = {1, 1};
+  return config;
+}
+
+std::vector<int32_t> random_tokens(std::mt19937& random, size_t length) {
+  std::vector<int32_t> tokens;
+  while (tokens.size() < length) tokens.push_back(3 + static_cast<int32_t>(random() % 276));
+  return tokens;
+}
+
+void append(std::vector<int32_t>& to, const std::vector<int32_t>& tokens) {
+  to.insert(to.end(), tokens.begin(), tokens.end());
+}
+
+using HybridParameters = std::tuple<std::string, std::string>;  // device, shape
+
+class HybridEngine : public testing::TestWithParam<HybridParameters> {
+ protected:
+  void SetUp() override {
+    if (device() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+  [[nodiscard]] static std::string device() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static std::filesystem::path model() {
+    const std::string& name = std::get<1>(GetParam());
+    return engine_model_of(shape_of(name), name);
+  }
+  static EngineOptions options(int32_t slots, int64_t kv_tokens = 0) {
+    return {.device = device(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens};
+  }
+
+  // Some with a common beginning, of several lengths, several samples of some.
+  static std::vector<Request> requests() {
+    std::mt19937 random(37);
+    const std::vector<int32_t> common = random_tokens(random, 70);
+    std::vector<Request> all;
+    for (size_t i = 0; i < repetitions(40); ++i) {
+      std::vector<int32_t> prompt{1};
+      if (i % 3 == 0) append(prompt, common);
+      append(prompt, random_tokens(random, random() % 150));
+      Request request;
+      request.prompt = prompt;
+      request.max_tokens = 1 + static_cast<int64_t>(random() % 60);
+      request.sampling.seed = random();
+      if (i % 2 == 0) request.sampling.temperature = 0;
+      if (i % 10 == 3) request.n = 3;
+      all.push_back(request);
+    }
+    return all;
+  }
+};
+
+std::vector<std::vector<int32_t>> texts_of(const Result& result) {
+  std::vector<std::vector<int32_t>> texts;
+  for (const Output& output : result.outputs) texts.push_back(output.tokens);
+  return texts;
+}
+
+using Texts = std::vector<std::vector<std::vector<int32_t>>>;
+
+void expect_same(const Texts& got, const Texts& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i], want[i]) << what << ", request " << i;
+}
+
+TEST_P(HybridEngine, ATextDependsNeitherOnCompanyNorOnPiecesNorOnPreemption) {
+  const std::vector<Request> all = requests();
+  EngineOptions plain = options(1);
+  plain.prefix_sharing = false;
+  Engine alone(model(), plain);
+  const auto expected = run_alone(alone, all, texts_of);
+
+  Engine engine(model(), options(8));
+  expect_same(run_together(engine, all, texts_of), expected, "together");
+  expect_same(run_alone(engine, all, texts_of), expected, "from the cache");
+  EXPECT_GT(engine.stats().cached_tokens, 500);
+  EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+
+  EngineOptions pieces = options(8);
+  pieces.chunk = 4;
+  Engine in_pieces(model(), pieces);
+  expect_same(run_together(in_pieces, all, texts_of), expected, "in pieces");
+
+  EngineOptions tight = options(8, 320);
+  tight.context = 320;
+  Engine preempting(model(), tight);
+  expect_same(run_together(preempting, all, texts_of), expected, "preempted");
+  EXPECT_GT(preempting.stats().preemptions, 0);
+}
+
+// Each turn says again all that was said, and a little more.
+TEST_P(HybridEngine, AChatComputesAtMostAPageBesideWhatIsNew) {
+  std::mt19937 random(29);
+  Engine engine(model(), options(2));
+  std::vector<int32_t> conversation{1};
+  append(conversation, random_tokens(random, 44));
+  int64_t processed = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    Request request;
+    request.prompt = conversation;
+    request.max_tokens = 7 + turn;
+    request.ignore_eos = true;
+    const Result result = engine.submit(request).get();
+    const int64_t computed = engine.stats().prompt_tokens - processed;
+    processed = engine.stats().prompt_tokens;
+    if (turn > 0) {
+      EXPECT_LE(computed, 14 + kPageTokens) << "turn " << turn;
+    }
+    append(conversation, result.outputs[0].tokens);
+    append(conversation, random_tokens(random, 13));
+
+    // Somebody else says something in between.
+    Request other;
+    std::vector<int32_t> prompt{1};
+    append(prompt, random_tokens(random, 90));
+    other.prompt = prompt;
+    other.max_tokens = 3;
+    (void)engine.submit(other).get();
+    processed = engine.stats().prompt_tokens;
+  }
+}
+
+// From where a second text leaves the first one, a third one goes on.
+TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
+  std::mt19937 random(23);
+  const std::vector<int32_t> common = random_tokens(random, 319);
+  Engine engine(model(), options(4));
+  std::vector<Request> all;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int32_t> prompt{1};
+    append(prompt, common);
+    append(prompt, random_tokens(random, 20));
+    Request request;
+    request.prompt = prompt;
+    request.max_tokens = 4;
+    request.sampling.temperature = 0;
+    all.push_back(request);
+  }
+  const auto together = run_together(engine, all, texts_of);
+  EXPECT_LE(engine.stats().prompt_tokens, 2 * 320 + 12 * (20 + kPageTokens));
+  EngineOptions plain = options(1);
+  plain.prefix_sharing = false;
+  Engine alone(model(), plain);
+  expect_same(run_alone(alone, all, texts_of), together, "alone");
+}
+
+const auto kShapes =
+    testing::Values("delta_net", "convolution", "state_space", "state_spaces_alone");
+std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
+  return std::get<1>(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Cpu, HybridEngine, testing::Combine(testing::Values("cpu"), kShapes),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, HybridEngine, testing::Combine(testing::Values("cuda"), kShapes),
+                         name_of);
+
+}  // namespace
+}  // namespace faststream
