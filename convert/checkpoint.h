@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +30,14 @@ struct SourceTensor {
     uint64_t offset = 0;
   };
   std::optional<Place> first_bytes = {};
+  /// What elements are multiplied by, block by block of so many rows and columns from the top left;
+  /// the last blocks of rows and of columns may be smaller.
+  struct BlockFactors {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    std::shared_ptr<const SourceTensor> factors = nullptr;  ///< [..., blocks of rows, of columns]
+  };
+  std::optional<BlockFactors> block_factors = {};
 
   [[nodiscard]] uint64_t bytes() const;
 };

@@ -112,6 +112,21 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   return {"  attention", text.str()};
 }
 
+std::pair<std::string, std::string> mixer(const ModelConfig& config,
+                                          const LatentAttentionConfig& attention) {
+  std::ostringstream text;
+  text << attention.n_heads << (attention.n_heads == 1 ? " head of " : " heads of ")
+       << attention.q_head_dim() << ", values of " << attention.value_head_dim
+       << ", over latents of " << attention.kv_rank << ", " << name_of(attention.latent_norm);
+  if (attention.q_rank > 0) text << ", queries of latents of " << attention.q_rank;
+  if (attention.bias) text << ", biases of latents and of the output";
+  if (attention.rope) {
+    text << ", rotary \"" << config.ropes[*attention.rope].name << "\" of " << attention.rope_dim
+         << " that heads share";
+  }
+  return {"  latent attention", text.str()};
+}
+
 std::string convolution(const ConvolutionConfig& config) {
   std::ostringstream text;
   text << "convolution of " << config.taps << " tokens";

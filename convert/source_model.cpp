@@ -74,8 +74,10 @@ bool fits(const TensorPart& part, int64_t width) {
   const int64_t elements = elements_of(part.shape);
   const int64_t last = part.first_row + part.row_step * (part_rows(part, width) - 1);
   const int64_t own = source_width(part, width);
-  if (part.transposed && (part.shape.size() < 2 || part.shape.end()[-2] != own)) return false;
-  return elements % own == 0 && last < elements / own;
+  if (!part.transposed) return elements % own == 0 && last < elements / own;
+  if (part.shape.size() < 2) return false;
+  const int64_t inputs = part.shape.end()[-2];
+  return part.first_input + own <= inputs && last < elements / inputs;
 }
 
 // That the parts of a tensor are there and give the rows that it must have.
@@ -213,6 +215,21 @@ std::string to_text(std::span<const std::string> names) {
   std::string text;
   for (const std::string& name : names) add_name(text, name);
   return text;
+}
+
+std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules) {
+  std::vector<LeftOut> left_out;
+  for (const std::string& module : modules) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : weights.tensors()) {
+      const bool is_in = name.starts_with(module) || name.find("." + module) != std::string::npos;
+      if (is_in) names.push_back(name);
+    }
+    for (const std::string& name : names) static_cast<void>(weights.take(name));
+    const size_t end = module.find_last_not_of('.') + 1;
+    if (!names.empty()) left_out.push_back({module.substr(0, end), names.size()});
+  }
+  return left_out;
 }
 
 void take_types_of_weights(SourceModel& model) {

@@ -48,6 +48,7 @@ struct TensorPart {
   /// Its last two dimensions are swapped before rows are counted: [in, out] where products take
   /// [out, in].
   bool transposed = false;
+  int64_t first_input = 0;  ///< of a transposed matrix: how many of its `in` stand before a row's
   int64_t first_row = 0;
   int64_t n_rows = 0;  ///< 0: all that there are
   int64_t row_step = 1;
@@ -119,6 +120,10 @@ struct SourceModel {
 /// tokenizers have a token for each row of their vocabularies but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
+
+/// Takes away the tensors whose names begin with one of `modules`, or go on with it after a dot,
+/// and says how many of each there were.
+std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules);
 
 /// Takes the type of weights from what the first matrix of a layer comes from: not what a
 /// configuration says, for people convert one without the other.

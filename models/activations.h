@@ -53,19 +53,22 @@ struct Activations {
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   Matrix part;                  ///< [tokens, hidden] f32: what a part of it gives, likewise
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
-  Matrix qkv;                   ///< [tokens, in_dim of attention, or in of a recurrent mixer]
-  Matrix convolved;             ///< [tokens, channels] of a recurrent mixer
-  Matrix steps;                 ///< [tokens, gates] f32 of a recurrent mixer
-  Matrix attended;              ///< [tokens, sums of attention or of a recurrent mixer]
-  Matrix middle;                ///< [tokens, size of the feed-forward]
-  Matrix scores;                ///< [tokens, experts] f32
-  Matrix gate;                  ///< [tokens, 1] f32: of the shared expert
-  Matrix layer_inputs;          ///< [tokens, layers · size] f32
-  Matrix projected_inputs;      ///< [tokens, layers · size]: before their norm
-  Matrix last_input;            ///< [logits, size] f32: of the last layer, of wanted rows
-  Matrix input_gate;            ///< [tokens, size]
-  Matrix last;                  ///< [logits, hidden] f32: rows of the stream, of wanted logits
-  Matrix last_normed;           ///< [logits, hidden]
+  /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
+  Matrix qkv;
+  Matrix convolved;         ///< [tokens, channels] of a recurrent mixer
+  Matrix steps;             ///< [tokens, gates] f32 of a recurrent mixer
+  Matrix attended;          ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
+  Matrix latents;           ///< [tokens, q_rank]
+  Matrix heads;             ///< [tokens, q_dim], and later sums_dim: of latent attention
+  Matrix middle;            ///< [tokens, size of the feed-forward]
+  Matrix scores;            ///< [tokens, experts] f32
+  Matrix gate;              ///< [tokens, 1] f32: of the shared expert
+  Matrix layer_inputs;      ///< [tokens, layers · size] f32
+  Matrix projected_inputs;  ///< [tokens, layers · size]: before their norm
+  Matrix last_input;        ///< [logits, size] f32: of the last layer, of wanted rows
+  Matrix input_gate;        ///< [tokens, size]
+  Matrix last;              ///< [logits, hidden] f32: rows of the stream, of wanted logits
+  Matrix last_normed;       ///< [logits, hidden]
   std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
 
   /// Calls visit(matrix) for each member once its shape is set.
@@ -101,16 +104,24 @@ struct Activations {
         return recurrent_shape(layer.mixer, hidden).value_or(RecurrentShape{}).*size;
       });
     };
+    const auto of_attention = [&](auto figure) {
+      return largest_of_mixers<AttentionConfig>(config, figure);
+    };
+    using Latent = LatentAttentionConfig;
+    const auto of_latent = [&](auto figure) { return largest_of_mixers<Latent>(config, figure); };
     shape(qkv, act, tokens,
-          std::max(
-              largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.in_dim(); }),
-              of_recurrent(&RecurrentShape::in)));
+          std::max({of_attention([](const auto& a) { return a.in_dim(); }),
+                    of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); }),
+                    of_recurrent(&RecurrentShape::in)}));
     shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
     shape(steps, DType::f32, tokens, of_recurrent(&RecurrentShape::gates));
     shape(attended, act, tokens,
-          std::max(largest_of_mixers<AttentionConfig>(config,
-                                                      [](const auto& a) { return a.sums_dim(); }),
-                   of_recurrent(&RecurrentShape::sums)));
+          std::max({of_attention([](const auto& a) { return a.sums_dim(); }),
+                    of_latent([](const Latent& a) { return a.n_heads * a.kv_rank; }),
+                    of_recurrent(&RecurrentShape::sums)}));
+    shape(latents, act, tokens, of_latent([](const Latent& a) { return a.q_rank; }));
+    shape(heads, act, tokens,
+          of_latent([](const Latent& a) { return std::max(a.q_dim(), a.sums_dim()); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
           }));

@@ -3,15 +3,6 @@
 #include "models/mixers.h"
 
 namespace faststream {
-namespace {
-
-// Without columns where nothing rotates.
-Matrix rotations(const Pass& pass, const AttentionConfig& config) {
-  if (config.rope) return pass.memory.cos_sin[*config.rope].first_rows(pass.batch.n_tokens);
-  return {nullptr, DType::f32, pass.batch.n_tokens, 0};
-}
-
-}  // namespace
 
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
   const AttentionConfig& config = attention.config;
@@ -39,7 +30,7 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
   if (!config.kv_of) {
     renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
   }
-  pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config),
+  pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, attention.rule, sums);
   if (config.output_gate) {
     const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());

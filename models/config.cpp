@@ -96,6 +96,13 @@ std::optional<KvGeometry> geometry_of(const Recurrent& /*mixer*/) {
   return std::nullopt;
 }
 
+std::optional<KvGeometry> geometry_of(const LatentAttentionConfig& attention) {
+  return KvGeometry{.n_heads = 1,
+                    .k_head_dim = attention.kept_dim(),
+                    .v_head_dim = attention.kv_rank,
+                    .values_in_keys = true};
+}
+
 }  // namespace
 
 std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
@@ -107,6 +114,21 @@ bool lends_kv(const ModelConfig& config, int64_t layer) {
     const auto* attention = std::get_if<AttentionConfig>(&kind.mixer);
     return attention != nullptr && attention->kv_of == layer;
   });
+}
+
+namespace {
+
+template <typename Attention>
+int64_t heads_of(const Attention& mixer) {
+  return mixer.n_heads;
+}
+int64_t heads_of(const DeltaNetConfig& mixer) { return mixer.n_value_heads; }
+int64_t heads_of(const ShortConvolutionConfig& /*mixer*/) { return 1; }
+
+}  // namespace
+
+int64_t n_heads_of(const Mixer& mixer) {
+  return std::visit([](const auto& kind) { return heads_of(kind); }, mixer);
 }
 
 RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t /*hidden*/) {
@@ -140,6 +162,9 @@ RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidd
 namespace {
 
 std::optional<RecurrentShape> shape_of(const AttentionConfig& /*mixer*/, int64_t /*hidden*/) {
+  return std::nullopt;
+}
+std::optional<RecurrentShape> shape_of(const LatentAttentionConfig& /*mixer*/, int64_t /*hidden*/) {
   return std::nullopt;
 }
 template <typename Recurrent>
@@ -355,6 +380,30 @@ void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig&
   }
 }
 
+void check_mixer(const LatentAttentionConfig& attention, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
+  check.count("n_heads", attention.n_heads, kMaxHeads);
+  check.count("q_rank", attention.q_rank, kMaxCount, 0);
+  check.count("kv_rank", attention.kv_rank, kMaxHeadDim);
+  check.count("rope_dim", attention.rope_dim, kMaxHeadDim, 0);
+  check.count("nope_dim", attention.nope_dim, kMaxHeadDim);
+  check.count("value_head_dim", attention.value_head_dim, kMaxHeadDim);
+  check.count("what is kept of a token", attention.kept_dim(), kMaxHeadDim);
+  if (attention.kept_dim() % 2 != 0) check.fail("what is kept of a token has an odd width");
+  check.number("scale", attention.scale, -kLargest, kLargest);
+  check.norm("latent_norm", attention.latent_norm);
+  if (!attention.latent_norm || attention.latent_norm.bias) {
+    check.fail("latent_norm must be a normalization without bias");
+  }
+  if (attention.rope) {
+    if (*attention.rope >= config.ropes.size()) check.fail("its rope does not exist");
+    if (config.ropes[*attention.rope].dims() != attention.rope_dim) {
+      check.fail("its rope rotates other elements than rope_dim");
+    }
+  }
+  if (layer.cross_attention) check.fail("cross attention is beside attention alone");
+}
+
 constexpr int64_t kMaxTaps = 64;
 
 void check_convolution(const ConvolutionConfig& convolution, const Checker& check) {
@@ -414,11 +463,6 @@ void check_mixer(const ShortConvolutionConfig& mixer, const LayerConfig& layer,
   check_convolution(mixer.convolution, check);
   check_recurrent(layer, config, check);
 }
-
-int64_t n_heads_of(const AttentionConfig& attention) { return attention.n_heads; }
-int64_t n_heads_of(const DeltaNetConfig& mixer) { return mixer.n_value_heads; }
-int64_t n_heads_of(const StateSpaceConfig& mixer) { return mixer.n_heads; }
-int64_t n_heads_of(const ShortConvolutionConfig& /*mixer*/) { return 1; }
 
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
@@ -564,9 +608,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
-    const int64_t of_mixer =
-        std::visit([](const auto& mixer) { return n_heads_of(mixer); }, layer.mixer);
-    heads += std::max(of_mixer, layer.experts ? layer.experts->count : 0);
+    heads += std::max(n_heads_of(layer.mixer), layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   for (int64_t n = 0; n < config.n_layers(); ++n) {

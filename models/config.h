@@ -111,6 +111,33 @@ struct AttentionConfig {
   bool operator==(const AttentionConfig&) const = default;
 };
 
+/// Multi-head latent attention (arXiv:2405.04434). Of each token a layer keeps one row, of which
+/// all heads' keys and values are made: rope_dim rotated elements, a part of every head's key, then
+/// the latent. Queries go to where latents are, and sums of latents to where values are, so that
+/// nothing is ever made of what is kept: attention of one KV head whose values are in its keys.
+struct LatentAttentionConfig {
+  int64_t n_heads = 0;
+  int64_t q_rank = 0;    ///< of the latent that queries are made of; 0: of the input itself
+  int64_t kv_rank = 0;   ///< of the latent that keys and values are made of
+  int64_t rope_dim = 0;  ///< rotated elements of a head's queries and keys, the first ones
+  int64_t nope_dim = 0;  ///< the others
+  int64_t value_head_dim = 0;
+  float scale = 0;              ///< of scores
+  bool bias = false;            ///< of what makes latents, and of the output
+  NormConfig latent_norm = {};  ///< of both latents; without bias
+  /// Index in ModelConfig::ropes, of rope_dim elements; none: no rotation.
+  std::optional<size_t> rope = {};
+
+  // Elements of a head's query, and of the row that a token has in the cache.
+  [[nodiscard]] int64_t q_head_dim() const { return rope_dim + nope_dim; }
+  [[nodiscard]] int64_t kept_dim() const { return rope_dim + kv_rank; }
+  // Of a token's queries as they are made, where latents are, and of all heads' sums of values.
+  [[nodiscard]] int64_t q_dim() const { return n_heads * q_head_dim(); }
+  [[nodiscard]] int64_t latent_q_dim() const { return n_heads * kept_dim(); }
+  [[nodiscard]] int64_t sums_dim() const { return n_heads * value_head_dim; }
+  bool operator==(const LatentAttentionConfig&) const = default;
+};
+
 /// A weighted sum of each channel's last elements, one a token.
 struct ConvolutionConfig {
   int64_t taps = 0;  ///< elements
@@ -167,8 +194,8 @@ struct ShortConvolutionConfig {
 
 /// How a layer's tokens learn of others of their text: one of a few kinds. Whoever depends on the
 /// kind visits it, and does not compile before it knows a new one.
-using Mixer =
-    std::variant<AttentionConfig, DeltaNetConfig, StateSpaceConfig, ShortConvolutionConfig>;
+using Mixer = std::variant<AttentionConfig, LatentAttentionConfig, DeltaNetConfig, StateSpaceConfig,
+                           ShortConvolutionConfig>;
 
 /// The sizes of a mixer that keeps a state of fixed size, in elements of a token.
 struct RecurrentShape {
@@ -198,16 +225,20 @@ struct KvGeometry {
   int64_t n_heads = 0;
   int64_t k_head_dim = 0;  ///< of a key
   int64_t v_head_dim = 0;
-  int64_t window = 0;  ///< see AttentionRule
+  int64_t window = 0;           ///< see AttentionRule
+  bool values_in_keys = false;  ///< see KvLayer
 
+  // Elements of a token's keys, and of its values where these are kept beside them.
   [[nodiscard]] int64_t k_dim() const { return n_heads * k_head_dim; }
-  [[nodiscard]] int64_t v_dim() const { return n_heads * v_head_dim; }
+  [[nodiscard]] int64_t v_dim() const { return values_in_keys ? 0 : n_heads * v_head_dim; }
   bool operator==(const KvGeometry&) const = default;
 };
 /// None of a mixer that keeps no keys and values, as one that reads another layer's.
 std::optional<KvGeometry> kv_geometry(const Mixer& mixer);
 /// Those that attention reads, its own or another layer's.
 KvGeometry kv_read(const AttentionConfig& attention);
+/// Those of its queries; of other kinds what they have of the like.
+int64_t n_heads_of(const Mixer& mixer);
 
 /// A feed-forward of one gate and up, or up alone, and down.
 struct FeedForwardConfig {
@@ -230,6 +261,7 @@ struct RouterConfig {
   bool correction = false;
   int32_t groups = 1;
   int32_t groups_used = 1;
+  Router::GroupScore group_score = Router::GroupScore::two_best;
   bool normalized = false;
   float scale = 1;
   bool weighs_input = false;

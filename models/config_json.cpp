@@ -39,6 +39,10 @@ struct Names<Router::Score> {
   static constexpr std::array kAll = {"softmax", "sigmoid"};
 };
 template <>
+struct Names<Router::GroupScore> {
+  static constexpr std::array kAll = {"two_best", "largest"};
+};
+template <>
 struct Names<Pooling> {
   static constexpr std::array kAll = {"first", "last",         "largest",
                                       "mean",  "mean_by_root", "weighted_mean"};
@@ -136,6 +140,19 @@ void members(Visit visit, const ShortConvolutionConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const LatentAttentionConfig* /*of*/) {
+  visit("n_heads", &LatentAttentionConfig::n_heads);
+  visit("q_rank", &LatentAttentionConfig::q_rank);
+  visit("kv_rank", &LatentAttentionConfig::kv_rank);
+  visit("rope_dim", &LatentAttentionConfig::rope_dim);
+  visit("nope_dim", &LatentAttentionConfig::nope_dim);
+  visit("value_head_dim", &LatentAttentionConfig::value_head_dim);
+  visit("scale", &LatentAttentionConfig::scale);
+  visit("bias", &LatentAttentionConfig::bias);
+  visit("latent_norm", &LatentAttentionConfig::latent_norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const RelativeBiasConfig* /*of*/) {
   visit("buckets", &RelativeBiasConfig::buckets);
   visit("max_distance", &RelativeBiasConfig::max_distance);
@@ -159,6 +176,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("correction", &RouterConfig::correction);
   visit("groups", &RouterConfig::groups);
   visit("groups_used", &RouterConfig::groups_used);
+  visit("group_score", &RouterConfig::group_score);
   visit("normalized", &RouterConfig::normalized);
   visit("scale", &RouterConfig::scale);
   visit("weighs_input", &RouterConfig::weighs_input);
@@ -276,8 +294,10 @@ inline constexpr std::array<const char*, 0> kApart = {};
 template <>
 inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
-inline constexpr std::array kApart<LayerConfig> = {"attention", "delta_net", "state_space",
-                                                   "short_convolution"};
+inline constexpr std::array kApart<LatentAttentionConfig> = {"rope"};
+template <>
+inline constexpr std::array kApart<LayerConfig> = {"attention", "latent_attention", "delta_net",
+                                                   "state_space", "short_convolution"};
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 
@@ -352,13 +372,18 @@ size_t index_of(const std::vector<Named>& list, const JsonView& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
-void write_apart(const AttentionConfig& attention, const ModelConfig& config, json& object) {
+// Of kinds that rotate.
+template <typename Attention>
+requires requires(Attention& attention) { attention.rope; }
+void write_apart(const Attention& attention, const ModelConfig& config, json& object) {
   if (attention.rope) object["rope"] = config.ropes[*attention.rope].name;
 }
 template <typename Kind>
 void write_apart(const Kind& /*mixer*/, const ModelConfig& /*config*/, json& /*object*/) {}
 
-void read_apart(const JsonView& object, const ModelConfig& config, AttentionConfig& attention) {
+template <typename Attention>
+requires requires(Attention& attention) { attention.rope; }
+void read_apart(const JsonView& object, const ModelConfig& config, Attention& attention) {
   if (const auto rope = object.find("rope")) attention.rope = index_of(config.ropes, *rope);
 }
 template <typename Kind>

@@ -74,6 +74,7 @@ class Decoder : public Model {
       scratch.n_kv_heads = static_cast<int32_t>(geometry.n_heads);
       scratch.head_dim = static_cast<int32_t>(geometry.k_head_dim);
       scratch.v_head_dim = static_cast<int32_t>(geometry.v_head_dim);
+      scratch.values_in_keys = geometry.values_in_keys;
     }
     const Matrix states = encoder_->encode(batch, of_encoder);
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
@@ -192,16 +193,17 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
         plan.readers == TensorReaders::wanted ? limits.max_logits : limits.max_tokens;
     const TensorId of_bias =
         bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
-    const ProductBound bound{.rows = rows * router.used,
-                             .in = plan.shape[1],
-                             .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1),
-                             .format = plan.format,
-                             .gated = plan.gated,
-                             .bias = biases.contains(of_bias),
-                             .activation = !plan.gated && plan.activation != Activation::none,
-                             .experts = plan.experts,
-                             .weighs_input = router.weighs_input,
-                             .input_bits = stack.activation_bits};
+    const ProductBound bound{
+        .rows = rows * router.used * plan.blocks,
+        .in = plan.shape[1],
+        .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / plan.blocks,
+        .format = plan.format,
+        .gated = plan.gated,
+        .bias = biases.contains(of_bias),
+        .activation = !plan.gated && plan.activation != Activation::none,
+        .experts = plan.experts,
+        .weighs_input = router.weighs_input,
+        .input_bits = stack.activation_bits};
     const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {
       other.rows = bound.rows;
       return other == bound;
@@ -227,18 +229,25 @@ size_t activation_bytes(const ModelConfig& config, DType activations, const Batc
 
 StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int64_t sequences,
                        int64_t context) {
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  for (const LayerConfig& layer : config.layer_kinds) {
+    const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
+    if (!kv) continue;
+    n_heads = std::max(n_heads, n_heads_of(layer.mixer));
+    n_kv_heads = std::max(n_kv_heads, kv->n_heads);
+    head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
+  }
   StepBounds bounds{
       .tokens = limits.max_tokens,
       .sequences = sequences,
       .logits = limits.max_logits,
       .context = context,
       .vocab = config.vocab,
-      .n_heads =
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_heads; }),
-      .n_kv_heads =
-          largest_of_mixers<AttentionConfig>(config, [](const auto& a) { return a.n_kv_heads; }),
-      .head_dim = largest_of_mixers<AttentionConfig>(
-          config, [](const auto& a) { return std::max(a.head_dim, a.v_head_dim()); }),
+      .n_heads = n_heads,
+      .n_kv_heads = n_kv_heads,
+      .head_dim = head_dim,
       .recurrent_heads = largest_of_layers(
           config,
           [&](const LayerConfig& layer) {

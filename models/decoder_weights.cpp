@@ -113,6 +113,21 @@ class Finder {
     return weights;
   }
 
+  LatentAttentionWeights mixer(const LatentAttentionConfig& attention) const {
+    using enum TensorKind;
+    return {.config = attention,
+            .q_down = linear(latent_q_down),
+            .q_norm = norm(latent_q_norm, attention.latent_norm),
+            .q = linear(latent_q),
+            .kv = linear(latent_kv),
+            .kv_norm = norm(latent_kv_norm, attention.latent_norm),
+            .k = linear(latent_k).weight,
+            .v = linear(latent_v).weight,
+            .rule = {.scale = attention.scale},
+            .out = linear(attention_out),
+            .kv_layer = kv_layer(n_)};
+  }
+
   DeltaNetWeights mixer(const DeltaNetConfig& config) const {
     DeltaNetWeights weights = recurrent(config, config.norm);
     weights.recurrence.n_key_heads = static_cast<int32_t>(config.n_key_heads);
@@ -185,6 +200,7 @@ class Finder {
                        .correction = vector(id(TensorKind::router_correction)),
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,
+                       .group_score = config.router.group_score,
                        .normalized = config.router.normalized,
                        .scale = config.router.scale,
                        .weighs_input = config.router.weighs_input,

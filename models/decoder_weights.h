@@ -43,6 +43,20 @@ struct AttentionWeights {
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };
 
+struct LatentAttentionWeights {
+  LatentAttentionConfig config;
+  Linear q_down;  ///< absent where queries are made of the input
+  Norm q_norm = {};
+  Linear q;
+  Linear kv;
+  Norm kv_norm = {};
+  Weight k;  ///< [n_heads · kv_rank, nope_dim]
+  Weight v;  ///< [n_heads · value_head_dim, kv_rank]
+  AttentionRule rule;
+  Linear out;
+  size_t kv_layer = 0;  ///< see AttentionWeights
+};
+
 /// Of a mixer that keeps a state.
 template <typename Config>
 struct RecurrentWeights {
@@ -62,8 +76,8 @@ using StateSpaceWeights = RecurrentWeights<StateSpaceConfig>;
 using ShortConvolutionWeights = RecurrentWeights<ShortConvolutionConfig>;
 
 /// Of each kind of Mixer.
-using MixerWeights =
-    std::variant<AttentionWeights, DeltaNetWeights, StateSpaceWeights, ShortConvolutionWeights>;
+using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights, DeltaNetWeights,
+                                  StateSpaceWeights, ShortConvolutionWeights>;
 
 struct CrossAttentionWeights {
   BranchNormWeights norms;

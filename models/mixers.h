@@ -2,6 +2,7 @@
 // a file of its own, which has its operations in the order of its paper.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <variant>
 
@@ -30,8 +31,15 @@ struct Pass {
   }
 };
 
+/// Of the rope, or without columns where nothing rotates.
+inline Matrix rotations(const Pass& pass, std::optional<size_t> rope) {
+  if (rope) return pass.memory.cos_sin[*rope].first_rows(pass.batch.n_tokens);
+  return {nullptr, DType::f32, pass.batch.n_tokens, 0};
+}
+
 /// Gives a mixer what it reads besides tensors.
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables);
+inline void complete(LatentAttentionWeights& /*all in tensors*/, Backend&, Tables&) {}
 
 void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables);
 void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables);
@@ -39,6 +47,7 @@ void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables);
 
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
+LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input& input);
 LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input);

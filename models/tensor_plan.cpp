@@ -37,6 +37,20 @@ std::string_view name_of(TensorKind kind) {
       return "attention_sinks";
     case TensorKind::attention_distances:
       return "attention_distances";
+    case TensorKind::latent_q_down:
+      return "latent_q_down";
+    case TensorKind::latent_q_norm:
+      return "latent_q_norm";
+    case TensorKind::latent_q:
+      return "latent_q";
+    case TensorKind::latent_kv:
+      return "latent_kv";
+    case TensorKind::latent_kv_norm:
+      return "latent_kv_norm";
+    case TensorKind::latent_k:
+      return "latent_k";
+    case TensorKind::latent_v:
+      return "latent_v";
     case TensorKind::attention_out:
       return "attention_out";
     case TensorKind::recurrent_in:
@@ -139,6 +153,7 @@ struct MatrixTraits {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;
+  int64_t blocks = 1;
   bool gated = false;
   Activation activation = Activation::none;
   HeadRotation heads = {};
@@ -253,6 +268,30 @@ class Planner {
     }
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
+  }
+
+  void mixer(const LatentAttentionConfig& attention) {
+    const WeightFormat format = config_.weight_format;
+    const auto heads_of = [&](int64_t dim) { return of_heads({{{attention.n_heads * dim, dim}}}); };
+    int64_t q_columns = config_.hidden;
+    if (attention.q_rank > 0) {
+      q_columns = attention.q_rank;
+      matrix(TensorKind::latent_q_down, format, q_columns, config_.hidden, attention.bias, {});
+      norm(TensorKind::latent_q_norm, attention.latent_norm, q_columns);
+    }
+    matrix(TensorKind::latent_q, format, attention.q_dim(), q_columns, false,
+           {.split = heads_of(attention.q_head_dim())});
+    matrix(TensorKind::latent_kv, format, attention.kept_dim(), config_.hidden, attention.bias, {});
+    norm(TensorKind::latent_kv_norm, attention.latent_norm, attention.kv_rank);
+    matrix(TensorKind::latent_k, format, attention.n_heads * attention.kv_rank, attention.nope_dim,
+           false, {.split = heads_of(attention.kv_rank), .blocks = attention.n_heads});
+    const int64_t v_dim = attention.value_head_dim;
+    matrix(TensorKind::latent_v, format, attention.sums_dim(), attention.kv_rank, false,
+           {.split = heads_of(v_dim),
+            .blocks = attention.n_heads,
+            .heads = {.dim = config_.values_rotated ? v_dim : 0}});
+    matrix(TensorKind::attention_out, format, config_.hidden, attention.sums_dim(), attention.bias,
+           sums_of_values(attention.sums_dim(), v_dim, config_.values_rotated));
   }
 
   void mixer(const DeltaNetConfig& delta_net) {
@@ -384,18 +423,20 @@ class Planner {
 
   void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
-    const auto& [role, readers, split, experts, gated, activation, heads] = traits;
-    TensorPlan plan{.id = id(kind),
-                    .format = format,
-                    .shape = {rows, cols},
-                    .role = role,
-                    .readers = readers,
-                    .split = split,
-                    .experts = experts,
-                    .gated = gated,
-                    .activation = activation,
-                    .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns,
-                    .heads = heads};
+    const auto& [role, readers, split, experts, blocks, gated, activation, heads] = traits;
+    TensorPlan plan{
+        .id = id(kind),
+        .format = format,
+        .shape = {rows, cols},
+        .role = role,
+        .readers = readers,
+        .split = split,
+        .experts = experts,
+        .blocks = blocks,
+        .gated = gated,
+        .activation = activation,
+        .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 1,
+        .heads = heads};
     if (split.columns) {
       const int64_t whole = columns_together(plan);
       for (SplitRule::Part& part : plan.split.parts) part.unit = std::lcm(part.unit, whole);
@@ -498,9 +539,13 @@ class Planner {
     return {.dim = attention.v_head_dim(), .first_row = before};
   }
   [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
-    MatrixTraits traits{.split = of_heads({{{attention.sums_dim(), attention.v_head_dim()}}})};
+    return sums_of_values(attention.sums_dim(), attention.v_head_dim(), rotates_values(attention));
+  }
+  // What multiplies the sums of values of all heads.
+  static MatrixTraits sums_of_values(int64_t sums_dim, int64_t head_dim, bool rotated) {
+    MatrixTraits traits{.split = of_heads({{{sums_dim, head_dim}}})};
     traits.split.columns = true;
-    if (rotates_values(attention)) traits.heads = {.dim = attention.v_head_dim(), .columns = true};
+    if (rotated) traits.heads = {.dim = head_dim, .columns = true};
     return traits;
   }
 

@@ -30,6 +30,13 @@ enum class TensorKind : uint8_t {
   attention_k_norm,
   attention_sinks,
   attention_distances,
+  latent_q_down,
+  latent_q_norm,
+  latent_q,
+  latent_kv,
+  latent_kv_norm,
+  latent_k,
+  latent_v,
   attention_out,
   recurrent_in,
   recurrent_gates,
@@ -197,6 +204,7 @@ struct TensorPlan {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
+  int64_t blocks = 1;   ///< of a block-diagonal matrix: how many, each with as many of the rows
   bool gated = false;   ///< of a matrix: rows of gates, then as many of what they multiply
   Activation activation = Activation::none;  ///< of its products, or of those of the gates
   bool rotated = false;                      ///< see Weight
@@ -236,6 +244,13 @@ struct TensorPlan {
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
+///   layers.N.latent_q_down            [q_rank, hidden]      of latent attention, if q_rank > 0
+///   layers.N.latent_q_norm            [q_rank]              likewise
+///   layers.N.latent_q                 [q_dim, q_rank], or [q_dim, hidden]
+///   layers.N.latent_kv                [kept_dim, hidden]    what is rotated, then the latent
+///   layers.N.latent_kv_norm           [kv_rank]
+///   layers.N.latent_k                 [n_heads · kv_rank, nope_dim]   each head's own
+///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
 ///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.recurrent_in             [in, hidden]          of a RecurrentShape, in its mixer's
 ///   order layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "convert/huggingface/fp8_blocks.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -67,12 +68,12 @@ Found find_family(const JsonView& config) {
               " are not supported (README.md lists those that are)");
 }
 
-// But for MXFP4, whose tensors are read like any others.
+// But for MXFP4 and FP8 in blocks, whose tensors are read like any others.
 void refuse_quantized(const JsonView& config) {
   const auto quantization = config.find("quantization_config");
   if (!quantization) return;
   const auto method = quantization->get<std::string>("quant_method", "");
-  if (method == "mxfp4") return;
+  if (method == "mxfp4" || has_fp8_blocks(config)) return;
   config.fail("the checkpoint is already quantized" +
               (method.empty() ? "" : " with " + in_quotes(method)) +
               " (\"quantization_config\"); convert the original one");

@@ -115,6 +115,11 @@ void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias);
 /// all are their weights.
 ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t count, int64_t used);
 
+/// Latent attention of the sizes that config.json gives under DeepSeek's names, with the scale of
+/// scores that YaRN asks for; what is absent is as `otherwise` has it.
+LatentAttentionConfig latent_attention_in(const JsonView& config,
+                                          const LatentAttentionConfig& otherwise);
+
 /// Has every kind of layer take these norms before its branches, and the output as well.
 void set_norms(ModelConfig& model, const NormConfig& norm);
 

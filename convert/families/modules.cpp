@@ -53,8 +53,22 @@ class PartsMaker {
         return {{.source = in_layer(m.sinks), .shape = {attention().n_heads}}};
       case attention_distances:
         return {distances()};
+      case latent_q_down:
+        return {product(m.latent_q_down, latent().q_rank, hidden)};
+      case latent_q_norm:
+        return {norm(in_layer(m.latent_q_norm), latent().q_rank)};
+      case latent_q:
+        return latent_queries();
+      case latent_kv:
+        return latent_rows();
+      case latent_kv_norm:
+        return {norm(in_layer(m.latent_kv_norm), latent().kv_rank)};
+      case latent_k:
+        return latent_keys();
+      case latent_v:
+        return latent_values();
       case attention_out:
-        return {branch_end(product(m.attention_out, hidden, attention().sums_dim()))};
+        return {branch_end(product(m.attention_out, hidden, sums_dim()))};
       case recurrent_in:
       case recurrent_gates:
         return recurrent_rows();
@@ -156,6 +170,14 @@ class PartsMaker {
  private:
   // Of the layer, whose mixer or cross attention has the tensor.
   [[nodiscard]] const AttentionConfig& attention() const { return layer_.attention(); }
+
+  [[nodiscard]] const LatentAttentionConfig& latent() const {
+    return std::get<LatentAttentionConfig>(layer_.mixer);
+  }
+  [[nodiscard]] int64_t sums_dim() const {
+    const auto* latent = std::get_if<LatentAttentionConfig>(&layer_.mixer);
+    return latent != nullptr ? latent->sums_dim() : attention().sums_dim();
+  }
 
   // Of the layer, whose mixer has the tensor.
   [[nodiscard]] RecurrentShape recurrent() const {
@@ -333,6 +355,82 @@ class PartsMaker {
       parts.push_back(part);
     }
     return parts;
+  }
+
+  // Rows [first, first + count) of a product.
+  [[nodiscard]] static TensorPart rows_of(TensorPart part, int64_t first, int64_t count) {
+    part.first_row = first;
+    part.n_rows = count;
+    return part;
+  }
+
+  [[nodiscard]] TensorPart rotated_rows(const TensorPart& of, int64_t first) const {
+    const LatentAttentionConfig& a = latent();
+    TensorPart part = rows_of(of, first, a.rope_dim);
+    if (modules_.interleaved && a.rope) part.pairs = {a.rope_dim, a.rope_dim};
+    return part;
+  }
+
+  // Checkpoints have what is rotated behind the rest.
+  [[nodiscard]] Parts latent_queries() const {
+    const LatentAttentionConfig& a = latent();
+    const TensorPart all = a.q_rank > 0
+                               ? product(modules_.latent_q, a.q_dim(), a.q_rank)
+                               : product(modules_.latent_q_of_input, a.q_dim(), config_.hidden);
+    Parts parts;
+    for (int64_t head = 0; head < a.n_heads; ++head) {
+      const int64_t first = head * a.q_head_dim();
+      if (a.rope_dim > 0) parts.push_back(rotated_rows(all, first + a.nope_dim));
+      parts.push_back(rows_of(all, first, a.nope_dim));
+    }
+    return parts;
+  }
+
+  [[nodiscard]] Parts latent_rows() const {
+    const LatentAttentionConfig& a = latent();
+    const TensorPart all = product(modules_.latent_kv, a.kept_dim(), config_.hidden);
+    Parts parts;
+    if (a.rope_dim > 0) parts.push_back(rotated_rows(all, a.kv_rank));
+    parts.push_back(rows_of(all, 0, a.kv_rank));
+    return parts;
+  }
+
+  // Of each head the transpose of what makes its keys of latents, which stands before its values'.
+  [[nodiscard]] Parts latent_keys() const {
+    const LatentAttentionConfig& a = latent();
+    if (!modules_.latent_k.empty()) return {of_heads(modules_.latent_k, a.kv_rank, a.nope_dim)};
+    Parts parts;
+    for (int64_t head = 0; head < a.n_heads; ++head) {
+      TensorPart part = rows_of(latent_kv_up(), 0, a.kv_rank);
+      part.transposed = true;
+      part.first_input = head * (a.nope_dim + a.value_head_dim);
+      parts.push_back(std::move(part));
+    }
+    return parts;
+  }
+
+  [[nodiscard]] Parts latent_values() const {
+    const LatentAttentionConfig& a = latent();
+    if (!modules_.latent_v.empty()) {
+      return {of_heads(modules_.latent_v, a.value_head_dim, a.kv_rank)};
+    }
+    Parts parts;
+    for (int64_t head = 0; head < a.n_heads; ++head) {
+      const int64_t first = head * (a.nope_dim + a.value_head_dim) + a.nope_dim;
+      parts.push_back(rows_of(latent_kv_up(), first, a.value_head_dim));
+    }
+    return parts;
+  }
+
+  [[nodiscard]] TensorPart latent_kv_up() const {
+    const LatentAttentionConfig& a = latent();
+    return product(modules_.latent_kv_up, a.n_heads * (a.nope_dim + a.value_head_dim), a.kv_rank);
+  }
+
+  [[nodiscard]] TensorPart of_heads(const std::string& module, int64_t rows, int64_t cols) const {
+    TensorPart part = product(module, rows, cols);
+    part.shape.insert(part.shape.begin(), latent().n_heads);
+    return part;
   }
 
   [[nodiscard]] Parts head_norms(const std::string& module, int64_t heads) const {

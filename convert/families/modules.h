@@ -63,6 +63,19 @@ struct Modules {
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
   std::string sinks = "self_attn.sinks";  ///< a tensor's name
+  // Of latent attention: what makes queries, of a latent or of the input, what makes the row that
+  // is kept, and what makes keys' and values' parts of its latent, head by head.
+  std::string latent_q_down = "self_attn.q_a_proj";
+  std::string latent_q_norm = "self_attn.q_a_layernorm";
+  std::string latent_q = "self_attn.q_b_proj";
+  std::string latent_q_of_input = "self_attn.q_proj";
+  std::string latent_kv = "self_attn.kv_a_proj_with_mqa";
+  std::string latent_kv_norm = "self_attn.kv_a_layernorm";
+  std::string latent_kv_up = "self_attn.kv_b_proj";
+  /// If named, in place of that one: [heads, kv_rank, nope_dim] and [heads, value_head_dim,
+  /// kv_rank].
+  std::string latent_k = {};
+  std::string latent_v = {};
   std::string attention_out = "self_attn.o_proj";
   /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
   std::vector<RecurrentRows> recurrent_in = {};
@@ -126,8 +139,8 @@ struct Modules {
   float output_norm_scale = 1;  ///< of the last norm, and so of logits
   bool unit_output = false;     ///< rows of the output matrix are divided by their norms
 
-  /// Beginnings of names of tensors that belong to something beside the model, such as heads that
-  /// predict further tokens.
+  /// Modules of something beside the model, such as heads that predict further tokens: names of
+  /// tensors begin with these, or go on with them after a dot.
   std::vector<std::string> left_out = {};
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};

@@ -33,6 +33,10 @@ std::optional<JsonView> rope_members(const JsonView& config) {
   return std::nullopt;
 }
 
+std::string type_of(const JsonView& members) {
+  return members.get<std::string>("rope_type", members.get<std::string>("type", "default"));
+}
+
 // The members for layers of a type, where types differ.
 std::optional<JsonView> members_for(const JsonView& config, std::string_view layer_type) {
   auto members = rope_members(config);
@@ -227,9 +231,7 @@ RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
   rope.name = layer_type.empty() ? "rope" : layer_type;
   rope.frequencies = plain_frequencies(theta, rotated);
   if (members) {
-    const auto type =
-        members->get<std::string>("rope_type", members->get<std::string>("type", "default"));
-    Rule(*members, config, shape).apply(type, theta, rotated, rope);
+    Rule(*members, config, shape).apply(type_of(*members), theta, rotated, rope);
   }
   check_frequencies(config, rope.frequencies);
   check_frequencies(config, rope.long_frequencies);
@@ -263,6 +265,15 @@ std::vector<float> yarn_frequencies(double theta, int64_t rotated, const YarnRul
     frequencies[i] = interpolated * (1 - kept) + 1.0F / frequencies[i] * kept;
   }
   return frequencies;
+}
+
+double yarn_score_factor(const JsonView& config) {
+  const auto members = rope_members(config);
+  if (!members || type_of(*members) == "default") return 1;
+  const double mscale_all_dim = members->get("mscale_all_dim", 0.0);
+  if (mscale_all_dim == 0) return 1;
+  const double factor = yarn_attention_factor(members->get<double>("factor"), mscale_all_dim);
+  return factor * factor;
 }
 
 double yarn_attention_factor(double factor, double mscale) {

@@ -27,6 +27,10 @@ struct RopeShape {
 RopeConfig rope_from_hf(const JsonView& config, const RopeShape& shape,
                         std::string_view layer_type = "");
 
+/// The factor of scores that DeepSeek's models take of a rule's "factor" and "mscale_all_dim": the
+/// square of YaRN's of cosines and sines; 1 where there is no rule or no such member.
+double yarn_score_factor(const JsonView& config);
+
 /// What YaRN makes of theta's frequencies.
 struct YarnRule {
   double factor = 1;

@@ -195,6 +195,111 @@ void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {
   set_windows(source, model, all_but_every(2));
 }
 
+// DeepSeek V2 and V3 and what has their layers. Where keys' lengths are of what is kept, products
+// of latents lie by themselves, k's transposed already; in older files they are one.
+LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyModel& model) {
+  const bool is_split = source.has("attention.key_length_mla");
+  const auto length = [&](const std::string& name) {
+    return source.count(name + (is_split ? "_mla" : ""), kMaxHeadDim);
+  };
+  LatentAttentionConfig attention;
+  attention.n_heads = source.count("attention.head_count", kMaxHeads);
+  if (source.first_layer_has("attn_q_a.weight")) {
+    attention.q_rank = source.count("attention.q_lora_rank", kMaxSize);
+  }
+  attention.kv_rank = source.count("attention.kv_lora_rank", kMaxHeadDim);
+  attention.rope_dim = model.config.ropes[0].dims();
+  const int64_t key_length = length("attention.key_length");
+  if (key_length <= attention.rope_dim) {
+    source.fail(is_split ? "attention.key_length_mla" : "attention.key_length",
+                "is not above the elements that are rotated");
+  }
+  attention.nope_dim = key_length - attention.rope_dim;
+  attention.value_head_dim = length("attention.value_length");
+  attention.scale = inverse_root(static_cast<double>(key_length));
+  constexpr float kEps = 1e-6F;  // as Transformers; llama.cpp takes that of other norms
+  attention.latent_norm = {.kind = NormKind::rms, .eps = kEps};
+  attention.rope = 0;
+  Modules& m = model.modules;
+  m.latent_q_down = "attn_q_a";
+  m.latent_q_norm = "attn_q_a_norm";
+  m.latent_q = "attn_q_b";
+  m.latent_q_of_input = "attn_q";
+  m.latent_kv = "attn_kv_a_mqa";
+  m.latent_kv_norm = "attn_kv_a_norm";
+  m.latent_kv_up = "attn_kv_b";
+  if (is_split) {
+    m.latent_k = "attn_k_b";
+    m.latent_v = "attn_v_b";
+  }
+  return attention;
+}
+
+// YaRN's factors are the scores', squared, rather than those of cosines and sines. The metadata
+// have a tenth of "mscale_all_dim".
+void move_yarn_factor(const GgufSource& source, GgufFamilyModel& model,
+                      LatentAttentionConfig& attention) {
+  const double tenth = source.number("rope.scaling.yarn_log_multiplier", 0);
+  if (tenth == 0) return;
+  const double factor = yarn_attention_factor(source.number("rope.scaling.factor", 1), 10 * tenth);
+  attention.scale *= static_cast<float>(factor * factor);
+  model.config.ropes[0].attention_factor =
+      static_cast<float>(source.number("rope.scaling.attn_factor", 1));
+}
+
+RouterConfig router_of(const GgufSource& source, RouterConfig router) {
+  constexpr int64_t kSigmoid = 2;
+  constexpr int64_t kVocabOfGlm = 154880;
+  const auto gating = source.metadata().find_integer(source.key("expert_gating_func"));
+  const int64_t layers = source.count("block_count", kMaxLayers);
+  const bool is_glm = !gating && (layers == 47 || layers == 48) &&
+                      source.count("vocab_size", kMaxSize, 1) == kVocabOfGlm;
+  const bool is_sigmoid = is_glm || gating.value_or(1) == kSigmoid;
+  if (gating.value_or(1) > kSigmoid) source.fail("expert_gating_func", "is not supported");
+  router.score = is_sigmoid ? Router::Score::sigmoid : Router::Score::softmax;
+  router.group_score = is_sigmoid ? Router::GroupScore::two_best : Router::GroupScore::largest;
+  router.groups = static_cast<int32_t>(source.count("expert_group_count", kMaxExperts, 1));
+  router.groups_used =
+      static_cast<int32_t>(source.count("expert_group_used_count", kMaxExperts, 1));
+  router.normalized =
+      source.metadata().find_boolean(source.key("expert_weights_norm")).value_or(false);
+  router.scale = static_cast<float>(source.number("expert_weights_scale", 1));
+  return router;
+}
+
+void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
+  LatentAttentionConfig attention = latent_attention_of(source, model);
+  move_yarn_factor(source, model, attention);
+  LayerConfig& all = model.config.layer_kinds[0];
+  all.mixer = attention;
+  const int64_t dense =
+      source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
+  const int64_t n_shared =
+      source.metadata().find_integer(source.key("expert_shared_count")).value_or(0);
+  model.modules.correction = "exp_probs_b.bias";
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (!layer.experts) return;
+    ExpertsConfig& experts = *layer.experts;
+    if (n < dense) {
+      layer.name = "dense";
+      layer.ffn = experts.each;
+      layer.ffn.size = source.count("feed_forward_length", kMaxSize);
+      layer.experts.reset();
+      return;
+    }
+    experts.router = router_of(source, experts.router);
+    experts.router.correction =
+        source.weights().find("blk." + std::to_string(n) + ".exp_probs_b.bias") != nullptr;
+    experts.shared = experts.each;
+    experts.shared.size = n_shared * experts.each.size;
+  });
+  const int64_t predicted =
+      source.metadata().find_integer(source.key("nextn_predict_layers")).value_or(0);
+  for (int64_t n = 0; n < predicted; ++n) {
+    model.modules.left_out.push_back("blk." + std::to_string(model.config.n_layers() + n) + ".");
+  }
+}
+
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"llama", GgufPairs::side_by_side, Activation::silu, normalize_experts},
     {"mistral3", GgufPairs::side_by_side, Activation::silu, adjust_mistral3},
@@ -225,6 +330,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"internlm2", GgufPairs::side_by_side},
     {"baichuan", GgufPairs::side_by_side, Activation::silu, adjust_baichuan},
     {"gpt-oss", GgufPairs::halves, Activation::silu, adjust_gpt_oss},
+    {"deepseek2", GgufPairs::side_by_side, Activation::silu, adjust_deepseek2},
 });
 
 }  // namespace
@@ -237,6 +343,8 @@ const GgufArchitecture& find_gguf_architecture(const GgufSource& source) {
                          "is " + in_quotes(source.architecture()) +
                              ", which is not supported (README.md lists those that are)");
 }
+
+bool has_latent_attention(const GgufSource& source) { return source.has("attention.kv_lora_rank"); }
 
 void refuse_scalings(const GgufSource& source) {
   const bool granite = source.architecture().starts_with("granite");

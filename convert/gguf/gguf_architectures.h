@@ -28,6 +28,9 @@ struct GgufArchitecture {
 /// Throws Error when there is no such architecture.
 const GgufArchitecture& find_gguf_architecture(const GgufSource& source);
 
+/// Whether its attention is latent, so that "key_length" and "value_length" are of what is kept.
+bool has_latent_attention(const GgufSource& source);
+
 /// Throws Error when the metadata ask for a factor that their architecture does not know.
 void refuse_scalings(const GgufSource& source);
 

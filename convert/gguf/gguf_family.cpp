@@ -50,6 +50,7 @@ Modules gguf_modules(const GgufSource& source) {
 }
 
 int64_t head_dim_in(const GgufSource& source, const PlainShape& shape) {
+  if (has_latent_attention(source)) return source.count("rope.dimension_count", kMaxHeadDim);
   const bool given = source.has("attention.key_length");
   if (!given && shape.hidden % shape.n_heads != 0) {
     source.fail("embedding_length",
@@ -75,7 +76,8 @@ int64_t vocabulary_rows(const GgufSource& source) {
 
 PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   PlainShape shape;
-  shape.n_layers = source.count("block_count", 4096);
+  shape.n_layers = source.count("block_count", kMaxLayers) -
+                   source.metadata().find_integer(source.key("nextn_predict_layers")).value_or(0);
   // Of the first layer where layers may differ, else of all.
   const auto size = [&](std::string_view name, int64_t most) {
     return sizes_differ ? source.counts(name, shape.n_layers, most).front()

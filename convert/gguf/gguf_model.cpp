@@ -53,6 +53,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   SourceFiles files;
   GgufFile gguf = open_gguf_file(path, files);
   GgufFamilyModel family = describe_gguf(gguf.metadata, gguf.weights);
+  std::vector<LeftOut> left_out = leave_out(gguf.weights, family.modules.left_out);
   GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);
   SourceModel model{.family = gguf.metadata.text("general.architecture"),
                     .config = std::move(family.config),
@@ -66,7 +67,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
                     .weights = std::move(gguf.weights),
                     .parts = {},
                     .added_tokens = {},
-                    .left_out = {},
+                    .left_out = std::move(left_out),
                     .files = {}};
   if (tokenizer) {
     use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model.tokenizer);

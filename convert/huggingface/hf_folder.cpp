@@ -1,6 +1,7 @@
 #include "convert/huggingface/hf_folder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "convert/families/family.h"
 #include "convert/huggingface/answers_from_hf.h"
+#include "convert/huggingface/fp8_blocks.h"
 #include "convert/huggingface/safetensors.h"
 #include "convert/huggingface/sentence_transformers.h"
 #include "convert/tokenizers/separate_vocabulary.h"
@@ -183,20 +185,6 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
   }
 }
 
-// Takes tensors with these beginnings of names out of the checkpoint.
-void leave_out(const std::vector<std::string>& beginnings, Checkpoint& weights,
-               std::vector<LeftOut>& left_out) {
-  for (const std::string& beginning : beginnings) {
-    std::vector<std::string> names;
-    for (const auto& [name, tensor] : weights.tensors()) {
-      if (name.starts_with(beginning)) names.push_back(name);
-    }
-    for (const std::string& name : names) (void)weights.take(name);
-    if (!names.empty())
-      left_out.push_back({beginning.substr(0, beginning.find_last_not_of('.') + 1), names.size()});
-  }
-}
-
 // Has the output's bias forbid tokens, so that others' probabilities are as if there were none:
 // "renormalize_logits" of models that never give these tokens, at no cost when they run.
 void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
@@ -342,11 +330,12 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
   Checkpoint weights = open_safetensors_folder(folder, files);
+  join_fp8_blocks(JsonView(config, where), weights);
   std::vector<LeftOut> left_out;
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
-  leave_out(family.modules.left_out, weights, left_out);
+  std::ranges::copy(leave_out(weights, family.modules.left_out), std::back_inserter(left_out));
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);

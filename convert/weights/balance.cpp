@@ -86,6 +86,12 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
         balanced = given_by_values(of_same_layer(attention_out));
       }
       break;
+    case latent_q_norm:
+      balanced = given_by_norm(rotated(latent_q));
+      break;
+    case latent_v:
+      if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(attention_out));
+      break;
     case cross_kv:
       if (plan.heads.dim != 0) balanced = given_by_values(of_same_layer(cross_out));
       break;

@@ -42,6 +42,24 @@ void decode_mxfp4_pairs(const std::byte* in, std::span<float> out) {
   }
 }
 
+// 4 bits of exponent, 3 of mantissa; all of them set is NaN.
+constexpr std::array<float, 256> kE4m3 = [] {
+  std::array<float, 256> values{};
+  for (int code = 0; code < 128; ++code) {
+    const int exponent = code >> 3;
+    float value = static_cast<float>(exponent == 0 ? code & 7 : 8 + (code & 7)) / 512;
+    for (int i = 1; i < exponent; ++i) value *= 2;
+    if (code == 127) value = std::numeric_limits<float>::quiet_NaN();
+    values[static_cast<size_t>(code)] = value;
+    values[static_cast<size_t>(code) + 128] = -value;
+  }
+  return values;
+}();
+
+void decode_e4m3(const std::byte* in, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = kE4m3[std::to_integer<size_t>(in[i])];
+}
+
 template <typename Element>
 void narrow_as(std::span<const float> in, std::byte* out) {
   for (size_t i = 0; i < in.size(); ++i) {
@@ -58,6 +76,7 @@ constinit const ElementFormat kF64Format{"F64", 1, 8, DType::f32, decode<double>
 constinit const ElementFormat kBf16Format{"BF16", 1, 2, DType::bf16, decode<BFloat16>};
 constinit const ElementFormat kMxfp4PairsFormat{"MXFP4", kMxfp4Elements, kMxfp4Bytes, DType::bf16,
                                                 decode_mxfp4_pairs};
+constinit const ElementFormat kFp8BlocksFormat{"F8_E4M3", 1, 1, DType::bf16, decode_e4m3};
 
 void narrow(std::span<const float> in, DType type, std::byte* out) {
   if (type == DType::f32) {

@@ -38,6 +38,10 @@ extern const ElementFormat kBf16Format;
 /// is the exponent's byte, then 16 bytes, each with two neighbours, the first in its lower half.
 extern const ElementFormat kMxfp4PairsFormat;
 
+/// Numbers of 8 bits, E4M3 without infinities (arXiv:2209.05433), which belong to factors of
+/// blocks.
+extern const ElementFormat kFp8BlocksFormat;
+
 /// Element i of `out` (f32, f16 or bf16) = in[i], rounded to nearest even.
 void narrow(std::span<const float> in, DType type, std::byte* out);
 

@@ -377,11 +377,12 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
   }
 }
 
-// The tensor is matrices [cols, n]; row r is column r % n of the matrix r / n.
+// The tensor is matrices [inputs, n]; row r is of column r % n of the matrix r / n.
 void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
                                 Scratch& scratch) const {
   const int64_t cols = source.width;
   const int64_t n = source.part->shape.back();
+  const int64_t inputs = source.part->shape.end()[-2];
   for (int64_t done = 0; done < count;) {
     // The rows from here on that are in the same matrix, and the columns that hold them all.
     const int64_t matrix = source_row(*source.part, first + done) / n;
@@ -395,7 +396,8 @@ void TensorStream::read_columns(const Source& source, int64_t first, int64_t cou
     }
     scratch.columns.resize(static_cast<size_t>(most - least + 1));
     for (int64_t k = 0; k < cols; ++k) {
-      read_elements(*source.tensor, (matrix * cols + k) * n + least, scratch.columns, scratch.raw);
+      const int64_t input = matrix * inputs + source.part->first_input + k;
+      read_elements(*source.tensor, input * n + least, scratch.columns, scratch.raw);
       for (int64_t i = done; i < end; ++i) {
         const int64_t column = source_row(*source.part, first + i) % n - least;
         scratch.values[static_cast<size_t>(i * cols + k)] =
@@ -414,10 +416,40 @@ void TensorStream::read_elements(const SourceTensor& tensor, int64_t first, std:
   const int64_t whole = ceil_div(before + count, block) * block;
   raw.resize(tensor.format->bytes(whole));
   source_.read(tensor, first - before, raw);
-  if (whole == count) return tensor.format->decode(raw.data(), out);
-  std::vector<float> values(static_cast<size_t>(whole));  // out begins or ends within a block
-  tensor.format->decode(raw.data(), values);
-  std::copy_n(values.begin() + before, count, out.begin());
+  if (whole == count) {
+    tensor.format->decode(raw.data(), out);
+  } else {  // out begins or ends within a block
+    std::vector<float> values(static_cast<size_t>(whole));
+    tensor.format->decode(raw.data(), values);
+    std::copy_n(values.begin() + before, count, out.begin());
+  }
+  if (tensor.block_factors) multiply_blocks(tensor, first, out);
+}
+
+// Elements from `first` on.
+void TensorStream::multiply_blocks(const SourceTensor& tensor, int64_t first,
+                                   std::span<float> values) const {
+  const SourceTensor::BlockFactors& blocks = *tensor.block_factors;
+  const int64_t rows = tensor.shape.end()[-2];
+  const int64_t columns = tensor.shape.back();
+  const int64_t in_column = ceil_div(rows, blocks.rows);  // of blocks
+  const int64_t in_row = ceil_div(columns, blocks.columns);
+  std::vector<float> factors(static_cast<size_t>(in_row));
+  std::vector<std::byte> raw;
+  int64_t known = -1;  // whose factors these are
+  while (!values.empty()) {
+    const int64_t row = first / columns;  // of all matrices together
+    const int64_t of_blocks = row / rows * in_column + row % rows / blocks.rows;
+    if (of_blocks != known) read_elements(*blocks.factors, of_blocks * in_row, factors, raw);
+    known = of_blocks;
+    const int64_t column = first % columns;
+    const int64_t end = std::min(columns, (column / blocks.columns + 1) * blocks.columns);
+    const auto count = std::min(values.size(), static_cast<size_t>(end - column));
+    const float factor = factors[static_cast<size_t>(column / blocks.columns)];
+    for (float& value : values.first(count)) value *= factor;
+    values = values.subspan(count);
+    first += static_cast<int64_t>(count);
+  }
 }
 
 }  // namespace faststream::convert

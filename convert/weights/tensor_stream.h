@@ -82,6 +82,7 @@ class TensorStream {
   void read_columns(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;
   void read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
                      std::vector<std::byte>& raw) const;
+  void multiply_blocks(const SourceTensor& tensor, int64_t first, std::span<float> values) const;
   [[nodiscard]] std::string where(const Job& job, const Source& source) const;
 
   const Checkpoint& source_;

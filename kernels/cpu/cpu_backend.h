@@ -58,6 +58,8 @@ class CpuBackend final : public HostBackend {
               const Matrix& out) override;
   void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
                     const Matrix& out) override;
+  void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                   const Matrix& out) override;
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
   void scale(const Matrix& factors, Activation activation, const Matrix& m) override;

@@ -64,6 +64,8 @@ void require_kv(const KvLayer& kv) {
   require(kv.k != nullptr && kv.v != nullptr && is_float(kv.dtype) && kv.n_pages > 0 &&
               kv.n_kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 2 == 0 && kv.v_head_dim > 0,
           "a KV layer has no memory or no shape");
+  require(!kv.values_in_keys || (kv.v_head_dim <= kv.head_dim && kv.n_kv_heads == 1),
+          "values are wider than their keys, or in those of several heads");
 }
 
 /// Row of K and V, each of a head's elements, that has `head` at `position` of sequence `s`.
@@ -381,6 +383,32 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
+  void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                   const Matrix& out) override {
+    require_weight(weight);
+    require(
+        n_heads > 0 && weight.rows % n_heads == 0 && x.cols % n_heads == 0 && !weight.rotated,
+        "head_linear: heads must have equal parts of x and of the weight, which is not rotated");
+    const int64_t n = weight.rows / n_heads;
+    const int64_t from = x.cols / n_heads;
+    const int64_t copied = from - weight.cols;
+    require(copied >= 0, "head_linear: heads of x must hold what the weight multiplies");
+    require_matrix(x, x.rows, x.cols, "head_linear: x is not a float matrix");
+    require_matrix(out, x.rows, n_heads * (copied + n),
+                   "head_linear: out must be [rows, n_heads (p + n)]");
+    for (int64_t h = 0; h < n_heads; ++h) {
+      const std::vector<double> products =
+          product(x.columns(h * from + copied, weight.cols), weight.row_range(h * n, n));
+      const Matrix head = out.columns(h * (copied + n), copied + n);
+      for (int64_t r = 0; r < x.rows; ++r) {
+        for (int64_t c = 0; c < copied; ++c) set(head, r, c, get(x, r, h * from + c));
+        for (int64_t c = 0; c < n; ++c) {
+          set(head, r, copied + c, static_cast<float>(products[index(r * n + c)]));
+        }
+      }
+    }
+  }
+
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override {
     const Matrix x = normalize(*this, input);
@@ -603,7 +631,7 @@ class ReferenceBackend final : public HostBackend {
         require(copy.from >= 0 && copy.from < kv.n_pages && copy.to >= 0 && copy.to < kv.n_pages,
                 "copy_pages: a page number is outside the cache");
         copy_page(kv.k, kv.dtype, kPageTokens * kv.k_dim(), copy);
-        copy_page(kv.v, kv.dtype, kPageTokens * kv.v_dim(), copy);
+        if (!kv.values_in_keys) copy_page(kv.v, kv.dtype, kPageTokens * kv.v_dim(), copy);
       }
     }
   }
@@ -691,13 +719,14 @@ class ReferenceBackend final : public HostBackend {
             transform.k_weight != nullptr ? transform.k_weight + h * dim : nullptr;
         const std::vector<double> key =
             transformed(kv_rows, t, h * dim, dim, transform, weights, cos_sin);
-        std::vector<double> value = columns(kv_rows, t, kv.k_dim() + h * v_dim, v_dim);
-        if (transform.v_weight != nullptr) {
-          normalize(value, transform.norm, transform.v_weight + h * v_dim, nullptr, transform.eps);
-        }
         const int64_t target = kv_row(batch, kv, batch.sequence_of[t], batch.positions[t], h);
         for (int64_t i = 0; i < dim; ++i) {
           store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(key[index(i)]));
+        }
+        if (kv.values_in_keys) continue;
+        std::vector<double> value = columns(kv_rows, t, kv.k_dim() + h * v_dim, v_dim);
+        if (transform.v_weight != nullptr) {
+          normalize(value, transform.norm, transform.v_weight + h * v_dim, nullptr, transform.eps);
         }
         for (int64_t i = 0; i < v_dim; ++i) {
           store_float(kv.v, kv.dtype, index(target * v_dim + i),
@@ -724,8 +753,9 @@ class ReferenceBackend final : public HostBackend {
       if (begin == end) continue;
       const int32_t seen = seen_by(rule, batch.positions[begin], batch.kv_len[s]).first;
       for (int32_t kv_head = 0; kv_head < kv.n_kv_heads; ++kv_head) {
-        const std::vector<double> keys = cached(batch, kv, kv.k, dim, s, seen, kv_head);
-        const std::vector<double> values = cached(batch, kv, kv.v, v_dim, s, seen, kv_head);
+        const std::vector<double> keys = cached(batch, kv, kv.k, dim, dim, s, seen, kv_head);
+        const std::vector<double> values =
+            cached(batch, kv, kv.v, kv.v_stride(), v_dim, s, seen, kv_head);
         for (int32_t t = begin; t < end; ++t) {
           for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
             const Seen tokens = seen_by(rule, batch.positions[t], batch.kv_len[s]);
@@ -760,14 +790,16 @@ class ReferenceBackend final : public HostBackend {
     return seen;
   }
 
-  /// K or V of a head, from position `first` of a sequence on: [positions, dim].
+  /// K or V of a head, `stride` elements from token to token, from position `first` of a sequence
+  /// on: [positions, dim].
   static std::vector<double> cached(const BatchView& batch, const KvLayer& kv, const void* data,
-                                    int64_t dim, int32_t s, int32_t first, int32_t head) {
+                                    int64_t stride, int64_t dim, int32_t s, int32_t first,
+                                    int32_t head) {
     std::vector<double> elements;
     for (int32_t p = first; p < batch.kv_len[s]; ++p) {
       const int64_t row = kv_row(batch, kv, s, p, head);
       for (int64_t i = 0; i < dim; ++i) {
-        elements.push_back(load_as_float(data, kv.dtype, index(row * dim + i)));
+        elements.push_back(load_as_float(data, kv.dtype, index(row * stride + i)));
       }
     }
     return elements;

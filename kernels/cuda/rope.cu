@@ -57,6 +57,8 @@ struct RopeArguments {
   int n_all_heads;  // those of keys and values, too
   HeadTransform transform;
   KvLayer kv;
+
+  [[nodiscard]] __host__ __device__ int n_kept() const { return n_all_heads - n_heads; }
 };
 
 // A warp for each (token, head): queries first, then keys, then values.
@@ -165,7 +167,7 @@ __global__ __launch_bounds__(kWideThreads) void append_kernel(RopeArguments a, c
   const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
                                     position / kPageTokens];
   const std::byte* from = kv + token * a.qkv_stride * element_bytes;
-  for (int at = static_cast<int>(threadIdx.x) * kPiece; at < 2 * a.kv.n_kv_heads * head_bytes;
+  for (int at = static_cast<int>(threadIdx.x) * kPiece; at < a.n_kept() * head_bytes;
        at += kWideThreads * kPiece) {
     const int head = at / head_bytes;
     const bool is_key = head < a.kv.n_kv_heads;

@@ -31,7 +31,9 @@ namespace faststream {
 using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 
 /// The KV pages of one layer. K is [n_pages, n_kv_heads, kPageTokens, head_dim] of dtype (f32, f16
-/// or bf16), stored after rotation; V the same of v_head_dim.
+/// or bf16), stored after rotation; V the same of v_head_dim. Where values are in the keys (latent
+/// attention, arXiv:2405.04434) V has no memory of its own: a token's value is the last v_head_dim
+/// elements of its key, and v is where the first page has the first of them; there is one KV head.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -41,10 +43,17 @@ struct KvLayer {
   int32_t head_dim = 0;  ///< of queries and keys
   int32_t v_head_dim = 0;
   int32_t group = 0;  ///< of the batch's page table
+  bool values_in_keys = false;
 
-  // Elements of a token's keys, and of its values.
+  // Elements of a token's keys, and of its values where these are kept beside them.
   [[nodiscard]] constexpr int64_t k_dim() const { return int64_t{n_kv_heads} * head_dim; }
-  [[nodiscard]] constexpr int64_t v_dim() const { return int64_t{n_kv_heads} * v_head_dim; }
+  [[nodiscard]] constexpr int64_t v_dim() const {
+    return values_in_keys ? 0 : int64_t{n_kv_heads} * v_head_dim;
+  }
+  /// Elements from a head's value to that of the next token.
+  [[nodiscard]] constexpr int64_t v_stride() const {
+    return values_in_keys ? head_dim : v_head_dim;
+  }
 };
 
 /// What a recurrent layer keeps of sequences: states of fixed size, of which the first is that of
@@ -293,13 +302,16 @@ enum class Pooling {
 /// How experts are chosen and weighed from the router's logits.
 struct Router {
   enum class Score { softmax, sigmoid };
+  enum class GroupScore { two_best, largest };
   int32_t used = 1;                   ///< experts of each token
   Score score = Score::softmax;       ///< of all experts, or each by itself
   const float* correction = nullptr;  ///< [n_experts] added to scores to choose, not to weigh
-  /// Experts are in so many groups of equal size; those of the groups_used groups whose two best
-  /// scores have the largest sums can be chosen (arXiv:2412.19437).
+  /// Experts are in so many groups of equal size; those of the groups_used groups with the largest
+  /// scores can be chosen.
   int32_t groups = 1;
   int32_t groups_used = 1;
+  /// The sum of a group's two best scores (arXiv:2412.19437) or its best one (arXiv:2405.04434).
+  GroupScore group_score = GroupScore::two_best;
   bool normalized = false;    ///< weights are divided by their sum
   float scale = 1;            ///< of the weights
   bool weighs_input = false;  ///< weights multiply what experts read, not what they give (Llama 4)
@@ -429,6 +441,14 @@ class Backend {
   virtual void gated_linear(Input& input, const Weight& gate_up, const float* bias,
                             Activation activation, const Matrix& out) = 0;
 
+  /// Products of heads, each with rows of its own, as a block-diagonal matrix has them. Each row of
+  /// x [rows, n_heads (p + in)] act and of out [rows, n_heads (p + n)] act is n_heads parts of
+  /// equal size; the last `in` elements of the h-th part of x are multiplied by the h-th of so many
+  /// equal parts of the weight's rows [n_heads · n, in], and the p elements before them are copied.
+  /// out is not x. Inputs are never quantized, and weights not rotated.
+  virtual void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                           const Matrix& out) = 0;
+
   /// The same x. out [tokens, hidden] f32 = or += for each row of x [tokens, in] the sum of its
   /// experts' feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits.
   /// Of equal scores the expert with the smaller number is chosen. arXiv:1701.06538.
@@ -449,13 +469,13 @@ class Backend {
   virtual void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) = 0;
 
   /// qkv [tokens, (n_heads + n_kv_heads) head_dim + n_kv_heads v_head_dim] act: query, key and
-  /// value heads, which are not kept. Transforms and rotates queries and keys, writes these keys
-  /// and the values to the sequences' pages at the tokens' positions, and then gives out [tokens,
-  /// n_heads v_head_dim] act = softmax(scores of q and k) v over the cached positions up to the
-  /// token's own that `rule` lets it see. cos_sin [tokens, d] f32 rotates the first d elements of a
-  /// head, of which i and i + d / 2 are a pair (arXiv:2104.09864, in the order of Transformers); d
-  /// = 0: none. n_heads is a multiple of kv.n_kv_heads, and query head h reads KV head h / (n_heads
-  /// / n_kv_heads) (arXiv:2305.13245).
+  /// value heads, these only where they are not in the keys; they are not kept. Transforms and
+  /// rotates queries and keys, writes these keys and the values to the sequences' pages at the
+  /// tokens' positions, and then gives out [tokens, n_heads v_head_dim] act = softmax(scores of q
+  /// and k) v over the cached positions up to the token's own that `rule` lets it see. cos_sin
+  /// [tokens, d] f32 rotates the first d elements of a head, of which i and i + d / 2 are a pair
+  /// (arXiv:2104.09864, in the order of Transformers); d = 0: none. n_heads is a multiple of
+  /// kv.n_kv_heads, and query head h reads KV head h / (n_heads / n_kv_heads) (arXiv:2305.13245).
   ///
   /// Where qkv is query heads alone, [tokens, n_heads head_dim], what they see is in the pages
   /// already: the tokens' own keys and values, which an earlier layer has written; or those of
@@ -465,8 +485,8 @@ class Backend {
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;
 
-  /// kv_rows [tokens, n_kv_heads (head_dim + v_head_dim)] act: key heads, then value heads, which
-  /// are written to the sequences' pages at the tokens' positions as they are.
+  /// kv_rows [tokens, kv.k_dim() + kv.v_dim()] act: key heads, then value heads, which are written
+  /// to the sequences' pages at the tokens' positions as they are.
   virtual void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) = 0;
 
   // Operations over states begin with each sequence's state_from, and write what they are after its

@@ -89,6 +89,12 @@ class ForwardingBackend : public Backend {
     backend_->gated_linear(input, gate_up, bias, activation, out);
     after("gated_linear");
   }
+  void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                   const Matrix& out) override {
+    before("head_linear");
+    backend_->head_linear(x, weight, n_heads, out);
+    after("head_linear");
+  }
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override {
     before("experts");

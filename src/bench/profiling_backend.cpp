@@ -80,6 +80,12 @@ void ProfilingBackend::gated_linear(Input& input, const Weight& gate_up, const f
   ForwardingBackend::gated_linear(input, gate_up, bias, activation, out);
 }
 
+void ProfilingBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                                   const Matrix& out) {
+  describe(std::to_string(n_heads) + " heads of " + shape_of(weight), product_work(x.rows, weight));
+  ForwardingBackend::head_linear(x, weight, n_heads, out);
+}
+
 void ProfilingBackend::experts(Input& input, const Matrix& scores, const Router& router,
                                const Experts& experts, OutputMode output, const Matrix& out) {
   StepWork work = product_work(input.x.rows, experts.up, router.used, experts.n_experts);
@@ -100,7 +106,8 @@ void ProfilingBackend::attention(const BatchView& batch, const Matrix& qkv, cons
                            .geometry = {.n_heads = kv.n_kv_heads,
                                         .k_head_dim = kv.head_dim,
                                         .v_head_dim = kv.v_head_dim,
-                                        .window = rule.window},
+                                        .window = rule.window,
+                                        .values_in_keys = kv.values_in_keys},
                            .kv = kv.dtype}));
   ForwardingBackend::attention(batch, qkv, cos_sin, transform, kv, rule, out);
 }

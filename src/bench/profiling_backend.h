@@ -39,6 +39,8 @@ class ProfilingBackend final : public ForwardingBackend {
               const Matrix& out) override;
   void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
                     const Matrix& out) override;
+  void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
+                   const Matrix& out) override;
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -60,6 +60,33 @@ void make_gpt_oss(ModelConfig& config) {
   for (size_t n = 1; n < config.layers.size(); n += 2) config.layers[n] = 1;
 }
 
+// DeepSeek-V2-Lite: latent attention whose queries are of the input, 6 of 64 experts beside two
+// that all use, but in the first layer.
+void make_deepseek_v2_lite(ModelConfig& config) {
+  constexpr int64_t kExpertSize = 1408;
+  LayerConfig& dense = config.layer_kinds[0];
+  LatentAttentionConfig attention{.n_heads = dense.attention().n_heads,
+                                  .kv_rank = 512,
+                                  .rope_dim = dense.attention().head_dim,
+                                  .nope_dim = 128,
+                                  .value_head_dim = 128,
+                                  .latent_norm = dense.mixer_norms.before,
+                                  .rope = 0};
+  attention.scale = 1 / std::sqrt(static_cast<float>(attention.q_head_dim()));
+  dense.mixer = attention;
+  LayerConfig sparse = dense;
+  dense.name = "dense";
+  sparse.name = "sparse";
+  FeedForwardConfig each = sparse.ffn;
+  each.size = kExpertSize;
+  FeedForwardConfig shared = each;
+  shared.size = 2 * kExpertSize;
+  sparse.experts = {.count = 64, .router = {.used = 6}, .each = each, .shared = shared};
+  sparse.ffn = {};
+  config.layer_kinds.push_back(std::move(sparse));
+  for (size_t n = 1; n < config.layers.size(); ++n) config.layers[n] = 1;
+}
+
 // Three of four layers are gated delta nets, the others attention with a gate.
 void make_qwen3_5(ModelConfig& config) {
   LayerConfig& attention = config.layer_kinds[0];
@@ -128,6 +155,9 @@ constexpr std::array kShapes{
           {30, 2816, 16, 8, 256, 2112, 262144, 262144, 1e-6F, 1e4},
           make_gemma4_26b_a4b},
     Shape{"gemma-4-e4b", {42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e-6F, 1e4}, make_gemma4_e4b},
+    Shape{"deepseek-v2-lite",
+          {27, 2048, 16, 16, 64, 10944, 102400, 163840, 1e-6F, 1e4},
+          make_deepseek_v2_lite},
     Shape{"llama-tiny", {2, 64, 4, 2, 16, 128, 256, 512, 1e-5F, 1e4}},
 };
 

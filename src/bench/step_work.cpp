@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <variant>
+#include <optional>
 
 #include "models/tensor_plan.h"
 
@@ -53,12 +53,16 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
   add_weights(config, sequences, n_new, work);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const Mixer& mixer = config.layer(n).mixer;
-    if (const auto* attention = std::get_if<AttentionConfig>(&mixer)) {
+    // Of attention what it reads, which may be another layer's.
+    const auto* attention = std::get_if<AttentionConfig>(&mixer);
+    const std::optional<KvGeometry> geometry =
+        attention != nullptr ? std::optional(kv_read(*attention)) : kv_geometry(mixer);
+    if (geometry) {
       work += attention_work({.sequences = sequences,
                               .n_cached = n_cached,
                               .n_new = n_new,
-                              .n_heads = attention->n_heads,
-                              .geometry = kv_read(*attention),
+                              .n_heads = n_heads_of(mixer),
+                              .geometry = *geometry,
                               .kv = kv});
     } else if (const auto shape = recurrent_shape(mixer, config.hidden)) {
       work += recurrent_work(*shape, sequences, n_new);

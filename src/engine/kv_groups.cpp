@@ -20,15 +20,18 @@ size_t kv_token_bytes(const KvGeometry& geometry, DType dtype) {
 
 KvLayer kv_layer(const KvGeometry& geometry, DType dtype, std::byte* memory, int32_t n_pages,
                  int32_t group) {
-  const size_t of_keys = static_cast<size_t>(int64_t{n_pages} * kPageTokens * geometry.k_dim());
+  const int64_t before_values = geometry.values_in_keys
+                                    ? geometry.k_head_dim - geometry.v_head_dim
+                                    : int64_t{n_pages} * kPageTokens * geometry.k_dim();
   return {.k = memory,
-          .v = memory + of_keys * dtype_size(dtype),
+          .v = memory + static_cast<size_t>(before_values) * dtype_size(dtype),
           .dtype = dtype,
           .n_pages = n_pages,
           .n_kv_heads = static_cast<int32_t>(geometry.n_heads),
           .head_dim = static_cast<int32_t>(geometry.k_head_dim),
           .v_head_dim = static_cast<int32_t>(geometry.v_head_dim),
-          .group = group};
+          .group = group,
+          .values_in_keys = geometry.values_in_keys};
 }
 
 std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {

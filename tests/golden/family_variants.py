@@ -20,6 +20,9 @@ class Variant:
     attention: str = "eager"
     greedy: bool = True
     unused: tuple[str, ...] = ()
+    # (tensors, config) as they are stored in another element type, and those as what they stand for.
+    store: Callable[[dict, dict], tuple[dict, dict]] | None = None
+    restore: Callable[[dict, dict], tuple[dict, dict]] | None = None
     router_margin: float = 2e-3  # by which a choice of experts is clear, at least
     perturbs_routers: bool = False  # see make_families.py's PerturbedRouter
 

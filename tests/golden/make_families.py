@@ -24,9 +24,11 @@ frequencies.
 """
 
 import copy
+import dataclasses
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -39,6 +41,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 import described_variants
 import gemma4_variants
 import remote_families
+from deepseek_variants import DEEPSEEK_VARIANTS, router_margin
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 from recurrent_variants import RECURRENT_VARIANTS
 
@@ -141,12 +144,24 @@ def save(variant, folder, generator):
         tensors = to_mxfp4(tensors)
         config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    if variant.store:
+        tensors, config = variant.store(tensors, config)
+    write(folder, tensors, config)
+
+
+def write(folder, tensors, config):
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load(variant, folder):
     """The model of the files, so that the golden logits are those of what was stored."""
+    if variant.restore:
+        with tempfile.TemporaryDirectory() as plain:
+            tensors = safetensors.torch.load_file(folder / "model.safetensors")
+            config = json.loads((folder / "config.json").read_text())
+            write(Path(plain), *variant.restore(tensors, config))
+            return load(dataclasses.replace(variant, restore=None), Path(plain))
     quantized = {"quantization_config": Mxfp4Config(dequantize=True)} if variant.name == "gpt_oss" else {}
     model, info = model_class(variant).from_pretrained(
         folder, dtype=torch.float32, attn_implementation=variant.attention,
@@ -165,6 +180,9 @@ class Router:
                 module.register_forward_hook(self.see)
 
     def see(self, module, _, output):
+        if hasattr(module, "topk_group"):
+            self.margin = min(self.margin, router_margin(module, output[0]))
+            return
         used = module.top_k if hasattr(module, "top_k") else module.config.top_k_experts
         best = torch.topk(output[0], used + 1).values
         self.margin = min(self.margin, (best[..., -2] - best[..., -1]).min().item())
@@ -266,7 +284,7 @@ def main():
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
     variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + RECURRENT_VARIANTS
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
-    variants += gemma4_variants.VARIANTS
+    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)

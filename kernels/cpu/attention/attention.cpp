@@ -12,6 +12,8 @@ static_assert(kPageTokens <= kMaxPageTokens);
 
 // That a thread takes at once.
 constexpr int64_t kMostBlocks = 16;
+// Heads of a block that are not divided among threads: fewer would read keys for too little.
+constexpr int32_t kLeastHeads = 8;
 
 struct Block {
   int32_t sequence = 0;
@@ -30,12 +32,22 @@ bool see_the_same(const BatchView& batch, int32_t a, int32_t b) {
   return std::equal(of_a, of_a + pages_for(batch.kv_len[a]), of_b);
 }
 
+/// Heads of a block: as many as share keys, but where so few tokens leave threads without a block.
+int32_t heads_of_block(const BatchView& batch, int32_t n_kv_heads, int32_t group, int threads) {
+  const int32_t most = std::min<int32_t>(group, kMaxAttentionRows);
+  const int32_t blocks = batch.n_tokens * n_kv_heads * ((group + most - 1) / most);
+  if (batch.max_query_len > 1 || blocks >= threads) return most;
+  const int32_t each = (threads + blocks - 1) / blocks;
+  return std::min(most, std::max((most + each - 1) / each, kLeastHeads));
+}
+
 /// Blocks of at most kMaxAttentionRows rows, those with the longest contexts first. Where positions
 /// have no meaning (`joins`), sequences in a row that see the same, such as beams of a source, are
 /// one: no row's sums depend on those beside it.
-std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads, bool joins) {
+std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads, bool joins,
+                         int threads) {
   const int32_t group = n_heads / n_kv_heads;
-  const int32_t heads = std::min<int32_t>(group, kMaxAttentionRows);
+  const int32_t heads = heads_of_block(batch, n_kv_heads, group, threads);
   const int32_t tokens = kMaxAttentionRows / heads;
   std::vector<Block> blocks;
   int32_t next = 0;
@@ -62,16 +74,17 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
   const int64_t v_dim = kv.v_head_dim;
   require_f32(out, batch.n_tokens, out.cols,
               "attention: out must be [tokens, n_heads v_head_dim] f32");
-  require(out.cols % kv.v_dim() == 0, "attention: n_heads must be a multiple of n_kv_heads");
+  require(out.cols % (v_dim * kv.n_kv_heads) == 0,
+          "attention: n_heads must be a multiple of n_kv_heads");
   const int64_t n_heads = out.cols / v_dim;
   const bool is_cross = qkv.cols == n_heads * dim && rule.bidirectional;
   if (!is_cross) rope_append(batch, qkv, n_heads, cos_sin, transform, kv);
   const Matrix q = qkv.columns(0, n_heads * dim);
   const std::vector<Block> blocks =
-      split(batch, static_cast<int32_t>(n_heads), kv.n_kv_heads, is_cross);
+      split(batch, static_cast<int32_t>(n_heads), kv.n_kv_heads, is_cross, pool_.size());
   const auto element_bytes = static_cast<int64_t>(dtype_size(kv.dtype));
   const int64_t k_head_bytes = kPageTokens * dim * element_bytes;
-  const int64_t v_head_bytes = kPageTokens * v_dim * element_bytes;
+  const int64_t v_head_bytes = kPageTokens * kv.v_stride() * element_bytes;
 
   const auto task_of = [&](const Block& block) {
     AttentionTask task;
@@ -89,10 +102,11 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
     task.cached = batch.kv_len[block.sequence];
     task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * k_head_bytes;
     task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * v_head_bytes;
+    task.v_stride = kv.v_stride();
     task.type = float_type(kv.dtype);
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
     task.k_page_stride = kPageTokens * kv.k_dim();
-    task.v_page_stride = kPageTokens * kv.v_dim();
+    task.v_page_stride = kv.n_kv_heads * kPageTokens * kv.v_stride();
     task.page_tokens = kPageTokens;
     task.scale = rule.scale;
     task.window = rule.window;

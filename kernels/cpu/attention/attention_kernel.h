@@ -45,11 +45,12 @@ struct AttentionScratch {
 };
 
 template <class T>
-inline void widen_values(const T* from, int64_t keys, int64_t dim, int64_t padded, float* to) {
+inline void widen_values(const T* from, int64_t keys, int64_t stride, int64_t dim, int64_t padded,
+                         float* to) {
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t i = 0; i < padded; i += kLanes) {
-      store(to + j * padded + i, i + kLanes <= dim ? widen(from + j * dim + i)
-                                                   : widen_some(from + j * dim + i, dim - i));
+      store(to + j * padded + i, i + kLanes <= dim ? widen(from + j * stride + i)
+                                                   : widen_some(from + j * stride + i, dim - i));
     }
   }
 }
@@ -355,6 +356,7 @@ template <int R, class T>
 inline void attend_pages(const AttentionTask& task) {
   const int64_t v_dim = task.v_head_dim;
   const int64_t rows = int64_t{task.tokens} * task.group;
+  const bool in_keys = task.v_stride != v_dim;
   const AttentionScratch s(task);
   prepare_rows(task, (rows + R - 1) / R * R, s);
 
@@ -364,11 +366,11 @@ inline void attend_pages(const AttentionTask& task) {
     const Page<T> ahead = next.keys == 0 && task.next != nullptr ? first_page<T>(*task.next) : next;
     prefetch_elements(ahead.k, ahead.keys * task.head_dim);
     transpose_keys(page.k, page.keys, task.head_dim, s.keys_transposed);
-    prefetch_elements(ahead.v, ahead.keys * v_dim);
+    if (!in_keys) prefetch_elements(ahead.v, ahead.keys * v_dim);
     if (rows <= R && v_dim == s.v_padded) {  // values are read once
-      attend_rows<R>(task, s, 0, page, page.v, v_dim);
+      attend_rows<R>(task, s, 0, page, page.v, task.v_stride);
     } else {
-      widen_values(page.v, page.keys, v_dim, s.v_padded, s.values);
+      widen_values(page.v, page.keys, task.v_stride, v_dim, s.v_padded, s.values);
       for (int64_t row = 0; row < rows; row += R) {
         attend_rows<R>(task, s, row, page, s.values, s.v_padded);
       }

@@ -110,6 +110,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
             const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
             kernels_.narrow(keys + h * dim, type, dim,
                             static_cast<std::byte*>(kv.k) + slot * dim * element);
+            if (kv.values_in_keys) continue;
             kernels_.narrow(values + h * v_dim, type, v_dim,
                             static_cast<std::byte*>(kv.v) + slot * v_dim * element);
           }

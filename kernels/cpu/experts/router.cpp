@@ -36,15 +36,15 @@ size_t take_largest(std::span<double> values) {
   return static_cast<size_t>(largest - values.begin());
 }
 
-/// The sum of a group's two best scores (of the only one where it has one).
-double group_score(std::span<const double> scores) {
+double group_score(std::span<const double> scores, Router::GroupScore kind) {
   double best = kTaken;
   double second = kTaken;
   for (const double score : scores) {
     second = std::max(second, std::min(best, score));
     best = std::max(best, score);
   }
-  return scores.size() == 1 ? best : best + second;
+  const bool is_best = kind == Router::GroupScore::largest || scores.size() == 1;
+  return is_best ? best : best + second;
 }
 
 /// Makes the scores of all groups but the best ones kTaken.
@@ -52,7 +52,7 @@ void keep_best_groups(const Router& router, std::span<double> scores) {
   const size_t size = scores.size() / static_cast<size_t>(router.groups);
   std::vector<double> groups;
   for (size_t first = 0; first < scores.size(); first += size) {
-    groups.push_back(group_score(scores.subspan(first, size)));
+    groups.push_back(group_score(scores.subspan(first, size), router.group_score));
   }
   std::vector<bool> kept(groups.size());
   for (int32_t i = 0; i < router.groups_used; ++i) kept[take_largest(groups)] = true;

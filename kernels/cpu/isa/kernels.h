@@ -75,6 +75,7 @@ struct AttentionTask {
   int32_t cached = 0;       ///< positions of the sequence
   const void* k = nullptr;  ///< this KV head in page 0
   const void* v = nullptr;
+  int64_t v_stride = 0;  ///< elements from a token's value to the next one's
   FloatType type = FloatType::f32;
   const int32_t* pages = nullptr;
   int64_t k_page_stride = 0;  ///< elements from a page of keys to the next

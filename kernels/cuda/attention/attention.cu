@@ -9,6 +9,9 @@
 //     of one query of many sequences, on Hopper                             by blocks that stay
 //   else                                                                  float arithmetic
 //
+// Keys that have their values in them (latent attention) have kernels of their own, which read them
+// once for all heads of a token: likewise on tensor cores or in float arithmetic.
+//
 // Each is made for several functors (score_rule.cuh): scores as they are, of tokens up to the
 // query's or of all, and with a window, soft cap, slopes or bias.
 #include "kernels/cuda/attention/attention.h"
@@ -61,6 +64,29 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   }
 }
 
+void attention_latent(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
+                      const Queue& queue) {
+  if (!tensor_cores_fit(a) || !latent_widths_fit(a)) return attention_latent_float(a, batch, queue);
+  if (batch.max_query_len > 1) attention_latent_prefill_mma(a, batch, queue);
+  if (batch.max_query_len > 1 && batch.n_sequences == 1) return;
+  Splits splits;
+  splits.count = splits_of(batch.max_kv_len);
+  const ScratchPiece piece =
+      decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, batch.max_kv_len);
+  if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
+  AttentionArguments some = a;
+  for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
+    const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
+    attention_latent_decode_mma(some, n, splits, queue);
+    AttentionArguments merged = some;
+    merged.kv.head_dim = a.kv.v_head_dim;
+    if (splits.count > 1) merge_splits(merged, n, splits, queue);
+    some.query_start += n;
+    some.kv_len += n;
+    some.page_table += int64_t{n} * a.max_pages;
+  }
+}
+
 }  // namespace
 
 int max_splits(const AttentionRule& rule, const BatchView& batch) {
@@ -75,6 +101,7 @@ ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim
 }
 
 void check_heads(const KvLayer& kv) {
+  if (kv.values_in_keys) return;
   if (kv.head_dim > kLargestHeadDim) {
     throw Error("The GPU backend supports heads of up to " + std::to_string(kLargestHeadDim) +
                 " dimensions, but the model has " + std::to_string(kv.head_dim) +
@@ -93,10 +120,11 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   if (batch.n_tokens == 0) return;
   check_heads(kv);
   AttentionArguments arguments;
-  arguments.q = qkv.columns(0, out.cols);
+  const int64_t n_heads = out.cols / kv.v_head_dim;
+  arguments.q = qkv.columns(0, n_heads * kv.head_dim);
   arguments.out = out;
   arguments.kv = kv;
-  arguments.n_heads = static_cast<int>(out.cols / kv.head_dim);
+  arguments.n_heads = static_cast<int>(n_heads);
   arguments.rule = rule;
   arguments.scale_log2 = rule.scale * kLog2E;
   arguments.query_start = batch.query_start;
@@ -104,8 +132,13 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   arguments.page_table = batch.page_table;
   arguments.max_pages = batch.max_pages;
 
+  const bool appends = qkv.cols != arguments.q.cols;
+  if (kv.values_in_keys) {
+    rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);
+    return attention_latent(arguments, batch, scratch_, queue());
+  }
   // What the step's kernel does before attention.
-  const bool is_usual = qkv.cols != out.cols && transform.v_weight == nullptr;
+  const bool is_usual = appends && transform.v_weight == nullptr;
   if (is_usual && tensor_cores_fit(arguments) &&
       step_kernel_.attention(batch, arguments, transform, cos_sin)) {
     return;

@@ -14,8 +14,8 @@ namespace faststream {
 inline constexpr int kLargestHeadDim = 512;
 inline constexpr int kLargestMmaHeadDim = 256;
 
-/// Throws Error where heads are of widths that no kernel takes: above kLargestHeadDim, or not the
-/// same of keys and of values.
+/// Throws Error where heads are of widths that no kernel takes: values beside their keys that are
+/// wider than kLargestHeadDim, or not as wide as these.
 void check_heads(const KvLayer& kv);
 
 /// Arguments of every attention kernel. Scores are scaled by softmax scale · log2(e), so that
@@ -62,5 +62,18 @@ void attention_prefill_mma(const AttentionArguments& arguments, const BatchView&
 /// Likewise, on Hopper, for heads of 64 and 128 dimensions. False, with nothing done, for others.
 bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
                              const Queue& queue);
+
+/// Attention of all sequences over keys that have their values in them; of one KV head. In float
+/// arithmetic, any types and any even head_dim:
+void attention_latent_float(const AttentionArguments& arguments, const BatchView& batch,
+                            const Queue& queue);
+/// Whether the tensor cores take them, if they take the types (attention.cu).
+bool latent_widths_fit(const AttentionArguments& arguments);
+/// Then, of those of the first n_sequences that have exactly one query, and of those that have
+/// more. merge_splits() makes the output of several splits, as of heads as wide as values.
+void attention_latent_decode_mma(const AttentionArguments& arguments, int32_t n_sequences,
+                                 const Splits& splits, const Queue& queue);
+void attention_latent_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
+                                  const Queue& queue);
 
 }  // namespace faststream

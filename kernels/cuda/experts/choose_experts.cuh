@@ -45,8 +45,8 @@ __device__ void take_largest(uint32_t (&keys)[kEach], const Use& use) {
   }
 }
 
-/// The sum of the two best of `n` values, or the only one.
-__device__ inline float sum_of_two_best(const float* values, int n) {
+/// The score of a group of `n` experts with these.
+__device__ inline float group_score(const float* values, int n, Router::GroupScore kind) {
   if (n == 1) return values[0];
   float best = fmaxf(values[0], values[1]);
   float second = fminf(values[0], values[1]);
@@ -55,7 +55,7 @@ __device__ inline float sum_of_two_best(const float* values, int n) {
     second = fmaxf(second, fminf(best, values[i]));
     best = fmaxf(best, values[i]);
   }
-  return best + second;
+  return kind == Router::GroupScore::largest ? best : best + second;
 }
 
 /// The shared memory of a warp that chooses among so many experts.
@@ -114,7 +114,9 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
       for (int i = 0; i < kEach; ++i) {
         const int g = expert_at(i);
         if (g < router.groups) is_used[g] = 0;
-        group[i] = g < router.groups ? ordered(sum_of_two_best(values + g * size, size)) : kTaken;
+        group[i] = g < router.groups
+                       ? ordered(group_score(values + g * size, size, router.group_score))
+                       : kTaken;
       }
       __syncwarp();
       for (int k = 0; k < router.groups_used; ++k) {

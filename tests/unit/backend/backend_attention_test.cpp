@@ -23,6 +23,7 @@ struct AttentionCase {
   int32_t bias_reach = 0;  // 0: no bias
   int32_t value_dim = 0;   // 0: head_dim
   bool in_blocks = false;  // the window
+  bool values_in_keys = false;
 
   [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -30,7 +31,8 @@ struct AttentionCase {
 std::string describe(const AttentionCase& shape) {
   std::string text = std::to_string(shape.n_heads) + "/" + std::to_string(shape.n_kv_heads) +
                      " heads of " + std::to_string(shape.head_dim) + "/" +
-                     std::to_string(shape.v_head_dim()) + ", queries/cache";
+                     std::to_string(shape.v_head_dim()) + (shape.values_in_keys ? " in keys" : "") +
+                     ", queries/cache";
   for (const TestSequence& s : shape.sequences) {
     text += " " + std::to_string(s.queries) + "/" + std::to_string(s.kv_len);
   }
@@ -57,7 +59,8 @@ class BackendAttention : public BackendTest {
     const int32_t n_pages = pages_of(shape.sequences) + 2;
     Batch batch = make_batch(random_, shape.sequences, n_pages - 1);
     HostTensor k = make_cache(kv_type, shape.n_kv_heads, shape.head_dim, n_pages, batch);
-    HostTensor v = make_cache(kv_type, shape.n_kv_heads, shape.v_head_dim(), n_pages, batch);
+    HostTensor v = make_cache(kv_type, shape.n_kv_heads,
+                              shape.values_in_keys ? 0 : shape.v_head_dim(), n_pages, batch);
     if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
     const HostTensor qkv = take_new_tokens(
         batch, random_tensor(random_, act, batch.n_tokens(), q_dim, 0, 2), shape.n_kv_heads, k, v);
@@ -79,9 +82,14 @@ class BackendAttention : public BackendTest {
       const DeviceNumbers device_slopes(backend, shape.slopes ? &slopes : nullptr);
       const DeviceNumbers device_bias(backend, shape.bias_reach > 0 ? &bias : nullptr);
       const DeviceTensor out(backend, HostTensor(out_type, step.n_tokens(), sums_dim, 8));
-      backend.attention(backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {},
-                        {device_k.data(), device_v.data(), kv_type, n_pages, shape.n_kv_heads,
-                         shape.head_dim, shape.v_head_dim()},
+      KvLayer kv{device_k.data(),  device_v.data(), kv_type,           n_pages,
+                 shape.n_kv_heads, shape.head_dim,  shape.v_head_dim()};
+      if (shape.values_in_keys) {
+        kv.values_in_keys = true;
+        kv.v = static_cast<std::byte*>(device_k.data()) +
+               static_cast<size_t>(shape.head_dim - shape.v_head_dim()) * dtype_size(kv_type);
+      }
+      backend.attention(backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {}, kv,
                         {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
                          .window = shape.window,
                          .window_in_blocks = shape.in_blocks,
@@ -429,6 +437,24 @@ TEST_P(BackendAttention, AgreesForValuesThatAreNotAsWideAsKeys) {
       check_attention(weights, shape);
       shape.sequences = {{1, 33}};
       shape.n_heads = shape.n_kv_heads;
+      check_attention(weights, shape);
+    }
+  }
+}
+
+// As latent attention has them: of one KV head, with more query heads than a block takes.
+TEST_P(BackendAttention, AgreesForValuesInKeys) {
+  for (const WeightFormat weights : kFloatFormats) {
+    for (const auto& [heads, dim, value_dim] :
+         {std::array{16, 576, 512}, {3, 20, 14}, {1, 48, 48}, {130, 72, 64}, {20, 192, 128}}) {
+      if (kSanitized && dim == 576) continue;
+      AttentionCase shape{heads, 1, dim, {{1, 1}, {1, 33}, {1, 300}}};
+      shape.value_dim = value_dim;
+      shape.values_in_keys = true;
+      check_attention(weights, shape);
+      shape.sequences = {{40, 70}, {1, 200}, {2, 64}, {1, 700}};
+      check_attention(weights, shape);
+      shape.sequences = {{1, 1100}};
       check_attention(weights, shape);
     }
   }

@@ -170,16 +170,20 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
     for (const float* correction : {static_cast<const float*>(nullptr), &kCorrected}) {
       for (const bool normalized : {false, true}) {
         for (const int32_t groups_used : {1, 2, 4}) {
-          for (const int64_t tokens : {1, 30}) {
-            check({.n_experts = 16,
-                   .router = {.used = 3,
-                              .score = score,
-                              .correction = correction,
-                              .groups = 4,
-                              .groups_used = groups_used,
-                              .normalized = normalized,
-                              .scale = normalized ? 2.5F : 1.0F}},
-                  WeightFormat::f32, tokens);
+          for (const auto group_score :
+               {Router::GroupScore::two_best, Router::GroupScore::largest}) {
+            for (const int64_t tokens : {1, 30}) {
+              check({.n_experts = 16,
+                     .router = {.used = 3,
+                                .score = score,
+                                .correction = correction,
+                                .groups = 4,
+                                .groups_used = groups_used,
+                                .group_score = group_score,
+                                .normalized = normalized,
+                                .scale = normalized ? 2.5F : 1.0F}},
+                    WeightFormat::f32, tokens);
+            }
           }
         }
       }

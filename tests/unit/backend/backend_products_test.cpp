@@ -101,6 +101,42 @@ class BackendProducts : public BackendTest {
     return bounds;
   }
 
+  struct Heads {
+    int64_t count = 1;
+    int64_t copied = 0;  // of each, before those that are multiplied
+    int64_t inputs = 1;
+    int64_t outputs = 1;
+  };
+
+  void check_heads(WeightFormat format, const Heads& heads, int64_t rows) {
+    const DType act = backend_->activation_dtype(format);
+    const int64_t width = heads.copied + heads.outputs;
+    const HostTensor x =
+        random_tensor(random_, act, rows, heads.count * (heads.copied + heads.inputs), 8);
+    HostWeight weight = random_weight(random_, format, heads.count * heads.outputs, heads.inputs);
+    weight.rotated = false;
+    const auto run = [&](Backend& backend, const HostTensor& like) {
+      const DeviceTensor device_x(backend, x);
+      const DeviceWeight device_weight(backend, weight);
+      const DeviceTensor out(backend, like);
+      backend.head_linear(device_x.matrix(), device_weight.weight(), heads.count, out.matrix());
+      return out.fetch();
+    };
+    const HostTensor want = run(*reference_, HostTensor(DType::f32, rows, heads.count * width));
+    // Both factors may become bf16, and the result is rounded to act.
+    const double rounding = format == WeightFormat::f32 ? 1e-5 : 0.03;
+    const auto bound = [&](int64_t r, int64_t c) {
+      return c % width < heads.copied ? 0.0 : rounding * (1 + std::abs(want.at(r, c)));
+    };
+    for (const auto& backend : backends_) {
+      expect_near(run(*backend, HostTensor(act, rows, heads.count * width, 8)), want, bound,
+                  backend->description() + ": products of " + std::to_string(heads.count) +
+                      " heads of " + std::to_string(heads.copied) + " + " +
+                      std::to_string(heads.inputs) + " to " + std::to_string(heads.outputs) + ", " +
+                      std::to_string(rows) + " rows, " + std::string(format_name(format)));
+    }
+  }
+
   void check_linear(DType x_type, WeightFormat format, DType out_type, int64_t rows, int64_t inputs,
                     int64_t outputs, bool with_bias, OutputMode mode, int64_t padding = 0,
                     int32_t input_bits = 8) {
@@ -615,6 +651,19 @@ TEST_P(BackendProducts, GatedLinearAgreesWithTheReference) {
                   std::string(format_name(format)));
         }
       }
+    }
+  }
+}
+
+TEST_P(BackendProducts, OfHeadsAgree) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const int64_t rows : {1, 2, 5, 33, 100}) {
+      check_heads(format, {5, 12, 18, 28}, rows);
+      check_heads(format, {3, 7, 33, 1}, rows);
+      check_heads(format, {1, 0, 40, 50}, rows);
+      if (kSanitized) continue;
+      check_heads(format, {16, 64, 128, 512}, rows);
+      check_heads(format, {16, 0, 512, 128}, rows);
     }
   }
 }

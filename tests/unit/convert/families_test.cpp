@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -104,6 +105,52 @@ TEST(Families, HaveExpertsInTheLayersThatTheConfigurationNames) {
             (List{false, false, false, true}));
   EXPECT_EQ(with_experts("llama4_text", {{"moe_layers", {0, 2}}}),
             (List{true, false, true, false}));
+}
+
+TEST(Families, TellWhatDeepSeekOfManyKindsAsksFor) {
+  json config = tiny_config();
+  config.update({{"model_type", "deepseek_v2"},
+                 {"num_key_value_heads", 4},
+                 {"num_hidden_layers", 3},
+                 {"q_lora_rank", nullptr},
+                 {"kv_lora_rank", 8},
+                 {"qk_nope_head_dim", 6},
+                 {"qk_rope_head_dim", 4},
+                 {"v_head_dim", 5},
+                 {"first_k_dense_replace", 1},
+                 {"n_routed_experts", 8},
+                 {"num_experts_per_tok", 2},
+                 {"n_group", 4},
+                 {"topk_group", 2},
+                 {"num_nextn_predict_layers", 1}});
+  const auto router = [&] { return describe(config).layer(2).experts->router; };
+  EXPECT_EQ(router().groups, 1) << "greedy";
+  config["topk_method"] = "group_limited_greedy";
+  EXPECT_EQ(router().groups_used, 2);
+  EXPECT_EQ(router().group_score, Router::GroupScore::largest);
+  config["topk_method"] = "noaux_tc";
+  EXPECT_TRUE(says(error_with(config), "topk_method", "\"noaux_tc\""));
+  config["model_type"] = "deepseek_v3";
+  config["norm_topk_prob"] = false;
+  EXPECT_EQ(router().group_score, Router::GroupScore::two_best);
+  EXPECT_TRUE(router().correction && router().score == Router::Score::sigmoid);
+  const auto attention = [&] {
+    return std::get<LatentAttentionConfig>(describe(config).layer(0).mixer);
+  };
+  EXPECT_EQ(attention().q_rank, 0);
+  EXPECT_EQ(attention().latent_norm.eps, 1e-6F);
+  EXPECT_FLOAT_EQ(attention().scale, 1 / std::sqrt(10.0F));
+  config["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"mscale", 1.0}, {"mscale_all_dim", 1.0}};
+  const float factor = 0.1F * std::log(4.0F) + 1;
+  EXPECT_FLOAT_EQ(attention().scale, factor * factor / std::sqrt(10.0F));
+  EXPECT_EQ(describe(config).max_context, 64);
+  config["model_type"] = "deepseek_v32";
+  config["q_lora_rank"] = 8;
+  config["index_topk"] = 48;
+  EXPECT_EQ(describe(config).max_context, 48) << "longer texts are refused";
+  config["num_key_value_heads"] = 2;
+  EXPECT_TRUE(says(error_with(config), "num_key_value_heads"));
 }
 
 TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {

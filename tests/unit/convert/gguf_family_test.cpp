@@ -146,6 +146,48 @@ TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
   EXPECT_FLOAT_EQ(model.config.ropes[0].attention_factor, 0.1F * std::log(4.0F) + 1);
 }
 
+TEST_F(GgufFamily, Deepseek2KeepsLatentsAndHasExpertsBehindDenseLayers) {
+  begin("deepseek2");
+  set("attention.head_count_kv", 1U);
+  set("attention.kv_lora_rank", 8U);
+  set("attention.key_length", 12U);
+  set("attention.value_length", 8U);
+  set("attention.key_length_mla", 10U);
+  set("attention.value_length_mla", 5U);
+  set("rope.dimension_count", 4U);
+  set("rope.scaling.type", "yarn");
+  set("rope.scaling.factor", 4.0F);
+  set("rope.scaling.yarn_log_multiplier", 0.0707F);
+  set("leading_dense_block_count", 2U);
+  set("expert_count", 8U);
+  set("expert_used_count", 2U);
+  set("expert_shared_count", 2U);
+  set("expert_feed_forward_length", 12U);
+  set("expert_gating_func", 2U);
+  set("expert_group_count", 4U);
+  set("expert_group_used_count", 2U);
+  set("nextn_predict_layers", 1U);
+  tensor("blk.2.exp_probs_b.bias", {8});
+  const GgufFamilyModel model = describe();
+  EXPECT_EQ(model.config.n_layers(), 5);
+  EXPECT_EQ(model.modules.left_out, std::vector<std::string>{"blk.5."});
+  EXPECT_EQ(model.config.layer(1).ffn.size, 24);
+  const auto& attention = std::get<LatentAttentionConfig>(model.config.layer(0).mixer);
+  EXPECT_EQ(attention.nope_dim, 6);
+  EXPECT_EQ(attention.value_head_dim, 5);
+  EXPECT_EQ(attention.q_rank, 0);
+  const float factor = 0.0707F * std::log(4.0F) + 1;
+  EXPECT_NEAR(attention.scale, factor * factor / std::sqrt(10.0F), 1e-6);
+  EXPECT_EQ(model.config.ropes[0].attention_factor, 1);
+  EXPECT_EQ(model.modules.latent_k, "attn_k_b");
+  ASSERT_TRUE(model.config.layer(2).experts);
+  const ExpertsConfig& experts = *model.config.layer(2).experts;
+  EXPECT_EQ(experts.shared.size, 24);
+  EXPECT_TRUE(experts.router.correction);
+  EXPECT_EQ(experts.router.score, Router::Score::sigmoid);
+  EXPECT_EQ(experts.router.groups_used, 2);
+}
+
 TEST_F(GgufFamily, KindAndPlaceOfNormsAreWhatTensorsSay) {
   begin("falcon", "");
   tensor("blk.0.attn_norm.bias", {16});

@@ -4,8 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
+#include "convert/huggingface/fp8_blocks.h"
 #include "convert/huggingface/safetensors.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
@@ -91,6 +93,97 @@ TEST_F(TensorParts, AreTransposed) {
   add("b", {2, 2, 4});  // of two experts, with gates and ups in turn
   EXPECT_EQ(made({4, 2}, {{.source = "b", .shape = {2, 2, 4}, .transposed = true, .row_step = 2}}),
             (Floats{0, 4, 2, 6, 8, 12, 10, 14}));
+}
+
+TEST_F(TensorParts, AreTransposedOfSomeInputs) {
+  add("a", {4, 3});
+  EXPECT_EQ(
+      made({3, 2},
+           {{.source = "a", .shape = {4, 3}, .transposed = true, .first_input = 1, .n_rows = 3}}),
+      (Floats{3, 6, 4, 7, 5, 8}));
+}
+
+// Of a matrix [5, 7] in blocks of 2 rows and 3 columns, the last ones smaller.
+TEST(Fp8Blocks, AreDecodedWithTheFactorOfTheirBlock) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kCols = 7;
+  const TemporaryFolder folder;
+  std::string data;
+  for (int64_t i = 0; i < kRows * kCols; ++i) data += static_cast<char>(0x38 + i % 3 * 8 + i % 2);
+  const size_t matrix_bytes = data.size();
+  data.resize(data.size() + 9 * sizeof(float));
+  for (size_t i = 0; i < 9; ++i) {
+    const float factor = static_cast<float>(i) + 1;
+    std::memcpy(&data[matrix_bytes + i * sizeof factor], &factor, sizeof factor);
+  }
+  const nlohmann::json header = {
+      {"m.weight", {{"dtype", "F8_E4M3"}, {"shape", {kRows, kCols}}, {"data_offsets", {0, 35}}}},
+      {"m.weight_scale_inv", {{"dtype", "F32"}, {"shape", {3, 3}}, {"data_offsets", {35, 71}}}}};
+  const std::string text = header.dump();
+  const uint64_t size = text.size();
+  write_bytes(folder / "model.safetensors",
+              std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
+  SourceFiles files;
+  Checkpoint checkpoint = open_safetensors_folder(folder.path(), files);
+  const auto config_of = [](const nlohmann::json& block) {
+    return nlohmann::json{
+        {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", block}}}};
+  };
+  const nlohmann::json other = config_of({3, 3});
+  EXPECT_TRUE(says(error_of([&] {
+                     Checkpoint again = open_safetensors_folder(folder.path(), files);
+                     join_fp8_blocks(JsonView(other, "config.json"), again);
+                   }),
+                   "m.weight_scale_inv", "[2, 3]"));
+  const nlohmann::json config = config_of({2, 3});
+  join_fp8_blocks(JsonView(config, "config.json"), checkpoint);
+  EXPECT_EQ(checkpoint.tensors().size(), 1U);
+
+  const auto made = [&](const std::vector<int64_t>& shape, const TensorPart& part) {
+    ModelWriter writer(folder / "m.bin", nlohmann::json::object(), {{"t", DType::f32, shape}},
+                       true);
+    ThreadPool pool(1);
+    TensorStream stream(checkpoint, writer, pool);
+    stream.add({.name = "t", .shape = shape}, std::vector{part}, {}, [](uint64_t) {});
+    stream.flush();
+    writer.finish();
+    const ModelFile file = ModelFile::open(folder / "m.bin");
+    const auto bytes = file.bytes(*file.find("t"));
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const auto expected = [&](int64_t row, int64_t col) {
+    const int64_t i = row * kCols + col;
+    const float element =
+        std::exp2(static_cast<float>(i % 3)) * (1 + static_cast<float>(i % 2) / 8);
+    return element * static_cast<float>(row / 2 * 3 + col / 3 + 1);
+  };
+  const std::vector<float> plain = made({kRows, kCols}, {.source = "m.weight", .shape = {5, 7}});
+  const std::vector<float> turned =
+      made({kCols, kRows}, {.source = "m.weight", .shape = {5, 7}, .transposed = true});
+  const std::vector<float> some =
+      made({2, kCols}, {.source = "m.weight", .shape = {5, 7}, .first_row = 1, .row_step = 3});
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t col = 0; col < kCols; ++col) {
+      EXPECT_EQ(plain[static_cast<size_t>(row * kCols + col)], expected(row, col));
+      EXPECT_EQ(turned[static_cast<size_t>(col * kRows + row)], expected(row, col));
+    }
+  }
+  for (int64_t col = 0; col < kCols; ++col) {
+    EXPECT_EQ(some[static_cast<size_t>(kCols + col)], expected(4, col));
+  }
+}
+
+TEST(Fp8Blocks, HaveNumbersOfBothSignsSubnormalOnesAndNaN) {
+  const std::vector<std::byte> codes = {std::byte{0x00}, std::byte{0x01}, std::byte{0x07},
+                                        std::byte{0x08}, std::byte{0x7e}, std::byte{0xfe},
+                                        std::byte{0xb8}, std::byte{0x7f}};
+  std::vector<float> values(codes.size());
+  kFp8BlocksFormat.decode(codes.data(), values);
+  EXPECT_TRUE(std::isnan(values.back()));
+  values.pop_back();
+  EXPECT_EQ(values, (Floats{0, 1.0F / 512, 7.0F / 512, 1.0F / 64, 448, -448, -1}));
 }
 
 TEST_F(TensorParts, AreTransposedInManyPieces) {

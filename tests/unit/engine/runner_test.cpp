@@ -35,7 +35,7 @@ ModelConfig odd_shape(WeightFormat format) {
   return config;
 }
 
-// Five kinds of layers, which have between them everything that a description can ask for.
+// Kinds of layers, which have between them everything that a description can ask for.
 ModelConfig rich_shape(WeightFormat format) {
   ModelConfig config = odd_shape(format);
   const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
@@ -125,8 +125,27 @@ ModelConfig rich_shape(WeightFormat format) {
                          .norm = rms,
                          .activation = Activation::gelu_tanh,
                          .norm_after = rms};
-  config.layer_kinds = {windowed, parallel, experts, grouped, sharing};
-  config.layers = {0, 1, 2, 3, 4};
+  LayerConfig latent = config.layer_kinds[0];
+  latent.name = "latent";
+  latent.mixer = LatentAttentionConfig{.n_heads = 5,
+                                       .q_rank = 22,
+                                       .kv_rank = 28,
+                                       .rope_dim = 12,
+                                       .nope_dim = 18,
+                                       .value_head_dim = 14,
+                                       .scale = 0.2F,
+                                       .bias = true,
+                                       .latent_norm = rms,
+                                       .rope = 1};
+  LayerConfig of_input = latent;
+  of_input.name = "latent, queries of the input";
+  std::get<LatentAttentionConfig>(of_input.mixer).q_rank = 0;
+  of_input.experts = grouped.experts;
+  of_input.experts->router.group_score = Router::GroupScore::largest;
+  of_input.ffn = {};
+
+  config.layer_kinds = {windowed, parallel, experts, grouped, sharing, latent, of_input};
+  config.layers = {0, 1, 2, 3, 4, 5, 6};
   return config;
 }
 

@@ -25,8 +25,8 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config :
-       {small_decoder(), rich_decoder(), small_hybrid(), small_encoder(), small_translator()}) {
+  for (const ModelConfig& config : {small_decoder(), rich_decoder(), latent_decoder(),
+                                    small_hybrid(), small_encoder(), small_translator()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -83,6 +83,31 @@ TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
   json["layer_kinds"][1]["experts"]["router"]["noise"] = 1;
   EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("noise"),
             std::string::npos);
+}
+
+TEST(ModelConfig, RefusesLatentAttentionThatCannotBe) {
+  const auto refused = [](const std::function<void(LatentAttentionConfig&)>& damage) {
+    ModelConfig config = latent_decoder();
+    damage(std::get<LatentAttentionConfig>(config.layer_kinds[0].mixer));
+    return !message_of([&] { validate(config, "test"); }).empty();
+  };
+  EXPECT_FALSE(refused([](LatentAttentionConfig&) {}));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.n_heads = 0; }));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.q_rank = -1; }));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.kv_rank = 0; }));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.kv_rank = 17; })) << "an odd width";
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.kv_rank = 1020; })) << "too wide with rope";
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.rope_dim = 8; })) << "the rope has 6";
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.rope = 1; }));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.latent_norm = {}; }));
+  EXPECT_TRUE(refused([](LatentAttentionConfig& a) { a.scale = std::nanf(""); }));
+}
+
+TEST(ModelConfig, KeepsOneRowOfATokenForLatentAttention) {
+  const KvGeometry kv = *kv_geometry(latent_decoder().layer_kinds[0].mixer);
+  EXPECT_EQ(kv.k_dim(), 24);
+  EXPECT_EQ(kv.v_dim(), 0) << "values are in the keys";
+  EXPECT_EQ(kv.v_head_dim, 18);
 }
 
 TEST(ModelConfig, RefusesContradictions) {

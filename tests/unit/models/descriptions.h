@@ -94,6 +94,37 @@ inline ModelConfig rich_decoder() {
   return config;
 }
 
+// Latent attention with every member, and with queries of the input.
+inline ModelConfig latent_decoder() {
+  ModelConfig config = small_decoder();
+  config.ropes[0].frequencies = plain_frequencies(1e4, 6);
+  LayerConfig& first = config.layer_kinds[0];
+  first.mixer = LatentAttentionConfig{.n_heads = 4,
+                                      .q_rank = 24,
+                                      .kv_rank = 18,
+                                      .rope_dim = 6,
+                                      .nope_dim = 10,
+                                      .value_head_dim = 12,
+                                      .scale = 0.3F,
+                                      .bias = true,
+                                      .latent_norm = {.kind = NormKind::rms, .eps = 1e-6F},
+                                      .rope = 0};
+  LayerConfig second = first;
+  second.name = "queries of the input";
+  std::get<LatentAttentionConfig>(second.mixer).q_rank = 0;
+  second.ffn = {};
+  second.experts = {.count = 8,
+                    .router = {.used = 2,
+                               .groups = 4,
+                               .groups_used = 2,
+                               .group_score = Router::GroupScore::largest},
+                    .each = {.size = 32},
+                    .shared = {}};
+  config.layer_kinds.push_back(second);
+  config.layers = {0, 1};
+  return config;
+}
+
 // A layer of each kind of mixer that keeps a state, one of them alone, and attention with a gate.
 inline ModelConfig small_hybrid() {
   ModelConfig config = small_decoder();

@@ -19,7 +19,8 @@ namespace faststream {
 namespace {
 
 std::vector<ModelConfig> all_descriptions() {
-  return {small_decoder(), rich_decoder(), small_hybrid(), small_encoder(), small_translator()};
+  return {small_decoder(), rich_decoder(),  latent_decoder(),
+          small_hybrid(),  small_encoder(), small_translator()};
 }
 
 const TensorPlan& tensor(const std::vector<TensorPlan>& plans, const std::string& name) {
@@ -97,6 +98,22 @@ TEST(TensorPlan, HasAPlaceInTheDocumentForEachKind) {
   }
 }
 
+TEST(TensorPlan, NeverRotatesProductsOfHeads) {
+  ModelConfig config = latent_decoder();
+  config.weight_format = WeightFormat::int8;
+  config.rotated = config.values_rotated = true;
+  const std::vector<TensorPlan> plans = tensor_plan(config);
+  EXPECT_TRUE(tensor(plans, "layers.0.latent_q").rotated);
+  EXPECT_TRUE(tensor(plans, "layers.0.latent_kv").rotated);
+  for (const char* name : {"layers.0.latent_k", "layers.1.latent_v"}) {
+    EXPECT_FALSE(tensor(plans, name).rotated) << name;
+    EXPECT_EQ(tensor(plans, name).blocks, 4) << name;
+  }
+  EXPECT_EQ(tensor(plans, "layers.0.latent_v").heads.dim, 12) << "rotated at conversion";
+  EXPECT_TRUE(tensor(plans, "layers.0.attention_out").heads.columns);
+  EXPECT_EQ(tensor(plans, "layers.1.latent_q").shape, (std::vector<int64_t>{64, 64}));
+}
+
 TEST(TensorPlan, TellsWhoseProductsReadATensor) {
   const std::vector<TensorPlan> plain = tensor_plan(small_decoder());
   EXPECT_EQ(tensor(plain, "embedding").readers, TensorReaders::lookup);
@@ -158,7 +175,11 @@ TEST(TensorPlan, SplitsInputsAsWhatGivesThem) {
     for (const auto& [id, rule] : rules) {
       TensorId before = id;
       if (id.member != TensorMember::weights) continue;
-      if (id.kind == TensorKind::attention_out) before.kind = TensorKind::attention_qkv;
+      if (id.kind == TensorKind::attention_out) {
+        const bool is_latent =
+            std::holds_alternative<LatentAttentionConfig>(config.layer(id.n).mixer);
+        before.kind = is_latent ? TensorKind::latent_v : TensorKind::attention_qkv;
+      }
       if (id.kind == TensorKind::cross_out) before.kind = TensorKind::cross_q;
       if (id.kind == TensorKind::ffn_down) {
         before.kind = ffn_tensors(config.layer(id.n).ffn).up;

@@ -1,0 +1,249 @@
+// DeepSeek V2 (arXiv:2405.04434), V3 (arXiv:2412.19437) and V3.2, and what has their layers: Kimi
+// K2, GLM 4.7 Flash, GLM 5.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "convert/families/family.h"
+#include "support/printable.h"
+
+namespace faststream::convert {
+namespace {
+
+// What a configuration class has where config.json says nothing.
+struct Defaults {
+  PlainShape shape;
+  LatentAttentionConfig attention = {
+      .q_rank = 1536, .kv_rank = 512, .rope_dim = 64, .nope_dim = 128, .value_head_dim = 128};
+  int64_t dense_layers = 3;
+  int64_t experts = 256;
+  int64_t experts_used = 8;
+  int64_t expert_size = 2048;
+  int64_t shared_experts = 1;
+  RouterConfig router = {.score = Router::Score::sigmoid,
+                         .correction = true,
+                         .groups = 8,
+                         .groups_used = 4,
+                         .normalized = true,
+                         .scale = 2.5F};
+};
+
+constexpr PlainShape kV3Shape = {.n_layers = 61,
+                                 .hidden = 7168,
+                                 .n_heads = 128,
+                                 .n_kv_heads = 128,
+                                 .head_dim = 64,
+                                 .ffn_hidden = 18432,
+                                 .vocab = 129280,
+                                 .max_context = 4096,
+                                 .norm_eps = 1e-6F};
+
+// The layers with experts.
+std::vector<bool> sparse_layers(const JsonView& config, int64_t n_layers, int64_t dense_layers) {
+  std::vector<bool> sparse;
+  if (const auto types = config.find("mlp_layer_types")) {
+    for (const JsonView& type : types->elements()) {
+      const auto name = type.as<std::string>();
+      if (name != "dense" && name != "sparse") type.fail("is " + in_quotes(name) + ", not known");
+      sparse.push_back(name == "sparse");
+    }
+    if (static_cast<int64_t>(sparse.size()) != n_layers) {
+      types->fail("has another number of entries than there are layers");
+    }
+    return sparse;
+  }
+  const auto first = config.get<int64_t>("first_k_dense_replace", dense_layers);
+  for (int64_t n = 0; n < n_layers; ++n) sparse.push_back(n >= first);
+  return sparse;
+}
+
+void refuse_unless(const JsonView& config, std::string_view key, std::string_view wanted) {
+  if (const auto value = config.find(key); value && value->as<std::string>() != wanted) {
+    value->fail("is " + in_quotes(value->as<std::string>()) + ", which is not supported");
+  }
+}
+
+RouterConfig router_in(const JsonView& config, RouterConfig router) {
+  const auto groups = [&](std::string_view key, int32_t otherwise) {
+    return static_cast<int32_t>(
+        std::max<int64_t>(1, count_or_null_in(config, key, kMaxExperts, otherwise)));
+  };
+  router.groups = groups("n_group", router.groups);
+  router.groups_used = groups("topk_group", router.groups_used);
+  router.normalized = config.get("norm_topk_prob", router.normalized);
+  router.scale = number_in(config, "routed_scaling_factor", router.scale);
+  return router;
+}
+
+void use_routed_experts(ModelConfig& model, const JsonView& config, const Defaults& defaults,
+                        const RouterConfig& router) {
+  constexpr const char* kStep = "moe_layer_freq";
+  if (config.get<int64_t>(kStep, 1) != 1) config.member(kStep).fail("is not supported but for 1");
+  const int64_t count = count_in(config, "n_routed_experts", kMaxExperts, defaults.experts);
+  const int64_t size = count_in(config, "moe_intermediate_size", kMaxSize, defaults.expert_size);
+  const int64_t shared =
+      count_or_null_in(config, "n_shared_experts", kMaxExperts, defaults.shared_experts);
+  const std::vector<bool> sparse = sparse_layers(config, model.n_layers(), defaults.dense_layers);
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    if (!sparse[static_cast<size_t>(n)]) return;
+    layer.name += " with experts";
+    FeedForwardConfig of_all = layer.ffn;
+    of_all.size = shared * size;
+    ExpertsConfig& experts = use_experts(layer, config, count, defaults.experts_used);
+    const int32_t used = experts.router.used;
+    experts.router = router;
+    experts.router.used = used;
+    experts.each.size = size;
+    experts.each.bias = false;
+    if (shared > 0) experts.shared = of_all;
+  });
+}
+
+// The layers behind the last, which predict further tokens, are not run.
+void leave_out_predictions(const JsonView& config, int64_t n_layers, Modules& modules) {
+  const int64_t count = count_or_null_in(
+      config, key_in(config, {"num_nextn_predict_layers", "num_mtp_layers"}), kMaxLayers, 0);
+  for (int64_t n = n_layers; n < n_layers + count; ++n) {
+    modules.left_out.push_back("layers." + std::to_string(n) + ".");
+  }
+}
+
+FamilyModel describe(const JsonView& config, const Defaults& defaults, const RouterConfig& router) {
+  PlainShape shape = shape_in(config, defaults.shape);
+  if (shape.n_kv_heads != shape.n_heads) {
+    config.fail("has \"num_key_value_heads\" that are not \"num_attention_heads\"");
+  }
+  LatentAttentionConfig attention = latent_attention_in(config, defaults.attention);
+  shape.head_dim = attention.rope_dim;
+  FamilyModel model{plain_decoder_in(config, shape)};
+  attention.n_heads = shape.n_heads;
+  attention.rope = 0;
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.mixer = attention;
+  layer.ffn.bias = config.get("mlp_bias", false);
+  use_routed_experts(model.config, config, defaults, router);
+
+  Modules& m = model.modules;
+  m.interleaved = config.get("rope_interleave", true);
+  m.shared_gate_up = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"};
+  m.shared_down = "mlp.shared_experts.down_proj";
+  leave_out_predictions(config, shape.n_layers, m);
+  return model;
+}
+
+FamilyModel describe_like_v3(const JsonView& config, const Defaults& defaults) {
+  refuse_unless(config, "scoring_func", "sigmoid");
+  refuse_unless(config, "topk_method", "noaux_tc");
+  return describe(config, defaults, router_in(config, defaults.router));
+}
+
+// While a text is no longer than what the indexer chooses, each token sees all before it, whatever
+// the indexer says. Longer texts are refused.
+FamilyModel describe_with_indexer(const JsonView& config, const Defaults& defaults) {
+  FamilyModel model = describe_like_v3(config, defaults);
+  const int64_t budget = count_in(config, "index_topk", kMaxContext, 2048);
+  model.config.max_context = std::min(model.config.max_context, budget);
+  model.modules.left_out.emplace_back("self_attn.indexer.");
+  return model;
+}
+
+Defaults of_glm_5() {
+  Defaults defaults{.shape = {.n_layers = 78,
+                              .hidden = 6144,
+                              .n_heads = 64,
+                              .n_kv_heads = 64,
+                              .head_dim = 64,
+                              .ffn_hidden = 12288,
+                              .vocab = 154880,
+                              .max_context = 202752,
+                              .norm_eps = 1e-5F}};
+  defaults.attention.q_rank = 2048;
+  defaults.attention.nope_dim = 192;
+  defaults.attention.value_head_dim = 256;
+  defaults.router.groups = defaults.router.groups_used = 1;
+  return defaults;
+}
+
+}  // namespace
+
+LatentAttentionConfig latent_attention_in(const JsonView& config,
+                                          const LatentAttentionConfig& otherwise) {
+  LatentAttentionConfig attention = otherwise;
+  attention.q_rank = count_or_null_in(config, "q_lora_rank", kMaxSize, otherwise.q_rank);
+  attention.kv_rank = count_in(config, "kv_lora_rank", kMaxHeadDim, otherwise.kv_rank);
+  attention.rope_dim = count_in(config, "qk_rope_head_dim", kMaxHeadDim, otherwise.rope_dim);
+  attention.nope_dim = count_in(config, "qk_nope_head_dim", kMaxHeadDim, otherwise.nope_dim);
+  attention.value_head_dim = count_in(config, "v_head_dim", kMaxHeadDim, otherwise.value_head_dim);
+  attention.bias = config.get("attention_bias", otherwise.bias);
+  constexpr float kEps = 1e-6F;  // whatever that of other norms
+  attention.latent_norm = {.kind = NormKind::rms, .eps = kEps};
+  const auto factor = static_cast<float>(yarn_score_factor(config));
+  attention.scale = factor * inverse_root(static_cast<double>(attention.q_head_dim()));
+  return attention;
+}
+
+FamilyModel describe_deepseek_v2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  Defaults defaults{.shape = {.n_layers = 32,
+                              .hidden = 4096,
+                              .n_heads = 32,
+                              .head_dim = 64,
+                              .ffn_hidden = 11008,
+                              .vocab = 102400,
+                              .max_context = 2048,
+                              .norm_eps = 1e-6F},
+                    .dense_layers = 0,
+                    .experts = 64,
+                    .experts_used = 0,
+                    .expert_size = 1407,
+                    .shared_experts = 2,
+                    .router = {.group_score = Router::GroupScore::largest}};
+  refuse_unless(config, "scoring_func", "softmax");
+  refuse_if(config, "norm_topk_prob", "weights of experts that are normalised");
+  RouterConfig router = router_in(config, defaults.router);
+  const auto method = config.get<std::string>("topk_method", "greedy");
+  if (method == "greedy") {
+    router.groups = router.groups_used = 1;
+  } else if (method != "group_limited_greedy") {
+    config.member("topk_method").fail("is " + in_quotes(method) + ", which is not supported");
+  }
+  return describe(config, defaults, router);
+}
+
+FamilyModel describe_deepseek_v3(const FamilySource& source) {
+  return describe_like_v3(source.config, {.shape = kV3Shape});
+}
+
+FamilyModel describe_deepseek_v32(const FamilySource& source) {
+  Defaults defaults{.shape = kV3Shape};
+  defaults.shape.max_context = 163840;
+  return describe_with_indexer(source.config, defaults);
+}
+
+FamilyModel describe_glm4_moe_lite(const FamilySource& source) {
+  Defaults defaults{.shape = {.n_layers = 47,
+                              .hidden = 2048,
+                              .n_heads = 20,
+                              .n_kv_heads = 20,
+                              .head_dim = 64,
+                              .ffn_hidden = 10240,
+                              .vocab = 154880,
+                              .max_context = 202752,
+                              .norm_eps = 1e-5F},
+                    .dense_layers = 1,
+                    .experts = 64,
+                    .experts_used = 4,
+                    .expert_size = 1536};
+  defaults.attention.q_rank = 768;
+  defaults.attention.nope_dim = 192;
+  defaults.attention.value_head_dim = 256;
+  defaults.router.groups = defaults.router.groups_used = 1;
+  defaults.router.scale = 1.8F;
+  return describe_like_v3(source.config, defaults);
+}
+
+FamilyModel describe_glm_moe_dsa(const FamilySource& source) {
+  return describe_with_indexer(source.config, of_glm_5());
+}
+
+}  // namespace faststream::convert
