@@ -210,8 +210,10 @@ TEST_P(BackendRope, AppendNormalizesEachHead) {
         check_append(weights, {128, 32, norm, after, 0.5F});
         check_append(weights, {128, 0, norm, after});
       }
-      for (const int32_t dim : {20, 64, 512})
+      if (norm != NormKind::rms) continue;  // sums of values would cancel
+      for (const int32_t dim : {20, 64, 512}) {
         check_append(weights, {dim, dim, norm, false, 0, true});
+      }
     }
   }
 }
