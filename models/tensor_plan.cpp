@@ -228,9 +228,11 @@ class Planner {
 
   void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
-    // What decays over a whole text is made of these few rows.
+    // What decays over a whole text is made of these few rows: they are kept as the checkpoint has
+    // them.
     if (shape.gates > 0) {
-      matrix(TensorKind::recurrent_gates, WeightFormat::f32, shape.gates, config_.hidden, bias, {});
+      matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, config_.hidden,
+             bias, {});
     }
     const TensorId weights = id(TensorKind::recurrent_convolution);
     add({.id = weights, .shape = {shape.channels, shape.taps}, .role = TensorRole::bias});

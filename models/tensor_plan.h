@@ -220,7 +220,7 @@ struct TensorPlan {
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
 ///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.recurrent_in             [in, hidden]          of a RecurrentShape, in its mixer's
-///   order layers.N.recurrent_gates          [gates, hidden]       f32: of steps, then of strengths
+///   order layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths
 ///   layers.N.recurrent_convolution    [channels, taps]      f32: the newest element's is the last
 ///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence
 ///   layers.N.recurrent_step           [n_heads]             added to steps

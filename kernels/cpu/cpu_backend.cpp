@@ -39,8 +39,9 @@ std::byte* Scratch::reserve(size_t bytes) {
     size_ = 0;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
     if (memory_ == nullptr) {
-      throw Error("There is not enough memory for working buffers of " +
-                  std::to_string(size >> 20) + " MiB; use a smaller model or a shorter prompt.");
+      throw Error("working buffers of " + std::to_string(size >> 20) +
+                  " MiB do not fit into memory; give a shorter prompt, or convert the model to a "
+                  "smaller type (--dtype)");
     }
     size_ = size;
   }

@@ -56,8 +56,9 @@ Buffer HostBackend::allocate(size_t bytes) {
     memory = std::aligned_alloc(alignment, rounded);
   }
   if (memory == nullptr) {
-    throw Error("There is not enough memory for a buffer of " + std::to_string(bytes >> 20) +
-                " MiB; use a smaller context (-c) or a smaller model.");
+    throw Error("a buffer of " + std::to_string(bytes >> 20) +
+                " MiB does not fit into memory; give a smaller --context, or convert the model to "
+                "a smaller type (--dtype)");
   }
   if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // only advice
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};

@@ -7,26 +7,70 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
+constexpr int kEach = 8;  // elements of a thread
 
+__device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int64_t c) {
+  const int64_t column = factors.cols == 1 ? 0 : c;
+  return activate(activation,
+                  load_element(factors.data, factors.dtype, row * factors.stride + column));
+}
+
+// Any types, strides and widths.
 __global__ void scale_kernel(Matrix factors, Activation activation, Matrix m) {
   begin_kernel();
-  const int64_t row = blockIdx.x;
-  const int64_t step = factors.cols == 1 ? 0 : 1;
-  for (int64_t c = threadIdx.x; c < m.cols; c += kThreads) {
-    const float factor = activate(
-        activation, load_element(factors.data, factors.dtype, row * factors.stride + c * step));
+  const int64_t row = blockIdx.y;
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kEach;
+  for (int i = 0; i < kEach; ++i) {
+    const int64_t c = first + i * kThreads + threadIdx.x;
+    if (c >= m.cols) return;
     const int64_t index = row * m.stride + c;
-    store_element(m.data, m.dtype, index, load_element(m.data, m.dtype, index) * factor);
+    store_element(m.data, m.dtype, index,
+                  load_element(m.data, m.dtype, index) * factor_at(factors, activation, row, c));
   }
+}
+
+// Factors of each element, of the same 16-bit type, in rows of whole 16 bytes.
+template <typename T>
+__global__ void scale_eights_kernel(Matrix factors, Activation activation, Matrix m) {
+  begin_kernel();
+  const int64_t row = blockIdx.y;
+  const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+  if (c >= m.cols) return;
+  T* at = static_cast<T*>(m.data) + row * m.stride + c;
+  float values[kEach];
+  float by[kEach];
+  load_floats<kEach>(at, values);
+  load_floats<kEach>(static_cast<const T*>(factors.data) + row * factors.stride + c, by);
+  T scaled[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    scaled[i] = from_float<T>(values[i] * activate(activation, by[i]));
+  }
+  memcpy(at, scaled, sizeof(uint4));
+}
+
+bool has_whole_eights(const Matrix& m) {
+  return m.cols % kEach == 0 && m.stride % kEach == 0 &&
+         reinterpret_cast<uintptr_t>(m.data) % sizeof(uint4) == 0;
 }
 
 }  // namespace
 
 void CudaBackend::scale(const Matrix& factors, Activation activation, const Matrix& m) {
   if (m.rows == 0) return;
-  queue().launch("scaling rows", scale_kernel, {static_cast<unsigned>(m.rows), kThreads}, factors,
-                 activation, m);
+  const auto blocks = static_cast<unsigned>((m.cols + kThreads * kEach - 1) / (kThreads * kEach));
+  const Grid grid{{blocks, static_cast<unsigned>(m.rows)}, kThreads};
+  const bool in_eights = factors.cols == m.cols && factors.dtype == m.dtype &&
+                         has_whole_eights(m) && has_whole_eights(factors);
+  if (in_eights && m.dtype == DType::bf16) {
+    queue().launch("scaling rows", scale_eights_kernel<__nv_bfloat16>, grid, factors, activation,
+                   m);
+  } else if (in_eights && m.dtype == DType::f16) {
+    queue().launch("scaling rows", scale_eights_kernel<__half>, grid, factors, activation, m);
+  } else {
+    queue().launch("scaling rows", scale_kernel, grid, factors, activation, m);
+  }
 }
 
 }  // namespace faststream

@@ -151,7 +151,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
          "2048 [as many as take about 1 s]")
       ->group(kGroup)
       ->type_name("N")
-      ->check(whole_number(4));
+      ->check(whole_number(kMinChunk, kMaxStepTokens));
 }
 
 void add_output_options(CLI::App& app, RunOptions& options) {

@@ -1,6 +1,8 @@
 #include "program/program.h"
 
 #include <fcntl.h>
+#include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -28,6 +30,15 @@ void fill_closed_descriptors() {
   }
 }
 
+// Where addresses are limited (ulimit -v) all threads share a heap: each of their own would take
+// 64 MB of addresses, however little is in it.
+void share_heap_of_limited_addresses() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    mallopt(M_ARENA_MAX, 1);
+  }
+}
+
 void parse_and_run(CLI::App& app, int argc, const char* const* argv,
                    const std::function<void()>& command) {
   try {
@@ -52,6 +63,7 @@ int run_program(const std::string& name, int argc, const char* const* argv,
                 const std::function<void(CLI::App&)>& add_options,
                 const std::function<void()>& command) {
   fill_closed_descriptors();
+  share_heap_of_limited_addresses();
   report_bus_errors(name);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
   CLI::App app("", name);

@@ -1,5 +1,6 @@
 #include "support/machine.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -11,7 +12,9 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -192,20 +195,47 @@ size_t system_memory(const fs::path& root) {
               (errno == 0 ? "" : std::string(": ") + std::strerror(errno)));
 }
 
-// Address space that is mapped, but for files that are mapped for reading alone.
+// Address space that is mapped, but for files that are mapped for reading alone: not a program or a
+// library, other parts of which are run.
 size_t used_address_space(const fs::path& root) {
   size_t used = 0;
+  std::map<std::string, size_t> readable;  // bytes, by device and inode
+  std::set<std::string> used_otherwise;
   for_each_line(root / "proc/self/maps", [&](const std::vector<std::string>& line) {
     // first-last permissions offset device inode [path]
-    if (line.size() < 5 || (line[1].starts_with("r--") && line[4] != "0")) return;
+    if (line.size() < 5) return;
     const std::string_view range = line[0];
     const size_t dash = range.find('-');
     if (dash == std::string_view::npos) return;
     const auto first = number(range.substr(0, dash), 16);
     const auto last = number(range.substr(dash + 1), 16);
-    if (first && last) used += minus(*last, *first);
+    if (!first || !last) return;
+    const size_t bytes = minus(*last, *first);
+    used += bytes;
+    if (line[4] == "0") return;  // no file
+    const std::string file = line[3] + ' ' + line[4];
+    if (line[1].starts_with("r--")) {
+      readable[file] += bytes;
+    } else {
+      used_otherwise.insert(file);
+    }
   });
+  for (const auto& [file, bytes] : readable) {
+    if (!used_otherwise.contains(file)) used -= bytes;
+  }
   return used;
+}
+
+// Of addresses, the stacks of threads that programs start beside those that compute: the engine's,
+// and those that submit a batch's lines and write its results.
+size_t stacks_to_come() {
+  constexpr int kMostSubmitters = 8;
+  pthread_attr_t defaults;
+  size_t stack = 0;
+  pthread_attr_init(&defaults);
+  pthread_attr_getstacksize(&defaults, &stack);
+  pthread_attr_destroy(&defaults);
+  return stack * static_cast<size_t>(2 + std::min(available_threads(), kMostSubmitters));
 }
 
 }  // namespace
@@ -233,7 +263,7 @@ int available_threads(const fs::path& root, int affinity) {
 size_t available_memory() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return available_memory("/", limited ? static_cast<size_t>(limit.rlim_cur) : kNoLimit);
+  return available_memory("/", limited ? minus(limit.rlim_cur, stacks_to_come()) : kNoLimit);
 }
 
 // What getrusage() says is inherited over fork, so it may be another program's.

@@ -8,8 +8,9 @@
 namespace faststream {
 
 /// Bytes of memory that the process can still take. What holds cached or mapped files counts as
-/// free, a mapped model's weights too: the system takes it back when there is need. Throws Error
-/// where the system does not say.
+/// free, a mapped model's weights too: the system takes it back when there is need. Of limited
+/// addresses (RLIMIT_AS) those for the stacks of a program's threads are left. Throws Error where
+/// the system does not say.
 size_t available_memory();
 
 /// Bytes of memory that the process had at most at once.
@@ -22,8 +23,8 @@ int available_threads();
 
 /// The least of what the system has available (MemAvailable), what the limits of the process's
 /// control group and of its parents (versions 1 and 2) leave beside their use, and what of
-/// `address_space` (RLIMIT_AS, SIZE_MAX for none) is not in use. Throws Error
-/// where proc/meminfo cannot be read or says nothing.
+/// `address_space` (RLIMIT_AS, SIZE_MAX for none) is not in use but by files that are mapped for
+/// reading alone. Throws Error where proc/meminfo cannot be read or says nothing.
 size_t available_memory(const std::filesystem::path& root, size_t address_space);
 
 /// VmHWM of proc/self/status; 0 where it is not there.

@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <string_view>
+
 #include "batch_program.h"
 
 namespace faststream {
@@ -179,19 +181,20 @@ TEST(Batch, SaysThatTheOutputIsFull) {
   EXPECT_NE(lines[0].find("/dev/full cannot be written"), std::string::npos) << result.err;
 }
 
-// A limit of the size of files, for the programs that are started while it lives.
-class FileSizeLimit {
+// A limit of a resource, for the programs that are started while it lives.
+class Limit {
  public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
+  Limit(int resource, rlim_t bytes) : resource_(resource) {
+    getrlimit(resource_, &before_);
     const rlimit limited = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limited);
+    setrlimit(resource_, &limited);
   }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  ~Limit() { setrlimit(resource_, &before_); }
 
  private:
+  int resource_;
   rlimit before_ = {};
 };
 
@@ -200,7 +203,7 @@ TEST(Batch, SaysWhatEndedItAndThenHowItGoesOn) {
   const std::string output = new_output("too-large-output.jsonl");
   demo_model();  // written before there is a limit
   const ProgramResult result = [&] {
-    const FileSizeLimit limit(4096);
+    const Limit limit(RLIMIT_FSIZE, 4096);
     return run_batch(input.string(), {"-o", output});
   }();
   EXPECT_EQ(result.exit_code, 1);
@@ -213,6 +216,35 @@ TEST(Batch, SaysWhatEndedItAndThenHowItGoesOn) {
   EXPECT_EQ(run_batch(input.string(), {"-o", output, "--resume"}).exit_code, 0);
   EXPECT_EQ(records(read_file(output)).size(), 100U);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+// Sanitizers need more addresses than any limit leaves.
+TEST(Batch, AdvisesAContextThatFitsIntoLimitedAddresses) {
+  const fs::path input = file_with("limited.txt", "Tom and Anna\nOnce upon a time\n");
+  demo_model();  // written before there is a limit
+  const auto run_within = [&](rlim_t megabytes, const std::string& context) {
+    const Limit limit(RLIMIT_AS, megabytes << 20);
+    return run_batch(input.string(), {"-t", "2", "--slots", "2", "--context", context});
+  };
+  rlim_t too_few = 64;
+  rlim_t enough = 1024;
+  ASSERT_EQ(run_within(enough, "1024").exit_code, 0);
+  while (enough - too_few > 1) {
+    const rlim_t between = (too_few + enough) / 2;
+    (run_within(between, "1024").exit_code == 0 ? enough : too_few) = between;
+  }
+  for (rlim_t megabytes = enough - 4; megabytes < enough; ++megabytes) {
+    const std::string refusal = run_within(megabytes, "1024").err;
+    constexpr std::string_view kAdvice = "give a smaller --context, up to ";
+    const size_t advice = refusal.find(kAdvice);
+    ASSERT_NE(advice, std::string::npos) << refusal;
+    const std::string fits = std::to_string(std::stoi(refusal.substr(advice + kAdvice.size())));
+    const ProgramResult result = run_within(megabytes, fits);
+    EXPECT_EQ(result.exit_code, 0) << megabytes << " MiB, " << fits << " tokens: " << result.err;
+    EXPECT_EQ(result.out.find("\"error\""), std::string::npos) << result.out;
+  }
+}
+#endif
 
 TEST(Batch, SaysThatALineIsNotUtf8AndAnswersTheOthers) {
   const std::vector<json> results = records(run_batch("-", {}, "a\nb\xFF\nc\n").out);

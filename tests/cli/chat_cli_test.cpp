@@ -634,6 +634,40 @@ TEST_F(ChatOnTerminal, DrawsOverAllRowsOfALineThatANarrowerTerminalHasBroken) {
   EXPECT_TRUE(terminal.expect("12\r\n"));
 }
 
+TEST_F(ChatOnTerminal, TakesALateReportOfTheCursorForNoText) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect_prompt());
+  terminal.send("What is");
+  ASSERT_TRUE(terminal.expect("What is"));
+  terminal.resize(10, 50);
+  ASSERT_TRUE(terminal.expect("\x1b[6n"));
+  ASSERT_TRUE(terminal.expect("What is")) << "drawn when the program has waited long enough";
+  // In two pieces, the second with a key.
+  terminal.send(" 7\x1b[1;");
+  ASSERT_TRUE(terminal.expect("7"));
+  terminal.send("10R plus 5?\r");
+  EXPECT_TRUE(terminal.expect("12\r\n"));
+}
+
+TEST_F(ChatOnTerminal, AsksATerminalThatNeverAnswersAFewTimesOnly) {
+  const std::string question = "\x1b[6n";
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect_prompt());
+  for (unsigned short columns = 60; columns < 63; ++columns) {
+    terminal.resize(10, columns);
+    ASSERT_TRUE(terminal.expect(question));
+    ASSERT_TRUE(terminal.expect("> "));
+  }
+  terminal.resize(10, 70);
+  ASSERT_TRUE(terminal.expect("\r\x1b[J"));
+  terminal.send("/quit\r");
+  EXPECT_EQ(terminal.wait(), 0);
+  const std::string& all = terminal.output();
+  size_t n_questions = 0;
+  for (size_t at = 0; (at = all.find(question, at)) != std::string::npos; ++at) ++n_questions;
+  EXPECT_EQ(n_questions, 3U) << all;
+}
+
 TEST_F(ChatOnTerminal, EditsUtf8) {
   PseudoTerminal terminal = start();
   ASSERT_TRUE(terminal.expect_prompt());

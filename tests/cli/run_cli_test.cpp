@@ -333,6 +333,7 @@ TEST(Run, SaysInItsOwnWordsWhatIsWrongWithACommandLine) {
       {{"-m", "x", "-p", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"},
        "--logit-bias: \"5=2\" is the second bias"},
       {{"-m", "x", "--batch", "-", "--slots", "8193"}, "from 1 to 8192"},
+      {{"-m", "x", "--batch", "-", "--chunk", "2049"}, "from 4 to 2048"},
       {{"-m", "x", "--batch", "-", "--logprobs", "21"}, "from 0 to 20"}};
   for (const auto& [options, words] : cases) {
     std::vector<std::string> args = {"faststream-run"};

@@ -20,6 +20,7 @@ class Variant:
     attention: str = "eager"
     greedy: bool = True
     unused: tuple[str, ...] = ()
+    router_margin: float = 2e-3  # by which a choice of experts is clear, at least
 
 
 BASE = {

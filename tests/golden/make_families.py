@@ -195,7 +195,8 @@ def make(variant, seed):
         exact = all_logits(copy.deepcopy(model).double(), tokens)
         continuation = greedy_text(variant, model, tokens, ends if isinstance(ends, list) else [ends])
         rounding = ((exact - logits).abs().max() / logits.abs().max()).item()
-        if continuation and router.margin > SMALLEST_ROUTER_MARGIN and rounding < LARGEST_ROUNDING:
+        least = getattr(variant, "router_margin", SMALLEST_ROUTER_MARGIN)
+        if continuation and router.margin > least and rounding < LARGEST_ROUNDING:
             break
     else:
         raise SystemExit(f"{variant.name}: no seed gives clear choices")

@@ -99,7 +99,8 @@ RECURRENT_VARIANTS = [
                     "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 10}),
     Variant("lfm2_moe", "experts after a dense layer; sigmoid scores with a correction", config={
         **EXPERTS, "num_hidden_layers": 3, "num_experts": 5, "num_dense_layers": 1,
-        "layer_types": ["conv", "full_attention", "conv"], "routed_scaling_factor": 1.5}),
+        "layer_types": ["conv", "full_attention", "conv"], "routed_scaling_factor": 1.5},
+        router_margin=2e-2),
     Variant("mamba2", "state spaces alone, whose steps are limited; two groups; biases", config={
         "num_heads": 6, "head_dim": 12, "state_size": 10, "n_groups": 2, "chunk_size": 16,
         "use_bias": True, "time_step_limit": [0.1, 1.5]}, prompt=LONG),

@@ -8,6 +8,8 @@ namespace faststream {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kChannels = 4;  // of a thread, where memory is aligned
+constexpr int kTokens = 4;    // of a thread, one after the other: they read the same elements
 
 struct ConvolveArguments {
   BatchView batch;
@@ -17,47 +19,112 @@ struct ConvolveArguments {
   Matrix out;
 };
 
-// A thread has one channel of one token: it gives the sum, and writes the element where a state
-// wants it.
-__global__ void convolve_kernel(const ConvolveArguments a) {
-  begin_kernel();
+template <int kEach>
+struct Elements {
+  float values[kEach];
+};
+
+template <int kEach>
+__device__ Elements<kEach> load_state(const float* from) {
+  Elements<kEach> elements;
+  load_floats<kEach>(from, elements.values);
+  return elements;
+}
+
+template <int kEach>
+__device__ void store_state(float* to, const Elements<kEach>& elements) {
+  if constexpr (kEach == 4) {
+    const float* v = elements.values;
+    *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+  } else {
+    for (int i = 0; i < kEach; ++i) to[i] = elements.values[i];
+  }
+}
+
+// kEach channels, from c on, of token t.
+template <typename T, int kEach>
+__device__ void convolve_token(const ConvolveArguments& a, int64_t t, int64_t c) {
   const int64_t channels = a.x.cols;
-  const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (c >= channels) return;
-  const int64_t t = blockIdx.y;
   const int32_t s = a.batch.sequence_of[t];
   const int32_t tail = a.convolution.taps - 1;
+  const int32_t begin = a.batch.query_start[s];
+  const int32_t n_new = a.batch.query_start[s + 1] - begin;
+  // Of the sequence's tokens in this step, from 0 on; before them what the state has.
+  const int32_t place = static_cast<int32_t>(t) - begin;
   const auto state = [&](int32_t n) { return a.states.data + n * a.states.stride + c; };
   const float* before = state(a.batch.state_from[s]);
-  // Of the sequence's tokens in this step, from 0 on; before them what the state has.
-  const int32_t place = static_cast<int32_t>(t) - a.batch.query_start[s];
   const auto element = [&](int32_t i) {
-    if (i < 0) return before[(tail + i) * channels];
-    return load_element(a.x.data, a.x.dtype, (a.batch.query_start[s] + i) * a.x.stride + c);
+    if (i < 0) return load_state<kEach>(before + (tail + i) * channels);
+    Elements<kEach> elements;
+    load_floats<kEach>(static_cast<const T*>(a.x.data) + (begin + i) * a.x.stride + c,
+                       elements.values);
+    return elements;
   };
 
-  float sum = a.convolution.bias != nullptr ? a.convolution.bias[c] : 0.0F;
-  float own = 0;
+  float sums[kEach] = {};
+  if (a.convolution.bias != nullptr) load_floats<kEach>(a.convolution.bias + c, sums);
+  Elements<kEach> own;
   for (int32_t i = 0; i <= tail; ++i) {
     own = element(place - tail + i);
-    sum = fmaf(a.convolution.weight[i * channels + c], own, sum);
+    float weights[kEach];
+    load_floats<kEach>(a.convolution.weight + i * channels + c, weights);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) sums[j] = fmaf(weights[j], own.values[j], sums[j]);
   }
-  store_element(a.out.data, a.out.dtype, t * a.out.stride + c,
-                activate(a.convolution.activation, sum));
+  T results[kEach];
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    results[j] = from_float<T>(activate(a.convolution.activation, sums[j]));
+  }
+  memcpy(__builtin_assume_aligned(static_cast<T*>(a.out.data) + t * a.out.stride + c,
+                                  kEach * sizeof(T)),
+         results, sizeof results);
 
   // The last `tail` elements after so many of the step's tokens.
   const auto keep = [&](int32_t n_tokens, float* to) {
     const int32_t slot = place - (n_tokens - tail);
-    if (slot >= 0 && slot < tail) to[slot * channels] = own;
+    if (slot >= 0 && slot < tail) store_state(to + slot * channels, own);
     if (place != 0) return;
-    for (int32_t i = 0; i < tail - n_tokens; ++i)
-      to[i * channels] = before[(i + n_tokens) * channels];
+    for (int32_t i = 0; i < tail - n_tokens; ++i) {
+      store_state(to + i * channels, load_state<kEach>(before + (i + n_tokens) * channels));
+    }
   };
-  const int32_t n_new = a.batch.query_start[s + 1] - a.batch.query_start[s];
   keep(n_new, state(a.batch.state_to[s]));
   const int32_t until_border = border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_new);
   if (a.batch.state_border[s] != 0 && until_border > 0) {
     keep(until_border, state(a.batch.state_border[s]));
+  }
+}
+
+template <typename T, int kEach>
+__global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolveArguments a) {
+  begin_kernel();
+  const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+  if (c >= a.x.cols) return;
+  const int64_t first = int64_t{blockIdx.y} * kTokens;
+  const int64_t end = min(first + kTokens, int64_t{a.batch.n_tokens});
+  for (int64_t t = first; t < end; ++t) convolve_token<T, kEach>(a, t, c);
+}
+
+bool is_aligned(const void* data, int64_t stride, size_t element) {
+  return reinterpret_cast<uintptr_t>(data) % (kChannels * element) == 0 && stride % kChannels == 0;
+}
+
+template <typename T>
+void launch(const Queue& queue, const ConvolveArguments& a) {
+  const bool aligned = a.x.cols % kChannels == 0 && is_aligned(a.x.data, a.x.stride, sizeof(T)) &&
+                       is_aligned(a.out.data, a.out.stride, sizeof(T)) &&
+                       is_aligned(a.states.data, a.states.stride, sizeof(float)) &&
+                       is_aligned(a.convolution.weight, 0, sizeof(float)) &&
+                       is_aligned(a.convolution.bias, 0, sizeof(float));
+  const int64_t of_block = int64_t{kThreads} * (aligned ? kChannels : 1);
+  const Grid grid{{static_cast<unsigned>((a.x.cols + of_block - 1) / of_block),
+                   static_cast<unsigned>((a.batch.n_tokens + kTokens - 1) / kTokens)},
+                  kThreads};
+  if (aligned) {
+    queue.launch("convolving", convolve_kernel<T, kChannels>, grid, a);
+  } else {
+    queue.launch("convolving", convolve_kernel<T, 1>, grid, a);
   }
 }
 
@@ -66,10 +133,8 @@ __global__ void convolve_kernel(const ConvolveArguments a) {
 void CudaBackend::convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
                            const StateLayer& states, const Matrix& out) {
   if (batch.n_tokens == 0) return;
-  const auto blocks = static_cast<unsigned>((x.cols + kThreads - 1) / kThreads);
-  queue().launch("convolving", convolve_kernel,
-                 {{blocks, static_cast<unsigned>(batch.n_tokens)}, kThreads},
-                 ConvolveArguments{batch, x, convolution, states, out});
+  const ConvolveArguments arguments{batch, x, convolution, states, out};
+  with_float_type(x.dtype, [&](auto type) { launch<decltype(type)>(queue(), arguments); });
 }
 
 }  // namespace faststream

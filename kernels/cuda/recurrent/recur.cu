@@ -5,6 +5,8 @@
 // sums over keys need two exchanges between lanes. A block's warps share queries and keys, which
 // they prepare for several tokens at a time.
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/recurrent/recur_token.h"
+#include "kernels/cuda/recurrent/recurrence.cuh"
 #include "kernels/cuda/types.cuh"
 #include "support/error.h"
 
@@ -21,17 +23,6 @@ constexpr int kGroup = kParts * kKeys;            // keys that a column's lanes 
 constexpr int kTile = 16;                         // tokens that are prepared together
 constexpr int kMostGroups = 16;
 
-struct RecurArguments {
-  BatchView batch;
-  Matrix q;
-  Matrix k;
-  Matrix v;
-  Matrix gates;
-  Recurrence recurrence;
-  StateLayer states;
-  Matrix out;
-};
-
 // Queries and keys of a tile's tokens, scaled, zero beyond key_dim; and how matrices change.
 template <int kGroups>
 struct Tile {
@@ -40,42 +31,6 @@ struct Tile {
   float decays[kTile];
   float strengths[kTile];
 };
-
-// One row of queries or keys, by a warp.
-template <int kGroups>
-__device__ void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
-                            float scale, float* to) {
-  constexpr int kWidth = kGroups * kGroup;
-  constexpr int kTurns = (kWidth + kWarp - 1) / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  float values[kTurns];
-  float squares = 0;
-#pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const int i = turn * kWarp + lane;
-    values[turn] = i < r.key_dim ? load_element(m.data, m.dtype, row * m.stride + first + i) : 0.0F;
-    squares += values[turn] * values[turn];
-  }
-  if (r.unit_eps > 0) scale *= rsqrtf(warp_sum(squares) + r.unit_eps);
-#pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const int i = turn * kWarp + lane;
-    if (i < kWidth) to[i] = values[turn] * scale;
-  }
-}
-
-// How the head's matrix changes with the token of a row.
-__device__ void prepare_gates(const RecurArguments& a, int64_t row, int head, float& decay,
-                              float& strength) {
-  const Recurrence& r = a.recurrence;
-  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
-  const float g = gates[head] + r.steps[head];
-  constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
-  const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
-  const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
-  decay = expf(r.rates[head] * step);
-  strength = r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step;
-}
 
 __device__ float sum_of_parts(float value) {
 #pragma unroll
@@ -137,9 +92,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
       const int t = i / 2;
       const int64_t row = first + begin + t;
       if (i % 2 == 0) {
-        prepare_row<kGroups>(a.q, row, key_first, r, r.query_scale, tile.q[t]);
+        prepare_row<kGroups * kGroup>(a.q, row, key_first, r, r.query_scale, tile.q[t]);
       } else {
-        prepare_row<kGroups>(a.k, row, key_first, r, 1.0F, tile.k[t]);
+        prepare_row<kGroups * kGroup>(a.k, row, key_first, r, 1.0F, tile.k[t]);
       }
     }
     if (threadIdx.x < count) {
@@ -211,12 +166,14 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
                 " elements do not run on a GPU; use --device cpu");
   }
   if (batch.n_tokens == 0) return;
+  const RecurArguments arguments{batch, q, k, v, gates, recurrence, states, out};
+  if (recur_token(queue(), arguments)) return;
   const auto pieces =
       static_cast<unsigned>((recurrence.value_dim + kBlockColumns - 1) / kBlockColumns);
   const Grid grid{
       {pieces, static_cast<unsigned>(recurrence.n_heads), static_cast<unsigned>(batch.n_sequences)},
       kWarps * kWarp};
-  launch(queue(), grid, {batch, q, k, v, gates, recurrence, states, out});
+  launch(queue(), grid, arguments);
 }
 
 }  // namespace faststream

@@ -249,7 +249,7 @@ bool is_of_requests(std::string_view name) {
 
 // Of a key that is beside "custom_id" or "body", where OpenAI's format has none of requests.
 [[noreturn]] void refuse_beside_body(std::string_view name, const ordered_json& object) {
-  const bool has_custom_id = object.contains("custom_id");
+  const bool has_custom_id = given(object, "custom_id");
   const std::string mixture = in_quotes(name) + " does not go with OpenAI's " +
                               in_quotes(has_custom_id ? "custom_id" : "body") + "; ";
   if (name == "id") {
@@ -257,7 +257,7 @@ bool is_of_requests(std::string_view name) {
   }
   if (!is_of_requests(name)) refuse_key(name);
   throw Error(mixture + "put it into \"body\"" +
-              (object.contains("body") ? "" : ", or call \"custom_id\" \"id\""));
+              (given(object, "body") ? "" : ", or call \"custom_id\" \"id\""));
 }
 
 // Ours. A value of null is none, here and below.
@@ -265,8 +265,9 @@ void parse_own(const JsonView& options, const ordered_json& object, BatchLine& l
   if (const auto id = options.find("id")) line.id = read_id(*id);
   check_prompt(options.value(), object, line);
   if (given(object, "messages")) line.request.prompt = read_conversation(object);
-  for (const auto& [name, ignored] : options.value().items()) {
-    if (name != "id") set_key(name, options, line.request);
+  for (const auto& [name, value] : options.value().items()) {
+    const bool absent = value.is_null() && is_among(kLineKeys, name);
+    if (name != "id" && !absent) set_key(name, options, line.request);
   }
   note_idle_settings(options, line);
 }
@@ -317,8 +318,9 @@ void parse_openai_body(const JsonView& options, const ordered_json& body, BatchL
 
 void parse_openai(const JsonView& options, const ordered_json& object, BatchLine& line) {
   if (const auto id = options.find("custom_id")) line.id = read_id(*id);
-  for (const auto& [name, ignored] : object.items()) {
-    if (!is_among(kLineKeys, name)) refuse_beside_body(name, object);
+  for (const auto& [name, value] : object.items()) {
+    const bool absent = value.is_null() && (name == "id" || is_of_requests(name));
+    if (!absent && !is_among(kLineKeys, name)) refuse_beside_body(name, object);
   }
   if (!options.find("custom_id")) throw Error("\"custom_id\" is missing; give each line one");
   const JsonView body = options.member("body");
@@ -382,7 +384,7 @@ BatchLine parse_batch_line(std::string_view text, uint64_t number, BatchFormat f
     const std::unique_ptr<json, decltype(free_at_end)> second(&options, free_at_end);
     move_options(object, options);
     const JsonView view(options, "");
-    const bool openai = view.has("custom_id") || view.has("body");
+    const bool openai = view.find("custom_id") || view.find("body");
     openai ? parse_openai(view, object, line) : parse_own(view, object, line);
   });
   return line;

@@ -113,6 +113,7 @@ struct TerminalLines::Impl {
   }
 
   int read_byte(char& byte);
+  bool has_key();
   int read_character(wchar_t& character);
   unsigned char paste();
   void redraw_after_changes();
@@ -134,7 +135,8 @@ struct TerminalLines::Impl {
   bool continues = false;  // the line to edit goes on with the last one
   bool cancelled = false;  // Ctrl-C ended it
   winsize size = {};
-  std::string typed;  // and not yet read by the editor
+  std::string typed;   // and not yet read by the editor
+  int unanswered = 0;  // questions for the cursor's place
 };
 
 TerminalLines::Impl::Impl(fs::path history_file) : history_path(std::move(history_file)) {
@@ -195,20 +197,30 @@ int TerminalLines::Impl::read_byte(char& byte) {
     uint64_t told = 0;  // before looking, so that none is missed
     static_cast<void>(!read(changes, &told, sizeof told));
     redraw_after_changes();
-    if (!typed.empty()) {
-      byte = typed.front();
-      typed.erase(0, 1);
-      return 1;
+    if (!has_key()) {
+      std::array<pollfd, 3> waiting = {
+          {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+           {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0},
+           {.fd = changes, .events = POLLIN, .revents = 0}}};
+      if (poll(waiting.data(), waiting.size(), -1) < 0 || waiting[0].revents == 0) continue;
+      char next = 0;
+      const ssize_t n = read(STDIN_FILENO, &next, 1);
+      if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (n != 1) return 0;
+      typed += next;
     }
-    std::array<pollfd, 3> waiting = {
-        {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
-         {.fd = interrupt_descriptor(), .events = POLLIN, .revents = 0},
-         {.fd = changes, .events = POLLIN, .revents = 0}}};
-    if (poll(waiting.data(), waiting.size(), -1) < 0 || waiting[0].revents == 0) continue;
-    const ssize_t n = read(STDIN_FILENO, &byte, 1);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    return n == 1 ? 1 : 0;
+    if (!has_key()) continue;
+    byte = typed.front();
+    typed.erase(0, 1);
+    return 1;
   }
+}
+
+// Whether the first byte that was typed is a key's. Answers that the terminal gives too late are
+// dropped; a byte that may begin one waits for the next, as the escape key does in the editor.
+bool TerminalLines::Impl::has_key() {
+  while (unanswered > 0 && take_cursor_report(typed)) --unanswered;
+  return !typed.empty() && (unanswered == 0 || !begins_cursor_report(typed));
 }
 
 // What the editor reads with. After Ctrl-C it gets a return, which ends the line wherever it is.
@@ -267,15 +279,24 @@ void TerminalLines::Impl::redraw_after_changes() {
   el_wset(editor.get(), EL_REFRESH);
 }
 
-// In which the terminal says that its cursor is, from 0, if it does.
+// In which the terminal says that its cursor is, from 0, if it does. One that has left a few
+// questions without an answer is asked no more.
 std::optional<int> TerminalLines::Impl::ask_for_column() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPatience(500);
   constexpr size_t kMostTyped = 1 << 16;  // meanwhile
+  constexpr int kMostUnanswered = 3;
+  if (unanswered == kMostUnanswered) return std::nullopt;
   tell_terminal("\x1b[6n");
+  ++unanswered;
+  std::optional<int> column;  // the first answers may be late ones, to earlier questions
   const Clock::time_point deadline = Clock::now() + kPatience;
   while (!interrupted() && typed.size() < kMostTyped) {
-    if (const std::optional<int> column = take_cursor_report(typed)) return column;
+    if (const std::optional<int> said = take_cursor_report(typed)) {
+      column = said;
+      if (--unanswered == 0) break;
+      continue;
+    }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) break;
     pollfd waiting = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
@@ -285,7 +306,7 @@ std::optional<int> TerminalLines::Impl::ask_for_column() {
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) break;
     if (n > 0) typed.append(bytes.data(), static_cast<size_t>(n));
   }
-  return std::nullopt;
+  return column;
 }
 
 // Rows of the edited line above the cursor in a terminal that had so many columns before.

@@ -8,6 +8,7 @@ namespace faststream::cli {
 namespace {
 
 constexpr int kTab = 8;
+constexpr std::string_view kReportBegin = "\x1b[";
 
 int shown_columns(wchar_t character) {
   constexpr int kAsNumber = 8;  // \U+200b
@@ -47,9 +48,9 @@ int rows_above_cursor(std::wstring_view text, int before, int now, int column) {
 }
 
 std::optional<int> take_cursor_report(std::string& sent) {
-  constexpr std::string_view kBegin = "\x1b[";
-  for (size_t at = sent.find(kBegin); at != std::string::npos; at = sent.find(kBegin, at + 1)) {
-    const char* first = sent.data() + at + kBegin.size();
+  for (size_t at = sent.find(kReportBegin); at != std::string::npos;
+       at = sent.find(kReportBegin, at + 1)) {
+    const char* first = sent.data() + at + kReportBegin.size();
     const char* last = sent.data() + sent.size();
     const char* end = std::find_if_not(first, last, is_report_digit);
     const char* column = std::find(first, end, ';');
@@ -61,6 +62,12 @@ std::optional<int> take_cursor_report(std::string& sent) {
     return number - 1;
   }
   return std::nullopt;
+}
+
+bool begins_cursor_report(std::string_view sent) {
+  if (sent.size() < kReportBegin.size()) return !sent.empty() && kReportBegin.starts_with(sent);
+  return sent.starts_with(kReportBegin) &&
+         std::all_of(sent.begin() + kReportBegin.size(), sent.end(), is_report_digit);
 }
 
 }  // namespace faststream::cli

@@ -27,4 +27,7 @@ int rows_above_cursor(std::wstring_view text, int before, int now, int column);
 /// from 0.
 std::optional<int> take_cursor_report(std::string& sent);
 
+/// Whether what a terminal sent is the beginning of such an answer, which may not have come whole.
+bool begins_cursor_report(std::string_view sent);
+
 }  // namespace faststream::cli

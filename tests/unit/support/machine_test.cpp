@@ -119,15 +119,15 @@ TEST_F(Machine, FindsAGroupThatAContainerMountsAsItsTop) {
   EXPECT_EQ(memory(), 600 * kMebibyte) << "a group outside of what is mounted";
 }
 
-TEST_F(Machine, CountsMappedFilesAsFreeAddressSpace) {
+TEST_F(Machine, CountsMappedModelsAsFreeAddressSpaceButNoProgramsOwnSegments) {
   write("proc/self/maps",
         "00400000-00500000 r--p 00000000 fe:00 247498                     /usr/bin/x\n"
         "00500000-00600000 r-xp 00100000 fe:00 247498                     /usr/bin/x\n"
         "10000000-14000000 rw-p 00000000 00:00 0                          [heap]\n"
-        "20000000-60000000 r--s 00000000 fe:00 99999                      /models/a model.bin\n"
+        "20000000-60000000 r--p 00000000 fe:00 99999                      /models/a model.bin\n"
         "60000000-61000000 ---p 00000000 00:00 0 \n"
         "nonsense\n");
-  EXPECT_EQ(memory(200 * kMebibyte), (200 - 1 - 64 - 16) * kMebibyte);
+  EXPECT_EQ(memory(200 * kMebibyte), (200 - 1 - 1 - 64 - 16) * kMebibyte);
   EXPECT_EQ(memory(kMebibyte), 0U);
   EXPECT_EQ(memory(1000000 * kMebibyte), 8000 * kMebibyte);
 }

@@ -362,7 +362,7 @@ TEST(BatchLine, OfBothFormatsSaysWhichKeysDoNotGoTogether) {
             "\"max_tokens\" does not go with OpenAI's \"body\"; put it into \"body\"");
   for (const char* key : {"messages", "prompt", "temperature", "model", "tool_choice", "stop",
                           "verbosity", "max_completion_tokens"}) {
-    const std::string line = "{\"custom_id\":\"c\",\"" + std::string(key) + "\":null}";
+    const std::string line = "{\"custom_id\":\"c\",\"" + std::string(key) + "\":1}";
     EXPECT_EQ(error(line.c_str()), "\"" + std::string(key) +
                                        "\" does not go with OpenAI's \"custom_id\"; put it into "
                                        "\"body\", or call \"custom_id\" \"id\"");
@@ -371,6 +371,28 @@ TEST(BatchLine, OfBothFormatsSaysWhichKeysDoNotGoTogether) {
             "\"id\" does not go with OpenAI's \"custom_id\"; leave one of them out");
   EXPECT_EQ(error(R"({"id":1,"body":{"prompt":"x"}})"),
             "\"id\" does not go with OpenAI's \"body\"; call it \"custom_id\"");
+}
+
+TEST(BatchLine, OfOneFormatMayHaveTheKeysOfTheOtherWithoutAValue) {
+  const auto line_of = [](const char* text) {
+    const BatchLine line = parse(text);
+    EXPECT_EQ(line.error, "") << text;
+    return line;
+  };
+  const BatchLine own =
+      line_of(R"({"id":"a","prompt":"x","custom_id":null,"method":null,"url":null,"body":null})");
+  EXPECT_EQ(own.id, "a");
+  EXPECT_EQ(std::get<std::string>(own.request.prompt), "x");
+  const BatchLine openai =
+      line_of(R"({"custom_id":"c","body":{"prompt":"y"},"id":null,"prompt":null,"messages":null})");
+  EXPECT_EQ(openai.id, "c");
+  EXPECT_EQ(std::get<std::string>(openai.request.prompt), "y");
+
+  const auto error = [](const char* text) { return parse(text).error; };
+  EXPECT_TRUE(says(error(R"({"custom_id":null,"body":{"prompt":"x"}})"), "\"custom_id\""));
+  EXPECT_TRUE(says(error(R"({"custom_id":"c","body":null})"), "\"body\" is missing"));
+  EXPECT_TRUE(says(error(R"({"prompt":"x","url":"/v1","body":null})"), "unknown key \"url\""));
+  EXPECT_TRUE(says(error(R"({"custom_id":"c","body":{"prompt":"x"},"topk":null})"), "unknown key"));
 }
 
 TEST(LineSeed, IsSplitMix64BelowTwoToThe53) {

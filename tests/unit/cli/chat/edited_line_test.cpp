@@ -65,5 +65,14 @@ TEST_F(EditedLine, TakesReportsOfTheCursorOutOfKeys) {
   }
 }
 
+TEST_F(EditedLine, KnowsTheBeginningOfAReport) {
+  for (const char* beginning : {"\x1b", "\x1b[", "\x1b[12", "\x1b[12;", "\x1b[12;5"}) {
+    EXPECT_TRUE(begins_cursor_report(beginning)) << beginning;
+  }
+  for (const char* other : {"", "a", "a\x1b", "\x1b\x1b", "\x1bO", "\x1b[A", "\x1b[1;5D"}) {
+    EXPECT_FALSE(begins_cursor_report(other)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace faststream::cli
