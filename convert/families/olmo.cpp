@@ -30,7 +30,7 @@ FamilyModel with_norms_after(FamilyModel model) {
   return model;
 }
 
-constexpr std::string_view kLinear = "linear_attention";
+constexpr std::string_view kLinearAttention = "linear_attention";
 
 // Of an OLMo hybrid's layers that have no attention. Strengths go up to 2, so that a state may
 // change its sign (arXiv:2411.12537).
@@ -139,10 +139,10 @@ FamilyModel describe_olmo_hybrid(const FamilySource& source) {
   const int64_t n_layers = model.config.n_layers();
   const int64_t interval = std::min<int64_t>(n_layers, 4);
   const std::vector<std::string> types =
-      layer_types_in(config, n_layers, {kLinear, "full_attention"},
+      layer_types_in(config, n_layers, {kLinearAttention, "full_attention"},
                      [&](int64_t n) { return (n + 1) % interval != 0 ? 0 : 1; });
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    if (types[static_cast<size_t>(n)] != kLinear) return;
+    if (types[static_cast<size_t>(n)] != kLinearAttention) return;
     layer.name = "delta net";
     layer.mixer = mixer;
     for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
