@@ -198,11 +198,13 @@ class PartsMaker {
     return parts;
   }
 
-  // [channels, 1, taps] in Transformers.
   [[nodiscard]] TensorPart convolution() const {
     const RecurrentShape shape = recurrent();
     const std::string module = in_layer(modules_.recurrent_convolution);
     if (is_bias_) return {.source = module + ".bias", .shape = {shape.channels}};
+    if (modules_.convolution_is_matrix) {
+      return {.source = module + ".weight", .shape = {shape.channels, shape.taps}};
+    }
     return {.source = module + ".weight", .shape = {shape.channels, 1, shape.taps}};
   }
 

@@ -81,7 +81,8 @@ struct Modules {
   std::vector<RecurrentRows> recurrent_in = {};
   std::vector<RecurrentRows> recurrent_gates = {};
   std::string recurrent_convolution = {};
-  std::string recurrent_decay = {};  ///< a tensor's name, as the next two
+  bool convolution_is_matrix = false;  ///< [channels, taps], not [channels, 1, taps]
+  std::string recurrent_decay = {};    ///< a tensor's name, as the next two
   std::string recurrent_step = {};
   std::string recurrent_skip = {};
   std::string recurrent_norm = {};

@@ -1,5 +1,7 @@
-// OLMo (arXiv:2402.00838), OLMo 2 (arXiv:2501.00656), OLMo 3, OLMoE (arXiv:2409.02060) and FlexOlmo
-// (arXiv:2507.07024).
+// OLMo (arXiv:2402.00838), OLMo 2 (arXiv:2501.00656), OLMo 3, OLMo hybrid, OLMoE (arXiv:2409.02060)
+// and FlexOlmo (arXiv:2507.07024).
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "convert/families/family.h"
@@ -27,6 +29,79 @@ FamilyModel with_norms_after(FamilyModel model) {
   model.modules.attention_after_norm = "post_attention_layernorm";
   model.modules.ffn_after_norm = "post_feedforward_layernorm";
   return model;
+}
+
+constexpr std::string_view kLinearAttention = "linear_attention";
+
+// Of an OLMo hybrid's layers that have no attention. Strengths go up to 2, so that a state may
+// change its sign (arXiv:2411.12537).
+DeltaNetConfig delta_net_in(const JsonView& config, const ModelConfig& model) {
+  constexpr int64_t kTaps = 64;
+  const int64_t n_heads = model.layer_kinds[0].attention().n_heads;
+  DeltaNetConfig mixer;
+  mixer.n_key_heads = count_in(config, "linear_num_key_heads", kMaxHeads, n_heads);
+  mixer.n_value_heads = count_in(config, "linear_num_value_heads", kMaxHeads, n_heads);
+  mixer.key_head_dim = count_in(config, "linear_key_head_dim", kMaxHeadDim,
+                                3 * model.hidden / (4 * mixer.n_key_heads));
+  mixer.value_head_dim =
+      count_in(config, "linear_value_head_dim", kMaxHeadDim, 2 * mixer.key_head_dim);
+  mixer.convolution = {.taps = count_in(config, "linear_conv_kernel_dim", kTaps, 4),
+                       .activation = activation_in(config, "hidden_act", "silu")};
+  mixer.strength = config.get("linear_allow_neg_eigval", true) ? 2 : 1;
+  mixer.norm = {.kind = NormKind::rms, .eps = 1e-5F};  // whatever that of other norms is
+  return mixer;
+}
+
+// Whether "rope_parameters" are there without a theta.
+bool has_no_rotation(const JsonView& config) {
+  const auto rope = config.find("rope_parameters");
+  return rope && rope->has("rope_theta") && !rope->find("rope_theta");
+}
+
+// The name that norms have in releases, or else that of Transformers' class.
+std::string norm_in(const Checkpoint& weights, const std::string& released,
+                    const std::string& otherwise) {
+  const bool is_released = std::ranges::any_of(weights.tensors(), [&](const auto& tensor) {
+    return tensor.first.ends_with("." + released + ".weight");
+  });
+  return is_released ? released : otherwise;
+}
+
+void name_delta_net(const DeltaNetConfig& mixer, const Checkpoint& weights, Modules& m) {
+  const auto whole = [](const char* module, int64_t rows) {
+    return RecurrentRows{module, rows, 0, rows};
+  };
+  m.recurrent_in = {
+      whole("linear_attn.q_proj", mixer.k_dim()), whole("linear_attn.k_proj", mixer.k_dim()),
+      whole("linear_attn.v_proj", mixer.v_dim()), whole("linear_attn.g_proj", mixer.v_dim())};
+  m.recurrent_gates = {whole("linear_attn.a_proj", mixer.n_value_heads),
+                       whole("linear_attn.b_proj", mixer.n_value_heads)};
+  m.recurrent_convolution = "linear_attn.conv1d";
+  m.recurrent_decay = "linear_attn.A_log";
+  m.recurrent_step = "linear_attn.dt_bias";
+  m.recurrent_norm = "linear_attn.o_norm";
+  m.recurrent_out = "linear_attn.o_proj";
+  m.attention_norm = norm_in(weights, "attention_layer_norm", m.attention_norm);
+  m.ffn_norm = norm_in(weights, "feedforward_layer_norm", m.ffn_norm);
+}
+
+// Releases have the convolutions of queries, keys and values by themselves.
+void split_convolutions(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const auto* mixer = std::get_if<DeltaNetConfig>(&config.layer(n).mixer);
+    if (mixer == nullptr) continue;
+    std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
+    const TensorPart joined = convolution[0];
+    if (weights.find(joined.source) != nullptr) continue;
+    convolution.clear();
+    for (const auto& [name, channels] :
+         {std::pair{"q_", mixer->k_dim()}, {"k_", mixer->k_dim()}, {"v_", mixer->v_dim()}}) {
+      TensorPart part = joined;
+      part.source.insert(part.source.rfind("conv1d"), name);
+      part.shape[0] = channels;
+      convolution.push_back(std::move(part));
+    }
+  }
 }
 
 // Experts in every layer.
@@ -68,6 +143,39 @@ FamilyModel describe_olmo3(const FamilySource& source) {
   set_windows(model.config, config, window_in(config, kWindow),
               [](int64_t n) { return (n + 1) % 4 != 0; });
   set_rope_of_windows(model.config, config, kTheta);  // "rope_theta" is of the others alone
+  return model;
+}
+
+// Three of four layers are gated delta nets with norms before their branches; the others have
+// attention, and norms after them.
+FamilyModel describe_olmo_hybrid(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.n_layers = 32,
+                                     .hidden = 3840,
+                                     .n_heads = 30,
+                                     .ffn_hidden = 11008,
+                                     .vocab = 100352,
+                                     .max_context = 65536,
+                                     .norm_eps = 1e-6F};
+  FamilyModel model = with_norms_after(olmo_in(config, kOtherwise));
+  model.config.layer_kinds[0].name = "attention";
+  if (has_no_rotation(config)) remove_rotation(model.config);
+  const DeltaNetConfig mixer = delta_net_in(config, model.config);
+  const int64_t n_layers = model.config.n_layers();
+  const int64_t interval = std::min<int64_t>(n_layers, 4);
+  const std::vector<std::string> types =
+      layer_types_in(config, n_layers, {kLinearAttention, "full_attention"},
+                     [&](int64_t n) { return (n + 1) % interval != 0 ? 0 : 1; });
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (types[static_cast<size_t>(n)] != kLinearAttention) return;
+    layer.name = "delta net";
+    layer.mixer = mixer;
+    for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
+      norms->before = std::exchange(norms->after, {});
+    }
+  });
+  name_delta_net(mixer, source.weights, model.modules);
+  model.finish = split_convolutions;
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "convert/families/family.h"
 #include "convert/gguf/gguf_gemma4.h"
@@ -160,7 +161,7 @@ void adjust_gptneox(const GgufSource& source, GgufFamilyModel& model) {
 void adjust_falcon(const GgufSource& source, GgufFamilyModel& model) {
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.parallel = true;
-  if (!source.first_layer_has("attn_norm_2.weight")) return;
+  if (!source.a_layer_has("attn_norm_2.weight")) return;
   layer.ffn_norms.before = layer.mixer_norms.before;
   model.modules.attention_norm = "attn_norm_2";
   model.modules.ffn_norm = "attn_norm";
@@ -204,7 +205,7 @@ LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyMo
   };
   LatentAttentionConfig attention;
   attention.n_heads = source.count("attention.head_count", kMaxHeads);
-  if (source.first_layer_has("attn_q_a.weight")) {
+  if (source.a_layer_has("attn_q_a.weight")) {
     attention.q_rank = source.count("attention.q_lora_rank", kMaxSize);
   }
   attention.kv_rank = source.count("attention.kv_lora_rank", kMaxHeadDim);
@@ -300,6 +301,52 @@ void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
   }
 }
 
+// Layers without heads of keys have short convolutions.
+void adjust_lfm2(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr int64_t kTaps = 64;
+  const std::vector<int64_t> kv_heads = source.of_layers("attention.head_count_kv");
+  const ShortConvolutionConfig mixer{
+      .convolution = {.taps = source.count("shortconv.l_cache", kTaps)}};
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (kv_heads[static_cast<size_t>(n)] != 0) return;
+    layer.name = "convolution";
+    layer.mixer = mixer;
+  });
+  const int64_t rows = 3 * model.config.hidden;
+  Modules& m = model.modules;
+  m.recurrent_in = {{"shortconv.in_proj", rows, 0, rows}};
+  m.recurrent_convolution = "shortconv.conv";
+  m.convolution_is_matrix = true;
+  m.recurrent_out = "shortconv.out_proj";
+  // What is called the embedding's norm is the output's.
+  m.output_norm = m.embedding_norm;
+  model.config.output.norm = std::exchange(model.config.embedding.norm, {});
+}
+
+void adjust_lfm2moe(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr int64_t kSigmoid = 2;
+  if (source.count("expert_gating_func", kMaxSize, kSigmoid) != kSigmoid) {
+    source.fail("expert_gating_func", "is another function of scores than a sigmoid");
+  }
+  const int64_t dense =
+      source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
+  adjust_lfm2(source, model);
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (n < dense) {
+      layer.experts.reset();
+      layer.ffn.size = source.count("feed_forward_length", kMaxSize);
+      return;
+    }
+    layer.name += " with experts";
+    RouterConfig& router = layer.experts.value().router;
+    router.score = Router::Score::sigmoid;
+    router.correction = true;
+    router.normalized = true;
+    router.scale = static_cast<float>(source.number("expert_weights_scale", 1));
+  });
+  model.modules.correction = "exp_probs_b.bias";
+}
+
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"llama", GgufPairs::side_by_side, Activation::silu, normalize_experts},
     {"mistral3", GgufPairs::side_by_side, Activation::silu, adjust_mistral3},
@@ -331,6 +378,8 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"baichuan", GgufPairs::side_by_side, Activation::silu, adjust_baichuan},
     {"gpt-oss", GgufPairs::halves, Activation::silu, adjust_gpt_oss},
     {"deepseek2", GgufPairs::side_by_side, Activation::silu, adjust_deepseek2},
+    {"lfm2", GgufPairs::halves, Activation::silu, adjust_lfm2},
+    {"lfm2moe", GgufPairs::halves, Activation::silu, adjust_lfm2moe},
 });
 
 }  // namespace

@@ -25,16 +25,16 @@ Modules gguf_modules(const GgufSource& source) {
   modules.layers = "blk.";
   modules.attention_norm = "attn_norm";
   modules.qkv = {"attn_q", "attn_k", "attn_v"};
-  if (source.first_layer_has("attn_qkv.weight")) modules.qkv = {"attn_qkv"};
+  if (source.a_layer_has("attn_qkv.weight")) modules.qkv = {"attn_qkv"};
   modules.q_norm = "attn_q_norm";
   modules.k_norm = "attn_k_norm";
-  modules.norms_of_each_head = source.first_layer_shape("attn_q_norm.weight").size() == 2;
+  modules.norms_of_each_head = source.shape_in_layer("attn_q_norm.weight").size() == 2;
   modules.sinks = "attn_sinks.weight";
   modules.attention_out = "attn_output";
   modules.attention_after_norm = "post_attention_norm";
   modules.ffn_norm = "ffn_norm";
   modules.gate_up = {"ffn_gate", "ffn_up"};
-  if (!source.first_layer_has("ffn_gate.weight")) modules.gate_up = {"ffn_up"};
+  if (!source.a_layer_has("ffn_gate.weight")) modules.gate_up = {"ffn_up"};
   modules.down = "ffn_down";
   modules.router = "ffn_gate_inp";
   modules.experts_gate_up = {"ffn_gate_exps", "ffn_up_exps"};
@@ -74,6 +74,20 @@ int64_t vocabulary_rows(const GgufSource& source) {
   return source.count("vocab_size", kMaxSize);  // check_tensors() says what the tensor lacks
 }
 
+// Those of the layers that have attention; others have 0.
+int64_t kv_heads_in(const GgufSource& source, const PlainShape& shape) {
+  constexpr std::string_view kName = "attention.head_count_kv";
+  if (!source.has(kName)) return shape.n_heads;
+  int64_t heads = 0;
+  for (const int64_t of_layer : source.of_layers(kName)) {
+    if (heads != 0 && of_layer != 0 && of_layer != heads) {
+      source.fail(kName, "differs from layer to layer, which is not supported");
+    }
+    if (of_layer != 0) heads = of_layer;
+  }
+  return source.in_range(kName, heads, kMaxHeads);
+}
+
 PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   PlainShape shape;
   shape.n_layers = source.count("block_count", kMaxLayers) -
@@ -85,9 +99,9 @@ PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   };
   shape.hidden = source.count("embedding_length", kMaxSize);
   shape.n_heads = source.count("attention.head_count", kMaxHeads);
-  shape.n_kv_heads = source.has("attention.head_count_kv")
-                         ? size("attention.head_count_kv", kMaxHeads)
-                         : shape.n_heads;
+  constexpr std::string_view kKvHeads = "attention.head_count_kv";
+  shape.n_kv_heads =
+      sizes_differ && source.has(kKvHeads) ? size(kKvHeads, kMaxHeads) : kv_heads_in(source, shape);
   shape.head_dim = head_dim_in(source, shape);
   shape.ffn_hidden = size("feed_forward_length", kMaxSize);
   shape.vocab = vocabulary_rows(source);
@@ -194,16 +208,21 @@ class Norms {
   }
 
   [[nodiscard]] NormConfig of_layer(const std::string& module) const {
-    return named("blk.0." + module);
+    return made(source_.a_layer_has(module + ".weight"), source_.a_layer_has(module + ".bias"));
   }
   [[nodiscard]] NormConfig named(const std::string& module) const {
-    if (source_.weights().find(module + ".weight") == nullptr) return {};
-    NormConfig norm = norm_;
-    norm.bias = source_.weights().find(module + ".bias") != nullptr;
-    return norm;
+    return made(source_.weights().find(module + ".weight") != nullptr,
+                source_.weights().find(module + ".bias") != nullptr);
   }
 
  private:
+  [[nodiscard]] NormConfig made(bool is_there, bool has_bias) const {
+    if (!is_there) return {};
+    NormConfig norm = norm_;
+    norm.bias = has_bias;
+    return norm;
+  }
+
   const GgufSource& source_;
   NormConfig norm_;
 };
@@ -220,39 +239,39 @@ void set_norms(const GgufSource& source, const Modules& modules, ModelConfig& co
   AttentionConfig& attention = layer.attention();
   attention.qk_norm_as = norms.of_layer(modules.q_norm);
   if (!attention.qk_norm_as) return;
-  const std::vector<int64_t> shape = source.first_layer_shape(modules.q_norm + ".weight");
+  const std::vector<int64_t> shape = source.shape_in_layer(modules.q_norm + ".weight");
   const bool heads = shape.size() == 2 || shape[0] == attention.head_dim;
   attention.qk_norm = heads ? QkNorm::head : QkNorm::whole;
 }
 
 void set_attention(const GgufSource& source, const Modules& modules, AttentionConfig& attention) {
-  attention.qkv_bias = source.first_layer_has(modules.qkv[0] + ".bias");
-  attention.out_bias = source.first_layer_has(modules.attention_out + ".bias");
-  attention.sinks = source.first_layer_has(modules.sinks);
+  attention.qkv_bias = source.a_layer_has(modules.qkv[0] + ".bias");
+  attention.out_bias = source.a_layer_has(modules.attention_out + ".bias");
+  attention.sinks = source.a_layer_has(modules.sinks);
   attention.soft_cap = static_cast<float>(source.number("attn_logit_softcapping", 0));
 }
 
 void set_feed_forward(const GgufSource& source, const Modules& modules, FeedForwardConfig& ffn) {
-  const std::vector<int64_t> up = source.first_layer_shape("ffn_up.weight");
+  const std::vector<int64_t> up = source.shape_in_layer("ffn_up.weight");
   ffn.gated = modules.gate_up.size() == 2 || (!up.empty() && up[0] == 2 * ffn.size);
-  ffn.bias = source.first_layer_has("ffn_up.bias");
+  ffn.bias = source.a_layer_has("ffn_up.bias");
 }
 
 void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& layer) {
   ExpertsConfig& experts = layer.experts.emplace();
   experts.count = source.count("expert_count", 1024);
   experts.router.used = static_cast<int32_t>(source.count("expert_used_count", experts.count));
-  experts.router.bias = source.first_layer_has(modules.router + ".bias");
+  experts.router.bias = source.a_layer_has(modules.router + ".bias");
   experts.each = layer.ffn;
   experts.each.gated = true;
-  experts.each.bias = source.first_layer_has("ffn_up_exps.bias");
+  experts.each.bias = source.a_layer_has("ffn_up_exps.bias");
   experts.each.size = source.count("expert_feed_forward_length", kMaxSize, layer.ffn.size);
-  const std::vector<int64_t> shared = source.first_layer_shape("ffn_up_shexp.weight");
+  const std::vector<int64_t> shared = source.shape_in_layer("ffn_up_shexp.weight");
   if (shared.size() == 2) {
     experts.shared = layer.ffn;
     experts.shared.gated = true;
     experts.shared.size = shared[0];
-    experts.shared_gate = source.first_layer_has(modules.shared_gate + ".weight");
+    experts.shared_gate = source.a_layer_has(modules.shared_gate + ".weight");
   }
   layer.ffn.size = 0;
 }

@@ -72,7 +72,7 @@ void set_modules(const GgufSource& source, const ModelConfig& config, Modules& m
   m.expert_scales = "ffn_down_exps.scale";
   m.experts_norm = "pre_ffw_norm_2";
   m.experts_after_norm = "post_ffw_norm_2";
-  if (source.first_layer_has("ffn_gate_up_exps.weight")) m.experts_gate_up = {"ffn_gate_up_exps"};
+  if (source.a_layer_has("ffn_gate_up_exps.weight")) m.experts_gate_up = {"ffn_gate_up_exps"};
   m.shared_gate_up = m.gate_up;
   m.shared_down = m.down;
   m.shared_after_norm = "post_ffw_norm_1";

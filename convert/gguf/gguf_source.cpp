@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "models/config.h"
 #include "support/error.h"
 
 namespace faststream::convert {
@@ -47,12 +48,38 @@ double GgufSource::number(std::string_view name, double otherwise) const {
   return value;
 }
 
-bool GgufSource::first_layer_has(std::string_view name) const {
-  return weights_.find("blk.0." + std::string(name)) != nullptr;
+int64_t GgufSource::n_layers() const { return count("block_count", kMaxLayers); }
+
+std::vector<int64_t> GgufSource::of_layers(std::string_view name) const {
+  const auto size = static_cast<size_t>(n_layers());
+  const auto found = metadata_.values().find(key(name));
+  if (found == metadata_.values().end() || found->second.type != GgufType::array) {
+    return std::vector<int64_t>(size, metadata_.integer(key(name)));
+  }
+  const std::vector<int32_t> each = metadata_.integers(key(name));
+  if (each.size() != size) {
+    fail(name,
+         "has " + std::to_string(each.size()) + " numbers for " + std::to_string(size) + " layers");
+  }
+  return {each.begin(), each.end()};
 }
 
-std::vector<int64_t> GgufSource::first_layer_shape(std::string_view name) const {
-  const SourceTensor* tensor = weights_.find("blk.0." + std::string(name));
+const SourceTensor* GgufSource::find_in_layers(std::string_view name) const {
+  const int64_t count = n_layers();
+  for (int64_t n = 0; n < count; ++n) {
+    const SourceTensor* tensor =
+        weights_.find("blk." + std::to_string(n) + "." + std::string(name));
+    if (tensor != nullptr) return tensor;
+  }
+  return nullptr;
+}
+
+bool GgufSource::a_layer_has(std::string_view name) const {
+  return find_in_layers(name) != nullptr;
+}
+
+std::vector<int64_t> GgufSource::shape_in_layer(std::string_view name) const {
+  const SourceTensor* tensor = find_in_layers(name);
   return tensor == nullptr ? std::vector<int64_t>{} : tensor->shape;
 }
 

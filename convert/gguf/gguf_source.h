@@ -40,16 +40,22 @@ class GgufSource {
   /// Finite.
   [[nodiscard]] double number(std::string_view name, double otherwise) const;
 
-  /// Whether the first layer has a tensor of this name.
-  [[nodiscard]] bool first_layer_has(std::string_view name) const;
-  /// The shape of the first layer's tensor; empty when there is none.
-  [[nodiscard]] std::vector<int64_t> first_layer_shape(std::string_view name) const;
+  /// Of each layer the whole number that is given for it, or for all.
+  [[nodiscard]] std::vector<int64_t> of_layers(std::string_view name) const;
+  /// The number. Throws Error unless it is from 1 to `most`.
+  [[nodiscard]] int64_t in_range(std::string_view name, int64_t value, int64_t most) const;
+
+  // Layers may be of several kinds: these look at the first that has a tensor of this name.
+  [[nodiscard]] bool a_layer_has(std::string_view name) const;
+  /// Empty when there is none.
+  [[nodiscard]] std::vector<int64_t> shape_in_layer(std::string_view name) const;
   /// The values of a small vector of `size` elements, each above 0; nothing when there is none.
   /// Throws Error when it has another shape.
   [[nodiscard]] std::optional<std::vector<float>> vector(std::string_view name, int64_t size) const;
 
  private:
-  [[nodiscard]] int64_t in_range(std::string_view name, int64_t value, int64_t most) const;
+  [[nodiscard]] int64_t n_layers() const;
+  [[nodiscard]] const SourceTensor* find_in_layers(std::string_view name) const;
 
   const GgufMetadata& metadata_;
   const Checkpoint& weights_;

@@ -108,6 +108,31 @@ TEST_F(GgufModel, InQ8_0WithScaledFrequenciesIsCloseToItsOriginal) {
   EXPECT_LT(std::sqrt(difference / magnitude), 0.05);
 }
 
+TEST_F(GgufModel, WithShortConvolutionsHasTheTensorsOfItsOriginal) {
+  const GoldenData golden = load_golden("families/lfm2_moe");
+  const ModelFile file = converted("lfm2moe.gguf", WeightFormat::f32);
+  convert::ConvertOptions options;
+  const TemporaryFolder folder;
+  options.checkpoint = golden.folder;
+  options.tokenizer = golden.tokenizer;
+  options.output = folder / "m.bin";
+  options.format = WeightFormat::f32;
+  convert::convert_checkpoint(options);
+  const ModelFile original = ModelFile::open(options.output);
+  EXPECT_EQ(file.tensors().size(), original.tensors().size());
+  for (const TensorInfo& tensor : original.tensors()) {
+    if (tensor.name == "tokenizer") continue;
+    ASSERT_NE(file.find(tensor.name), nullptr) << tensor.name;
+    EXPECT_EQ(file.find(tensor.name)->checksum, tensor.checksum) << tensor.name;
+  }
+  const auto runner = run(file, golden.tokens.size());
+  Sequence sequence;
+  runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
+  const std::vector<float> logits = runner->logits();
+  ASSERT_EQ(logits.size(), golden.logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], golden.logits[i], 1e-3) << i;
+}
+
 TEST_F(GgufModel, IsPackedAsBf16WhereItIsQuantized) {
   const ModelFile file = converted("rope_llama3_q8_0.gguf", std::nullopt);
   EXPECT_EQ(file.find("layers.0.attention_qkv")->dtype, DType::bf16);

@@ -34,6 +34,38 @@ def with_predicted_tokens(tensors):
     return {**tensors, "mtp.norm.weight": torch.ones(4, dtype=torch.bfloat16)}
 
 
+OLMO = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 12,
+        "linear_value_head_dim": 10}
+
+
+def joined_olmo(tensors):
+    """The names that Transformers' class has. (It saves the convolution in thirds, under others.)"""
+    joined = {}
+    for name, value in tensors.items():
+        if "k_conv1d" in name or "v_conv1d" in name:
+            continue
+        if "q_conv1d" in name:
+            value = torch.cat([tensors[name.replace("q_conv1d", f"{each}_conv1d")] for each in "qkv"])
+            name = name.replace("q_conv1d", "conv1d")
+        name = name.replace("feedforward_layer_norm", "post_attention_layernorm")
+        joined[name.replace("attention_layer_norm", "input_layernorm")] = value
+    return joined
+
+
+def released_olmo(tensors):
+    """The names of releases, and convolutions of queries, keys and values by themselves."""
+    released = joined_olmo(tensors)
+    for name in [name for name in released if "linear_attn.conv1d" in name]:
+        for each, rows in zip("qkv", released.pop(name).split([36, 36, 30])):
+            released[name.replace("conv1d", each + "_conv1d")] = rows.contiguous()
+        layer = name.split("linear_attn")[0]
+        for norm, name_of_release in (("input_layernorm", "attention_layer_norm"),
+                                      ("post_attention_layernorm", "feedforward_layer_norm")):
+            released[f"{layer}{name_of_release}.weight"] = released.pop(f"{layer}{norm}.weight")
+    return released
+
+
 RECURRENT_VARIANTS = [
     Variant("qwen3_5", "two gated delta nets, then attention with a gate, a quarter of a head rotated",
             "qwen3_5_text", DELTA_NET, prompt=LONG),
@@ -56,6 +88,12 @@ RECURRENT_VARIANTS = [
             config={**DELTA_NET, **EXPERTS, "num_hidden_layers": 2, "full_attention_interval": 2,
                     "num_experts": 5, "shared_expert_intermediate_size": 28, "mlp_only_layers": [1]},
             prompt=LONG, style=style_4),
+    Variant("olmo_hybrid", "delta nets of twice the strength; norms before them, after attention; no rotation",
+            config={**OLMO, "rope_parameters": {"rope_type": "default", "rope_theta": None}},
+            prompt=LONG, rename=released_olmo),
+    Variant("olmo_hybrid_rope", "with rotation and biases, of strength 1; one convolution a layer",
+            "olmo_hybrid", {**OLMO, "linear_allow_neg_eigval": False, "attention_bias": True},
+            prompt=LONG, rename=joined_olmo),
     Variant("lfm2", "short convolutions with biases and attention; the feed-forward's size by its rule",
             config={"num_hidden_layers": 3, "conv_bias": True, "conv_L_cache": 4,
                     "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 10}),

@@ -234,6 +234,43 @@ TEST_F(GgufFamily, ReadsTheTwoTablesOfLongrope) {
   EXPECT_EQ(rope.original_max_context, 32);
 }
 
+TEST_F(GgufFamily, Lfm2HasConvolutionsWhereThereAreNoKeys) {
+  begin("lfm2moe");
+  gguf_.add_array("lfm2moe.attention.head_count_kv", GgufType::i32,
+                  std::vector<int32_t>{0, 0, 2, 0, 0, 2});
+  set("shortconv.l_cache", 3U);
+  set("leading_dense_block_count", 1U);
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  set("expert_feed_forward_length", 12U);
+  tensor("token_embd_norm.weight", {16});
+  tensor("blk.2.attn_q_norm.weight", {4});
+  const GgufFamilyModel model = describe();
+  const ModelConfig& config = model.config;
+  EXPECT_EQ(std::get<ShortConvolutionConfig>(config.layer(0).mixer).convolution.taps, 3);
+  EXPECT_EQ(config.layer(0).ffn.size, 24);
+  EXPECT_FALSE(config.layer(0).experts);
+  ASSERT_TRUE(config.layer(1).experts);
+  EXPECT_TRUE(std::holds_alternative<ShortConvolutionConfig>(config.layer(1).mixer));
+  EXPECT_EQ(config.layer(1).experts->router.score, Router::Score::sigmoid);
+  EXPECT_TRUE(config.layer(1).experts->router.correction);
+  EXPECT_EQ(config.layer(2).attention().n_kv_heads, 2);
+  EXPECT_EQ(config.layer(2).attention().qk_norm, QkNorm::head);
+  EXPECT_FALSE(config.embedding.norm);
+  EXPECT_EQ(model.modules.output_norm, "token_embd_norm");
+  set("expert_gating_func", 1U);
+  EXPECT_TRUE(says(error(), "lfm2moe.expert_gating_func", "sigmoid"));
+}
+
+TEST_F(GgufFamily, RefusesHeadsThatDifferFromLayerToLayer) {
+  begin("llama");
+  gguf_.add_array("llama.attention.head_count_kv", GgufType::i32,
+                  std::vector<int32_t>{2, 2, 4, 2, 2, 2});
+  EXPECT_TRUE(says(error(), "llama.attention.head_count_kv", "differs from layer to layer"));
+  gguf_.add_array("llama.attention.head_count_kv", GgufType::i32, std::vector<int32_t>{2, 2});
+  EXPECT_TRUE(says(error(), "llama.attention.head_count_kv", "2 numbers for 6 layers"));
+}
+
 TEST_F(GgufFamily, BaichuanRotatesOrHasSlopesByItsLayers) {
   begin("baichuan");
   set("block_count", 32U);
