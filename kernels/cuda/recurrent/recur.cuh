@@ -1,0 +1,26 @@
+// How matrices change from token to token, as all kernels of recurrences compute it.
+#pragma once
+
+#include "kernels/cuda/recurrent/recur.h"
+#include "kernels/cuda/types.cuh"
+
+namespace faststream {
+
+struct TokenGates {
+  float log_decay = 0;
+  float strength = 0;
+};
+
+/// How the head's matrix changes with the token of a row.
+__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
+  const Recurrence& r = a.recurrence;
+  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
+  const float g = gates[head] + r.steps[head];
+  constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
+  const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
+  const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
+  return {r.rates[head] * step,
+          r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step};
+}
+
+}  // namespace faststream
