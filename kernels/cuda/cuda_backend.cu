@@ -13,6 +13,7 @@
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/recurrent/recur.h"
 #include "support/printable.h"
 #include "support/progress.h"
 
@@ -122,6 +123,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   const DType act = activation_dtype(bounds.weight_format);
   size_t scratch =
       decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
+  scratch =
+      std::max(scratch, chunks_piece(bounds.tokens / kPageTokens, bounds.recurrent_heads).bytes);
   size_t products = 0;
   size_t bytes_per_pair = 0;
   int64_t pairs = 0;

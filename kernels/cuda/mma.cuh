@@ -43,6 +43,22 @@ __device__ inline void mma_16x8x32(int32_t (&c)[4], const uint32_t (&a)[4], uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// A float rounded to TF32, of 10 bits behind the point.
+__device__ inline float round_to_tf32(float value) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return __uint_as_float(bits);
+}
+
+/// c += a · b in TF32: a [16, 8] and b [8, 8], c [16, 8] f32. With lane = 4g + t, a holds (g, t),
+/// (g+8, t), (g, t+4), (g+8, t+4); b holds (t, g), (t+4, g); c as above.
+__device__ inline void mma_16x8x8(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// Loads four 8 x 8 matrices of 16-bit elements; lane l gives the shared address of row l % 8 of
 /// matrix l / 8. Lane 4g + t receives elements 2t, 2t + 1 of row g, or, transposed, rows 2t, 2t + 1
 /// of column g.

@@ -6,7 +6,8 @@
 //                  tensor cores, weights read once; on Hopper more than 4 beside i8 as int8
 //   int8       more rows, i8, sides multiples of 16
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
-//   few_rows   other i8: 16 rows at a time
+//   few_rows   other i8, and up to 64 rows of few outputs, which would keep few blocks of other
+//              kernels busy: 16 rows at a time
 //   cublas     more than 8 rows, x and weights of one type
 //                  cuBLASLt; f32 in full float32; of 16 bits on Hopper our own kernel for gates,
 //                  biases, activations and many rows
@@ -50,11 +51,16 @@ bool is_ours(const Matrix& x, const Destination& to) {
 // inputs), and ours have no kernel: the last few are a product of their own.
 constexpr int64_t kEvenOutputs = 8;
 
+// Of 64 rows, 4,096 inputs and 64 outputs cuBLASLt's take 93 us.
+constexpr int64_t kFewOutputs = 128;
+constexpr int64_t kMaxRowsOfFewOutputs = 64;
+
 enum class Method { few_rows, int8, cublas, any };
 
 Method choose_method(const Matrix& x, const Weight& weight) {
   const bool few =
-      x.rows <= kMaxFewRows || (weight.format == WeightFormat::int8 && !int8_fits(x, weight));
+      x.rows <= kMaxFewRows || (weight.format == WeightFormat::int8 && !int8_fits(x, weight)) ||
+      (weight.rows <= kFewOutputs && x.rows <= kMaxRowsOfFewOutputs && !int8_fits(x, weight));
   if (few && few_rows_fit(x, weight)) return Method::few_rows;
   if (int8_fits(x, weight)) return Method::int8;
   if (x.rows > kMaxFloatRows && x.dtype == weight.stored_as()) return Method::cublas;

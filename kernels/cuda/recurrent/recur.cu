@@ -1,12 +1,22 @@
-// Matrices that go from token to token.
+// Matrices that go from token to token, or over whole pages of tokens at once.
 //
-// A warp has 8 columns of a head's matrix in registers while tokens pass: lane l has column l % 8
-// and, of each 16 keys, the 4 from 4 (l / 8) on. So a key's columns are a sector of memory, and
-// sums over keys need two exchanges between lanes. A block's warps share queries and keys, which
-// they prepare for several tokens at a time.
+//   a new token of each sequence, columns in fours                    recur_token.cu
+//   16-bit queries, keys and values, rows at multiples of 16 bytes,
+//   keys and values of multiples of 16 elements:
+//     pages of which the step has all tokens                          recur_chunks.cu
+//     a piece's tokens before and after these, decode                 token by token
+//   else                                                              token by token
+//
+// So a token's result depends on its position and the text alone, as long as pieces of prompts end
+// at page borders, and not on what else the step computes.
+//
+// Token by token: a warp has 8 columns of a head's matrix in registers while tokens pass: lane l
+// has column l % 8 and, of each 16 keys, the 4 from 4 (l / 8) on. So a key's columns are a sector
+// of memory, and sums over keys need two exchanges between lanes. A block's warps share queries and
+// keys, which they prepare for several tokens at a time.
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/recurrent/recur.cuh"
 #include "kernels/cuda/recurrent/recur_token.h"
-#include "kernels/cuda/recurrent/recurrence.cuh"
 #include "kernels/cuda/types.cuh"
 #include "support/error.h"
 
@@ -22,6 +32,13 @@ constexpr int kKeys = 4;                          // that a lane has in a row
 constexpr int kGroup = kParts * kKeys;            // keys that a column's lanes have in a row
 constexpr int kTile = 16;                         // tokens that are prepared together
 constexpr int kMostGroups = 16;
+
+// Which of each sequence's tokens a launch goes over.
+enum class Tokens {
+  all,
+  before_pages,  // those before the piece's first whole page
+  after_pages,   // and after the last
+};
 
 // Queries and keys of a tile's tokens, scaled, zero beyond key_dim; and how matrices change.
 template <int kGroups>
@@ -41,7 +58,8 @@ __device__ float sum_of_parts(float value) {
 }
 
 template <int kGroups>
-__global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArguments a) {
+__global__ void __launch_bounds__(kWarps* kWarp)
+    recur_kernel(const RecurArguments a, Tokens tokens) {
   begin_kernel();
   __shared__ Tile<kGroups> tile;
   const Recurrence& r = a.recurrence;
@@ -54,7 +72,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
   const bool has_column = column < r.value_dim;
   const int64_t first = a.batch.query_start[s];
   const int n_tokens = a.batch.query_start[s + 1] - static_cast<int>(first);
-  if (n_tokens == 0) return;
+  const int32_t kv_len = a.batch.kv_len[s];
+  TokenSpan span{0, n_tokens};
+  if (tokens == Tokens::before_pages) span.end = whole_pages(kv_len, n_tokens).begin;
+  if (tokens == Tokens::after_pages) span.begin = whole_pages(kv_len, n_tokens).end;
+  if (span.begin == span.end) return;
   const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
 
   float state[kGroups][kKeys];
@@ -72,7 +94,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
       }
     }
   };
-  const float* from = place(a.batch.state_from[s]);
+  const float* from = place(span.begin == 0 ? a.batch.state_from[s] : a.batch.state_to[s]);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -81,12 +103,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
       state[group][i] = has_column && key < r.key_dim ? from[int64_t{key} * r.value_dim] : 0.0F;
     }
   }
-  const int until_border = border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_tokens);
+  const int until_border = border_of(kv_len) - (kv_len - n_tokens);
   const int32_t border = a.batch.state_border[s];
   const float skip = r.skips != nullptr ? r.skips[head] : 0.0F;
 
-  for (int begin = 0; begin < n_tokens; begin += kTile) {
-    const int count = min(kTile, n_tokens - begin);
+  for (int begin = span.begin; begin < span.end; begin += kTile) {
+    const int count = min(kTile, span.end - begin);
     __syncthreads();
     for (int i = warp; i < 2 * count; i += kWarps) {
       const int t = i / 2;
@@ -98,8 +120,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
       }
     }
     if (threadIdx.x < count) {
-      prepare_gates(a, first + begin + threadIdx.x, head, tile.decays[threadIdx.x],
-                    tile.strengths[threadIdx.x]);
+      const TokenGates gates = gates_of(a, first + begin + threadIdx.x, head);
+      tile.decays[threadIdx.x] = expf(gates.log_decay);
+      tile.strengths[threadIdx.x] = gates.strength;
     }
     __syncthreads();
     for (int t = 0; t < count; ++t) {
@@ -146,13 +169,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) recur_kernel(const RecurArgumen
 
 // The kernel for keys of so many groups.
 template <int kGroups = 2>
-void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments) {
+void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments, Tokens tokens) {
   if constexpr (kGroups < kMostGroups) {
     if (arguments.recurrence.key_dim > kGroups * kGroup) {
-      return launch<2 * kGroups>(queue, grid, arguments);
+      return launch<2 * kGroups>(queue, grid, arguments, tokens);
     }
   }
-  queue.launch("going on with states", recur_kernel<kGroups>, grid, arguments);
+  queue.launch("going on with states", recur_kernel<kGroups>, grid, arguments, tokens);
 }
 
 }  // namespace
@@ -173,7 +196,14 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
   const Grid grid{
       {pieces, static_cast<unsigned>(recurrence.n_heads), static_cast<unsigned>(batch.n_sequences)},
       kWarps * kWarp};
-  launch(queue(), grid, arguments);
+  if (batch.max_query_len < kPageTokens || !chunks_fit(arguments)) {
+    return launch(queue(), grid, arguments, Tokens::all);
+  }
+  const ScratchPiece piece = chunks_piece(batch.n_tokens / kPageTokens, recurrence.n_heads);
+  std::byte* scratch = scratch_.at_least(piece.bytes);
+  launch(queue(), grid, arguments, Tokens::before_pages);
+  recur_chunks(arguments, scratch, queue());
+  launch(queue(), grid, arguments, Tokens::after_pages);
 }
 
 }  // namespace faststream

@@ -5,6 +5,8 @@
 // parts, which lanes of other warps have, through shared memory.
 #include "kernels/cuda/recurrent/recur_token.h"
 
+#include "kernels/cuda/recurrent/recur.cuh"
+
 namespace faststream {
 
 namespace {
@@ -68,9 +70,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const Rec
   } else if (threadIdx.x < 2 * kWarp) {
     prepare_row<kWidth>(a.k, row, key_first, r, 1.0F, keys);
   }
-  float decay;
-  float strength;
-  prepare_gates(a, row, head, decay, strength);
+  const TokenGates gates = gates_of(a, row, head);
+  const float decay = expf(gates.log_decay);
+  const float strength = gates.strength;
   const int64_t at = int64_t{head} * r.value_dim + column;
   float4 value = make_float4(0, 0, 0, 0);
   if (has_column) {

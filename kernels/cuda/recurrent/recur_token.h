@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/queue.h"
-#include "kernels/cuda/recurrent/recurrence.cuh"
+#include "kernels/cuda/recurrent/recur.h"
 
 namespace faststream {
 

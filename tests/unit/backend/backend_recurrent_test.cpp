@@ -13,14 +13,77 @@ const std::vector<TestSequence> kSequences = {{1, 1},   {1, 40}, {40, 40},
                                               {33, 65}, {5, 69}, {70, 100}};
 constexpr int32_t kStates = 20;
 
+struct RecurrenceShape {
+  int32_t heads = 1;
+  int32_t key_heads = 1;
+  int32_t key_dim = 8;
+  int32_t value_dim = 8;
+};
+
+// What recur() reads, a row a token.
+struct RecurInputs {
+  RecurrenceShape shape;
+  bool delta = false;
+  HostTensor q;
+  HostTensor k;
+  HostTensor v;
+  HostTensor gates;
+  HostTensor rates;
+  HostTensor steps;
+  HostTensor skips;
+
+  // Of the tokens [first, first + count).
+  [[nodiscard]] RecurInputs rows(int64_t first, int64_t count) const {
+    RecurInputs part = *this;
+    for (HostTensor RecurInputs::*const m :
+         {&RecurInputs::q, &RecurInputs::k, &RecurInputs::v, &RecurInputs::gates}) {
+      part.*m = (this->*m).row_range(first, count);
+    }
+    return part;
+  }
+};
+
+void recur(Backend& backend, DType act, const BatchView& view, const RecurInputs& inputs,
+           const StateLayer& layer, const Matrix& out) {
+  const auto same = [](float x) { return x; };
+  const DeviceTensor q(backend, inputs.q.map(act, same));
+  const DeviceTensor k(backend, inputs.k.map(act, same));
+  const DeviceTensor v(backend, inputs.v.map(act, same));
+  const DeviceTensor gates(backend, inputs.gates);
+  const DeviceTensor rates(backend, inputs.rates);
+  const DeviceTensor steps(backend, inputs.steps);
+  const DeviceTensor skips(backend, inputs.skips);
+  const auto numbers = [](const DeviceTensor& tensor) {
+    return static_cast<const float*>(tensor.data());
+  };
+  Recurrence recurrence{.n_heads = inputs.shape.heads,
+                        .n_key_heads = inputs.shape.key_heads,
+                        .key_dim = inputs.shape.key_dim,
+                        .value_dim = inputs.shape.value_dim,
+                        .delta = inputs.delta,
+                        .rates = numbers(rates),
+                        .steps = numbers(steps)};
+  if (inputs.delta) {
+    recurrence.strength = 1.5F;
+    recurrence.unit_eps = 1e-6F;
+    recurrence.query_scale = 0.7F;
+  } else {
+    recurrence.skips = numbers(skips);
+    recurrence.least_step = 0.1F;
+    recurrence.most_step = 1.2F;
+  }
+  backend.recur(view, q.matrix(), k.matrix(), v.matrix(), gates.matrix(), recurrence, layer, out);
+  backend.synchronize();
+}
+
 class BackendRecurrent : public BackendTest {
  protected:
   // Sequences with a text before them go on from a state of their own, and have one written at the
   // border if they come past one.
-  Batch batch_with_states() {
-    Batch batch = make_batch(random_, kSequences, pages_of(kSequences));
+  Batch batch_with_states(const std::vector<TestSequence>& sequences = kSequences) {
+    Batch batch = make_batch(random_, sequences, pages_of(sequences));
     int32_t next = 1;
-    for (const TestSequence& sequence : kSequences) {
+    for (const TestSequence& sequence : sequences) {
       const int32_t before = sequence.kv_len - sequence.queries;
       batch.state_from.push_back(before > 0 ? next++ : 0);
       batch.state_to.push_back(next++);
@@ -38,25 +101,67 @@ class BackendRecurrent : public BackendTest {
     return states;
   }
 
+  RecurInputs random_inputs(const RecurrenceShape& shape, bool delta, DType act, int64_t tokens) {
+    const auto random = [&](int64_t cols, float deviation) {
+      return random_tensor(random_, act, tokens, cols, 4, deviation);
+    };
+    RecurInputs inputs;
+    inputs.shape = shape;
+    inputs.delta = delta;
+    inputs.q = random(int64_t{shape.key_heads} * shape.key_dim, 1);
+    inputs.k = random(int64_t{shape.key_heads} * shape.key_dim, delta ? 1 : 0.2F);
+    inputs.v = random(int64_t{shape.heads} * shape.value_dim, 1);
+    inputs.gates = random_tensor(random_, DType::f32, tokens, shape.heads * (delta ? 2 : 1), 1);
+    inputs.rates = random_tensor(random_, DType::f32, 1, shape.heads).map(DType::f32, [](float x) {
+      return -std::exp(x);
+    });
+    inputs.steps = random_tensor(random_, DType::f32, 1, shape.heads);
+    inputs.skips = random_tensor(random_, DType::f32, 1, shape.heads);
+    return inputs;
+  }
+
+  void compare_recur(const std::vector<TestSequence>& sequences, const RecurrenceShape& shape,
+                     bool delta, DType act, int64_t padding, double of_largest) {
+    const Batch batch = batch_with_states(sequences);
+    const RecurInputs inputs = random_inputs(shape, delta, act, batch.n_tokens());
+    const HostTensor states = random_states(int64_t{shape.heads} * shape.key_dim * shape.value_dim);
+    compare(
+        batch, states, inputs.v.cols, act, 1e-4,
+        std::to_string(shape.heads) + " heads of " + std::to_string(shape.key_dim) + " by " +
+            std::to_string(shape.value_dim) + (delta ? ", delta" : ""),
+        [&](Backend& backend, DType type, const BatchView& view, const StateLayer& layer,
+            const Matrix& out) { recur(backend, type, view, inputs, layer, out); },
+        padding, of_largest);
+  }
+
   static StateLayer layer_of(const DeviceTensor& states) {
     const Matrix m = states.matrix();
     return {.data = static_cast<float*>(m.data), .stride = m.stride, .n_states = kStates};
   }
 
   // Calls run(backend, batch, states, out) of the reference, which works on f32, and of all others.
+  // Results may differ by the tolerance and by so much of the largest.
   template <typename Run>
   void compare(const Batch& batch, const HostTensor& states, int64_t columns, DType act,
-               double tolerance, const std::string& what, const Run& run) {
+               double tolerance, const std::string& what, const Run& run, int64_t padding = 5,
+               double of_largest = 0) {
     const auto result = [&](Backend& backend, DType type) {
       const DeviceTensor device_states(backend, states);
-      const DeviceTensor out(backend, HostTensor(type, batch.n_tokens(), columns, 5));
+      const DeviceTensor out(backend, HostTensor(type, batch.n_tokens(), columns, padding));
       run(backend, type, backend.upload(batch), layer_of(device_states), out.matrix());
       return std::pair(out.fetch(), device_states.fetch());
     };
     const auto want = result(*reference_, DType::f32);
     const auto bound = [&](const HostTensor& of, double rounding) {
-      return [&of, rounding, tolerance](int64_t r, int64_t c) {
-        return rounding * std::abs(of.at(r, c)) + tolerance;
+      double largest = 0;
+      for (int64_t r = 0; of_largest > 0 && r < of.rows; ++r) {
+        for (int64_t c = 0; c < of.cols; ++c) {
+          largest = std::max(largest, std::abs(double{of.at(r, c)}));
+        }
+      }
+      const double constant = tolerance + of_largest * largest;
+      return [&of, rounding, constant](int64_t r, int64_t c) {
+        return rounding * std::abs(of.at(r, c)) + constant;
       };
     };
     for (const auto& backend : backends_) {
@@ -100,73 +205,92 @@ TEST_P(BackendRecurrent, ConvolveTakesTheLastElementsOfItsText) {
   }
 }
 
-struct RecurrenceShape {
-  int32_t heads = 1;
-  int32_t key_heads = 1;
-  int32_t key_dim = 8;
-  int32_t value_dim = 8;
-};
-
 TEST_P(BackendRecurrent, RecurGoesOnFromTokenToToken) {
   constexpr RecurrenceShape kShapes[] = {{1, 1, 1, 1},     {3, 1, 5, 7},   {4, 2, 12, 20},
                                          {2, 2, 128, 128}, {4, 1, 64, 80}, {2, 1, 100, 33}};
+  constexpr int64_t kOdd = 5;  // a GPU goes on token by token then
+  for (const DType act : activation_types()) {
+    for (const RecurrenceShape& shape : kShapes) {
+      for (const bool delta : {true, false}) compare_recur(kSequences, shape, delta, act, kOdd, 0);
+    }
+  }
+}
+
+// What a GPU does with tensor cores, whose factors have 11 bits.
+TEST_P(BackendRecurrent, RecurGoesOnOverWholePages) {
+  constexpr RecurrenceShape kShapes[] = {{2, 2, 128, 128}, {4, 2, 64, 64}, {2, 1, 256, 48},
+                                         {6, 1, 128, 80},  {1, 1, 16, 16}, {5, 1, 112, 32}};
+  const std::vector<TestSequence> sequences = {{1, 1},    {100, 300}, {140, 140},
+                                               {75, 140}, {5, 69},    {64, 96}};
+  constexpr int64_t kEven = 6;
+  constexpr double kOfLargest = 0x1p-9;
   for (const DType act : activation_types()) {
     for (const RecurrenceShape& shape : kShapes) {
       for (const bool delta : {true, false}) {
-        const Batch batch = batch_with_states();
-        const int64_t tokens = batch.n_tokens();
-        const auto random = [&](int64_t cols, float deviation) {
-          return random_tensor(random_, act, tokens, cols, 4, deviation);
+        compare_recur(sequences, shape, delta, act, kEven, act == DType::f32 ? 0 : kOfLargest);
+      }
+    }
+  }
+}
+
+// Pieces of a prompt end at page borders or with it; a text may begin with a state within a page.
+TEST_P(BackendRecurrent, RecurDoesNotDependOnPiecesAndCompany) {
+  constexpr int32_t kBefore = 20;
+  constexpr int32_t kTokens = 310;
+  constexpr int32_t kStart = 1;  // states
+  constexpr int32_t kBorder = 2;
+  constexpr int32_t kEnds = 3;  // and the one after it, by turns
+  constexpr RecurrenceShape kShape{4, 2, 128, 32};
+  const HostTensor states =
+      random_states(int64_t{kShape.heads} * kShape.key_dim * kShape.value_dim);
+  for (const DType act : activation_types()) {
+    for (const bool delta : {true, false}) {
+      const RecurInputs inputs = random_inputs(kShape, delta, act, kTokens + 1);
+      for (const auto& backend : backends_) {
+        // Rows, then the states at the last border and at the end.
+        const auto results = [&](const std::vector<int32_t>& ends, bool has_company) {
+          const DeviceTensor device_states(*backend, states);
+          std::vector<float> numbers;
+          int32_t begin = 0;
+          int32_t from = kStart;
+          for (const int32_t end : ends) {
+            const int32_t to = from == kEnds ? kEnds + 1 : kEnds;
+            std::vector<TestSequence> sequences = {{end - begin, kBefore + end}};
+            if (has_company) sequences.insert(sequences.begin(), {1, 1});
+            Batch batch = make_batch(random_, sequences, pages_of(sequences));
+            if (has_company) {
+              batch.state_from = {0};
+              batch.state_to = {kEnds + 2};
+              batch.state_border = {0};
+            }
+            batch.state_from.push_back(from);
+            batch.state_to.push_back(to);
+            batch.state_border.push_back(border_of(kBefore + end) > kBefore + begin ? kBorder : 0);
+            // The text's rows begin with the second, behind that of another one's only token.
+            const int32_t first = has_company ? 1 : 0;
+            const RecurInputs rows = inputs.rows(begin + 1 - first, batch.n_tokens());
+            const DeviceTensor out(*backend, HostTensor(act, batch.n_tokens(), inputs.v.cols));
+            recur(*backend, act, backend->upload(batch), rows, layer_of(device_states),
+                  out.matrix());
+            const HostTensor got = out.fetch();
+            for (int64_t r = first; r < got.rows; ++r) {
+              for (int64_t c = 0; c < got.cols; ++c) numbers.push_back(got.at(r, c));
+            }
+            begin = end;
+            from = to;
+          }
+          const HostTensor got = device_states.fetch();
+          for (const int32_t state : {kBorder, from}) {
+            for (int64_t c = 0; c < got.cols; ++c) numbers.push_back(got.at(state, c));
+          }
+          return numbers;
         };
-        const HostTensor q = random(int64_t{shape.key_heads} * shape.key_dim, 1);
-        const HostTensor k = random(int64_t{shape.key_heads} * shape.key_dim, delta ? 1 : 0.2F);
-        const HostTensor v = random(int64_t{shape.heads} * shape.value_dim, 1);
-        const HostTensor gates =
-            random_tensor(random_, DType::f32, tokens, shape.heads * (delta ? 2 : 1), 1);
-        const HostTensor rates =
-            random_tensor(random_, DType::f32, 1, shape.heads).map(DType::f32, [](float x) {
-              return -std::exp(x);
-            });
-        const HostTensor steps = random_tensor(random_, DType::f32, 1, shape.heads);
-        const HostTensor skips = random_tensor(random_, DType::f32, 1, shape.heads);
-        const HostTensor states =
-            random_states(int64_t{shape.heads} * shape.key_dim * shape.value_dim);
-        compare(batch, states, v.cols, act, 1e-4,
-                std::to_string(shape.heads) + " heads of " + std::to_string(shape.key_dim) +
-                    " by " + std::to_string(shape.value_dim) + (delta ? ", delta" : ""),
-                [&](Backend& backend, DType type, const BatchView& view, const StateLayer& layer,
-                    const Matrix& out) {
-                  const auto same = [](float x) { return x; };
-                  const DeviceTensor device_q(backend, q.map(type, same));
-                  const DeviceTensor device_k(backend, k.map(type, same));
-                  const DeviceTensor device_v(backend, v.map(type, same));
-                  const DeviceTensor device_gates(backend, gates);
-                  const DeviceTensor device_rates(backend, rates);
-                  const DeviceTensor device_steps(backend, steps);
-                  const DeviceTensor device_skips(backend, skips);
-                  const auto numbers = [](const DeviceTensor& tensor) {
-                    return static_cast<const float*>(tensor.data());
-                  };
-                  Recurrence recurrence{.n_heads = shape.heads,
-                                        .n_key_heads = shape.key_heads,
-                                        .key_dim = shape.key_dim,
-                                        .value_dim = shape.value_dim,
-                                        .delta = delta,
-                                        .rates = numbers(device_rates),
-                                        .steps = numbers(device_steps)};
-                  if (delta) {
-                    recurrence.strength = 1.5F;
-                    recurrence.unit_eps = 1e-6F;
-                    recurrence.query_scale = 0.7F;
-                  } else {
-                    recurrence.skips = numbers(device_skips);
-                    recurrence.least_step = 0.1F;
-                    recurrence.most_step = 1.2F;
-                  }
-                  backend.recur(view, device_q.matrix(), device_k.matrix(), device_v.matrix(),
-                                device_gates.matrix(), recurrence, layer, out);
-                  backend.synchronize();
-                });
+        const std::vector<float> whole = results({kTokens}, false);
+        const std::string what =
+            backend->description() + ", " + std::string(dtype_name(act)) + (delta ? ", delta" : "");
+        EXPECT_TRUE(whole == results({kTokens}, true)) << what << ": company";
+        EXPECT_TRUE(whole == results({12, 44, 236, 268, kTokens}, false)) << what << ": pieces";
+        EXPECT_TRUE(whole == results({140, kTokens}, true)) << what << ": two, and company";
       }
     }
   }

@@ -1,23 +1,10 @@
-// What kernels of recurrences share (Backend::recur()).
+// How matrices change from token to token, as all kernels of recurrences compute it.
 #pragma once
 
-#include "backend/backend.h"
+#include "kernels/cuda/recurrent/recur.h"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
-
-struct RecurArguments {
-  BatchView batch;
-  Matrix q;
-  Matrix k;
-  Matrix v;
-  Matrix gates;
-  Recurrence recurrence;
-  StateLayer states;
-  Matrix out;
-};
-
-#ifdef __CUDACC__
 
 /// One row of queries or keys to kWidth floats, scaled, zero beyond key_dim, by a warp.
 template <int kWidth>
@@ -41,19 +28,21 @@ __device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, 
   }
 }
 
+struct TokenGates {
+  float log_decay = 0;
+  float strength = 0;
+};
+
 /// How the head's matrix changes with the token of a row.
-__device__ inline void prepare_gates(const RecurArguments& a, int64_t row, int head, float& decay,
-                                     float& strength) {
+__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
   const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
   const float g = gates[head] + r.steps[head];
   constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
   const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
   const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
-  decay = expf(r.rates[head] * step);
-  strength = r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step;
+  return {r.rates[head] * step,
+          r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step};
 }
-
-#endif
 
 }  // namespace faststream

@@ -1,0 +1,49 @@
+// What the kernels of recurrences share.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "kernels/cuda/queue.h"
+#include "kernels/cuda/scratch.h"
+
+namespace faststream {
+
+struct RecurArguments {
+  BatchView batch;
+  Matrix q;
+  Matrix k;
+  Matrix v;
+  Matrix gates;
+  Recurrence recurrence;
+  StateLayer states;
+  Matrix out;
+};
+
+/// Tokens of a sequence's piece: [begin, end).
+struct TokenSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+/// Those of `count` new tokens, the last of a text of kv_len, that fill pages: chunks of
+/// kPageTokens tokens. If none do, empty at the piece's end.
+constexpr TokenSpan whole_pages(int32_t kv_len, int32_t count) {
+  const int32_t before = kv_len - count;
+  const int32_t begin = pages_for(before) * kPageTokens - before;
+  const int32_t end = kv_len / kPageTokens * kPageTokens - before;
+  return begin < end ? TokenSpan{begin, end} : TokenSpan{count, count};
+}
+
+/// Whether recur_chunks() takes such matrices: 16-bit ones of one type, rows at multiples of 16
+/// bytes, keys and values of 16 elements and more at a time, at most 256 keys.
+bool chunks_fit(const RecurArguments& arguments);
+
+/// Of so many chunks that a batch may have for `heads` heads, those done at a time and their
+/// memory.
+ScratchPiece chunks_piece(int64_t chunks, int64_t heads);
+
+/// Goes on over each sequence's whole pages. scratch: what chunks_piece() says.
+void recur_chunks(const RecurArguments& arguments, std::byte* scratch, const Queue& queue);
+
+}  // namespace faststream
