@@ -10,14 +10,14 @@ namespace {
 constexpr std::string_view kLinear = "linear_attention";
 
 constexpr PlainShape kHybridOtherwise = {.n_layers = 32,
-                                        .hidden = 4096,
-                                        .n_heads = 16,
-                                        .n_kv_heads = 4,
-                                        .head_dim = 256,
-                                        .ffn_hidden = 12288,
-                                        .vocab = 248320,
-                                        .max_context = 32768,
-                                        .norm_eps = 1e-6F};
+                                         .hidden = 4096,
+                                         .n_heads = 16,
+                                         .n_kv_heads = 4,
+                                         .head_dim = 256,
+                                         .ffn_hidden = 12288,
+                                         .vocab = 248320,
+                                         .max_context = 32768,
+                                         .norm_eps = 1e-6F};
 
 constexpr double kRotatedShare = 0.25;
 

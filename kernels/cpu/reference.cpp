@@ -387,7 +387,8 @@ class ReferenceBackend final : public HostBackend {
                    const Matrix& out) override {
     require_weight(weight);
     require(
-        n_heads > 0 && weight.rows % n_heads == 0 && x.cols % n_heads == 0 && !weight.rotated,
+        n_heads > 0 && weight.rows % n_heads == 0 && x.cols % n_heads == 0 && x.cols > 0 &&
+            out.cols > 0 && !weight.rotated,
         "head_linear: heads must have equal parts of x and of the weight, which is not rotated");
     const int64_t n = weight.rows / n_heads;
     const int64_t from = x.cols / n_heads;

@@ -217,11 +217,11 @@ void CudaBackend::synchronize() {
 }
 
 BatchView CudaBackend::upload(const Batch& batch) {
-  const std::array parts = {&batch.tokens,       &batch.positions,   &batch.sequence_of,
-                            &batch.query_start,  &batch.kv_len,      &batch.page_table,
-                            &batch.logit_rows,   &batch.segments,    &batch.source_len,
-                            &batch.source_pages, &batch.rope_lengths,
-                            &batch.state_from,   &batch.state_to,    &batch.state_border};
+  const std::array parts = {&batch.tokens,       &batch.positions,    &batch.sequence_of,
+                            &batch.query_start,  &batch.kv_len,       &batch.page_table,
+                            &batch.logit_rows,   &batch.segments,     &batch.source_len,
+                            &batch.source_pages, &batch.rope_lengths, &batch.state_from,
+                            &batch.state_to,     &batch.state_border};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -375,7 +375,7 @@ TEST(BatchLine, OfBothFormatsSaysWhichKeysDoNotGoTogether) {
 
 TEST(BatchLine, OfOneFormatMayHaveTheKeysOfTheOtherWithoutAValue) {
   const auto line_of = [](const char* text) {
-    const BatchLine line = parse(text);
+    BatchLine line = parse(text);
     EXPECT_EQ(line.error, "") << text;
     return line;
   };
