@@ -387,8 +387,8 @@ class ReferenceBackend final : public HostBackend {
                    const Matrix& out) override {
     require_weight(weight);
     require(
-        n_heads > 0 && weight.rows % n_heads == 0 && x.cols % n_heads == 0 && x.cols > 0 &&
-            out.cols > 0 && !weight.rotated,
+        n_heads > 0 && weight.rows % n_heads == 0 && x.cols % n_heads == 0 && out.cols > 0 &&
+            !weight.rotated,
         "head_linear: heads must have equal parts of x and of the weight, which is not rotated");
     const int64_t n = weight.rows / n_heads;
     const int64_t from = x.cols / n_heads;
@@ -398,8 +398,9 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(out, x.rows, n_heads * (copied + n),
                    "head_linear: out must be [rows, n_heads (p + n)]");
     for (int64_t h = 0; h < n_heads; ++h) {
-      const std::vector<double> products =
-          product(x.columns(h * from + copied, weight.cols), weight.row_range(h * n, n));
+      const Matrix part = x.columns(h * from + copied, weight.cols);
+      require(part.data != nullptr || part.rows == 0, "head_linear: x has no data");
+      const std::vector<double> products = product(part, weight.row_range(h * n, n));
       const Matrix head = out.columns(h * (copied + n), copied + n);
       for (int64_t r = 0; r < x.rows; ++r) {
         for (int64_t c = 0; c < copied; ++c) set(head, r, c, get(x, r, h * from + c));
