@@ -76,6 +76,15 @@ class HybridEngine : public testing::TestWithParam<HybridParameters> {
       if (i % 10 == 3) request.n = 3;
       all.push_back(request);
     }
+    // Some that are short when they begin and long when they end: together they do not fit.
+    for (int i = 0; i < 6; ++i) {
+      Request request;
+      request.prompt = random_tokens(random, 20);
+      request.max_tokens = 80;
+      request.ignore_eos = true;
+      request.sampling.seed = random();
+      all.push_back(request);
+    }
     return all;
   }
 };
