@@ -294,9 +294,7 @@ void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
     experts.shared = experts.each;
     experts.shared.size = n_shared * experts.each.size;
   });
-  const int64_t predicted =
-      source.metadata().find_integer(source.key("nextn_predict_layers")).value_or(0);
-  for (int64_t n = 0; n < predicted; ++n) {
+  for (int64_t n = 0; n < source.n_predicting_layers(); ++n) {
     model.modules.left_out.push_back("blk." + std::to_string(model.config.n_layers() + n) + ".");
   }
 }

@@ -90,8 +90,7 @@ int64_t kv_heads_in(const GgufSource& source, const PlainShape& shape) {
 
 PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   PlainShape shape;
-  shape.n_layers = source.count("block_count", kMaxLayers) -
-                   source.metadata().find_integer(source.key("nextn_predict_layers")).value_or(0);
+  shape.n_layers = source.count("block_count", kMaxLayers) - source.n_predicting_layers();
   // Of the first layer where layers may differ, else of all.
   const auto size = [&](std::string_view name, int64_t most) {
     return sizes_differ ? source.counts(name, shape.n_layers, most).front()

@@ -50,6 +50,13 @@ double GgufSource::number(std::string_view name, double otherwise) const {
 
 int64_t GgufSource::n_layers() const { return count("block_count", kMaxLayers); }
 
+int64_t GgufSource::n_predicting_layers() const {
+  constexpr std::string_view kName = "nextn_predict_layers";
+  const int64_t value = metadata_.find_integer(key(kName)).value_or(0);
+  if (value < 0 || value >= n_layers()) fail(kName, "must be less than the number of layers");
+  return value;
+}
+
 std::vector<int64_t> GgufSource::of_layers(std::string_view name) const {
   const auto size = static_cast<size_t>(n_layers());
   const auto found = metadata_.values().find(key(name));

@@ -44,6 +44,8 @@ class GgufSource {
   [[nodiscard]] std::vector<int64_t> of_layers(std::string_view name) const;
   /// The number. Throws Error unless it is from 1 to `most`.
   [[nodiscard]] int64_t in_range(std::string_view name, int64_t value, int64_t most) const;
+  /// How many of the layers, the last ones, predict tokens after the next; not all, often none.
+  [[nodiscard]] int64_t n_predicting_layers() const;
 
   // Layers may be of several kinds: these look at the first that has a tensor of this name.
   [[nodiscard]] bool a_layer_has(std::string_view name) const;

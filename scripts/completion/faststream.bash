@@ -56,7 +56,7 @@ _faststream_value() {
     --shape)
       _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3-70b llama-3.2-1b llama-3.2-3b
         llama-1.1b qwen3-30b-a3b qwen3.5-9b qwen3.5-35b-a3b lfm2-2.6b gpt-oss-20b gemma-4-26b-a4b
-        gemma-4-e4b llama-tiny" "$2"
+        gemma-4-e4b deepseek-v2-lite llama-tiny" "$2"
       ;;
     --chat-template) # a name, or a file where no name begins like that
       _faststream_words "plain llama-2 llama-3 llama-3.1 chatml qwen-2 qwen-2.5 mistral mistral-v3
