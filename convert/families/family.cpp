@@ -320,6 +320,33 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   model.modules.dense = std::move(heads);
 }
 
+std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
+                                  int64_t n_layers) {
+  std::vector<bool> rotates;
+  if (list) {
+    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
+    if (rotates.size() != static_cast<size_t>(n_layers)) {
+      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
+                 std::to_string(n_layers) + " layers");
+    }
+    return rotates;
+  }
+  const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
+  for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
+  return rotates;
+}
+
+PlainShape gpt2_shape_in(const JsonView& config) {
+  PlainShape shape;
+  shape.n_layers = count_in(config, "n_layer", kMaxLayers);
+  shape.hidden = count_in(config, "n_embd");
+  shape.n_heads = shape.n_kv_heads = count_in(config, "n_head", kMaxHeads);
+  shape.head_dim = head_dim_of(config, shape);
+  shape.ffn_hidden = count_in(config, "n_inner", kMaxSize, 4 * shape.hidden);
+  shape.vocab = count_in(config, "vocab_size");
+  return shape;
+}
+
 void remove_rotation(ModelConfig& model) {
   for (LayerConfig& layer : model.layer_kinds) layer.attention().rope.reset();
   model.ropes.clear();

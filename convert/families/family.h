@@ -144,11 +144,19 @@ bool is_sigmoid(const JsonView& config, std::string_view name);
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
                   std::vector<DenseModules> heads, const std::string& scores);
 
+/// The shape in the names of GPT-2 and what follows it, but for "max_context".
+PlainShape gpt2_shape_in(const JsonView& config);
+
 /// Gives the model these layers, those that are alike of one kind.
 void set_layers(ModelConfig& model, std::vector<LayerConfig> layers);
 
 /// Changes layers one by one; those that come out alike are of one kind.
 void change_layers(ModelConfig& model, const std::function<void(int64_t n, LayerConfig&)>& change);
+
+/// Whether each layer rotates queries and keys: where 1 stands in `list`, one entry a layer;
+/// without a list all but each "no_rope_layer_interval"th.
+std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
+                                  int64_t n_layers);
 
 /// Has no layer rotate queries and keys.
 void remove_rotation(ModelConfig& model);

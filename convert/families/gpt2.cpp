@@ -6,13 +6,7 @@ namespace faststream::convert {
 
 FamilyModel describe_gpt2(const FamilySource& source) {
   const JsonView& config = source.config;
-  PlainShape shape;
-  shape.n_layers = count_in(config, "n_layer", kMaxLayers);
-  shape.hidden = count_in(config, "n_embd");
-  shape.n_heads = shape.n_kv_heads = count_in(config, "n_head", kMaxHeads);
-  shape.head_dim = head_dim_of(config, shape);
-  shape.ffn_hidden = count_in(config, "n_inner", kMaxSize, 4 * shape.hidden);
-  shape.vocab = count_in(config, "vocab_size");
+  PlainShape shape = gpt2_shape_in(config);
   shape.max_context = count_in(config, key_in(config, {"n_positions", "n_ctx"}), kMaxContext);
   FamilyModel model{plain_decoder(shape)};
 

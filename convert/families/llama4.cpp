@@ -8,19 +8,9 @@ namespace {
 
 // Whether each layer rotates.
 std::vector<bool> layers_that_rotate(const JsonView& config, int64_t n_layers) {
-  std::vector<bool> rotates;
-  const auto list = config.find("no_rope_layers");
-  if (list && !list->value().empty()) {
-    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
-    if (rotates.size() != static_cast<size_t>(n_layers)) {
-      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
-                 std::to_string(n_layers) + " layers");
-    }
-    return rotates;
-  }
-  const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
-  for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
-  return rotates;
+  auto list = config.find("no_rope_layers");
+  if (list && list->value().empty()) list.reset();  // stands for none
+  return rotating_layers(config, list, n_layers);
 }
 
 // Whether each layer sees the tokens of a block alone, of "attention_chunk_size".

@@ -2,26 +2,6 @@
 #include "convert/families/family.h"
 
 namespace faststream::convert {
-namespace {
-
-// Whether each layer rotates: 1 in "no_rope_layers" means that it does.
-std::vector<bool> rotating(const JsonView& config, int64_t n_layers) {
-  std::vector<bool> rotates;
-  if (const auto list = config.find("no_rope_layers")) {
-    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
-    if (rotates.size() != static_cast<size_t>(n_layers)) {
-      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
-                 std::to_string(n_layers) + " layers");
-    }
-    return rotates;
-  }
-  const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
-  for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
-  return rotates;
-}
-
-}  // namespace
-
 FamilyModel describe_smollm3(const FamilySource& source) {
   const JsonView& config = source.config;
   constexpr PlainShape kOtherwise = {
@@ -31,7 +11,8 @@ FamilyModel describe_smollm3(const FamilySource& source) {
   LayerConfig& first = model.config.layer_kinds[0];
   set_attention_bias(first, config.get("attention_bias", false));
   first.ffn.bias = config.get("mlp_bias", false);
-  const std::vector<bool> rotates = rotating(config, shape.n_layers);
+  const std::vector<bool> rotates =
+      rotating_layers(config, config.find("no_rope_layers"), shape.n_layers);
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (rotates[static_cast<size_t>(n)]) return;
     layer.name = "without rotation";
