@@ -27,11 +27,15 @@ namespace faststream {
 
 namespace {
 
-bool tensor_cores_fit(const AttentionArguments& a) {
+// Whether queries and cache have one type of 16 bits, in rows of whole pieces of 16 bytes.
+bool rows_fit_tensor_cores(const AttentionArguments& a) {
   const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
-  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim <= kLargestMmaHeadDim &&
-         a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
+  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
+}
+
+bool tensor_cores_fit(const AttentionArguments& a) {
+  return rows_fit_tensor_cores(a) && a.kv.head_dim <= kLargestMmaHeadDim;
 }
 
 int splits_of(int64_t kv_len) { return std::min(ceil_div(kv_len, kMinSplitTokens), kMaxSplits); }
@@ -66,7 +70,9 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
 
 void attention_latent(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
                       const Queue& queue) {
-  if (!tensor_cores_fit(a) || !latent_widths_fit(a)) return attention_latent_float(a, batch, queue);
+  if (!rows_fit_tensor_cores(a) || !latent_widths_fit(a)) {
+    return attention_latent_float(a, batch, queue);
+  }
   if (batch.max_query_len > 1) attention_latent_prefill_mma(a, batch, queue);
   if (batch.max_query_len > 1 && batch.n_sequences == 1) return;
   Splits splits;
