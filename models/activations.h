@@ -59,7 +59,7 @@ struct Activations {
   Matrix steps;             ///< [tokens, gates] f32 of a recurrent mixer
   Matrix attended;          ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
   Matrix latents;           ///< [tokens, q_rank]
-  Matrix heads;             ///< [tokens, q_dim], and later sums_dim: of latent attention
+  Matrix heads;             ///< [tokens, q_dim + sums_dim] of latent attention
   Matrix middle;            ///< [tokens, size of the feed-forward]
   Matrix scores;            ///< [tokens, experts] f32
   Matrix gate;              ///< [tokens, 1] f32: of the shared expert
@@ -120,8 +120,7 @@ struct Activations {
                     of_latent([](const Latent& a) { return a.n_heads * a.kv_rank; }),
                     of_recurrent(&RecurrentShape::sums)}));
     shape(latents, act, tokens, of_latent([](const Latent& a) { return a.q_rank; }));
-    shape(heads, act, tokens,
-          of_latent([](const Latent& a) { return std::max(a.q_dim(), a.sums_dim()); }));
+    shape(heads, act, tokens, of_latent([](const Latent& a) { return a.q_dim() + a.sums_dim(); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
           }));

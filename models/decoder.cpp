@@ -232,12 +232,18 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
+  LatentBound latent;
   for (const LayerConfig& layer : config.layer_kinds) {
     const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
     if (!kv) continue;
     n_heads = std::max(n_heads, n_heads_of(layer.mixer));
     n_kv_heads = std::max(n_kv_heads, kv->n_heads);
     head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
+    if (const auto* mixer = std::get_if<LatentAttentionConfig>(&layer.mixer)) {
+      latent.n_heads = std::max(latent.n_heads, mixer->n_heads);
+      latent.head_dim = std::max(latent.head_dim, mixer->nope_dim + mixer->value_head_dim);
+      latent.kept_dim = std::max(latent.kept_dim, mixer->kept_dim());
+    }
   }
   StepBounds bounds{
       .tokens = limits.max_tokens,
@@ -253,6 +259,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
           [&](const LayerConfig& layer) {
             return recurrent_shape(layer.mixer, config.hidden).value_or(RecurrentShape{}).n_heads;
           }),
+      .latent = latent,
       .weight_format = config.weight_format,
       .products = products(config, limits)};
   if (config.encoder) {

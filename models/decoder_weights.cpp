@@ -121,8 +121,10 @@ class Finder {
             .q = linear(latent_q),
             .kv = linear(latent_kv),
             .kv_norm = norm(latent_kv_norm, attention.latent_norm),
-            .k = linear(latent_k).weight,
-            .v = linear(latent_v).weight,
+            .heads = {.n_heads = attention.n_heads,
+                      .rope_dim = attention.rope_dim,
+                      .keys = linear(latent_k).weight,
+                      .values = linear(latent_v).weight},
             .rule = {.scale = attention.scale},
             .out = linear(attention_out),
             .kv_layer = kv_layer(n_)};

@@ -50,8 +50,7 @@ struct LatentAttentionWeights {
   Linear q;
   Linear kv;
   Norm kv_norm = {};
-  Weight k;  ///< [n_heads · kv_rank, nope_dim]
-  Weight v;  ///< [n_heads · value_head_dim, kv_rank]
+  LatentHeads heads;
   AttentionRule rule;
   Linear out;
   size_t kv_layer = 0;  ///< see AttentionWeights

@@ -125,6 +125,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
       decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
   scratch =
       std::max(scratch, chunks_piece(bounds.tokens / kPageTokens, bounds.recurrent_heads).bytes);
+  scratch = std::max(scratch,
+                     plain_bytes(bounds.latent, bounds.tokens, bounds.sequences, bounds.context));
   size_t products = 0;
   size_t bytes_per_pair = 0;
   int64_t pairs = 0;

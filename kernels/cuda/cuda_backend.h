@@ -19,6 +19,8 @@
 
 namespace faststream {
 
+struct AttentionArguments;  // attention/attention.h
+struct LatentShape;
 struct Destination;  // linear/linear_few_rows.h
 
 /// What choose() uploads, behind it its results, and when they are there (sampling/sample.cu).
@@ -73,6 +75,10 @@ class CudaBackend final : public Backend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override;
+  void latent_attention(const BatchView& batch, const Matrix& queries, const Matrix& cos_sin,
+                        const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
+                        const Matrix& latent_qkv, const Matrix& latent_sums,
+                        const Matrix& out) override;
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
   void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
                 const StateLayer& states, const Matrix& out) override;
@@ -99,6 +105,15 @@ class CudaBackend final : public Backend {
   /// some, to their pages, transformed.
   void rope_append(const BatchView& batch, const Matrix& qkv, int n_heads, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
+
+  /// Attention over values in keys, of the sequences with at most so many queries.
+  void attend_to_latents(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
+                         const KvLayer& kv, const AttentionRule& rule, int32_t most_queries,
+                         const Matrix& out);  // attention/attention.cu
+  /// That of the others over keys and values, which are made first.
+  void attend_plain(const Batch& batch, const AttentionArguments& arguments,
+                    const LatentHeads& heads,
+                    const LatentShape& shape);  // attention/attention_latent_plain.cu
 
   [[nodiscard]] Queue queue() { return {launched_stream(), overlaps_}; }
 

@@ -19,6 +19,12 @@ struct StoredRows {
     return to_float(data[row * cols + column]);
   }
 
+  /// kCount columns from `first` on, both and all columns multiples of kCount.
+  template <int kCount>
+  __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
+    load_floats<kCount>(data + row * cols + first, out);
+  }
+
   const T* data;
   int64_t cols;
 };

@@ -289,6 +289,17 @@ struct Recurrence {
   float most_step = std::numeric_limits<float>::infinity();
 };
 
+/// The heads of latent attention (arXiv:2405.04434). Of each token there is one row, of which all
+/// heads' keys and values are made: rope_dim rotated elements, the first ones of every key, and a
+/// latent, which each head's parts of `keys` and `values` make the others of its key of, and its
+/// value.
+struct LatentHeads {
+  int64_t n_heads = 0;
+  int64_t rope_dim = 0;
+  Weight keys;    ///< [n_heads · rank, nope_dim]: of each head what makes keys, transposed
+  Weight values;  ///< [n_heads · value_dim, rank]
+};
+
 /// What one row is made of the rows x_1 to x_n of a sequence.
 enum class Pooling {
   first,
@@ -346,6 +357,15 @@ struct ProductBound {
   bool operator==(const ProductBound&) const = default;
 };
 
+/// The largest latent_attention() of a model.
+struct LatentBound {
+  int64_t n_heads = 0;
+  int64_t head_dim = 0;  ///< nope_dim + value_dim
+  int64_t kept_dim = 0;  ///< rope_dim + rank
+
+  bool operator==(const LatentBound&) const = default;
+};
+
 /// The largest steps of a model, for backends to say what memory their operations will need.
 struct StepBounds {
   int64_t tokens = 0;     ///< of a batch
@@ -357,6 +377,7 @@ struct StepBounds {
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;  ///< the largest, of keys or values
   int64_t recurrent_heads = 0;
+  LatentBound latent = {};
   WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
   std::vector<ProductBound> products;              ///< every shape that occurs
 };
@@ -469,7 +490,8 @@ class Backend {
   virtual void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) = 0;
 
   /// qkv [tokens, (n_heads + n_kv_heads) head_dim + n_kv_heads v_head_dim] act: query, key and
-  /// value heads, these only where they are not in the keys; they are not kept. Transforms and
+  /// value heads, these only where they are not in the keys, which no transform is for then; they
+  /// are not kept. Transforms and
   /// rotates queries and keys, writes these keys and the values to the sequences' pages at the
   /// tokens' positions, and then gives out [tokens, n_heads v_head_dim] act = softmax(scores of q
   /// and k) v over the cached positions up to the token's own that `rule` lets it see. cos_sin
@@ -484,6 +506,26 @@ class Backend {
   virtual void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const HeadTransform& transform, const KvLayer& kv,
                          const AttentionRule& rule, const Matrix& out) = 0;
+
+  /// out [tokens, n_heads value_dim] act = attention of queries [tokens, n_heads (rope_dim +
+  /// nope_dim)] act, which are not kept, over keys and values that heads make of the latents of
+  /// kv, a layer with values in keys. The last rope_dim + rank columns of latent_qkv [tokens,
+  /// (n_heads + 1) (rope_dim + rank)] act are what the tokens keep: rotated, and written to their
+  /// pages. Its other columns, and latent_sums [tokens, n_heads rank] act, are memory.
+  ///
+  /// Queries may be taken to where latents are, k's product with them being that of its transpose
+  /// with the query, and v be multiplied with sums of latents, so that nothing is ever made of what
+  /// is kept: the least to read. Or keys and values are made of all latents: the least arithmetic
+  /// where there are many queries.
+  virtual void latent_attention(const BatchView& batch, const Matrix& queries,
+                                const Matrix& cos_sin, const LatentHeads& heads, const KvLayer& kv,
+                                const AttentionRule& rule, const Matrix& latent_qkv,
+                                const Matrix& latent_sums, const Matrix& out) {
+    const int64_t q_dim = heads.n_heads * kv.head_dim;
+    head_linear(queries, heads.keys, heads.n_heads, latent_qkv.columns(0, q_dim));
+    attention(batch, latent_qkv, cos_sin, {}, kv, rule, latent_sums);
+    head_linear(latent_sums, heads.values, heads.n_heads, out);
+  }
 
   /// kv_rows [tokens, kv.k_dim() + kv.v_dim()] act: key heads, then value heads, which are written
   /// to the sequences' pages at the tokens' positions as they are.

@@ -17,6 +17,7 @@ void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position,
 
 BatchView measure(const Batch& batch) {
   BatchView view;
+  view.host = &batch;
   view.n_tokens = batch.n_tokens();
   view.n_sequences = batch.n_sequences();
   view.n_logits = batch.n_logits();

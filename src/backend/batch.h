@@ -83,6 +83,7 @@ struct BatchView {
   int32_t max_kv_len = 0;     ///< the largest kv_len
   int32_t max_source_pages = 0;
   int32_t max_source_len = 0;
+  const Batch* host = nullptr;  ///< what this is the copy of
 };
 
 /// The length of a token that a Rope's frequencies may depend on.

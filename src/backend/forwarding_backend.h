@@ -123,6 +123,15 @@ class ForwardingBackend : public Backend {
     backend_->attention(batch, qkv, cos_sin, transform, kv, rule, out);
     after("attention");
   }
+  void latent_attention(const BatchView& batch, const Matrix& queries, const Matrix& cos_sin,
+                        const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
+                        const Matrix& latent_qkv, const Matrix& latent_sums,
+                        const Matrix& out) override {
+    before("latent_attention");
+    backend_->latent_attention(batch, queries, cos_sin, heads, kv, rule, latent_qkv, latent_sums,
+                               out);
+    after("latent_attention");
+  }
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override {
     before("append");
     backend_->append(batch, kv_rows, kv);

@@ -112,4 +112,26 @@ void ProfilingBackend::attention(const BatchView& batch, const Matrix& qkv, cons
   ForwardingBackend::attention(batch, qkv, cos_sin, transform, kv, rule, out);
 }
 
+void ProfilingBackend::latent_attention(const BatchView& batch, const Matrix& queries,
+                                        const Matrix& cos_sin, const LatentHeads& heads,
+                                        const KvLayer& kv, const AttentionRule& rule,
+                                        const Matrix& latent_qkv, const Matrix& latent_sums,
+                                        const Matrix& out) {
+  StepWork work = attention_work({.sequences = batch.n_sequences,
+                                  .n_cached = batch.max_kv_len - batch.max_query_len,
+                                  .n_new = batch.max_query_len,
+                                  .n_heads = heads.n_heads,
+                                  .geometry = {.n_heads = kv.n_kv_heads,
+                                               .k_head_dim = kv.head_dim,
+                                               .v_head_dim = kv.v_head_dim,
+                                               .values_in_keys = true},
+                                  .kv = kv.dtype,
+                                  .head_dims = (queries.cols + out.cols) / heads.n_heads});
+  work += product_work(queries.rows, heads.keys);
+  work += product_work(queries.rows, heads.values);
+  describe("over " + std::to_string(batch.max_kv_len), work);
+  ForwardingBackend::latent_attention(batch, queries, cos_sin, heads, kv, rule, latent_qkv,
+                                      latent_sums, out);
+}
+
 }  // namespace faststream::bench

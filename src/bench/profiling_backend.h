@@ -46,6 +46,10 @@ class ProfilingBackend final : public ForwardingBackend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override;
+  void latent_attention(const BatchView& batch, const Matrix& queries, const Matrix& cos_sin,
+                        const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
+                        const Matrix& latent_qkv, const Matrix& latent_sums,
+                        const Matrix& out) override;
 
  private:
   /// Of the operation that comes next.

@@ -58,12 +58,16 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
     const std::optional<KvGeometry> geometry =
         attention != nullptr ? std::optional(kv_read(*attention)) : kv_geometry(mixer);
     if (geometry) {
-      work += attention_work({.sequences = sequences,
-                              .n_cached = n_cached,
-                              .n_new = n_new,
-                              .n_heads = n_heads_of(mixer),
-                              .geometry = *geometry,
-                              .kv = kv});
+      AttentionShape shape{.sequences = sequences,
+                           .n_cached = n_cached,
+                           .n_new = n_new,
+                           .n_heads = n_heads_of(mixer),
+                           .geometry = *geometry,
+                           .kv = kv};
+      if (const auto* latent = std::get_if<LatentAttentionConfig>(&mixer)) {
+        shape.head_dims = latent->q_head_dim() + latent->value_head_dim;
+      }
+      work += attention_work(shape);
     } else if (const auto shape = recurrent_shape(mixer, config.hidden)) {
       work += recurrent_work(*shape, sequences, n_new);
     }
@@ -79,11 +83,15 @@ StepWork attention_work(const AttentionShape& shape) {
       static_cast<double>(shape.sequences * (std::min(shape.n_cached, window - 1) + shape.n_new));
   const double seen = sum_seen(static_cast<double>(shape.n_cached + 1), static_cast<double>(length),
                                static_cast<double>(window));
-  // A product with a key and one with a value for each query and each position that it sees.
+  // A product with a key and one with a value for each query and each position that it sees. Where
+  // heads make these of latents there are the fewest operations if they do, but for that, which
+  // takes few where there are many queries.
+  const int64_t dims =
+      shape.n_new > 1 && shape.head_dims > 0 ? shape.head_dims : kv.k_head_dim + kv.v_head_dim;
   return {.kv_bytes = touched * static_cast<double>(kv.k_dim() + kv.v_dim()) *
                       static_cast<double>(dtype_size(shape.kv)),
           .activation_ops = static_cast<double>(shape.sequences) * seen * 2 *
-                            static_cast<double>(shape.n_heads * (kv.k_head_dim + kv.v_head_dim))};
+                            static_cast<double>(shape.n_heads * dims)};
 }
 
 StepWork recurrent_work(const RecurrentShape& shape, int64_t sequences, int64_t n_new) {

@@ -47,6 +47,7 @@ struct AttentionShape {
   int64_t n_heads = 0;
   KvGeometry geometry;
   DType kv = DType::f32;
+  int64_t head_dims = 0;  ///< of a key and a value that heads make of latents; 0: they do not
 };
 StepWork attention_work(const AttentionShape& shape);
 

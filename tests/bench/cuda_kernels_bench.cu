@@ -142,6 +142,24 @@ class Bench {
     }
   }
 
+  /// DeepSeek-V2-Lite's.
+  void latents() {
+    for (const int64_t rows : {1, 64, 512}) {
+      heads("heads of keys, rows " + std::to_string(rows), 16, 64, 128, 512, rows);
+      heads("heads of values, rows " + std::to_string(rows), 16, 0, 512, 128, rows);
+    }
+    for (const int32_t n_sequences : {1, 16, 64}) {
+      for (const int32_t kv_len : {17, 1000, 7000}) {
+        latent("latent decode, " + std::to_string(n_sequences) + " sequences, " +
+                   std::to_string(kv_len),
+               n_sequences, kv_len, 1);
+      }
+    }
+    for (const int32_t n_queries : {32, 512, 2048, 8192}) {
+      latent("latent prefill " + std::to_string(n_queries), 1, n_queries, n_queries);
+    }
+  }
+
   void attention_prefills() {
     for (const int32_t length : {128, 512, 2048}) {
       attention("attention prefill " + std::to_string(length), {length}, length, 32);
@@ -366,6 +384,94 @@ class Bench {
     }
   }
 
+  void heads(const std::string& name, int64_t n_heads, int64_t copied, int64_t inputs,
+             int64_t outputs, int64_t rows) {
+    if (!wanted(name)) return;
+    const int64_t bytes = n_heads * outputs * inputs;
+    const Weight weight = weight_of(WeightFormat::int8, n_heads * outputs, inputs);
+    const int64_t in = n_heads * (copied + inputs);
+    const int64_t width = n_heads * (copied + outputs);
+    const Buffer x = filled(rows * in * 2, DType::bf16);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows * width) * 2);
+    run_memory(name, 32, bytes + 2 * rows * (in + width), [&](int64_t i) {
+      Weight other = weight;
+      other.data = weights_.get() + i % (kRotation / bytes) * bytes;
+      backend_.head_linear({x.get(), DType::bf16, rows, in}, other, n_heads,
+                           {out.get(), DType::bf16, rows, width});
+    });
+  }
+
+  Weight weight_of(WeightFormat format, int64_t rows, int64_t cols) {
+    return {.data = weights_.get(),
+            .format = format,
+            .rows = rows,
+            .cols = cols,
+            .scales = format == WeightFormat::int8 ? scales_.get() : nullptr};
+  }
+
+  /// Of sequences in whose caches there are kv_len tokens, the last n_queries of them new.
+  void latent(const std::string& name, int32_t n_sequences, int32_t kv_len, int32_t n_queries) {
+    if (!wanted(name)) return;
+    constexpr int64_t kHeads = 16;
+    constexpr int64_t kRope = 64;
+    constexpr int64_t kNope = 128;
+    constexpr int64_t kValue = 128;
+    constexpr int64_t kRank = 512;
+    constexpr int64_t kKept = kRope + kRank;
+    const int32_t each = pages_for(kv_len);
+    const int32_t n_pages = each * n_sequences;
+    Batch batch;
+    batch.max_pages = each;
+    const std::vector<int32_t> tokens(static_cast<size_t>(n_queries));
+    for (int32_t s = 0; s < n_sequences; ++s) {
+      batch.add_sequence(tokens, kv_len - n_queries);
+      for (int32_t page = 0; page < each; ++page) {
+        batch.page_table.push_back(page * n_sequences + s);
+      }
+    }
+    const BatchView view = backend_.upload(batch);
+    const int64_t rows = batch.n_tokens();
+    const int64_t bytes = int64_t{n_pages} * kPageTokens * kKept * 2;
+    const int64_t copies = std::max<int64_t>(1, kRotation / bytes);
+    const Buffer queries = filled(rows * kHeads * (kRope + kNope) * 2, DType::bf16);
+    const Buffer qkv = filled(rows * (kHeads + 1) * kKept * 2, DType::bf16);
+    const Buffer sums = backend_.allocate(static_cast<size_t>(rows * kHeads * kRank) * 2);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows * kHeads * kValue) * 2);
+    const Buffer cos_sin = filled(rows * kRope * 4, DType::f32);
+    const LatentHeads heads{.n_heads = kHeads,
+                            .rope_dim = kRope,
+                            .keys = weight_of(WeightFormat::int8, kHeads * kRank, kNope),
+                            .values = weight_of(WeightFormat::int8, kHeads * kValue, kRank)};
+    const auto call = [&](int64_t i) {
+      std::byte* k = weights_.get() + i % copies * bytes;
+      const KvLayer kv{.k = k,
+                       .v = k + kRope * 2,
+                       .dtype = DType::bf16,
+                       .n_pages = n_pages,
+                       .n_kv_heads = 1,
+                       .head_dim = kKept,
+                       .v_head_dim = kRank,
+                       .values_in_keys = true};
+      const Matrix all{qkv.get(), DType::bf16, rows, (kHeads + 1) * kKept};
+      const Matrix rotations{cos_sin.get(), DType::f32, rows, kRope};
+      if (n_queries == 1) {
+        backend_.attention(view, all, rotations, {}, kv, {.scale = 0.07F},
+                           {sums.get(), DType::bf16, rows, kHeads * kRank});
+        return;
+      }
+      backend_.latent_attention(view, {queries.get(), DType::bf16, rows, kHeads * (kRope + kNope)},
+                                rotations, heads, kv, {.scale = 0.07F}, all,
+                                {sums.get(), DType::bf16, rows, kHeads * kRank},
+                                {out.get(), DType::bf16, rows, kHeads * kValue});
+    };
+    if (n_queries == 1) {
+      run_memory(name, 16, int64_t{n_sequences} * kv_len * kKept * 2, call);
+    } else {
+      run_compute(name, 4, 1.0 * n_queries * n_queries * kHeads * (kRope + kNope + kValue),
+                  kTflopsBf16, call);
+    }
+  }
+
   /// Of sequences with caches of these lengths, each with so many queries at its end.
   void attention(const std::string& name, const std::vector<int32_t>& kv_lens, int32_t n_queries,
                  int32_t n_kv_heads) {
@@ -443,6 +549,7 @@ int run(int argc, char** argv) {
   bench.experts();
   bench.attention_decodes();
   bench.attention_prefills();
+  bench.latents();
   bench.samples();
   return 0;
 }

@@ -25,14 +25,13 @@
 
 namespace faststream {
 
-namespace {
-
-// Whether queries and cache have one type of 16 bits, in rows of whole pieces of 16 bytes.
 bool rows_fit_tensor_cores(const AttentionArguments& a) {
   const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
   return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
+
+namespace {
 
 bool tensor_cores_fit(const AttentionArguments& a) {
   return rows_fit_tensor_cores(a) && a.kv.head_dim <= kLargestMmaHeadDim;
@@ -120,29 +119,47 @@ void check_heads(const KvLayer& kv) {
   }
 }
 
+AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, int64_t n_heads,
+                                       const KvLayer& kv, const AttentionRule& rule,
+                                       const Matrix& out) {
+  return {.q = q,
+          .out = out,
+          .kv = kv,
+          .n_heads = static_cast<int>(n_heads),
+          .rule = rule,
+          .scale_log2 = rule.scale * kLog2E,
+          .query_start = batch.query_start,
+          .kv_len = batch.kv_len,
+          .page_table = batch.page_table,
+          .max_pages = batch.max_pages};
+}
+
+void CudaBackend::attend_to_latents(const BatchView& batch, const Matrix& qkv,
+                                    const Matrix& cos_sin, const KvLayer& kv,
+                                    const AttentionRule& rule, int32_t most_queries,
+                                    const Matrix& out) {
+  const int64_t n_heads = out.cols / kv.v_head_dim;
+  const int64_t q_dim = n_heads * kv.head_dim;
+  AttentionArguments arguments =
+      attention_arguments(batch, qkv.columns(0, q_dim), n_heads, kv, rule, out);
+  arguments.most_queries = most_queries;
+  const Queue queue = this->queue();
+  place_latents(batch, arguments.q, n_heads, qkv.columns(q_dim, kv.head_dim), cos_sin, kv, queue);
+  attention_latent(arguments, batch, scratch_, queue);
+}
+
 void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                             const HeadTransform& transform, const KvLayer& kv,
                             const AttentionRule& rule, const Matrix& out) {
   if (batch.n_tokens == 0) return;
   check_heads(kv);
-  AttentionArguments arguments;
-  const int64_t n_heads = out.cols / kv.v_head_dim;
-  arguments.q = qkv.columns(0, n_heads * kv.head_dim);
-  arguments.out = out;
-  arguments.kv = kv;
-  arguments.n_heads = static_cast<int>(n_heads);
-  arguments.rule = rule;
-  arguments.scale_log2 = rule.scale * kLog2E;
-  arguments.query_start = batch.query_start;
-  arguments.kv_len = batch.kv_len;
-  arguments.page_table = batch.page_table;
-  arguments.max_pages = batch.max_pages;
-
-  const bool appends = qkv.cols != arguments.q.cols;
   if (kv.values_in_keys) {
-    rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);
-    return attention_latent(arguments, batch, scratch_, queue());
+    return attend_to_latents(batch, qkv, cos_sin, kv, rule, batch.max_query_len, out);
   }
+  const int64_t n_heads = out.cols / kv.v_head_dim;
+  const AttentionArguments arguments =
+      attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
+  const bool appends = qkv.cols != arguments.q.cols;
   // What the step's kernel does before attention.
   const bool is_usual = appends && transform.v_weight == nullptr;
   if (is_usual && tensor_cores_fit(arguments) &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
@@ -31,7 +32,17 @@ struct AttentionArguments {
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;
   int32_t max_pages = 0;
+  /// Of a sequence, for kernels of several queries each: those with fewer or more are left alone.
+  int32_t least_queries = 2;
+  int32_t most_queries = std::numeric_limits<int32_t>::max();
 };
+
+AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, int64_t n_heads,
+                                       const KvLayer& kv, const AttentionRule& rule,
+                                       const Matrix& out);
+
+/// Whether queries and cache have one type of 16 bits, in rows of whole pieces of 16 bytes.
+bool rows_fit_tensor_cores(const AttentionArguments& arguments);
 
 inline constexpr int kMinSplitTokens = 256;
 inline constexpr int kMaxSplits = 32;  ///< of one cache
@@ -63,6 +74,11 @@ void attention_prefill_mma(const AttentionArguments& arguments, const BatchView&
 bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
                              const Queue& queue);
 
+/// Rotates the first cos_sin.cols elements of each head of queries, in place, and those of kept
+/// [tokens, kv.head_dim], if it has data, whose rows are written to their pages.
+void place_latents(const BatchView& batch, const Matrix& queries, int64_t n_heads,
+                   const Matrix& kept, const Matrix& cos_sin, const KvLayer& kv,
+                   const Queue& queue);
 /// Attention of all sequences over keys that have their values in them; of one KV head. In float
 /// arithmetic, any types and any even head_dim:
 void attention_latent_float(const AttentionArguments& arguments, const BatchView& batch,
@@ -75,5 +91,33 @@ void attention_latent_decode_mma(const AttentionArguments& arguments, int32_t n_
                                  const Splits& splits, const Queue& queue);
 void attention_latent_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                                   const Queue& queue);
+
+/// Of latent attention's heads: the rotated and the other elements of keys, those of values, and of
+/// latents.
+struct LatentShape {
+  int64_t rope_dim = 0;
+  int64_t nope_dim = 0;
+  int64_t value_dim = 0;
+  int64_t rank = 0;
+
+  [[nodiscard]] int64_t kept_dim() const { return rope_dim + rank; }
+  [[nodiscard]] int64_t head_dim() const { return nope_dim + value_dim; }
+};
+
+/// What sequences keep, and what heads have made of it, one token a row.
+struct LatentRows {
+  Matrix kept;   ///< [rows, kept_dim]
+  Matrix heads;  ///< [rows, n_heads · head_dim]: each head's nope_dim, then its value
+  const int32_t* first_rows = nullptr;  ///< [n_sequences]
+};
+
+/// On Hopper: whether attention_plain_sm90a() can run.
+bool plain_fits(const AttentionArguments& arguments, const LatentShape& shape);
+/// Attention of those of the first n_sequences that have least_queries or more, over keys and
+/// values that heads have made of latents.
+void attention_plain_sm90a(const AttentionArguments& arguments, int32_t n_sequences,
+                           const LatentShape& shape, const LatentRows& rows, const Queue& queue);
+/// The most memory that latent attention takes for keys and values.
+size_t plain_bytes(const LatentBound& latent, int64_t tokens, int64_t sequences, int64_t context);
 
 }  // namespace faststream

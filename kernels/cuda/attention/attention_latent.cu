@@ -1,6 +1,6 @@
-// Attention over keys that have their values in them (latent attention), in float arithmetic, any
-// types and any even head_dim: the path of f32 models and odd widths; 16-bit models take
-// attention_latent_mma.cu.
+// Attention over keys that have their values in them (latent attention): the rotation of queries
+// and of what is kept, and attention in float arithmetic, any types and any even head_dim: the path
+// of f32 models and odd widths; 16-bit models take attention_latent_mma.cu.
 //
 // A block has a token's query and a head for each of its warps, which read a page of keys together
 // from shared memory: for the scores each lane takes one token of the page, for the sums every 32nd
@@ -94,7 +94,86 @@ __global__ __launch_bounds__(kThreads) void attention_latent_kernel(AttentionArg
   }
 }
 
+constexpr int kPlaceThreads = 128;
+
+struct LatentPlaces {
+  const int32_t* positions;
+  const int32_t* sequence_of;
+  const int32_t* page_table;
+  int32_t max_pages;
+  const float* cos_sin;
+  int64_t cos_sin_stride;
+  int pairs;
+  int64_t q_stride;
+  int head_dim;
+  int n_heads;
+  int64_t kept_stride;
+  KvLayer kv;
+};
+
+// A block for each token: a thread rotates pairs of heads, and of the row that is kept, and copies
+// elements of that.
+template <typename T>
+__global__ __launch_bounds__(kPlaceThreads) void place_latents_kernel(LatentPlaces p, T* queries,
+                                                                      const T* kept) {
+  begin_kernel();
+  const int64_t token = blockIdx.x;
+  const float* cos_sin = p.cos_sin + token * p.cos_sin_stride;
+  const auto rotate = [&](const T* from, int i, const auto& store) {
+    const float first = to_float(from[i]);
+    const float second = to_float(from[i + p.pairs]);
+    const float cosine = cos_sin[2 * i];
+    const float sine = cos_sin[2 * i + 1];
+    store(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
+    store(i + p.pairs, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
+  };
+  for (int n = static_cast<int>(threadIdx.x); n < p.n_heads * p.pairs; n += kPlaceThreads) {
+    T* head = queries + token * p.q_stride + static_cast<int64_t>(n / p.pairs) * p.head_dim;
+    rotate(head, n % p.pairs, [&](int i, float value) { head[i] = from_float<T>(value); });
+  }
+  if (kept == nullptr) return;
+  const T* from = kept + token * p.kept_stride;
+  const int32_t position = p.positions[token];
+  const int64_t page = p.page_table[static_cast<int64_t>(p.sequence_of[token]) * p.max_pages +
+                                    position / kPageTokens];
+  const int64_t slot = (page * kPageTokens + position % kPageTokens) * p.kv.head_dim;
+  const auto store = [&](int i, float value) {
+    store_element(p.kv.k, p.kv.dtype, slot + i, value);
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < p.pairs; i += kPlaceThreads) {
+    rotate(from, i, store);
+  }
+#pragma unroll 4
+  for (int i = 2 * p.pairs + static_cast<int>(threadIdx.x); i < p.kv.head_dim; i += kPlaceThreads) {
+    store(i, to_float(from[i]));
+  }
+}
+
 }  // namespace
+
+void place_latents(const BatchView& batch, const Matrix& queries, int64_t n_heads,
+                   const Matrix& kept, const Matrix& cos_sin, const KvLayer& kv,
+                   const Queue& queue) {
+  if (batch.n_tokens == 0) return;
+  const LatentPlaces places{.positions = batch.positions,
+                            .sequence_of = batch.sequence_of,
+                            .page_table = batch.page_table,
+                            .max_pages = batch.max_pages,
+                            .cos_sin = static_cast<const float*>(cos_sin.data),
+                            .cos_sin_stride = cos_sin.stride,
+                            .pairs = static_cast<int>(cos_sin.cols / 2),
+                            .q_stride = queries.stride,
+                            .head_dim = static_cast<int>(queries.cols / n_heads),
+                            .n_heads = static_cast<int>(n_heads),
+                            .kept_stride = kept.stride,
+                            .kv = kv};
+  with_float_type(queries.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    queue.launch("rotating queries and latents", place_latents_kernel<T>,
+                 {batch.n_tokens, kPlaceThreads}, places, static_cast<T*>(queries.data),
+                 static_cast<const T*>(kept.data));
+  });
+}
 
 void attention_latent_float(const AttentionArguments& a, const BatchView& batch,
                             const Queue& queue) {

@@ -267,7 +267,7 @@ __global__ __launch_bounds__(kTiles* kSplit* kWarp) void latent_prefill_kernel(A
   const int n_queries = static_cast<int>(a.query_start[sequence + 1] - first_query);
   // Late tiles see the most tokens: they start first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile_tokens;
-  if (n_queries < 2 || first >= n_queries) return;
+  if (n_queries < 2 || n_queries > a.most_queries || first >= n_queries) return;
   Rows rows;
   rows.sequence = sequence;
   rows.first_query = first_query + first;

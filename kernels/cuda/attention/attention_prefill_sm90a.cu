@@ -44,16 +44,28 @@ struct Barriers {
   uint64_t values_done[kStages];
 };
 
-template <int kDim>
+/// Heads of so many dimensions.
+template <int kKey, int kValue>
+struct Heads {
+  static constexpr int kKeyDim = kKey;
+  static constexpr int kValueDim = kValue;
+};
+
+template <typename H>
 struct Shared {
-  static constexpr int kBlocks = kDim / kBlockColumns;
-  std::byte queries[kStages][kBlocks][kBlockBytes];  // then results
-  std::byte keys[kStages][kBlocks][kBlockBytes];
-  std::byte values[kStages][kBlocks][kBlockBytes];
+  static constexpr int kQueryStages = H::kKeyDim > 128 ? 1 : kStages;
+  static constexpr int kKeyBlocks = H::kKeyDim / kBlockColumns;
+  static constexpr int kValueBlocks = H::kValueDim / kBlockColumns;
+  static_assert(kValueBlocks <= kKeyBlocks, "results fit where queries were");
+  std::byte queries[kQueryStages][kKeyBlocks][kBlockBytes];  // then results
+  std::byte keys[kStages][kKeyBlocks][kBlockBytes];
+  std::byte values[kStages][kValueBlocks][kBlockBytes];
   Barriers barriers;
 };
 
 using Place = PipelinePlace<kStages>;
+template <typename H>
+using QueryPlace = PipelinePlace<Shared<H>::kQueryStages>;
 
 __device__ inline float power_of_two(float exponent) {
   float power;
@@ -67,68 +79,113 @@ __device__ int first_tile_token(const Rule& rule, const QueryTile& tile) {
   return rule.first_seen(tile.first_position + tile.first) / kTokens * kTokens;
 }
 
+/// Keys and values in a layer's pages.
+struct Pages {
+  CUtensorMap keys;  // all pages, one below the other
+  CUtensorMap values;
+
+  /// Where page `page` of a sequence is.
+  __device__ int row(const AttentionArguments& a, const QueryTile& tile, int page) const {
+    const int number = a.page_table[static_cast<int64_t>(tile.sequence) * a.max_pages + page];
+    return (number * a.kv.n_kv_heads + tile.kv_head) * kPageTokens;
+  }
+  __device__ void copy_keys(const QueryTile& /*tile*/, int block, int row, std::byte* to,
+                            uint64_t& there) const {
+    copy_box(to, keys, block * kBlockColumns, row, there);
+  }
+  __device__ void copy_values(const QueryTile& /*tile*/, int block, int row, std::byte* to,
+                              uint64_t& there) const {
+    copy_box(to, values, block * kBlockColumns, row, there);
+  }
+};
+
+/// Those that heads have made of latents, see LatentRows.
+struct PlainRows {
+  CUtensorMap kept;
+  CUtensorMap heads;
+  const int32_t* first_rows;
+  int rope_dim;
+  int nope_dim;
+  int head_dim;
+
+  __device__ int row(const AttentionArguments& /*a*/, const QueryTile& tile, int page) const {
+    return first_rows[tile.sequence] + page * kPageTokens;
+  }
+  __device__ void copy_keys(const QueryTile& tile, int block, int row, std::byte* to,
+                            uint64_t& there) const {
+    const int column = block * kBlockColumns;
+    if (column < rope_dim) return copy_box(to, kept, column, row, there);
+    copy_box(to, heads, tile.head * head_dim + column - rope_dim, row, there);
+  }
+  __device__ void copy_values(const QueryTile& tile, int block, int row, std::byte* to,
+                              uint64_t& there) const {
+    copy_box(to, heads, tile.head * head_dim + nope_dim + block * kBlockColumns, row, there);
+  }
+};
+
+template <typename Source>
 struct Maps {
   CUtensorMap queries;
-  CUtensorMap keys;
-  CUtensorMap values;
+  Source source;
 };
 
 /// The lanes of one warp: each copies one page of each tile. `nth`: tile of queries; `filled`:
 /// tiles of keys before it.
-template <typename Rule, int kDim>
-__device__ void copy_tiles(const AttentionArguments& a, const Maps& maps, const QueryTile& tile,
-                           uint32_t nth, uint32_t& filled, Shared<kDim>& shared) {
-  constexpr int kBlocks = Shared<kDim>::kBlocks;
+template <typename Rule, typename H, typename Source>
+__device__ void copy_tiles(const AttentionArguments& a, const Maps<Source>& maps,
+                           const QueryTile& tile, uint32_t nth, uint32_t& filled,
+                           Shared<H>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = first_tile_token(Rule(a, tile.head, tile.n_tokens), tile);
-  const int32_t* pages =
-      a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages + first / kPageTokens;
   const int n_pages = (tile.last_token - first) / kPageTokens + 1;
   Barriers& barriers = shared.barriers;
 
-  const Place place(nth);
+  const QueryPlace<H> place(nth);
   uint64_t& queries_there = barriers.queries_there[place.stage];
   wait_for_phase(barriers.queries_done[place.stage], place.parity ^ 1U);
   if (lane == 0) arrive_and_expect(queries_there, sizeof shared.queries[0]);
   __syncwarp();
-  if (lane < kBlocks) {
+  if (lane < Shared<H>::kKeyBlocks) {
     copy_box(shared.queries[place.stage][lane], maps.queries,
-             tile.head * kDim + lane * kBlockColumns,
+             tile.head * H::kKeyDim + lane * kBlockColumns,
              static_cast<int>(tile.first_query) + tile.first, queries_there);
   }
   for (int n = 0; n * kTilePages < n_pages; ++n, ++filled) {
     const Place at(filled);
     const int in_tile = min(n_pages - n * kTilePages, kTilePages);
-    const uint32_t bytes = in_tile * kPageBlockBytes * kBlocks;
-    int row = 0;  // of all pages of the layer, one below the other
+    int row = 0;
     if (lane < in_tile) {
-      row = (pages[n * kTilePages + lane] * a.kv.n_kv_heads + tile.kv_head) * kPageTokens;
+      row = maps.source.row(a, tile, first / kPageTokens + n * kTilePages + lane);
     }
-    const auto copy = [&](const CUtensorMap& map, std::byte(&to)[kBlocks][kBlockBytes],
-                          uint64_t& done, uint64_t& there) {
+    const auto copy = [&]<int kBlocks>(std::byte(&to)[kBlocks][kBlockBytes], uint64_t& done,
+                                       uint64_t& there, const auto& copy_block) {
       wait_for_phase(done, at.parity ^ 1U);
-      if (lane == 0) arrive_and_expect(there, bytes);
+      if (lane == 0) arrive_and_expect(there, in_tile * kPageBlockBytes * kBlocks);
       __syncwarp();
       if (lane >= in_tile) return;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        copy_box(&to[block][lane * kPageBlockBytes], map, block * kBlockColumns, row, there);
+        copy_block(block, &to[block][lane * kPageBlockBytes], there);
       }
     };
-    copy(maps.keys, shared.keys[at.stage], barriers.keys_done[at.stage],
-         barriers.keys_there[at.stage]);
-    copy(maps.values, shared.values[at.stage], barriers.values_done[at.stage],
-         barriers.values_there[at.stage]);
+    copy(shared.keys[at.stage], barriers.keys_done[at.stage], barriers.keys_there[at.stage],
+         [&](int block, std::byte* to, uint64_t& there) {
+           maps.source.copy_keys(tile, block, row, to, there);
+         });
+    copy(shared.values[at.stage], barriers.values_done[at.stage], barriers.values_there[at.stage],
+         [&](int block, std::byte* to, uint64_t& there) {
+           maps.source.copy_values(tile, block, row, to, there);
+         });
   }
 }
 
 /// The 64 queries of a warpgroup, of the nth tile. Its tiles of keys and values are counted from
 /// the first one seen, before which the block filled as many as `filled`.
-template <typename T, int kDim, typename Rule>
+template <typename T, typename H, typename Rule>
 class Consumer {
  public:
   __device__ Consumer(const AttentionArguments& a, const QueryTile& tile, uint32_t nth,
-                      uint32_t filled, Shared<kDim>& shared)
+                      uint32_t filled, Shared<H>& shared)
       : a_(a),
         tile_(tile),
         queries_(nth),
@@ -178,7 +235,7 @@ class Consumer {
   }
 
  private:
-  static constexpr int kBlocks = Shared<kDim>::kBlocks;
+  static constexpr int kValueBlocks = Shared<H>::kValueBlocks;
 
   [[nodiscard]] __device__ Place place(int n) const { return Place(filled_ + n); }
 
@@ -192,7 +249,7 @@ class Consumer {
     wait_for_phase(shared_.barriers.keys_there[at.stage], at.parity);
     begin_products();
 #pragma unroll
-    for (int column = 0; column < kDim; column += 16) {
+    for (int column = 0; column < H::kKeyDim; column += 16) {
       const int block = column / kBlockColumns;
       const int offset = column % kBlockColumns * 2;
       multiply_rows<T, kTokens>(
@@ -268,7 +325,7 @@ class Consumer {
 
   __device__ void correct() {
 #pragma unroll
-    for (int i = 0; i < kDim / 2; ++i) sums_[i] *= corrections_[i / 2 % 2];
+    for (int i = 0; i < H::kValueDim / 2; ++i) sums_[i] *= corrections_[i / 2 % 2];
   }
 
   __device__ void pack() {
@@ -294,7 +351,7 @@ class Consumer {
     wait_for_phase(shared_.barriers.values_there[at.stage], at.parity);
     constexpr int kPieces = kBlockRowBytes / 16;
     const int thread = group_ * kWarpgroup + thread_;
-    for (int i = thread; i < kBlocks * unseen * kPieces; i += kConsumers * kWarpgroup) {
+    for (int i = thread; i < kValueBlocks * unseen * kPieces; i += kConsumers * kWarpgroup) {
       const int nth = i / kPieces % unseen;
       const int row = nth < before ? nth : nth + seen;
       const int block = i / kPieces / unseen;
@@ -320,7 +377,7 @@ class Consumer {
     const int lane = thread_ % kWarp;
     const int written_row = row_ - lane / 4 + lane % 16;
 #pragma unroll
-    for (int j = 0; j < kDim / 8; j += 2) {
+    for (int j = 0; j < H::kValueDim / 8; j += 2) {
       const uint32_t pairs[4] = {
           pack_pair<T>(sums_[4 * j] * factors[0], sums_[4 * j + 1] * factors[0]),
           pack_pair<T>(sums_[4 * j + 2] * factors[1], sums_[4 * j + 3] * factors[1]),
@@ -332,12 +389,13 @@ class Consumer {
     }
     synchronize_threads(kResultsThere + group_, kWarpgroup);
 
-    constexpr int kPieces = kDim / 8;  // of a row
+    constexpr int kPieces = H::kValueDim / 8;  // of a row
     const int column = thread_ % kPieces * 8;
     int row = group_ * kGroupRows + thread_ / kPieces;
     const int end = min((group_ + 1) * kGroupRows, tile_.n_queries - tile_.first);
     T* out = static_cast<T*>(a_.out.data) +
-             (tile_.first_query + tile_.first + row) * a_.out.stride + tile_.head * kDim + column;
+             (tile_.first_query + tile_.first + row) * a_.out.stride + tile_.head * H::kValueDim +
+             column;
     for (; row < end; row += kWarpgroup / kPieces, out += kWarpgroup / kPieces * a_.out.stride) {
       *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(
           results[column / kBlockColumns] + swizzled(row, column % kBlockColumns));
@@ -348,9 +406,9 @@ class Consumer {
 
   const AttentionArguments& a_;
   const QueryTile& tile_;
-  Place queries_;
+  QueryPlace<H> queries_;
   uint32_t filled_;
-  Shared<kDim>& shared_;
+  Shared<H>& shared_;
   int group_;
   int thread_;
   int row_;  // of the tile: the first of this thread's two, the other is 8 below
@@ -358,20 +416,20 @@ class Consumer {
   int first_seen_;  // token, of any query
   int first_token_;
   float scores_[kTokens / 2];
-  float sums_[kDim / 2] = {};
+  float sums_[H::kValueDim / 2] = {};
   uint32_t probabilities_[kTokens / 16][4];
   float maxima_[2] = {-FLT_MAX, -FLT_MAX};
   float weights_[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   float corrections_[2];
 };
 
-template <typename T, int kDim, typename Rule>
+template <typename T, typename H, typename Rule, typename Source>
 __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
-    const __grid_constant__ Maps maps, const __grid_constant__ AttentionArguments a,
+    const __grid_constant__ Maps<Source> maps, const __grid_constant__ AttentionArguments a,
     int n_sequences) {
   extern __shared__ std::byte memory[];
   begin_kernel();
-  auto& shared = aligned<Shared<kDim>>(memory);
+  auto& shared = aligned<Shared<H>>(memory);
   if (threadIdx.x == 0) {
     Barriers& barriers = shared.barriers;
     constexpr int kWarps = kConsumers * kWarpgroup / kWarp;
@@ -393,12 +451,12 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
     give_back_registers<40>();
     if (threadIdx.x >= kWarp) return;
     for (TileDealer tiles(a, n_sequences, kTileRows); tiles.next(tile); ++nth) {
-      copy_tiles<Rule, kDim>(a, maps, tile, nth, filled, shared);
+      copy_tiles<Rule>(a, maps, tile, nth, filled, shared);
     }
   } else {
     take_registers<232>();
     for (TileDealer tiles(a, n_sequences, kTileRows); tiles.next(tile); ++nth) {
-      filled += Consumer<T, kDim, Rule>(a, tile, nth, filled, shared).run();
+      filled += Consumer<T, H, Rule>(a, tile, nth, filled, shared).run();
     }
   }
 }
@@ -409,36 +467,65 @@ CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
                    kv.head_dim, kPageTokens});
 }
 
-template <typename T, int kDim>
-void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
-  constexpr size_t kSharedBytes = sizeof(Shared<kDim>) + kBlockAlignment;
-  const int64_t most_tiles = batch.n_tokens / 2 * int64_t{a.n_heads};
+template <typename T, typename H, typename Rule, typename Source>
+void launch(const AttentionArguments& a, int n_sequences, const Source& source,
+            const Queue& queue) {
+  constexpr size_t kSharedBytes = sizeof(Shared<H>) + kBlockAlignment;
+  const int64_t most_tiles = a.q.rows / a.least_queries * int64_t{a.n_heads};
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(most_tiles, gpu_attribute(cudaDevAttrMultiProcessorCount)));
-  const Maps maps{describe({a.q.data, a.q.dtype, a.q.rows, a.q.cols, a.q.stride, kTileRows}),
-                  describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};
-  with_rule(a, [&]<typename Rule>() {
-    const auto kernel = attention_wgmma_kernel<T, kDim, Rule>;
-    allow_shared_memory(kernel, kSharedBytes);
-    queue.launch("computing attention", kernel, {blocks, kThreads, kSharedBytes}, maps, a,
-                 static_cast<int>(batch.n_sequences));
-  });
+  const Maps<Source> maps{
+      describe({a.q.data, a.q.dtype, a.q.rows, a.q.cols, a.q.stride, kTileRows}), source};
+  const auto kernel = attention_wgmma_kernel<T, H, Rule, Source>;
+  allow_shared_memory(kernel, kSharedBytes);
+  queue.launch("computing attention", kernel, {blocks, kThreads, kSharedBytes}, maps, a,
+               n_sequences);
+}
+
+bool writes_16_bytes(const AttentionArguments& a) {
+  return a.out.dtype == a.q.dtype && a.out.stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(a.out.data) % 16 == 0;
 }
 
 }  // namespace
 
 bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch,
                              const Queue& queue) {
-  const bool writes_16_bytes = a.out.dtype == a.q.dtype && a.out.stride % 8 == 0 &&
-                               reinterpret_cast<uintptr_t>(a.out.data) % 16 == 0;
-  if (a.scale_log2 <= 0 || !writes_16_bytes) return false;
+  if (a.scale_log2 <= 0 || !writes_16_bytes(a)) return false;
   if (a.kv.head_dim != 64 && a.kv.head_dim != 128) return false;
+  const auto n = static_cast<int>(batch.n_sequences);
+  const Pages pages{describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};
   const auto with_type = [&]<typename T>() {
-    a.kv.head_dim == 64 ? launch<T, 64>(a, batch, queue) : launch<T, 128>(a, batch, queue);
+    with_rule(a, [&]<typename Rule>() {
+      a.kv.head_dim == 64 ? launch<T, Heads<64, 64>, Rule>(a, n, pages, queue)
+                          : launch<T, Heads<128, 128>, Rule>(a, n, pages, queue);
+    });
   };
   a.kv.dtype == DType::f16 ? with_type.template operator()<__half>()
                            : with_type.template operator()<__nv_bfloat16>();
   return true;
+}
+
+bool plain_fits(const AttentionArguments& a, const LatentShape& shape) {
+  return rows_fit_tensor_cores(a) && writes_16_bytes(a) && is_plain(a.rule) &&
+         !a.rule.bidirectional && a.scale_log2 > 0 && shape.rope_dim == 64 &&
+         shape.nope_dim == 128 && shape.value_dim == 128 && shape.rank % 64 == 0;
+}
+
+void attention_plain_sm90a(const AttentionArguments& a, int32_t n_sequences,
+                           const LatentShape& shape, const LatentRows& rows, const Queue& queue) {
+  const auto boxes_of = [](const Matrix& m) {
+    return describe({m.data, m.dtype, m.rows, m.cols, m.stride, kPageTokens});
+  };
+  const PlainRows source{.kept = boxes_of(rows.kept),
+                         .heads = boxes_of(rows.heads),
+                         .first_rows = rows.first_rows,
+                         .rope_dim = static_cast<int>(shape.rope_dim),
+                         .nope_dim = static_cast<int>(shape.nope_dim),
+                         .head_dim = static_cast<int>(shape.nope_dim + shape.value_dim)};
+  a.q.dtype == DType::f16
+      ? launch<__half, Heads<192, 128>, PlainRule<false>>(a, n_sequences, source, queue)
+      : launch<__nv_bfloat16, Heads<192, 128>, PlainRule<false>>(a, n_sequences, source, queue);
 }
 
 }  // namespace faststream

@@ -87,7 +87,7 @@ class TileDealer {
     }
     __device__ int operator()(int sequence) const {
       const int n_queries = queries(sequence);
-      return n_queries > 1 ? ceil_div(n_queries, rows) * a.n_heads : 0;
+      return n_queries >= a.least_queries ? ceil_div(n_queries, rows) * a.n_heads : 0;
     }
   };
 

@@ -53,6 +53,10 @@ bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destina
 /// Whether weights are decoded to bf16 before they are multiplied, but for those of experts.
 bool is_widened(WeightFormat format, int32_t input_bits);
 
+/// Kernels read weights before they wait for the kernel ahead: those that earlier kernels have
+/// written are there for all that are launched after this.
+void finish_weights(const Queue& queue);
+
 /// What weights take that are.
 size_t widened_bytes(int64_t rows, int64_t cols);
 

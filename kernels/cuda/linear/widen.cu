@@ -34,7 +34,7 @@ __global__ __launch_bounds__(kThreads) void widen_kernel(Rows rows, int64_t cols
   }
 }
 
-__global__ void after_widening_kernel() { wait_for_inputs(); }
+__global__ void after_weights_kernel() { wait_for_inputs(); }
 
 template <typename Rows>
 void widen(const Weight& weight, const Queue& queue, __nv_bfloat16* to) {
@@ -47,6 +47,11 @@ void widen(const Weight& weight, const Queue& queue, __nv_bfloat16* to) {
 
 bool is_widened(WeightFormat format, int32_t input_bits) {
   return format == WeightFormat::int4 || (format == WeightFormat::int8 && input_bits == 16);
+}
+
+// Its kernel does not overlap the ones ahead.
+void finish_weights(const Queue& queue) {
+  Queue{queue.stream, false}.launch("finishing weights", after_weights_kernel, {1, 1});
 }
 
 size_t widened_bytes(int64_t rows, int64_t cols) {
@@ -63,9 +68,7 @@ Weight CudaBackend::widened(const Weight& weight) {
   } else {
     widen<Int8Rows>(weight, queue, to);
   }
-  // Kernels read weights before they wait for the kernel ahead. This one does not overlap, so that
-  // whatever follows it finds the weights there.
-  Queue{queue.stream, false}.launch("widening weights", after_widening_kernel, {1, 1});
+  finish_weights(queue);
   return {.data = to, .format = WeightFormat::bf16, .rows = weight.rows, .cols = weight.cols};
 }
 

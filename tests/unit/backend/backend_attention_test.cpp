@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "support/error.h"
-#include "unit/backend/backend_fixture.h"
+#include "unit/backend/backend_weights.h"
 #include "unit/effort.h"
 
 namespace faststream {
@@ -121,6 +121,83 @@ class BackendAttention : public BackendTest {
       const int64_t last = batch.n_tokens() - 1;
       expect_equal(attend_in(*backend, last_alone(batch), qkv.row_range(last, 1), act),
                    got.row_range(last, 1), what + ", the last one alone");
+    }
+  }
+
+  struct LatentCase {
+    int32_t n_heads = 1;
+    int32_t rope_dim = 0;
+    int32_t nope_dim = 1;
+    int32_t value_dim = 1;
+    int32_t rank = 1;
+    std::vector<TestSequence> sequences;
+
+    [[nodiscard]] int32_t kept_dim() const { return rope_dim + rank; }
+  };
+
+  void check_latent_attention(WeightFormat weights, const LatentCase& shape) {
+    const DType act = backend_->activation_dtype(weights);
+    const DType kv_type = backend_->kv_dtype(weights);
+    const int32_t n_pages = pages_of(shape.sequences) + 2;
+    const Batch batch = make_batch(random_, shape.sequences, n_pages - 1);
+    HostTensor k = make_cache(kv_type, 1, shape.kept_dim(), n_pages, batch);
+    HostTensor v(kv_type, n_pages, 0);
+    const int64_t latent_q_dim = int64_t{shape.n_heads} * shape.kept_dim();
+    const HostTensor latent_qkv =
+        take_new_tokens(batch, HostTensor(act, batch.n_tokens(), latent_q_dim), 1, k, v);
+    const HostTensor queries =
+        random_tensor(random_, act, batch.n_tokens(),
+                      int64_t{shape.n_heads} * (shape.rope_dim + shape.nope_dim), 8);
+    const HostTensor cos_sin = random_tensor(random_, DType::f32, batch.n_tokens(), shape.rope_dim);
+    HostWeight keys =
+        random_weight(random_, weights, int64_t{shape.n_heads} * shape.rank, shape.nope_dim);
+    HostWeight values =
+        random_weight(random_, weights, int64_t{shape.n_heads} * shape.value_dim, shape.rank);
+    keys.rotated = values.rotated = false;
+    const int64_t sums_dim = int64_t{shape.n_heads} * shape.value_dim;
+    const auto attend = [&](Backend& backend, DType type) {
+      const DeviceTensor device_k(backend, k);
+      const DeviceTensor device_qkv(backend, latent_qkv);
+      const DeviceTensor device_queries(backend, queries);
+      const DeviceTensor device_cos_sin(backend, cos_sin);
+      const DeviceWeight device_keys(backend, keys);
+      const DeviceWeight device_values(backend, values);
+      const DeviceTensor sums(
+          backend, HostTensor(type, batch.n_tokens(), int64_t{shape.n_heads} * shape.rank));
+      const DeviceTensor out(backend, HostTensor(type, batch.n_tokens(), sums_dim, 8));
+      auto* latents = static_cast<std::byte*>(device_k.data()) +
+                      static_cast<size_t>(shape.rope_dim) * dtype_size(kv_type);
+      backend.latent_attention(backend.upload(batch), device_queries.matrix(),
+                               device_cos_sin.matrix(),
+                               {.n_heads = shape.n_heads,
+                                .rope_dim = shape.rope_dim,
+                                .keys = device_keys.weight(),
+                                .values = device_values.weight()},
+                               {.k = device_k.data(),
+                                .v = latents,
+                                .dtype = kv_type,
+                                .n_pages = n_pages,
+                                .n_kv_heads = 1,
+                                .head_dim = shape.kept_dim(),
+                                .v_head_dim = shape.rank,
+                                .values_in_keys = true},
+                               {.scale = 1.0F / static_cast<float>(shape.rank + shape.rope_dim)},
+                               device_qkv.matrix(), sums.matrix(), out.matrix());
+      return out.fetch();
+    };
+    const HostTensor want = attend(*reference_, DType::f32);
+    double largest = 0;
+    for (int64_t r = 0; r < want.rows; ++r) {
+      for (int64_t c = 0; c < want.cols; ++c) {
+        largest = std::max<double>(largest, std::abs(want.at(r, c)));
+      }
+    }
+    for (const auto& backend : backends_) {
+      expect_near(
+          attend(*backend, act), want,
+          [&](int64_t, int64_t) { return largest * (6 * unit_roundoff(act) + 1e-5); },
+          backend->description() + ": latent attention, " + std::string(dtype_name(act)) + ", " +
+              std::to_string(shape.n_heads) + " heads of latents of " + std::to_string(shape.rank));
     }
   }
 
@@ -458,6 +535,22 @@ TEST_P(BackendAttention, AgreesForValuesInKeys) {
       check_attention(weights, shape);
     }
   }
+}
+
+// Few queries and many of a sequence, beside others with few, of widths that kernels are made for
+// and of others.
+TEST_P(BackendAttention, AgreesForHeadsOfLatents) {
+  for (const WeightFormat weights : kFloatFormats) {
+    LatentCase shape{2, 64, 128, 128, 64, {{1, 70}, {33, 70}, {1, 1}}};
+    check_latent_attention(weights, shape);
+    shape.sequences = {{128, 128}};
+    check_latent_attention(weights, shape);
+    shape.sequences = {{1, 40}, {150, 333}, {3, 64}, {300, 300}, {1, 9}};
+    check_latent_attention(weights, shape);
+    check_latent_attention(weights, {3, 0, 12, 10, 24, {{1, 33}, {140, 150}}});
+    check_latent_attention(weights, {5, 8, 16, 7, 34, {{130, 130}, {2, 50}}});
+  }
+  check_latent_attention(WeightFormat::int8, {2, 64, 128, 128, 512, {{1, 70}, {200, 270}, {9, 9}}});
 }
 
 // By hand: two keys of scores 0 and log 2, so that their weights are 1/3 and 2/3.
