@@ -37,7 +37,13 @@ bool tensor_cores_fit(const AttentionArguments& a) {
   return rows_fit_tensor_cores(a) && a.kv.head_dim <= kLargestMmaHeadDim;
 }
 
-int splits_of(int64_t kv_len) { return std::min(ceil_div(kv_len, kMinSplitTokens), kMaxSplits); }
+// Of latents, whose sums are as long as they are, so that those of several splits take as long to
+// merge as many tokens.
+constexpr int kMinLatentSplitTokens = 512;
+
+int splits_of(int64_t kv_len, int split_tokens = kMinSplitTokens) {
+  return std::min(ceil_div(kv_len, split_tokens), kMaxSplits);
+}
 
 // Tokens from the first page that the last query sees, as split_of_block() counts them.
 int64_t most_seen(const AttentionRule& rule, int64_t kv_len) {
@@ -67,22 +73,25 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   }
 }
 
-void attention_latent(const AttentionArguments& a, const BatchView& batch, DeviceBuffer& scratch,
-                      const Queue& queue) {
+void attention_latent(AttentionArguments a, const BatchView& batch, bool is_hopper,
+                      DeviceBuffer& scratch, const Queue& queue) {
   if (!rows_fit_tensor_cores(a) || !latent_widths_fit(a)) {
     return attention_latent_float(a, batch, queue);
   }
   if (batch.max_query_len > 1) attention_latent_prefill_mma(a, batch, queue);
   if (batch.max_query_len > 1 && batch.n_sequences == 1) return;
   Splits splits;
-  splits.count = splits_of(batch.max_kv_len);
+  a.split_tokens = kMinLatentSplitTokens;
+  splits.count = splits_of(batch.max_kv_len, a.split_tokens);
   const ScratchPiece piece =
       decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, batch.max_kv_len);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   AttentionArguments some = a;
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
-    attention_latent_decode_mma(some, n, splits, queue);
+    if (!is_hopper || !attention_latent_decode_sm90a(some, n, splits, queue)) {
+      attention_latent_decode_mma(some, n, splits, queue);
+    }
     AttentionArguments merged = some;
     merged.kv.head_dim = a.kv.v_head_dim;
     if (splits.count > 1) merge_splits(merged, n, splits, queue);
@@ -145,7 +154,7 @@ void CudaBackend::attend_to_latents(const BatchView& batch, const Matrix& qkv,
   arguments.most_queries = most_queries;
   const Queue queue = this->queue();
   place_latents(batch, arguments.q, n_heads, qkv.columns(q_dim, kv.head_dim), cos_sin, kv, queue);
-  attention_latent(arguments, batch, scratch_, queue);
+  attention_latent(arguments, batch, is_hopper_, scratch_, queue);
 }
 
 void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -19,6 +19,8 @@ inline constexpr int kLargestMmaHeadDim = 256;
 /// wider than kLargestHeadDim, or not as wide as these.
 void check_heads(const KvLayer& kv);
 
+inline constexpr int kMinSplitTokens = 256;
+
 /// Arguments of every attention kernel. Scores are scaled by softmax scale · log2(e), so that
 /// probabilities are powers of two.
 struct AttentionArguments {
@@ -32,6 +34,7 @@ struct AttentionArguments {
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;
   int32_t max_pages = 0;
+  int32_t split_tokens = kMinSplitTokens;  ///< the fewest of a split, but for a sequence's last
   /// Of a sequence, for kernels of several queries each: those with fewer or more are left alone.
   int32_t least_queries = 2;
   int32_t most_queries = std::numeric_limits<int32_t>::max();
@@ -44,7 +47,6 @@ AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, 
 /// Whether queries and cache have one type of 16 bits, in rows of whole pieces of 16 bytes.
 bool rows_fit_tensor_cores(const AttentionArguments& arguments);
 
-inline constexpr int kMinSplitTokens = 256;
 inline constexpr int kMaxSplits = 32;  ///< of one cache
 
 /// How the caches of sequences with one query are split among blocks.
@@ -85,6 +87,10 @@ void attention_latent_float(const AttentionArguments& arguments, const BatchView
                             const Queue& queue);
 /// Whether the tensor cores take them, if they take the types (attention.cu).
 bool latent_widths_fit(const AttentionArguments& arguments);
+/// Of those of the first n_sequences that have exactly one query, on Hopper, for latents of 512
+/// elements beside 64 that are rotated. False, with nothing done, for others.
+bool attention_latent_decode_sm90a(const AttentionArguments& arguments, int32_t n_sequences,
+                                   Splits splits, const Queue& queue);
 /// Then, of those of the first n_sequences that have exactly one query, and of those that have
 /// more. merge_splits() makes the output of several splits, as of heads as wide as values.
 void attention_latent_decode_mma(const AttentionArguments& arguments, int32_t n_sequences,

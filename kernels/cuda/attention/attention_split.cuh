@@ -24,8 +24,8 @@ inline __device__ int first_split_token(const AttentionArguments& a, int kv_len)
 
 // Tokens of each split of `seen` tokens: short ones keep all multiprocessors busy, merging many
 // would cost more.
-inline __device__ int split_tokens(int seen) {
-  return max(kMinSplitTokens, ceil_div(pages_for(seen), kMaxSplits) * kPageTokens);
+inline __device__ int split_tokens(const AttentionArguments& a, int seen) {
+  return max(a.split_tokens, ceil_div(pages_for(seen), kMaxSplits) * kPageTokens);
 }
 
 inline __device__ int64_t partial_index(const AttentionArguments& a, const Splits& splits,
@@ -68,7 +68,7 @@ inline __device__ Split split_of(const AttentionArguments& a, const Splits& spli
   const int kv_len = one.kv_len;
   split.position = kv_len - 1;
   const int first = first_split_token(a, kv_len);
-  const int tokens = split_tokens(kv_len - first);
+  const int tokens = split_tokens(a, kv_len - first);
   split.first = first + part * tokens;
   split.last = min(split.first + tokens, kv_len);
   split.alone = kv_len - first <= tokens;
@@ -192,7 +192,7 @@ __device__ void store_split(const AttentionArguments& a, Splits splits, const Sp
 /// The number of a sequence's splits. kv_len: its cache's tokens.
 inline __device__ int parts_of(const AttentionArguments& a, int kv_len) {
   const int seen = kv_len - first_split_token(a, kv_len);
-  return ceil_div(seen, split_tokens(seen));
+  return ceil_div(seen, split_tokens(a, seen));
 }
 
 /// Stores the output of one head of a split's sequence, of all `parts` of its splits. By `threads`

@@ -1,0 +1,415 @@
+// Attention of one query a sequence over keys that have their values in them (latent attention), on
+// Hopper. A block has 64 heads of a query and a split of its sequence's keys, which one warp copies
+// into shared memory ahead. Two warpgroups share each tile of 64 tokens: both multiply the queries
+// with half of the tokens, take each other's probabilities from shared memory, and sum half of the
+// values' columns.
+//
+// Bytes and operations: a tile of 64 tokens of 576 elements is 74 kB, for which an H100 has 3.2 us
+// for each of its multiprocessors; its 64 · 64 · (576 + 512) products take 1.6 us at 5.5 TFLOP/s,
+// whether there are 64 heads or, as DeepSeek-V2-Lite's, 16.
+#include <cfloat>
+
+#include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/item_finder.cuh"
+#include "kernels/cuda/barriers.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int kRows = 64;    // heads
+constexpr int kTokens = 64;  // of a tile
+constexpr int kTilePages = kTokens / kPageTokens;
+constexpr int kKeyDim = 576;
+constexpr int kValueDim = 512;  // the last columns of keys
+constexpr int kKeyBlocks = kKeyDim / kBlockColumns;
+constexpr int kBlockBytes = kTokens * kBlockRowBytes;
+constexpr int kPageBlockBytes = kPageTokens * kBlockRowBytes;
+static_assert(kRows == kTokens, "blocks of queries, keys and probabilities have one size");
+
+constexpr int kConsumers = 2;  // warpgroups
+constexpr int kConsumerThreads = kConsumers * kWarpgroup;
+constexpr int kThreads = kConsumerThreads + kWarpgroup;
+constexpr int kGroupTokens = kTokens / kConsumers;     // that a warpgroup scores
+constexpr int kGroupColumns = kValueDim / kConsumers;  // that it sums, in
+constexpr int kParts = 2;
+constexpr int kPartColumns = kGroupColumns / kParts;
+constexpr int kPieceElements = 8;  // of 16 bytes
+constexpr int kStages = 2;
+
+// Named barriers.
+constexpr int kQueriesThere = 1;
+constexpr int kMaximaThere = 2;
+constexpr int kProbabilitiesThere = 3;
+constexpr int kWeightsThere = 4;
+
+struct Shared {
+  std::byte queries[kKeyBlocks][kBlockBytes];
+  std::byte keys[kStages][kKeyBlocks][kBlockBytes];
+  std::byte probabilities[kBlockBytes];
+  float maxima[kConsumers][kRows];
+  float weights[kConsumers][kRows];
+  uint64_t keys_there[kStages];
+  uint64_t keys_done[kStages];
+};
+
+using Place = PipelinePlace<kStages>;
+
+/// Deals the splits of a batch to blocks in turn. All warps of a block find the same.
+class SplitDealer {
+ public:
+  __device__ SplitDealer(const AttentionArguments& a, const Splits& splits, int n_sequences)
+      : count_{a, splits.head_tiles}, splits_(splits), items_(n_sequences, count_) {}
+
+  /// This block's next split. False when there is none. For whole warps.
+  __device__ bool next(Split& split) {
+    ItemFinder::Item item;
+    const int wanted = static_cast<int>(blockIdx.x) + turn_ * static_cast<int>(gridDim.x);
+    if (!items_.find(wanted, count_, item)) return false;
+    ++turn_;
+    const AttentionArguments& a = count_.a;
+    const OneQuery one{item.sequence, a.query_start[item.sequence], a.kv_len[item.sequence]};
+    split = split_of(a, splits_, kRows, one, item.nth % count_.head_tiles,
+                     item.nth / count_.head_tiles);
+    return true;
+  }
+
+ private:
+  struct Count {
+    const AttentionArguments& a;
+    int head_tiles;
+
+    __device__ int operator()(int sequence) const {
+      const int n_queries = a.query_start[sequence + 1] - a.query_start[sequence];
+      return n_queries == 1 ? parts_of(a, a.kv_len[sequence]) * head_tiles : 0;
+    }
+  };
+
+  Count count_;
+  const Splits& splits_;
+  ItemFinder items_;
+  int turn_ = 0;
+};
+
+/// The lanes of one warp: each copies blocks of a tile's pages.
+__device__ void copy_keys(const AttentionArguments& a, const CUtensorMap& map, const Split& split,
+                          uint32_t& filled, Shared& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int32_t* pages = a.page_table + static_cast<int64_t>(split.sequence) * a.max_pages;
+  const int in_page = lane / kKeyBlocks;
+  const int block = lane % kKeyBlocks;
+  for (int base = split.first; base < split.last; base += kTokens, ++filled) {
+    const Place at(filled);
+    const int n_pages = min(pages_for(split.last - base), kTilePages);
+    const int page = in_page < n_pages ? pages[base / kPageTokens + in_page] : 0;
+    wait_for_phase(shared.keys_done[at.stage], at.parity ^ 1U);
+    uint64_t& there = shared.keys_there[at.stage];
+    if (lane == 0) arrive_and_expect(there, n_pages * kKeyBlocks * kPageBlockBytes);
+    __syncwarp();
+    if (in_page < n_pages) {
+      copy_box(&shared.keys[at.stage][block][in_page * kPageBlockBytes], map, block * kBlockColumns,
+               page * kPageTokens, there);
+    }
+  }
+}
+
+/// A warpgroup's part of a split, before which the block's tiles were as many as `filled`.
+template <typename T>
+class Consumer {
+ public:
+  __device__ Consumer(const AttentionArguments& a, const Split& split, uint32_t filled,
+                      Shared& shared)
+      : a_(a),
+        split_(split),
+        filled_(filled),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x)),
+        group_(thread_ / kWarpgroup),
+        lane_(thread_ % kWarp),
+        first_row_(thread_ % kWarpgroup / kWarp * 16) {}
+
+  /// Returns how many tiles there were.
+  __device__ uint32_t run(const Splits& splits) {
+    load_queries();
+    uint32_t n = 0;
+    for (int base = split_.first; base < split_.last; base += kTokens, ++n) {
+      const Place at(filled_ + n);
+      wait_for_phase(shared_.keys_there[at.stage], at.parity);
+      if (split_.last - base < kTokens) clear_values(at.stage, split_.last - base);
+      score(at.stage);
+      weigh(base);
+      add_values(at.stage);
+      if (lane_ == 0) arrive(shared_.keys_done[at.stage]);
+    }
+    store(splits);
+    return n;
+  }
+
+ private:
+  // Zeros in the place of heads that there are not.
+  __device__ void load_queries() {
+    constexpr int kPieces = kKeyDim / kPieceElements;  // of a row
+    const T* queries = static_cast<const T*>(a_.q.data) + split_.query * a_.q.stride +
+                       static_cast<int64_t>(split_.first_head) * kKeyDim;
+    for (int i = thread_; i < kRows * kPieces; i += kConsumerThreads) {
+      const int row = i / kPieces;
+      const int column = i % kPieces * kPieceElements;
+      uint4 piece = make_uint4(0, 0, 0, 0);
+      if (row < split_.n_heads) {
+        piece = *reinterpret_cast<const uint4*>(queries + row * kKeyDim + column);
+      }
+      *reinterpret_cast<uint4*>(shared_.queries[column / kBlockColumns] +
+                                swizzled(row, column % kBlockColumns)) = piece;
+    }
+    publish_shared_writes();
+    synchronize_threads(kQueriesThere, kConsumerThreads);
+  }
+
+  // Those of tokens that are not there may be anything: zero times NaN would be NaN.
+  __device__ void clear_values(uint32_t stage, int n_tokens) {
+    constexpr int kPieces = kBlockRowBytes / 16;
+    const int unseen = kTokens - n_tokens;
+    for (int i = thread_; i < (kKeyBlocks - 1) * unseen * kPieces; i += kConsumerThreads) {
+      const int row = n_tokens + i / kPieces % unseen;
+      const int block = 1 + i / kPieces / unseen;
+      *reinterpret_cast<uint4*>(
+          &shared_.keys[stage][block][row * kBlockRowBytes + i % kPieces * 16]) =
+          make_uint4(0, 0, 0, 0);
+    }
+    publish_shared_writes();  // for all when they have met, before values are added
+  }
+
+  // scores_ = queries · keysᵀ of this group's tokens.
+  __device__ void score(uint32_t stage) {
+    begin_products();
+#pragma unroll
+    for (int column = 0; column < kKeyDim; column += 16) {
+      const int block = column / kBlockColumns;
+      const int offset = column % kBlockColumns * 2;
+      multiply_rows<T, kGroupTokens>(
+          scores_, matrix_descriptor(&shared_.queries[block][offset], 16),
+          matrix_descriptor(
+              &shared_.keys[stage][block][group_ * kGroupTokens * kBlockRowBytes + offset], 16),
+          column > 0);
+    }
+    end_group();
+    wait_for_groups<0>();
+    pin(scores_);
+  }
+
+  // Scores to powers of two, relative to the row's new maximum of all tokens, and those of both
+  // groups to probabilities_.
+  __device__ void weigh(int base) {
+    const int row = first_row_ + lane_ / 4;
+    const int seen = split_.last - base - group_ * kGroupTokens;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float maximum = kLowest;
+#pragma unroll
+      for (int i = 2 * half; i < kGroupTokens / 2; i += 4) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int token = i / 4 * 8 + lane_ % 4 * 2 + j;
+          scores_[i + j] = token < seen ? scores_[i + j] * a_.scale_log2 : -INFINITY;
+          maximum = fmaxf(maximum, scores_[i + j]);
+        }
+      }
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+      if (lane_ % 4 == 0) shared_.maxima[group_][row + 8 * half] = maximum;
+    }
+    synchronize_threads(kMaximaThere, kConsumerThreads);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float maximum = fmaxf(maxima_[half], fmaxf(shared_.maxima[0][row + 8 * half],
+                                                       shared_.maxima[1][row + 8 * half]));
+      corrections_[half] = exp2f(maxima_[half] - maximum);
+      maxima_[half] = maximum;
+      float total = 0;
+#pragma unroll
+      for (int i = 2 * half; i < kGroupTokens / 2; i += 4) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          scores_[i + j] = exp2f(scores_[i + j] - maximum);
+          total += scores_[i + j];
+        }
+      }
+      weights_[half] = weights_[half] * corrections_[half] + total;
+    }
+    const int written_row = first_row_ + lane_ % 16;
+#pragma unroll
+    for (int j = 0; j < kGroupTokens / 8; j += 2) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        pairs[i] = pack_pair<T>(scores_[4 * j + 2 * i], scores_[4 * j + 2 * i + 1]);
+      }
+      const int column = group_ * kGroupTokens + 8 * j + lane_ / 16 * 8;
+      store_matrices<false>(shared_.probabilities + swizzled(written_row, column), pairs);
+    }
+    synchronize_threads(kProbabilitiesThere, kConsumerThreads);
+#pragma unroll
+    for (int step = 0; step < kTokens / 16; ++step) {
+      load_matrices<false>(
+          probabilities_[step],
+          shared_.probabilities + swizzled(first_row_ + lane_ % 16, step * 16 + lane_ / 16 * 8));
+    }
+  }
+
+  // sums_ += probabilities · this group's columns of the values.
+  __device__ void add_values(uint32_t stage) {
+#pragma unroll
+    for (auto& part : sums_) {
+#pragma unroll
+      for (int i = 0; i < kPartColumns / 2; ++i) part[i] *= corrections_[i / 2 % 2];
+      pin(part);
+    }
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kTokens / 16; ++step) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const int block = 1 + (group_ * kParts + part) * (kPartColumns / kBlockColumns);
+        multiply_add_rows<T>(
+            sums_[part], probabilities_[step],
+            matrix_descriptor(&shared_.keys[stage][block][step * 16 * kBlockRowBytes],
+                              kBlockBytes));
+      }
+    }
+    end_group();
+    wait_for_groups<0>();
+#pragma unroll
+    for (auto& part : sums_) pin(part);
+  }
+
+  __device__ void store(const Splits& splits) {
+    const int row = first_row_ + lane_ / 4;
+    float weights[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      weights[half] = weights_[half];
+      weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 1);
+      weights[half] += __shfl_xor_sync(kAllLanes, weights[half], 2);
+      if (lane_ % 4 == 0) shared_.weights[group_][row + 8 * half] = weights[half];
+    }
+    synchronize_threads(kWeightsThere, kConsumerThreads);
+    AttentionArguments of_values = a_;
+    of_values.kv.head_dim = kValueDim;
+    const bool is_whole = split_.alone || splits.count == 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head_row = row + 8 * half;
+      if (head_row >= split_.n_heads) continue;
+      const int head = split_.first_head + head_row;
+      const float weight = shared_.weights[0][head_row] + shared_.weights[1][head_row];
+      const int first_column = group_ * kGroupColumns + lane_ % 4 * 2;
+      if (is_whole) {
+        const float factor = 1.0F / with_sink(a_, head, maxima_[half], weight);
+        T* out = static_cast<T*>(a_.out.data) + split_.query * a_.out.stride +
+                 static_cast<int64_t>(head) * kValueDim + first_column;
+        for_each_pair(half, [&](int column, float first, float second) {
+          *reinterpret_cast<uint32_t*>(out + column) =
+              pack_pair<T>(first * factor, second * factor);
+        });
+      } else {
+        float* partial =
+            splits.partials + partial_index(of_values, splits, split_.sequence, head, split_.part);
+        if (first_column == 0) {
+          *reinterpret_cast<float2*>(partial) = make_float2(maxima_[half], weight);
+        }
+        for_each_pair(half, [&](int column, float first, float second) {
+          *reinterpret_cast<float2*>(partial + 2 + first_column + column) =
+              make_float2(first, second);
+        });
+      }
+    }
+  }
+
+  // store(columns after the thread's first one of the group, two sums).
+  template <typename Store>
+  __device__ void for_each_pair(int half, const Store& store) const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int j = 0; j < kPartColumns / 8; ++j) {
+        const int i = 4 * j + 2 * half;
+        store(part * kPartColumns + 8 * j, sums_[part][i], sums_[part][i + 1]);
+      }
+    }
+  }
+
+  const AttentionArguments& a_;
+  const Split& split_;
+  uint32_t filled_;
+  Shared& shared_;
+  int thread_;
+  int group_;
+  int lane_;
+  int first_row_;  // of this warp's 16
+  float scores_[kGroupTokens / 2];
+  float sums_[kParts][kPartColumns / 2] = {};
+  uint32_t probabilities_[kTokens / 16][4];
+  float maxima_[2] = {kLowest, kLowest};  // of this thread's rows, the second 8 below the first
+  float weights_[2] = {};                 // of this lane's columns
+  float corrections_[2];
+};
+
+template <typename T>
+__global__ __launch_bounds__(kThreads, 1) void latent_wgmma_kernel(
+    const __grid_constant__ CUtensorMap keys, const __grid_constant__ AttentionArguments a,
+    const __grid_constant__ Splits splits, int n_sequences) {
+  extern __shared__ std::byte memory[];
+  auto& shared = aligned<Shared>(memory);
+  if (threadIdx.x == 0) {
+    for (uint64_t& there : shared.keys_there) init_barrier(there, 1);
+    for (uint64_t& done : shared.keys_done) init_barrier(done, kConsumerThreads / kWarp);
+    publish_barriers();
+  }
+  __syncthreads();
+  begin_kernel();
+  Split split;
+  uint32_t filled = 0;  // tiles
+  SplitDealer dealer(a, splits, n_sequences);
+  if (threadIdx.x >= kConsumerThreads) {
+    give_back_registers<40>();
+    if (threadIdx.x >= kConsumerThreads + kWarp) return;
+    while (dealer.next(split)) copy_keys(a, keys, split, filled, shared);
+  } else {
+    take_registers<232>();
+    while (dealer.next(split)) filled += Consumer<T>(a, split, filled, shared).run(splits);
+  }
+}
+
+template <typename T>
+void launch(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
+            const Queue& queue) {
+  constexpr size_t kSharedBytes = sizeof(Shared) + kBlockAlignment;
+  const int64_t most = int64_t{n_sequences} * splits.count * splits.head_tiles;
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(most, gpu_attribute(cudaDevAttrMultiProcessorCount)));
+  const auto kernel = latent_wgmma_kernel<T>;
+  allow_shared_memory(kernel, kSharedBytes);
+  queue.launch("computing latent attention", kernel, {blocks, kThreads, kSharedBytes},
+               describe({a.kv.k, a.kv.dtype, int64_t{a.kv.n_pages} * kPageTokens, kKeyDim, kKeyDim,
+                         kPageTokens}),
+               a, splits, static_cast<int>(n_sequences));
+}
+
+}  // namespace
+
+bool attention_latent_decode_sm90a(const AttentionArguments& a, int32_t n_sequences, Splits splits,
+                                   const Queue& queue) {
+  const bool pairs = a.out.dtype == a.kv.dtype && a.out.stride % 2 == 0 &&
+                     reinterpret_cast<uintptr_t>(a.out.data) % 4 == 0;
+  if (a.kv.head_dim != kKeyDim || a.kv.v_head_dim != kValueDim || !pairs) return false;
+  splits.head_tiles = ceil_div(a.n_heads, kRows);
+  a.kv.dtype == DType::f16 ? launch<__half>(a, n_sequences, splits, queue)
+                           : launch<__nv_bfloat16>(a, n_sequences, splits, queue);
+  return true;
+}
+
+}  // namespace faststream
