@@ -259,7 +259,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
   const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
-    const auto* attention = std::get_if<AttentionConfig>(&layer.mixer);
+    const auto* attention = layer.find<AttentionConfig>();
     return attention != nullptr && attention->bidirectional;
   });
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
@@ -269,9 +269,11 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     const LayerConfig& layer = config.layer_kinds[kind];
     lines.emplace_back("layers",
                        "\"" + layer.name + "\": " + ranges(config, kind) +
+                           (layer.mixers.size() > 1 ? "; mixers side by side" : "") +
                            (layer.parallel ? "; attention and feed-forward side by side" : ""));
-    lines.push_back(
-        std::visit([&](const auto& of_layer) { return mixer(config, of_layer); }, layer.mixer));
+    for (const Mixer& each : layer.mixers) {
+      lines.push_back(std::visit([&](const auto& kind) { return mixer(config, kind); }, each));
+    }
     lines.emplace_back("  norms", norms(layer.mixer_norms));
     if (layer.cross_attention) {
       lines.emplace_back("  cross", "attention to the encoder's output");

@@ -30,7 +30,7 @@ int64_t largest_of_layers(const ModelConfig& config, Figure figure) {
 template <typename Kind, typename Figure>
 int64_t largest_of_mixers(const ModelConfig& config, Figure figure) {
   return largest_of_layers(config, [&](const LayerConfig& layer) {
-    const Kind* mixer = std::get_if<Kind>(&layer.mixer);
+    const Kind* mixer = layer.find<Kind>();
     return mixer != nullptr ? int64_t{figure(*mixer)} : 0;
   });
 }
@@ -101,7 +101,7 @@ struct Activations {
     }
     const auto of_recurrent = [&](int64_t RecurrentShape::*size) {
       return largest_of_layers(config, [&](const LayerConfig& layer) {
-        return recurrent_shape(layer.mixer, hidden).value_or(RecurrentShape{}).*size;
+        return recurrent_shape(layer, hidden).value_or(RecurrentShape{}).*size;
       });
     };
     const auto of_attention = [&](auto figure) {

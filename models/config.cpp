@@ -66,12 +66,13 @@ ModelConfig plain_decoder(const PlainShape& shape) {
   layer.name = "layer";
   layer.mixer_norms.before = norm;
   layer.ffn_norms.before = norm;
-  AttentionConfig& attention = layer.mixer.emplace<AttentionConfig>();
+  AttentionConfig attention;
   attention.n_heads = shape.n_heads;
   attention.n_kv_heads = shape.n_kv_heads;
   attention.head_dim = shape.head_dim;
   attention.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
   attention.rope = 0;
+  layer.mixers = {attention};
   layer.ffn.size = shape.ffn_hidden;
   config.layer_kinds = {std::move(layer)};
   config.layers.assign(static_cast<size_t>(shape.n_layers), 0);
@@ -111,7 +112,7 @@ std::optional<KvGeometry> kv_geometry(const Mixer& mixer) {
 
 bool lends_kv(const ModelConfig& config, int64_t layer) {
   return std::ranges::any_of(config.layer_kinds, [&](const LayerConfig& kind) {
-    const auto* attention = std::get_if<AttentionConfig>(&kind.mixer);
+    const auto* attention = kind.find<AttentionConfig>();
     return attention != nullptr && attention->kv_of == layer;
   });
 }
@@ -178,10 +179,24 @@ std::optional<RecurrentShape> recurrent_shape(const Mixer& mixer, int64_t hidden
   return std::visit([&](const auto& kind) { return shape_of(kind, hidden); }, mixer);
 }
 
+std::optional<KvGeometry> kv_geometry(const LayerConfig& layer) {
+  for (const Mixer& mixer : layer.mixers) {
+    if (const auto kept = kv_geometry(mixer)) return kept;
+  }
+  return std::nullopt;
+}
+
+std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t hidden) {
+  for (const Mixer& mixer : layer.mixers) {
+    if (const auto kept = recurrent_shape(mixer, hidden)) return kept;
+  }
+  return std::nullopt;
+}
+
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    if (kv_geometry(config.layer(n).mixer)) layers.push_back(n);
+    if (kv_geometry(config.layer(n))) layers.push_back(n);
   }
   return layers;
 }
@@ -189,7 +204,7 @@ std::vector<int64_t> kv_layers(const ModelConfig& config) {
 std::vector<int64_t> state_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    if (recurrent_shape(config.layer(n).mixer, config.hidden)) layers.push_back(n);
+    if (recurrent_shape(config.layer(n), config.hidden)) layers.push_back(n);
   }
   return layers;
 }
@@ -364,7 +379,7 @@ void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig&
     check.fail("layer " + std::to_string(n) + " reads keys and values of layer " +
                std::to_string(source) + ", which is none before it");
   }
-  std::optional<KvGeometry> kept = kv_geometry(config.layer(source).mixer);
+  std::optional<KvGeometry> kept = kv_geometry(config.layer(source));
   const KvGeometry read = kv_read(attention);
   // Positions that no longer layer sees are given up.
   const bool sees_more =
@@ -505,9 +520,27 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   }
 }
 
+void check_mixers(const LayerConfig& layer, const ModelConfig& config, const Checker& check) {
+  if (layer.mixers.empty()) check.fail("there is no mixer");
+  int keep_kv = 0;
+  int keep_states = 0;
+  for (size_t n = 0; n < layer.mixers.size(); ++n) {
+    const Mixer& mixer = layer.mixers[n];
+    if (n > 0 && mixer.index() <= layer.mixers[n - 1].index()) {
+      check.fail("mixers are not in the order of their kinds, one of each");
+    }
+    std::visit([&](const auto& kind) { check_mixer(kind, layer, config, check); }, mixer);
+    keep_kv += static_cast<int>(kv_geometry(mixer).has_value());
+    keep_states += static_cast<int>(recurrent_shape(mixer, config.hidden).has_value());
+  }
+  if (keep_kv > 1 || keep_states > 1) {
+    check.fail("two mixers keep keys and values, or two keep a state");
+  }
+}
+
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
-  std::visit([&](const auto& mixer) { check_mixer(mixer, layer, config, check); }, layer.mixer);
+  check_mixers(layer, config, check);
   for (const BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
     check.norm("the norm before", norms->before);
     check.norm("the norm after", norms->after);
@@ -556,7 +589,7 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   std::optional<KvGeometry> first;
   for (const ModelConfig* stack : {&decoder, &encoder}) {
     for (const LayerConfig& layer : stack->layer_kinds) {
-      const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
+      const std::optional<KvGeometry> kv = kv_geometry(layer);
       if (!first) first = kv;
       if (kv && (kv->k_dim() != first->k_dim() || kv->v_dim() != first->v_dim())) {
         check.fail(
@@ -608,11 +641,13 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
-    heads += std::max(n_heads_of(layer.mixer), layer.experts ? layer.experts->count : 0);
+    int64_t of_mixers = 0;
+    for (const Mixer& mixer : layer.mixers) of_mixers += n_heads_of(mixer);
+    heads += std::max(of_mixers, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const auto* attention = std::get_if<AttentionConfig>(&config.layer(n).mixer);
+    const auto* attention = config.layer(n).find<AttentionConfig>();
     if (attention != nullptr) check_kv_of(*attention, n, config, check);
   }
   if (config.activation_bits != 8 && config.activation_bits != 16) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -306,7 +307,7 @@ struct CrossAttentionConfig {
   bool operator==(const CrossAttentionConfig&) const = default;
 };
 
-/// One kind of layer: a mixer, cross attention where there is an encoder, then the feed-forward or
+/// One kind of layer: mixers, cross attention where there is an encoder, then the feed-forward or
 /// experts, if there are any.
 struct LayerConfig {
   std::string name;
@@ -314,7 +315,9 @@ struct LayerConfig {
   /// the feed-forward it takes the mixer's.
   bool parallel = false;
   BranchNorms mixer_norms;
-  Mixer mixer;
+  /// At least one; several read the same input, and what they give is added up. In the order of
+  /// their kinds, one of each at most, of which one keeps keys and values and one a state.
+  std::vector<Mixer> mixers;
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
@@ -323,13 +326,32 @@ struct LayerConfig {
 
   [[nodiscard]] bool has_feed_forward() const { return ffn.size != 0 || experts.has_value(); }
 
-  /// The mixer, for those who know that it is attention, as whoever made it so.
-  [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }
-  [[nodiscard]] const AttentionConfig& attention() const {
-    return std::get<AttentionConfig>(mixer);
+  /// The mixer of a kind; null: none is.
+  template <typename Kind>
+  [[nodiscard]] const Kind* find() const {
+    for (const Mixer& mixer : mixers) {
+      if (const Kind* found = std::get_if<Kind>(&mixer)) return found;
+    }
+    return nullptr;
   }
+  /// The same for those who know that there is one, as whoever made it so.
+  template <typename Kind>
+  [[nodiscard]] const Kind& get() const {
+    if (const Kind* found = find<Kind>()) return *found;
+    throw std::bad_variant_access();
+  }
+  template <typename Kind>
+  [[nodiscard]] Kind& get() {
+    return const_cast<Kind&>(std::as_const(*this).template get<Kind>());
+  }
+  [[nodiscard]] AttentionConfig& attention() { return get<AttentionConfig>(); }
+  [[nodiscard]] const AttentionConfig& attention() const { return get<AttentionConfig>(); }
   bool operator==(const LayerConfig&) const = default;
 };
+
+/// Of the one of a layer's mixers that keeps them, or a state; none if none does.
+std::optional<KvGeometry> kv_geometry(const LayerConfig& layer);
+std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t hidden);
 
 struct EmbeddingConfig {
   bool shared = false;  ///< of an encoder: the table is the decoder's

@@ -288,7 +288,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
 }
 
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
-// a layer's mixer, which is called what its kind is called (in their order), and the encoder.
+// a layer's mixers, each called what its kind is called (in their order), and the encoder.
 template <typename T>
 inline constexpr std::array<const char*, 0> kApart = {};
 template <>
@@ -411,18 +411,15 @@ Mixer read_mixer(size_t n, const JsonView& object, const ModelConfig& config) {
   return mixer;
 }
 
-Mixer read_mixer(const JsonView& layer, const ModelConfig& config) {
-  std::optional<size_t> kind;
+std::vector<Mixer> read_mixers(const JsonView& layer, const ModelConfig& config) {
+  std::vector<Mixer> mixers;
   for (size_t n = 0; n < kApart<LayerConfig>.size(); ++n) {
-    if (!layer.find(kApart<LayerConfig>[n])) continue;
-    if (kind) {
-      layer.fail("has both " + in_quotes(kApart<LayerConfig>[*kind]) + " and " +
-                 in_quotes(kApart<LayerConfig>[n]));
+    if (const auto mixer = layer.find(kApart<LayerConfig>[n])) {
+      mixers.push_back(read_mixer(n, *mixer, config));
     }
-    kind = n;
   }
-  const size_t n = kind.value_or(0);
-  return read_mixer(n, layer.member(kApart<LayerConfig>[n]), config);
+  if (mixers.empty()) layer.fail("has no mixer, such as \"attention\"");
+  return mixers;
 }
 
 ModelConfig read_model(const JsonView& model) {
@@ -430,7 +427,7 @@ ModelConfig read_model(const JsonView& model) {
   read(model, config);
   const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
   for (size_t n = 0; n < kinds.size(); ++n) {
-    config.layer_kinds[n].mixer = read_mixer(kinds[n], config);
+    config.layer_kinds[n].mixers = read_mixers(kinds[n], config);
   }
   for (const JsonView& kind : model.member("layers").elements()) {
     config.layers.push_back(index_of(config.layer_kinds, kind));
@@ -447,7 +444,9 @@ ModelConfig read_model(const JsonView& model) {
 json config_to_json(const ModelConfig& config) {
   json model = write(config);
   for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
-    write_mixer(config.layer_kinds[n].mixer, config, model["layer_kinds"][n]);
+    for (const Mixer& mixer : config.layer_kinds[n].mixers) {
+      write_mixer(mixer, config, model["layer_kinds"][n]);
+    }
   }
   for (const size_t kind : config.layers) {
     model["layers"].push_back(config.layer_kinds[kind].name);

@@ -46,7 +46,9 @@ class Decoder : public Model {
                         .dynamic_factor = rope.dynamic_factor});
     }
     for (LayerWeights& layer : weights_.layers) {
-      std::visit([&](auto& mixer) { complete(mixer, backend_, tables_); }, layer.mixer);
+      for (MixerWeights& mixer : layer.mixers) {
+        std::visit([&](auto& kind) { complete(kind, backend_, tables_); }, mixer);
+      }
     }
   }
 
@@ -69,7 +71,7 @@ class Decoder : public Model {
     const ModelConfig& source = encoder_->config_;
     std::vector<KvLayer> of_encoder;
     for (const int64_t n : kv_layers(source)) {
-      const KvGeometry geometry = *kv_geometry(source.layer(n).mixer);
+      const KvGeometry geometry = *kv_geometry(source.layer(n));
       KvLayer& scratch = of_encoder.emplace_back(kv.front());
       scratch.n_kv_heads = static_cast<int32_t>(geometry.n_heads);
       scratch.head_dim = static_cast<int32_t>(geometry.k_head_dim);
@@ -126,16 +128,19 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      Input input = stream.before(weights.mixer_norms.before, activations_.normed, layer.parallel);
-      // Parallel branches both read what the layer begins with.
-      if (layer.parallel) normalize(backend_, input);
+      // Parallel branches, and mixers, all read what the layer begins with.
+      const bool is_shared = layer.parallel || layer.mixers.size() > 1;
+      Input input = stream.before(weights.mixer_norms.before, activations_.normed, is_shared);
+      if (is_shared) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
         ffn_input =
             stream.before(weights.ffn_norms.before, activations_.normed_for_ffn, layer.parallel);
         normalize(backend_, ffn_input);
       }
-      stream.add(weights.mixer_norms, mix(pass, weights.mixer, input));
+      stream.add(weights.mixer_norms, [&](OutputMode output, const Matrix& out) {
+        mix(pass, weights.mixers, input, output, out);
+      });
       if (weights.cross) {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
         stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
@@ -234,9 +239,9 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
   int64_t head_dim = 0;
   LatentBound latent;
   for (const LayerConfig& layer : config.layer_kinds) {
-    const std::optional<KvGeometry> kv = kv_geometry(layer.mixer);
+    const std::optional<KvGeometry> kv = kv_geometry(layer);
     if (!kv) continue;
-    n_heads = std::max(n_heads, n_heads_of(layer.mixer));
+    for (const Mixer& mixer : layer.mixers) n_heads = std::max(n_heads, n_heads_of(mixer));
     n_kv_heads = std::max(n_kv_heads, kv->n_heads);
     head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
     if (const auto* mixer = std::get_if<LatentAttentionConfig>(&layer.mixer)) {
@@ -257,7 +262,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
       .recurrent_heads = largest_of_layers(
           config,
           [&](const LayerConfig& layer) {
-            return recurrent_shape(layer.mixer, config.hidden).value_or(RecurrentShape{}).n_heads;
+            return recurrent_shape(layer, config.hidden).value_or(RecurrentShape{}).n_heads;
           }),
       .latent = latent,
       .weight_format = config.weight_format,

@@ -62,8 +62,10 @@ class Finder {
     weights.mixer_norms = {norm(attention_norm, layer.mixer_norms.before),
                            norm(attention_after_norm, layer.mixer_norms.after),
                            norm(attention_stream_norm, layer.mixer_norms.stream)};
-    weights.mixer =
-        std::visit([&](const auto& kind) -> MixerWeights { return mixer(kind); }, layer.mixer);
+    for (const Mixer& each : layer.mixers) {
+      weights.mixers.push_back(
+          std::visit([&](const auto& kind) -> MixerWeights { return mixer(kind); }, each));
+    }
     if (layer.cross_attention) weights.cross = cross_attention(layer);
     weights.ffn_norms = {norm(ffn_norm, layer.ffn_norms.before),
                          norm(ffn_after_norm, layer.ffn_norms.after),

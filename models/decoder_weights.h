@@ -110,7 +110,7 @@ struct LayerInputWeights {
 
 struct LayerWeights {
   BranchNormWeights mixer_norms;
-  MixerWeights mixer;
+  std::vector<MixerWeights> mixers;
   CrossAttentionWeights cross;
   BranchNormWeights ffn_norms;
   FeedForwardWeights ffn;

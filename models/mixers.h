@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "backend/backend.h"
 #include "models/activations.h"
@@ -54,6 +55,17 @@ LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& i
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);
+}
+
+/// What all mixers of a layer give together: out [tokens, hidden] f32 = or += it. Where there are
+/// several, the input is ready.
+inline void mix(const Pass& pass, const std::vector<MixerWeights>& mixers, const Input& input,
+                OutputMode output, const Matrix& out) {
+  for (const MixerWeights& weights : mixers) {
+    Input own = input;
+    mix(pass, weights, own)(output, out);
+    output = OutputMode::add;
+  }
 }
 
 /// The same of cross attention, whose keys and values read_source() has stored.

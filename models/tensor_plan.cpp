@@ -206,7 +206,9 @@ class Planner {
 
   void layer(const LayerConfig& layer) {
     norm(TensorKind::attention_norm, layer.mixer_norms.before);
-    std::visit([&](const auto& kind) { mixer(kind); }, layer.mixer);
+    for (const Mixer& each : layer.mixers) {
+      std::visit([&](const auto& kind) { mixer(kind); }, each);
+    }
     norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
     norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
     if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);

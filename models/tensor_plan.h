@@ -236,7 +236,7 @@ struct TensorPlan {
 ///   layer_inputs                      [vocab, layers · size]
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]
-///   layers.N.attention_norm           [hidden]              before the mixer
+///   layers.N.attention_norm           [hidden]              before the mixers
 ///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
 ///                                                           with kv_of no K and V, and so no
 ///                                                           attention_k_norm
@@ -252,8 +252,8 @@ struct TensorPlan {
 ///   layers.N.latent_k                 [n_heads · kv_rank, nope_dim]   each head's own
 ///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
 ///   layers.N.attention_out            [hidden, sums_dim]
-///   layers.N.recurrent_in             [in, hidden]          of a RecurrentShape, in its mixer's
-///   order layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths
+///   layers.N.recurrent_in             [in, hidden]          see RecurrentShape and its mixer
+///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths
 ///   layers.N.recurrent_convolution    [channels, taps]      f32: the newest element's is the last
 ///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence
 ///   layers.N.recurrent_step           [n_heads]             added to steps

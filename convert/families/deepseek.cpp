@@ -119,7 +119,7 @@ FamilyModel describe(const JsonView& config, const Defaults& defaults, const Rou
   attention.n_heads = shape.n_heads;
   attention.rope = 0;
   LayerConfig& layer = model.config.layer_kinds[0];
-  layer.mixer = attention;
+  layer.mixers = {attention};
   layer.ffn.bias = config.get("mlp_bias", false);
   use_routed_experts(model.config, config, defaults, router);
 

@@ -70,7 +70,7 @@ FamilyModel describe_granitemoehybrid(const FamilySource& source) {
       return;
     }
     layer.name = "state space";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
   });
   Modules& m = model.modules;
   m.router = "block_sparse_moe.router.layer";

@@ -34,7 +34,7 @@ FamilyModel lfm2_in(const JsonView& config, const PlainShape& otherwise) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (types[static_cast<size_t>(n)] != kConvolution) return;
     layer.name = "convolution";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
   });
 
   Modules& m = model.modules;

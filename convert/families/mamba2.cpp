@@ -35,7 +35,7 @@ FamilyModel describe_mamba2(const FamilySource& source) {
   LayerConfig& layer = model.config.layer_kinds[0];
   const StateSpaceConfig mixer = state_space_in(config, keys, model.config.hidden, norm);
   layer.mixer_norms.before = norm;
-  layer.mixer = mixer;
+  layer.mixers = {mixer};
   layer.ffn_norms = {};
   layer.ffn = {};
   Modules& m = model.modules;
@@ -72,7 +72,7 @@ FamilyModel describe_bamba(const FamilySource& source) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (std::ranges::find(attends, n) != attends.end()) return;
     layer.name = "state space";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
   });
   Modules& m = model.modules;
   m.ffn_norm = "pre_ff_layernorm";

@@ -172,16 +172,16 @@ class PartsMaker {
   [[nodiscard]] const AttentionConfig& attention() const { return layer_.attention(); }
 
   [[nodiscard]] const LatentAttentionConfig& latent() const {
-    return std::get<LatentAttentionConfig>(layer_.mixer);
+    return layer_.get<LatentAttentionConfig>();
   }
   [[nodiscard]] int64_t sums_dim() const {
-    const auto* latent = std::get_if<LatentAttentionConfig>(&layer_.mixer);
+    const auto* latent = layer_.find<LatentAttentionConfig>();
     return latent != nullptr ? latent->sums_dim() : attention().sums_dim();
   }
 
   // Of the layer, whose mixer has the tensor.
   [[nodiscard]] RecurrentShape recurrent() const {
-    return *recurrent_shape(layer_.mixer, config_.hidden);
+    return *recurrent_shape(layer_, config_.hidden);
   }
 
   // Those of the rows of the first products that make up the tensor, from the modules that hold
@@ -209,7 +209,7 @@ class PartsMaker {
   }
 
   [[nodiscard]] TensorPart recurrent_norm_weights() const {
-    const bool is_of_heads = std::holds_alternative<DeltaNetConfig>(layer_.mixer);
+    const bool is_of_heads = layer_.find<DeltaNetConfig>() != nullptr;
     TensorPart part = norm(in_layer(modules_.recurrent_norm),
                            is_of_heads ? recurrent().value_dim : recurrent().sums);
     part.add = 0;

@@ -101,7 +101,7 @@ FamilyModel describe_nemotron_h(const FamilySource& source) {
     if (is_mixer) {
       LayerConfig& layer = layers.emplace_back(attention);
       layer.name = blocks[n] == Block::attention ? "attention" : "state space";
-      if (blocks[n] == Block::state_space) layer.mixer = mixer;
+      if (blocks[n] == Block::state_space) layer.mixers = {mixer};
       layer.ffn_norms = {};
       layer.ffn = {};
       m.mixer_layers.push_back(static_cast<int64_t>(n));

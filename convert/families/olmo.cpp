@@ -88,7 +88,7 @@ void name_delta_net(const DeltaNetConfig& mixer, const Checkpoint& weights, Modu
 // Releases have the convolutions of queries, keys and values by themselves.
 void split_convolutions(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const auto* mixer = std::get_if<DeltaNetConfig>(&config.layer(n).mixer);
+    const auto* mixer = config.layer(n).find<DeltaNetConfig>();
     if (mixer == nullptr) continue;
     std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
     const TensorPart joined = convolution[0];
@@ -169,7 +169,7 @@ FamilyModel describe_olmo_hybrid(const FamilySource& source) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (types[static_cast<size_t>(n)] != kLinearAttention) return;
     layer.name = "delta net";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
     for (BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
       norms->before = std::exchange(norms->after, {});
     }

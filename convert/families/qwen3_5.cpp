@@ -89,7 +89,7 @@ FamilyModel hybrid_in(const JsonView& config, const PlainShape& otherwise) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (types[static_cast<size_t>(n)] != kLinear) return;
     layer.name = "delta net";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
   });
 
   Modules& m = model.modules;
@@ -127,7 +127,7 @@ void set_experts(FamilyModel& model, const FamilySource& source, int64_t count, 
 
 const DeltaNetConfig& delta_net_of(const FamilyModel& model, const JsonView& config) {
   for (const LayerConfig& layer : model.config.layer_kinds) {
-    if (const auto* mixer = std::get_if<DeltaNetConfig>(&layer.mixer)) return *mixer;
+    if (const auto* mixer = layer.find<DeltaNetConfig>()) return *mixer;
   }
   config.fail("no layer is \"linear_attention\"");
 }

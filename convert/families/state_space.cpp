@@ -29,9 +29,11 @@ StateSpaceConfig state_space_in(const JsonView& config, const StateSpaceKeys& ke
   if (head_dim && head_dim->value().is_number()) {
     mixer.head_dim = head_dim->as<int64_t>(1, kMaxHeadDim);
   } else {
-    const int64_t inner = count_in(config, keys.expand, kMaxHeads, 2) * hidden;
+    const int64_t expanded = count_in(config, keys.expand, kMaxHeads, 2) * hidden;
+    const int64_t inner = config.find(keys.inner) ? count_in(config, keys.inner) : expanded;
     if (inner % mixer.n_heads != 0) {
-      config.member(keys.heads).fail("does not divide the hidden size times its expansion");
+      config.fail("the width of all heads of state spaces, " + std::to_string(inner) +
+                  ", is not a multiple of their number, " + std::to_string(mixer.n_heads));
     }
     mixer.head_dim = inner / mixer.n_heads;
   }

@@ -16,6 +16,7 @@ struct StateSpaceKeys {
   std::string_view state = "mamba_d_state";
   std::string_view taps = "mamba_d_conv";
   std::string_view expand = "mamba_expand";
+  std::string_view inner = "mamba_d_ssm";  ///< all heads' width, where it is not "expand" of hidden
   std::string_view convolution_bias = "mamba_conv_bias";
   std::string_view bias = "mamba_proj_bias";
   std::string_view activation = "hidden_act";
@@ -25,7 +26,7 @@ struct StateSpaceKeys {
 };
 
 /// The mixer that config.json describes, whose sums are normalized like `norm`. Without a width of
-/// heads ("auto"), they share "expand" times the hidden size.
+/// heads ("auto"), they share what `inner` says, or else "expand" times the hidden size.
 StateSpaceConfig state_space_in(const JsonView& config, const StateSpaceKeys& keys, int64_t hidden,
                                 const NormConfig& norm);
 

@@ -272,7 +272,7 @@ void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
   LatentAttentionConfig attention = latent_attention_of(source, model);
   move_yarn_factor(source, model, attention);
   LayerConfig& all = model.config.layer_kinds[0];
-  all.mixer = attention;
+  all.mixers = {attention};
   const int64_t dense =
       source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
   const int64_t n_shared =
@@ -308,7 +308,7 @@ void adjust_lfm2(const GgufSource& source, GgufFamilyModel& model) {
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (kv_heads[static_cast<size_t>(n)] != 0) return;
     layer.name = "convolution";
-    layer.mixer = mixer;
+    layer.mixers = {mixer};
   });
   const int64_t rows = 3 * model.config.hidden;
   Modules& m = model.modules;

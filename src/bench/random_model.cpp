@@ -73,7 +73,7 @@ void make_deepseek_v2_lite(ModelConfig& config) {
                                   .latent_norm = dense.mixer_norms.before,
                                   .rope = 0};
   attention.scale = 1 / std::sqrt(static_cast<float>(attention.q_head_dim()));
-  dense.mixer = attention;
+  dense.mixers = {attention};
   LayerConfig sparse = dense;
   dense.name = "dense";
   sparse.name = "sparse";
@@ -98,12 +98,12 @@ void make_qwen3_5(ModelConfig& config) {
   config.ropes[0].frequencies = plain_frequencies(1e7, kRotated);
   LayerConfig delta_net = attention;
   delta_net.name = "delta net";
-  delta_net.mixer = DeltaNetConfig{.n_key_heads = 16,
-                                   .n_value_heads = 32,
-                                   .key_head_dim = 128,
-                                   .value_head_dim = 128,
-                                   .convolution = {.taps = 4, .activation = Activation::silu},
-                                   .norm = attention.mixer_norms.before};
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 16,
+                                     .n_value_heads = 32,
+                                     .key_head_dim = 128,
+                                     .value_head_dim = 128,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = attention.mixer_norms.before}};
   config.layer_kinds.push_back(std::move(delta_net));
   for (size_t n = 0; n < config.layers.size(); ++n) config.layers[n] = (n + 1) % 4 != 0 ? 1 : 0;
 }
@@ -129,7 +129,7 @@ void make_lfm2(ModelConfig& config) {
   attention.attention().qk_norm_as = attention.mixer_norms.before;
   LayerConfig convolution = attention;
   convolution.name = "convolution";
-  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 3}};
+  convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 3}}};
   config.layer_kinds.push_back(std::move(convolution));
   constexpr std::array<size_t, 8> kAttention{2, 5, 9, 13, 17, 21, 24, 27};
   config.layers.assign(config.layers.size(), 1);

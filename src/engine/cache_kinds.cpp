@@ -92,7 +92,7 @@ std::unique_ptr<States> states_of(const ModelConfig& config, const std::vector<K
 
 size_t layer_state_bytes(const ModelConfig& config, int64_t layer) {
   constexpr int64_t kFloats = 64;  // states begin at multiples of so many
-  const RecurrentShape shape = *recurrent_shape(config.layer(layer).mixer, config.hidden);
+  const RecurrentShape shape = *recurrent_shape(config.layer(layer), config.hidden);
   return static_cast<size_t>((shape.state_size() + kFloats - 1) / kFloats * kFloats) *
          sizeof(float);
 }

@@ -9,7 +9,7 @@ namespace faststream {
 std::vector<KvGeometry> kv_geometries(const ModelConfig& config) {
   std::vector<KvGeometry> geometries;
   for (const int64_t n : kv_layers(config)) {
-    geometries.push_back(*kv_geometry(config.layer(n).mixer));
+    geometries.push_back(*kv_geometry(config.layer(n)));
   }
   return geometries;
 }

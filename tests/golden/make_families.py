@@ -40,10 +40,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import described_variants
 import gemma4_variants
+import recurrent_variants
 import remote_families
 from deepseek_variants import DEEPSEEK_VARIANTS, router_margin
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
-from recurrent_variants import RECURRENT_VARIANTS
 
 FAMILIES = Path(__file__).resolve().parent / "families"
 GREEDY_TOKENS = 24
@@ -282,9 +282,9 @@ def main():
     path = FAMILIES / "manifest.json"
     known = {entry["name"]: entry for entry in
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
-    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + RECURRENT_VARIANTS
+    variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + recurrent_variants.RECURRENT_VARIANTS
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
-    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS
+    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS + recurrent_variants.LATER_VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)

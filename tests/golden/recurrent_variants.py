@@ -14,6 +14,11 @@ DELTA_NET = {"num_hidden_layers": 3, "full_attention_interval": 3, "head_dim": 2
 STATE_SPACE = {"mamba_n_heads": 6, "mamba_d_head": 12, "mamba_d_state": 10, "mamba_n_groups": 2,
                "mamba_chunk_size": 16}
 
+FALCON_H1 = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.4, "key_multiplier": 0.7,
+             "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2,
+             "ssm_out_multiplier": 0.6, "ssm_multipliers": [0.9, 1.1, 0.8, 1.4, 0.7],
+             "mlp_multipliers": [1.5, 0.5]}
+
 
 def joined_experts(tensors):
     """Experts as releases have them: one tensor of a layer for the gates and ups, one for the downs."""
@@ -124,4 +129,15 @@ RECURRENT_VARIANTS = [
         "chunk_size": 16, "head_dim": 20, "n_routed_experts": 6, "n_group": 3, "topk_group": 2,
         "num_experts_per_tok": 2, "moe_intermediate_size": 20,
         "moe_shared_expert_intermediate_size": 28, "routed_scaling_factor": 1.5}, prompt=LONG),
+]
+
+# Behind all others, whose seeds are their places.
+LATER_VARIANTS = [
+    Variant("falcon_h1", "attention and a state space side by side, all multipliers, biases",
+            config={**STATE_SPACE, "mamba_d_ssm": 72, "mamba_rms_norm": True, **FALCON_H1,
+                    "mamba_proj_bias": True, "projectors_bias": True, "attention_bias": True,
+                    "mlp_bias": True, "tie_word_embeddings": True}, prompt=LONG),
+    Variant("falcon_h1_gated", "without a norm of sums, of another width than the hidden size's",
+            "falcon_h1", {**STATE_SPACE, "mamba_d_ssm": 60, "mamba_d_head": 10, "mamba_conv_bias": False,
+                          "time_step_limit": [0.1, 1.5], **FALCON_H1}, prompt=LONG),
 ]

@@ -73,7 +73,7 @@ TEST_P(StateGolden, IsThatOfTransformersAfterFourThousandTokens) {
   size_t layer = 0;
   for (const StateLayer& states : backend.take_layers()) {
     SCOPED_TRACE("recurrent layer " + std::to_string(layer++));
-    const RecurrentShape shape = *recurrent_shape(runner.config().layer(0).mixer,
+    const RecurrentShape shape = *recurrent_shape(runner.config().layer(0),
                                                   runner.config().hidden);  // all are alike
     std::vector<float> actual(static_cast<size_t>(shape.state_size()));
     ASSERT_LE(first + actual.size(), expected.size());

@@ -134,9 +134,7 @@ TEST(Families, TellWhatDeepSeekOfManyKindsAsksFor) {
   config["norm_topk_prob"] = false;
   EXPECT_EQ(router().group_score, Router::GroupScore::two_best);
   EXPECT_TRUE(router().correction && router().score == Router::Score::sigmoid);
-  const auto attention = [&] {
-    return std::get<LatentAttentionConfig>(describe(config).layer(0).mixer);
-  };
+  const auto attention = [&] { return describe(config).layer(0).get<LatentAttentionConfig>(); };
   EXPECT_EQ(attention().q_rank, 0);
   EXPECT_EQ(attention().latent_norm.eps, 1e-6F);
   EXPECT_FLOAT_EQ(attention().scale, 1 / std::sqrt(10.0F));

@@ -172,7 +172,7 @@ TEST_F(GgufFamily, Deepseek2KeepsLatentsAndHasExpertsBehindDenseLayers) {
   EXPECT_EQ(model.config.n_layers(), 5);
   EXPECT_EQ(model.modules.left_out, std::vector<std::string>{"blk.5."});
   EXPECT_EQ(model.config.layer(1).ffn.size, 24);
-  const auto& attention = std::get<LatentAttentionConfig>(model.config.layer(0).mixer);
+  const auto& attention = model.config.layer(0).get<LatentAttentionConfig>();
   EXPECT_EQ(attention.nope_dim, 6);
   EXPECT_EQ(attention.value_head_dim, 5);
   EXPECT_EQ(attention.q_rank, 0);
@@ -247,11 +247,11 @@ TEST_F(GgufFamily, Lfm2HasConvolutionsWhereThereAreNoKeys) {
   tensor("blk.2.attn_q_norm.weight", {4});
   const GgufFamilyModel model = describe();
   const ModelConfig& config = model.config;
-  EXPECT_EQ(std::get<ShortConvolutionConfig>(config.layer(0).mixer).convolution.taps, 3);
+  EXPECT_EQ(config.layer(0).get<ShortConvolutionConfig>().convolution.taps, 3);
   EXPECT_EQ(config.layer(0).ffn.size, 24);
   EXPECT_FALSE(config.layer(0).experts);
   ASSERT_TRUE(config.layer(1).experts);
-  EXPECT_TRUE(std::holds_alternative<ShortConvolutionConfig>(config.layer(1).mixer));
+  EXPECT_TRUE(config.layer(1).find<ShortConvolutionConfig>() != nullptr);
   EXPECT_EQ(config.layer(1).experts->router.score, Router::Score::sigmoid);
   EXPECT_TRUE(config.layer(1).experts->router.correction);
   EXPECT_EQ(config.layer(2).attention().n_kv_heads, 2);

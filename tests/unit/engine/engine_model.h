@@ -49,7 +49,7 @@ inline ModelConfig hybrid_engine_shape(const Mixer& mixer) {
   ModelConfig config = engine_shape(WeightFormat::f32);
   LayerConfig recurrent = config.layer_kinds[0];
   recurrent.name = "recurrent";
-  recurrent.mixer = mixer;
+  recurrent.mixers = {mixer};
   config.layer_kinds.push_back(recurrent);
   config.layers.insert(config.layers.begin(), 1);
   return config;

@@ -14,7 +14,8 @@
 namespace faststream {
 namespace {
 
-// A delta net, a convolution and a state space beside attention, and state spaces alone.
+// A layer with a delta net, a convolution or a state space before those with attention; state
+// spaces alone, and one that has attention beside it.
 ModelConfig shape_of(const std::string& name) {
   if (name == "delta_net") return hybrid_engine_shape(small_delta_net());
   if (name == "convolution") {
@@ -28,6 +29,9 @@ ModelConfig shape_of(const std::string& name) {
                                .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
   ModelConfig config = hybrid_engine_shape(mixer);
   if (name == "state_spaces_alone") config.layers = {1, 1};
+  if (name == "side_by_side") {
+    config.layer_kinds[1].mixers = {config.layer_kinds[0].mixers[0], mixer};
+  }
   return config;
 }
 
@@ -183,8 +187,8 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
   expect_same(run_alone(alone, all, texts_of), together, "alone");
 }
 
-const auto kShapes =
-    testing::Values("delta_net", "convolution", "state_space", "state_spaces_alone");
+const auto kShapes = testing::Values("delta_net", "convolution", "state_space",
+                                     "state_spaces_alone", "side_by_side");
 std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);
 }

@@ -127,19 +127,19 @@ ModelConfig rich_shape(WeightFormat format) {
                          .norm_after = rms};
   LayerConfig latent = config.layer_kinds[0];
   latent.name = "latent";
-  latent.mixer = LatentAttentionConfig{.n_heads = 5,
-                                       .q_rank = 22,
-                                       .kv_rank = 28,
-                                       .rope_dim = 12,
-                                       .nope_dim = 18,
-                                       .value_head_dim = 14,
-                                       .scale = 0.2F,
-                                       .bias = true,
-                                       .latent_norm = rms,
-                                       .rope = 1};
+  latent.mixers = {LatentAttentionConfig{.n_heads = 5,
+                                         .q_rank = 22,
+                                         .kv_rank = 28,
+                                         .rope_dim = 12,
+                                         .nope_dim = 18,
+                                         .value_head_dim = 14,
+                                         .scale = 0.2F,
+                                         .bias = true,
+                                         .latent_norm = rms,
+                                         .rope = 1}};
   LayerConfig of_input = latent;
   of_input.name = "latent, queries of the input";
-  std::get<LatentAttentionConfig>(of_input.mixer).q_rank = 0;
+  of_input.get<LatentAttentionConfig>().q_rank = 0;
   of_input.experts = grouped.experts;
   of_input.experts->router.group_score = Router::GroupScore::largest;
   of_input.ffn = {};
@@ -149,7 +149,8 @@ ModelConfig rich_shape(WeightFormat format) {
   return config;
 }
 
-// A layer of each kind of mixer; of those that keep a state two in a row, and the last one.
+// A layer of each kind of mixer, and of two side by side; of those that keep a state two in a row,
+// and the last one.
 ModelConfig hybrid_shape(WeightFormat format) {
   ModelConfig config = odd_shape(format);
   const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
@@ -158,29 +159,32 @@ ModelConfig hybrid_shape(WeightFormat format) {
   attention.attention().output_gate = true;
   LayerConfig delta_net = attention;
   delta_net.name = "delta net";
-  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
-                                   .n_value_heads = 4,
-                                   .key_head_dim = 12,
-                                   .value_head_dim = 10,
-                                   .convolution = {.taps = 4, .activation = Activation::silu},
-                                   .norm = rms};
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                     .n_value_heads = 4,
+                                     .key_head_dim = 12,
+                                     .value_head_dim = 10,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
   LayerConfig state_space = attention;
   state_space.name = "state space";
-  state_space.mixer =
+  state_space.mixers = {
       StateSpaceConfig{.n_heads = 6,
                        .head_dim = 12,
                        .n_groups = 2,
                        .state_size = 10,
                        .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
                        .in_bias = true,
-                       .norm = rms};
+                       .norm = rms}};
   state_space.ffn_norms = {};
   state_space.ffn = {};
   LayerConfig convolution = attention;
   convolution.name = "convolution";
-  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 2}};
-  config.layer_kinds = {attention, delta_net, state_space, convolution};
-  config.layers = {1, 2, 0, 3, 2};
+  convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
+  LayerConfig side_by_side = attention;
+  side_by_side.name = "side by side";
+  side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
+  config.layer_kinds = {attention, delta_net, state_space, convolution, side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 2};
   return config;
 }
 

@@ -88,7 +88,7 @@ TEST(ModelConfig, RefusesMembersThatItDoesNotKnow) {
 TEST(ModelConfig, RefusesLatentAttentionThatCannotBe) {
   const auto refused = [](const std::function<void(LatentAttentionConfig&)>& damage) {
     ModelConfig config = latent_decoder();
-    damage(std::get<LatentAttentionConfig>(config.layer_kinds[0].mixer));
+    damage(config.layer_kinds[0].get<LatentAttentionConfig>());
     return !message_of([&] { validate(config, "test"); }).empty();
   };
   EXPECT_FALSE(refused([](LatentAttentionConfig&) {}));
@@ -104,10 +104,31 @@ TEST(ModelConfig, RefusesLatentAttentionThatCannotBe) {
 }
 
 TEST(ModelConfig, KeepsOneRowOfATokenForLatentAttention) {
-  const KvGeometry kv = *kv_geometry(latent_decoder().layer_kinds[0].mixer);
+  const KvGeometry kv = *kv_geometry(latent_decoder().layer_kinds[0]);
   EXPECT_EQ(kv.k_dim(), 24);
   EXPECT_EQ(kv.v_dim(), 0) << "values are in the keys";
   EXPECT_EQ(kv.v_head_dim, 18);
+}
+
+TEST(ModelConfig, RefusesMixersThatCannotBeSideBySide) {
+  const auto refused = [](const std::function<void(std::vector<Mixer>&)>& damage) {
+    ModelConfig config = small_hybrid();
+    damage(config.layer_kinds.back().mixers);
+    return !message_of([&] { validate(config, "test"); }).empty();
+  };
+  const Mixer delta_net = small_hybrid().layer_kinds[1].mixers[0];
+  const Mixer latent = latent_decoder().layer_kinds[0].mixers[0];
+  EXPECT_FALSE(refused([](std::vector<Mixer>&) {}));
+  EXPECT_FALSE(refused([](std::vector<Mixer>& m) { m.pop_back(); }));
+  EXPECT_TRUE(refused([](std::vector<Mixer>& m) { m.clear(); }));
+  EXPECT_TRUE(refused([](std::vector<Mixer>& m) { m.push_back(m.back()); }));
+  EXPECT_TRUE(refused([](std::vector<Mixer>& m) { std::swap(m[0], m[1]); })) << "another order";
+  EXPECT_TRUE(refused([&](std::vector<Mixer>& m) { m[0] = delta_net; })) << "two states";
+  EXPECT_TRUE(refused([&](std::vector<Mixer>& m) { m[1] = latent; })) << "keys and values twice";
+  nlohmann::json json = config_to_json(small_hybrid());
+  json["layer_kinds"][1].erase("delta_net");
+  EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("no mixer"),
+            std::string::npos);
 }
 
 TEST(ModelConfig, RefusesContradictions) {

@@ -99,19 +99,19 @@ inline ModelConfig latent_decoder() {
   ModelConfig config = small_decoder();
   config.ropes[0].frequencies = plain_frequencies(1e4, 6);
   LayerConfig& first = config.layer_kinds[0];
-  first.mixer = LatentAttentionConfig{.n_heads = 4,
-                                      .q_rank = 24,
-                                      .kv_rank = 18,
-                                      .rope_dim = 6,
-                                      .nope_dim = 10,
-                                      .value_head_dim = 12,
-                                      .scale = 0.3F,
-                                      .bias = true,
-                                      .latent_norm = {.kind = NormKind::rms, .eps = 1e-6F},
-                                      .rope = 0};
+  first.mixers = {LatentAttentionConfig{.n_heads = 4,
+                                        .q_rank = 24,
+                                        .kv_rank = 18,
+                                        .rope_dim = 6,
+                                        .nope_dim = 10,
+                                        .value_head_dim = 12,
+                                        .scale = 0.3F,
+                                        .bias = true,
+                                        .latent_norm = {.kind = NormKind::rms, .eps = 1e-6F},
+                                        .rope = 0}};
   LayerConfig second = first;
   second.name = "queries of the input";
-  std::get<LatentAttentionConfig>(second.mixer).q_rank = 0;
+  second.get<LatentAttentionConfig>().q_rank = 0;
   second.ffn = {};
   second.experts = {.count = 8,
                     .router = {.used = 2,
@@ -125,7 +125,8 @@ inline ModelConfig latent_decoder() {
   return config;
 }
 
-// A layer of each kind of mixer that keeps a state, one of them alone, and attention with a gate.
+// A layer of each kind of mixer that keeps a state, one of them alone, and attention with a gate;
+// attention and a state space side by side.
 inline ModelConfig small_hybrid() {
   ModelConfig config = small_decoder();
   const NormConfig norm{.kind = NormKind::rms, .eps = 1e-6F};
@@ -134,17 +135,17 @@ inline ModelConfig small_hybrid() {
   attention.attention().output_gate = true;
   LayerConfig delta_net = attention;
   delta_net.name = "delta net";
-  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
-                                   .n_value_heads = 4,
-                                   .key_head_dim = 12,
-                                   .value_head_dim = 10,
-                                   .convolution = {.taps = 4, .activation = Activation::silu},
-                                   .strength = 2,
-                                   .norm = norm,
-                                   .gate = Activation::sigmoid};
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                     .n_value_heads = 4,
+                                     .key_head_dim = 12,
+                                     .value_head_dim = 10,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .strength = 2,
+                                     .norm = norm,
+                                     .gate = Activation::sigmoid}};
   LayerConfig state_space = attention;
   state_space.name = "state space";
-  state_space.mixer =
+  state_space.mixers = {
       StateSpaceConfig{.n_heads = 6,
                        .head_dim = 7,
                        .n_groups = 2,
@@ -156,15 +157,18 @@ inline ModelConfig small_hybrid() {
                        .norm_first = true,
                        .gate = Activation::gelu,
                        .least_step = 0.1F,
-                       .most_step = 1.5F};
+                       .most_step = 1.5F}};
   state_space.ffn_norms = {};
   state_space.ffn = {};
   LayerConfig convolution = attention;
   convolution.name = "convolution";
-  convolution.mixer =
-      ShortConvolutionConfig{.convolution = {.taps = 2, .bias = true}, .bias = true};
-  config.layer_kinds = {attention, delta_net, state_space, convolution};
-  config.layers = {1, 2, 0, 3, 1};
+  convolution.mixers = {
+      ShortConvolutionConfig{.convolution = {.taps = 2, .bias = true}, .bias = true}};
+  LayerConfig side_by_side = attention;
+  side_by_side.name = "side by side";
+  side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
+  config.layer_kinds = {attention, delta_net, state_space, convolution, side_by_side};
+  config.layers = {1, 2, 0, 3, 1, 4};
   return config;
 }
 

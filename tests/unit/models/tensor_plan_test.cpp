@@ -176,8 +176,7 @@ TEST(TensorPlan, SplitsInputsAsWhatGivesThem) {
       TensorId before = id;
       if (id.member != TensorMember::weights) continue;
       if (id.kind == TensorKind::attention_out) {
-        const bool is_latent =
-            std::holds_alternative<LatentAttentionConfig>(config.layer(id.n).mixer);
+        const bool is_latent = config.layer(id.n).find<LatentAttentionConfig>() != nullptr;
         before.kind = is_latent ? TensorKind::latent_v : TensorKind::attention_qkv;
       }
       if (id.kind == TensorKind::cross_out) before.kind = TensorKind::cross_q;
