@@ -159,6 +159,17 @@ std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
   return {"  short convolution", convolution(short_convolution.convolution)};
 }
 
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const SelectiveScanConfig& scan) {
+  std::ostringstream text;
+  text << scan.channels << " channels, states of " << scan.state_size << ", steps of latents of "
+       << scan.step_rank;
+  if (scan.norm) text << ", " << name_of(scan.norm) << " of latents, B and C";
+  if (scan.bias) text << ", biases";
+  text << "; " << convolution(scan.convolution) << "; gate " << name_of(scan.gate);
+  return {"  selective scan", text.str()};
+}
+
 std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
   text << ffn.size << ", " << (ffn.gated ? "gated " : "")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <variant>
 #include <vector>
 
@@ -56,9 +57,9 @@ struct Activations {
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
   Matrix convolved;         ///< [tokens, channels] of a recurrent mixer
-  Matrix steps;             ///< [tokens, gates] f32 of a recurrent mixer
+  Matrix steps;             ///< [tokens, raised + gates] f32 of a recurrent mixer
   Matrix attended;          ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
-  Matrix latents;           ///< [tokens, q_rank]
+  Matrix latents;           ///< [tokens, q_rank, or rank of a recurrent mixer]
   Matrix heads;             ///< [tokens, q_dim + sums_dim] of latent attention
   Matrix middle;            ///< [tokens, size of the feed-forward]
   Matrix scores;            ///< [tokens, experts] f32
@@ -99,9 +100,9 @@ struct Activations {
     for (size_t n = 0; n < cos_sin.size(); ++n) {
       shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());
     }
-    const auto of_recurrent = [&](int64_t RecurrentShape::*size) {
+    const auto of_recurrent = [&](auto size) {
       return largest_of_layers(config, [&](const LayerConfig& layer) {
-        return recurrent_shape(layer, hidden).value_or(RecurrentShape{}).*size;
+        return std::invoke(size, recurrent_shape(layer, hidden).value_or(RecurrentShape{}));
       });
     };
     const auto of_attention = [&](auto figure) {
@@ -114,12 +115,15 @@ struct Activations {
                     of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); }),
                     of_recurrent(&RecurrentShape::in)}));
     shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
-    shape(steps, DType::f32, tokens, of_recurrent(&RecurrentShape::gates));
+    shape(steps, DType::f32, tokens,
+          of_recurrent([](const RecurrentShape& r) { return r.raised + r.gates; }));
     shape(attended, act, tokens,
           std::max({of_attention([](const auto& a) { return a.sums_dim(); }),
                     of_latent([](const Latent& a) { return a.n_heads * a.kv_rank; }),
                     of_recurrent(&RecurrentShape::sums)}));
-    shape(latents, act, tokens, of_latent([](const Latent& a) { return a.q_rank; }));
+    shape(latents, act, tokens,
+          std::max(of_latent([](const Latent& a) { return a.q_rank; }),
+                   of_recurrent(&RecurrentShape::rank)));
     shape(heads, act, tokens, of_latent([](const Latent& a) { return a.q_dim() + a.sums_dim(); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
             return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);

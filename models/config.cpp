@@ -125,6 +125,7 @@ int64_t heads_of(const Attention& mixer) {
 }
 int64_t heads_of(const DeltaNetConfig& mixer) { return mixer.n_value_heads; }
 int64_t heads_of(const ShortConvolutionConfig& /*mixer*/) { return 1; }
+int64_t heads_of(const SelectiveScanConfig& /*mixer*/) { return 1; }
 
 }  // namespace
 
@@ -158,6 +159,19 @@ RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t /*hidden*/
 
 RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden) {
   return {.in = 3 * hidden, .channels = hidden, .taps = mixer.convolution.taps, .sums = hidden};
+}
+
+RecurrentShape recurrent_shape(const SelectiveScanConfig& mixer, int64_t /*hidden*/) {
+  return {.in = 2 * mixer.channels,
+          .channels = mixer.channels,
+          .taps = mixer.convolution.taps,
+          .gates = mixer.step_rank + 2 * mixer.state_size,
+          .rank = mixer.step_rank,
+          .raised = mixer.channels,
+          .sums = mixer.channels,
+          .n_heads = 1,
+          .key_dim = mixer.state_size,
+          .value_dim = mixer.channels};
 }
 
 namespace {
@@ -476,6 +490,18 @@ void check_mixer(const StateSpaceConfig& mixer, const LayerConfig& layer, const 
 void check_mixer(const ShortConvolutionConfig& mixer, const LayerConfig& layer,
                  const ModelConfig& config, const Checker& check) {
   check_convolution(mixer.convolution, check);
+  check_recurrent(layer, config, check);
+}
+
+void check_mixer(const SelectiveScanConfig& mixer, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
+  check.count("channels", mixer.channels, kMaxCount);
+  check.count("state_size", mixer.state_size, kMaxHeadDim);
+  check.count("step_rank", mixer.step_rank, kMaxCount);
+  check.norm("norm", mixer.norm);
+  if (mixer.norm.bias) check.fail("norm must be a normalization without bias");
+  check_convolution(mixer.convolution, check);
+  check_gate(mixer.gate, check);
   check_recurrent(layer, config, check);
 }
 

@@ -193,19 +193,36 @@ struct ShortConvolutionConfig {
   bool operator==(const ShortConvolutionConfig&) const = default;
 };
 
+/// Mamba (arXiv:2312.00752): of two products of the input the first, x, goes through a convolution.
+/// Of what that gives are made a latent of steps, B and C, then steps of their latent, with which
+/// Backend::scan() goes over x; its sums are multiplied by the second product, activated.
+struct SelectiveScanConfig {
+  int64_t channels = 0;    ///< of x
+  int64_t state_size = 0;  ///< of a channel, and so of B and C
+  int64_t step_rank = 0;   ///< of the latent of steps
+  ConvolutionConfig convolution;
+  bool bias = false;  ///< of the first product and of the last
+  NormConfig norm;    ///< of the latent, of B and of C, each by itself; without bias
+  Activation gate = Activation::silu;
+
+  bool operator==(const SelectiveScanConfig&) const = default;
+};
+
 /// How a layer's tokens learn of others of their text: one of a few kinds. Whoever depends on the
 /// kind visits it, and does not compile before it knows a new one.
 using Mixer = std::variant<AttentionConfig, LatentAttentionConfig, DeltaNetConfig, StateSpaceConfig,
-                           ShortConvolutionConfig>;
+                           ShortConvolutionConfig, SelectiveScanConfig>;
 
 /// The sizes of a mixer that keeps a state of fixed size, in elements of a token.
 struct RecurrentShape {
   int64_t in = 0;        ///< of the first product: what is convolved, then the gates of the sums
   int64_t channels = 0;  ///< convolved
   int64_t taps = 0;
-  int64_t gates = 0;  ///< of the product that steps and strengths are made of; 0: none
-  int64_t sums = 0;   ///< what the last product multiplies
-  // Of the matrices that Backend::recur() goes on with; 0: none.
+  int64_t gates = 0;   ///< of the product that steps and strengths are made of; 0: none
+  int64_t rank = 0;    ///< of a latent among them; 0: none
+  int64_t raised = 0;  ///< what is made of it
+  int64_t sums = 0;    ///< what the last product multiplies
+  // Of the matrices that Backend::recur() goes on with, or Backend::scan() with one; 0: none.
   int64_t n_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
@@ -218,6 +235,7 @@ struct RecurrentShape {
 RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t hidden);
 RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t hidden);
 RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden);
+RecurrentShape recurrent_shape(const SelectiveScanConfig& mixer, int64_t hidden);
 /// None of a mixer that keeps no state.
 std::optional<RecurrentShape> recurrent_shape(const Mixer& mixer, int64_t hidden);
 

@@ -140,6 +140,17 @@ void members(Visit visit, const ShortConvolutionConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const SelectiveScanConfig* /*of*/) {
+  visit("channels", &SelectiveScanConfig::channels);
+  visit("state_size", &SelectiveScanConfig::state_size);
+  visit("step_rank", &SelectiveScanConfig::step_rank);
+  visit("convolution", &SelectiveScanConfig::convolution);
+  visit("bias", &SelectiveScanConfig::bias);
+  visit("norm", &SelectiveScanConfig::norm);
+  visit("gate", &SelectiveScanConfig::gate);
+}
+
+template <typename Visit>
 void members(Visit visit, const LatentAttentionConfig* /*of*/) {
   visit("n_heads", &LatentAttentionConfig::n_heads);
   visit("q_rank", &LatentAttentionConfig::q_rank);
@@ -296,8 +307,9 @@ inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
 inline constexpr std::array kApart<LatentAttentionConfig> = {"rope"};
 template <>
-inline constexpr std::array kApart<LayerConfig> = {"attention", "latent_attention", "delta_net",
-                                                   "state_space", "short_convolution"};
+inline constexpr std::array kApart<LayerConfig> = {"attention",         "latent_attention",
+                                                   "delta_net",         "state_space",
+                                                   "short_convolution", "selective_scan"};
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 

@@ -244,7 +244,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
     for (const Mixer& mixer : layer.mixers) n_heads = std::max(n_heads, n_heads_of(mixer));
     n_kv_heads = std::max(n_kv_heads, kv->n_heads);
     head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
-    if (const auto* mixer = std::get_if<LatentAttentionConfig>(&layer.mixer)) {
+    if (const auto* mixer = layer.find<LatentAttentionConfig>()) {
       latent.n_heads = std::max(latent.n_heads, mixer->n_heads);
       latent.head_dim = std::max(latent.head_dim, mixer->nope_dim + mixer->value_head_dim);
       latent.kept_dim = std::max(latent.kept_dim, mixer->kept_dim());

@@ -155,6 +155,15 @@ class Finder {
     return recurrent(config, {});
   }
 
+  SelectiveScanWeights mixer(const SelectiveScanConfig& config) const {
+    SelectiveScanWeights weights = recurrent(config, {});
+    weights.gates_norm = norm(TensorKind::recurrent_gates_norm, config.norm);
+    weights.scan = {.state_size = static_cast<int32_t>(config.state_size),
+                    .steps = weights.recurrence.steps,
+                    .skips = vector(id(TensorKind::recurrent_skip))};
+    return weights;
+  }
+
   template <typename Config>
   RecurrentWeights<Config> recurrent(const Config& config, const NormConfig& norm_config) const {
     using enum TensorKind;
@@ -163,6 +172,7 @@ class Finder {
             .shape = shape,
             .in = linear(recurrent_in),
             .gates = linear(recurrent_gates),
+            .gates_up = linear(recurrent_gates_up),
             .convolution = {.taps = static_cast<int32_t>(shape.taps),
                             .weight = vector(id(recurrent_convolution)),
                             .bias = vector(bias_of(id(recurrent_convolution))),

@@ -63,9 +63,12 @@ struct RecurrentWeights {
   RecurrentShape shape;
   Linear in;
   Linear gates;  ///< absent where there are none
+  Norm gates_norm = {};
+  Linear gates_up = {};  ///< of a latent among them; absent where there is none
   Convolution convolution;
   Recurrence recurrence;
-  const float* decay = nullptr;  ///< [n_heads] log(-rates), of which complete() makes these
+  SelectiveScan scan = {};
+  const float* decay = nullptr;  ///< log(-rates), of which complete() makes these
   Norm norm;
   Linear out;
   size_t state_layer = 0;  ///< which of a step's StateLayers it has; see state_layers()
@@ -73,10 +76,11 @@ struct RecurrentWeights {
 using DeltaNetWeights = RecurrentWeights<DeltaNetConfig>;
 using StateSpaceWeights = RecurrentWeights<StateSpaceConfig>;
 using ShortConvolutionWeights = RecurrentWeights<ShortConvolutionConfig>;
+using SelectiveScanWeights = RecurrentWeights<SelectiveScanConfig>;
 
 /// Of each kind of Mixer.
 using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights, DeltaNetWeights,
-                                  StateSpaceWeights, ShortConvolutionWeights>;
+                                  StateSpaceWeights, ShortConvolutionWeights, SelectiveScanWeights>;
 
 struct CrossAttentionWeights {
   BranchNormWeights norms;

@@ -45,6 +45,7 @@ inline void complete(LatentAttentionWeights& /*all in tensors*/, Backend&, Table
 void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables);
 void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables);
 void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables);
+void complete(SelectiveScanWeights& mixer, Backend& backend, Tables& tables);
 
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
@@ -52,6 +53,7 @@ LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input
 LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& input);
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);

@@ -1,5 +1,5 @@
 // Mixers that keep a state of fixed size: a convolution over the last tokens, and what goes on from
-// token to token in a matrix a head.
+// token to token in a matrix a head, or a vector a channel.
 #include <cmath>
 
 #include "models/mixers.h"
@@ -13,22 +13,37 @@ std::vector<float> fetch(Backend& backend, const float* data, int64_t count) {
   return values;
 }
 
-// The convolution's weights, tap by tap; rates = -exp(decay).
-template <typename Config>
-void add_tables(RecurrentWeights<Config>& mixer, Backend& backend, Tables& tables) {
-  const auto channels = static_cast<size_t>(mixer.shape.channels);
-  const auto taps = static_cast<size_t>(mixer.shape.taps);
-  const std::vector<float> weights =
-      fetch(backend, mixer.convolution.weight, mixer.shape.channels * mixer.shape.taps);
-  std::vector<float> by_tap(weights.size());
-  for (size_t c = 0; c < channels; ++c) {
-    for (size_t i = 0; i < taps; ++i) by_tap[i * channels + c] = weights[c * taps + i];
+// Of rows of `width` values.
+std::vector<float> transposed(const std::vector<float>& values, int64_t width) {
+  const auto columns = static_cast<size_t>(width);
+  const size_t rows = values.size() / columns;
+  std::vector<float> result(values.size());
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) result[c * rows + r] = values[r * columns + c];
   }
-  mixer.convolution.weight = tables.add(by_tap);
-  if (mixer.decay == nullptr) return;
-  std::vector<float> rates = fetch(backend, mixer.decay, mixer.shape.n_heads);
+  return result;
+}
+
+// The convolution's weights, tap by tap.
+template <typename Config>
+void complete_convolution(RecurrentWeights<Config>& mixer, Backend& backend, Tables& tables) {
+  const RecurrentShape& shape = mixer.shape;
+  mixer.convolution.weight = tables.add(transposed(
+      fetch(backend, mixer.convolution.weight, shape.channels * shape.taps), shape.taps));
+}
+
+// So many rates.
+std::vector<float> fetch_rates(Backend& backend, const float* decay, int64_t count) {
+  std::vector<float> rates = fetch(backend, decay, count);
   for (float& rate : rates) rate = -std::exp(rate);
-  mixer.recurrence.rates = tables.add(rates);
+  return rates;
+}
+
+// What goes on in matrices of heads.
+template <typename Config>
+void complete_heads(RecurrentWeights<Config>& mixer, Backend& backend, Tables& tables) {
+  complete_convolution(mixer, backend, tables);
+  mixer.recurrence.rates = tables.add(fetch_rates(backend, mixer.decay, mixer.shape.n_heads));
 }
 
 // The same elements as rows of one head each; the matrix has no gaps.
@@ -44,12 +59,15 @@ Matrix project(const Pass& pass, const RecurrentWeights<Config>& mixer, Input& i
   return projected;
 }
 
-// [tokens, gates] f32
+// [tokens, raised + gates] f32: before the gates there is room for what is made of a latent among
+// them.
 template <typename Config>
 Matrix gates_of(const Pass& pass, const RecurrentWeights<Config>& mixer, Input& input) {
-  const Matrix gates = pass.rows_in(pass.memory.steps, mixer.shape.gates);
-  pass.backend.linear(input, mixer.gates.weight, {.bias = mixer.gates.bias}, gates);
-  return gates;
+  const RecurrentShape& shape = mixer.shape;
+  const Matrix all = pass.rows_in(pass.memory.steps, shape.raised + shape.gates);
+  pass.backend.linear(input, mixer.gates.weight, {.bias = mixer.gates.bias},
+                      all.columns(shape.raised, shape.gates));
+  return all;
 }
 
 // [tokens, channels]
@@ -61,25 +79,35 @@ Matrix convolve(const Pass& pass, const RecurrentWeights<Config>& mixer, const M
   return convolved;
 }
 
+// What of the states is behind the convolution's.
+template <typename Config>
+StateLayer matrices_of(const Pass& pass, const RecurrentWeights<Config>& mixer) {
+  return pass.layers.states[mixer.state_layer].from(mixer.shape.tail_size());
+}
+
 // Of sums without gaps [tokens, sums].
 template <typename Config>
 void recur(const Pass& pass, const RecurrentWeights<Config>& mixer, const Matrix& q,
            const Matrix& k, const Matrix& v, const Matrix& gates, const Matrix& sums) {
-  const StateLayer& states = pass.layers.states[mixer.state_layer];
-  pass.backend.recur(pass.batch, q, k, v, gates, mixer.recurrence,
-                     states.from(mixer.shape.tail_size()), sums);
+  pass.backend.recur(pass.batch, q, k, v, gates, mixer.recurrence, matrices_of(pass, mixer), sums);
 }
 
 }  // namespace
 
 void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables) {
-  add_tables(mixer, backend, tables);
+  complete_heads(mixer, backend, tables);
 }
 void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables) {
-  add_tables(mixer, backend, tables);
+  complete_heads(mixer, backend, tables);
 }
 void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables) {
-  add_tables(mixer, backend, tables);
+  complete_convolution(mixer, backend, tables);
+}
+void complete(SelectiveScanWeights& mixer, Backend& backend, Tables& tables) {
+  complete_convolution(mixer, backend, tables);
+  const SelectiveScanConfig& config = mixer.config;
+  mixer.scan.rates = tables.add(transposed(
+      fetch_rates(backend, mixer.decay, config.channels * config.state_size), config.state_size));
 }
 
 LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input) {
@@ -131,6 +159,36 @@ LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& i
   const Matrix convolved = convolve(pass, mixer, x);
   pass.backend.scale(projected.columns(channels, channels), Activation::none, convolved);
   return {pass.backend, {.x = convolved}, mixer.out};
+}
+
+LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& input) {
+  const SelectiveScanConfig& config = mixer.config;
+  const int64_t channels = config.channels;
+  const Matrix projected = project(pass, mixer, input);
+  const Matrix x = convolve(pass, mixer, projected.columns(0, channels));
+  Input convolved{.x = x};
+  const Matrix gates = gates_of(pass, mixer, convolved);
+  const Matrix steps = gates.columns(0, channels);
+  const int64_t first_b = config.step_rank;
+  const int64_t first_c = first_b + config.state_size;
+  const Matrix b = gates.columns(channels + first_b, config.state_size);
+  const Matrix c = gates.columns(channels + first_c, config.state_size);
+  const auto norm_from = [&](int64_t first) {
+    Norm norm = mixer.gates_norm;
+    if (norm.kind != NormKind::none) norm.weight += first;
+    return norm;
+  };
+  const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
+
+  Input latent{.x = gates.columns(channels, config.step_rank),
+               .norm = norm_from(0),
+               .normed = pass.rows_in(pass.memory.latents, config.step_rank)};
+  pass.backend.linear(latent, mixer.gates_up.weight, {}, steps);
+  renormalize(pass.backend, norm_from(first_b), b);
+  renormalize(pass.backend, norm_from(first_c), c);
+  pass.backend.scan(pass.batch, x, steps, b, c, mixer.scan, matrices_of(pass, mixer), sums);
+  pass.backend.scale(projected.columns(channels, channels), config.gate, sums);
+  return {pass.backend, {.x = sums}, mixer.out};
 }
 
 }  // namespace faststream

@@ -57,6 +57,10 @@ std::string_view name_of(TensorKind kind) {
       return "recurrent_in";
     case TensorKind::recurrent_gates:
       return "recurrent_gates";
+    case TensorKind::recurrent_gates_norm:
+      return "recurrent_gates_norm";
+    case TensorKind::recurrent_gates_up:
+      return "recurrent_gates_up";
     case TensorKind::recurrent_convolution:
       return "recurrent_convolution";
     case TensorKind::recurrent_decay:
@@ -323,14 +327,37 @@ class Planner {
            {});
   }
 
+  void mixer(const SelectiveScanConfig& scan) {
+    const RecurrentShape shape = recurrent_shape(scan, config_.hidden);
+    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, scan.bias,
+           {});
+    convolution(shape, scan.convolution);
+    gates(shape, scan.channels, false);
+    norm(TensorKind::recurrent_gates_norm, scan.norm, shape.gates);
+    matrix(TensorKind::recurrent_gates_up, config_.embedding_format, shape.raised, shape.rank,
+           false, {});
+    add({.id = id(TensorKind::recurrent_decay),
+         .shape = {scan.channels, scan.state_size},
+         .role = TensorRole::bias});
+    vector(TensorKind::recurrent_step, scan.channels, TensorRole::bias);
+    vector(TensorKind::recurrent_skip, scan.channels, TensorRole::bias);
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, scan.bias,
+           {});
+  }
+
   void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
-    // What decays over a whole text is made of these few rows: they are kept as the checkpoint has
-    // them.
-    if (shape.gates > 0) {
-      matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, config_.hidden,
-             bias, {});
-    }
+    if (shape.gates > 0) gates(shape, config_.hidden, bias);
+    this->convolution(shape, convolution);
+  }
+
+  // What decays over a whole text is made of these few rows: they are kept as the checkpoint has
+  // them.
+  void gates(const RecurrentShape& shape, int64_t inputs, bool bias) {
+    matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, inputs, bias, {});
+  }
+
+  void convolution(const RecurrentShape& shape, const ConvolutionConfig& convolution) {
     const TensorId weights = id(TensorKind::recurrent_convolution);
     add({.id = weights, .shape = {shape.channels, shape.taps}, .role = TensorRole::bias});
     if (convolution.bias) {

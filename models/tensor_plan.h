@@ -40,6 +40,8 @@ enum class TensorKind : uint8_t {
   attention_out,
   recurrent_in,
   recurrent_gates,
+  recurrent_gates_norm,
+  recurrent_gates_up,
   recurrent_convolution,
   recurrent_decay,
   recurrent_step,
@@ -253,11 +255,15 @@ struct TensorPlan {
 ///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
 ///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.recurrent_in             [in, hidden]          see RecurrentShape and its mixer
-///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths
+///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths; of a
+///                                     selective scan [gates, channels], of steps' latent, B and C
+///   layers.N.recurrent_gates_norm     [gates]               of these, each by itself
+///   layers.N.recurrent_gates_up       [raised, rank]        makes steps of their latent
 ///   layers.N.recurrent_convolution    [channels, taps]      f32: the newest element's is the last
-///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence
-///   layers.N.recurrent_step           [n_heads]             added to steps
-///   layers.N.recurrent_skip           [n_heads]
+///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence; of a
+///                                     selective scan [channels, state_size]
+///   layers.N.recurrent_step           [n_heads], [channels] added to steps
+///   layers.N.recurrent_skip           [n_heads], [channels]
 ///   layers.N.recurrent_norm           [value_dim], of a state space [sums]
 ///   layers.N.recurrent_out            [hidden, sums]
 ///   layers.N.attention_after_norm     [hidden]

@@ -74,12 +74,16 @@ class PartsMaker {
         return recurrent_rows();
       case recurrent_convolution:
         return {convolution()};
+      case recurrent_gates_norm:
+        return scan_norms();
+      case recurrent_gates_up:
+        return {product(m.recurrent_gates_up, recurrent().raised, recurrent().rank)};
       case recurrent_decay:
-        return {{.source = in_layer(m.recurrent_decay), .shape = {recurrent().n_heads}}};
+        return {{.source = in_layer(m.recurrent_decay), .shape = rates_shape()}};
       case recurrent_step:
-        return {{.source = in_layer(m.recurrent_step), .shape = {recurrent().n_heads}}};
+        return {{.source = in_layer(m.recurrent_step), .shape = {rates_shape()[0]}}};
       case recurrent_skip:
-        return {{.source = in_layer(m.recurrent_skip), .shape = {recurrent().n_heads}}};
+        return {{.source = in_layer(m.recurrent_skip), .shape = {rates_shape()[0]}}};
       case recurrent_norm:
         return {recurrent_norm_weights()};
       case recurrent_out:
@@ -184,13 +188,36 @@ class PartsMaker {
     return *recurrent_shape(layer_, config_.hidden);
   }
 
+  // Null of another mixer.
+  [[nodiscard]] const SelectiveScanConfig* scan() const {
+    return layer_.find<SelectiveScanConfig>();
+  }
+
+  // Of what decays by itself: heads, or elements of channels.
+  [[nodiscard]] std::vector<int64_t> rates_shape() const {
+    if (scan() != nullptr) return {scan()->channels, scan()->state_size};
+    return {recurrent().n_heads};
+  }
+
+  [[nodiscard]] Parts scan_norms() const {
+    const int64_t state = scan()->state_size;
+    const std::array<int64_t, 3> sizes = {scan()->step_rank, state, state};
+    const std::vector<std::string>& names = modules_.recurrent_gate_norms;
+    Parts parts;
+    for (size_t n = 0; n < sizes.size(); ++n) {
+      parts.push_back(norm(names.empty() ? "" : in_layer(names.at(n)), sizes[n]));
+    }
+    return parts;
+  }
+
   // Those of the rows of the first products that make up the tensor, from the modules that hold
   // them.
   [[nodiscard]] Parts recurrent_rows() const {
     const bool is_gates = target_.kind == TensorKind::recurrent_gates;
+    const int64_t inputs = is_gates && scan() != nullptr ? scan()->channels : config_.hidden;
     Parts parts;
     for (const RecurrentRows& rows : is_gates ? modules_.recurrent_gates : modules_.recurrent_in) {
-      TensorPart part = product(rows.module, rows.of, config_.hidden);
+      TensorPart part = product(rows.module, rows.of, inputs);
       part.first_row = rows.first;
       part.n_rows = rows.count;
       parts.push_back(std::move(part));

@@ -80,6 +80,9 @@ struct Modules {
   /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
   std::vector<RecurrentRows> recurrent_in = {};
   std::vector<RecurrentRows> recurrent_gates = {};
+  /// Of a selective scan: the norms of steps' latent, of B and of C; none: they have no weights.
+  std::vector<std::string> recurrent_gate_norms = {};
+  std::string recurrent_gates_up = {};
   std::string recurrent_convolution = {};
   bool convolution_is_matrix = false;  ///< [channels, taps], not [channels, 1, taps]
   std::string recurrent_decay = {};    ///< a tensor's name, as the next two

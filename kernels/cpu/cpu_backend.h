@@ -74,6 +74,9 @@ class CpuBackend final : public HostBackend {
   void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
              const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
              const Matrix& out) override;
+  void scan(const BatchView& batch, const Matrix& x, const Matrix& steps, const Matrix& b,
+            const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
+            const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;

@@ -170,6 +170,8 @@ std::vector<double> unit_row(const Matrix& m, int64_t row, int64_t first, int64_
   return x;
 }
 
+double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
+
 /// One token of one head, whose matrix is `state`.
 void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& gates,
                 const Recurrence& r, int64_t t, int32_t h, float* state, const Matrix& out) {
@@ -177,8 +179,7 @@ void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix&
   const std::vector<double> query = unit_row(q, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
   const std::vector<double> key = unit_row(k, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
   const double g = double{get(gates, t, h)} + r.steps[h];
-  const double softplus = g > 30 ? g : std::log1p(std::exp(g));
-  const double step = std::clamp(softplus, double{r.least_step}, double{r.most_step});
+  const double step = std::clamp(softplus(g), double{r.least_step}, double{r.most_step});
   const double decay = std::exp(r.rates[h] * step);
   const double strength = r.delta ? r.strength * sigmoid(get(gates, t, r.n_heads + h)) : step;
   for (int64_t j = 0; j < r.value_dim; ++j) {
@@ -477,7 +478,6 @@ class ReferenceBackend final : public HostBackend {
 
   void xielu(const float* numbers, const Matrix& m) override {
     require_matrix(m, m.rows, m.cols, "xielu: m is not a float matrix");
-    const auto softplus = [](double x) { return std::log1p(std::exp(x)); };
     const double beta = numbers[2];
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
@@ -571,6 +571,40 @@ class ReferenceBackend final : public HostBackend {
         for (int32_t h = 0; h < r.n_heads; ++h) {
           recur_head(q, k, v, gates, r, t, h, state.data() + int64_t{h} * r.key_dim * r.value_dim,
                      out);
+        }
+        store_states(batch, s, t, states, state.data(), size);
+      }
+    }
+  }
+
+  void scan(const BatchView& batch, const Matrix& x, const Matrix& steps, const Matrix& b,
+            const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
+            const Matrix& out) override {
+    require_batch(batch);
+    require_states(batch, states);
+    const int64_t channels = x.cols;
+    require_matrix(x, batch.n_tokens, channels, "scan: x must be [tokens, channels]");
+    require_matrix(steps, batch.n_tokens, channels, "scan: steps must be [tokens, channels]");
+    require_matrix(b, batch.n_tokens, scan.state_size, "scan: b must be [tokens, state_size]");
+    require_matrix(c, batch.n_tokens, scan.state_size, "scan: c must be [tokens, state_size]");
+    require_matrix(out, batch.n_tokens, channels, "scan: out must be [tokens, channels]");
+    const int64_t size = scan.state_size * channels;
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      const float* before = states.data + batch.state_from[s] * states.stride;
+      std::vector<float> state(before, before + size);
+      for (int32_t t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) {
+        for (int64_t channel = 0; channel < channels; ++channel) {
+          const double input = get(x, t, channel);
+          const double step = softplus(double{get(steps, t, channel)} + scan.steps[channel]);
+          double sum = scan.skips[channel] * input;
+          for (int64_t n = 0; n < scan.state_size; ++n) {
+            const int64_t at = n * channels + channel;
+            float& element = state[index(at)];
+            element = static_cast<float>(std::exp(scan.rates[at] * step) * element +
+                                         step * get(b, t, n) * input);
+            sum += double{get(c, t, n)} * element;
+          }
+          set(out, t, channel, static_cast<float>(sum));
         }
         store_states(batch, s, t, states, state.data(), size);
       }

@@ -300,6 +300,17 @@ struct LatentHeads {
   Weight values;  ///< [n_heads · value_dim, rank]
 };
 
+/// The selective scan of Mamba (arXiv:2312.00752): how a vector s [state_size] of each channel c
+/// goes from token to token, zero before the first. With Δ = log(1 + exp(step + steps[c])):
+///
+///   s[n] = exp(rates[n, c] Δ) s[n] + Δ b[n] x,  y = Σ_n c[n] s[n] + skips[c] x
+struct SelectiveScan {
+  int32_t state_size = 0;
+  const float* rates = nullptr;  ///< [state_size, channels], below 0
+  const float* steps = nullptr;  ///< [channels]
+  const float* skips = nullptr;  ///< [channels]
+};
+
 /// What one row is made of the rows x_1 to x_n of a sequence.
 enum class Pooling {
   first,
@@ -546,6 +557,12 @@ class Backend {
   virtual void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
                      const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
                      const Matrix& out) = 0;
+
+  /// out [tokens, channels] act = y of SelectiveScan for x [tokens, channels] act, steps [tokens,
+  /// channels] f32, and b and c [tokens, state_size] f32. states: [state_size, channels] each.
+  virtual void scan(const BatchView& batch, const Matrix& x, const Matrix& steps, const Matrix& b,
+                    const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
+                    const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

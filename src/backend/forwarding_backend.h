@@ -150,6 +150,13 @@ class ForwardingBackend : public Backend {
     backend_->recur(batch, q, k, v, gates, recurrence, states, out);
     after("recur");
   }
+  void scan(const BatchView& batch, const Matrix& x, const Matrix& steps, const Matrix& b,
+            const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
+            const Matrix& out) override {
+    before("scan");
+    backend_->scan(batch, x, steps, b, c, scan, states, out);
+    after("scan");
+  }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     before("gather_rows");
     backend_->gather_rows(batch, x, out);

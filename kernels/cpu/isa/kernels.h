@@ -137,6 +137,32 @@ struct RecurTask {
   int64_t stride = 0;  ///< floats from a row of these matrices to the next
 };
 
+/// A selective scan (see Backend::scan()) over consecutive tokens of one sequence, of some
+/// channels.
+struct ScanTask {
+  const float* x = nullptr;  ///< token 0
+  int64_t x_stride = 0;
+  const float* gates = nullptr;  ///< of steps
+  int64_t gates_stride = 0;
+  const float* b = nullptr;
+  int64_t b_stride = 0;
+  const float* c = nullptr;
+  int64_t c_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t tokens = 0;
+  int64_t channels = 0;
+  int64_t state_size = 0;
+  const float* rates = nullptr;  ///< [state_size], each `stride` apart
+  const float* steps = nullptr;  ///< [channels]
+  const float* skips = nullptr;  ///< [channels]
+  const float* from = nullptr;   ///< [state_size] before token 0, each `stride` apart
+  float* to = nullptr;           ///< after the last one; not `from`
+  float* border = nullptr;       ///< after the first border_tokens; null: not wanted
+  int64_t border_tokens = 0;
+  int64_t stride = 0;
+};
+
 /// tokens · group may be at most this.
 inline constexpr int kMaxAttentionRows = 64;
 inline constexpr int kMaxPageTokens = 32;
@@ -310,6 +336,7 @@ struct Kernels {
   void (*convolve)(const ConvolveTask&);
   void (*recur)(const RecurTask&);
   int64_t recur_columns;  ///< that RecurTask::columns is at most
+  void (*scan)(const ScanTask&);
   /// m *= activation(factors), of n elements each.
   void (*scale)(const float* factors, Activation activation, int64_t n, float* m);
   /// x = cap · tanh(x / cap).

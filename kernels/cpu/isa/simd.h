@@ -232,6 +232,21 @@ inline Vec hyperbolic_tangent(Vec x) {
   return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(select(size < 0.625F, near, far)) | sign);
 }
 
+/// log(1 + e^x) within 4 units in the last place, as the larger of x and 0 and 2 artanh(e / (2 +
+/// e)) of e = e^-|x|, by its series.
+inline Vec softplus(Vec x) {
+  const Vec e = exponential(-magnitude(x));
+  const Vec z = e / (2.0F + e);
+  const Vec w = z * z;
+  Vec p = w * (2.0F / 15) + 2.0F / 13;
+  p = p * w + 2.0F / 11;
+  p = p * w + 2.0F / 9;
+  p = p * w + 2.0F / 7;
+  p = p * w + 2.0F / 5;
+  p = p * w + 2.0F / 3;
+  return select(x > Vec{}, x, Vec{}) + z * (p * w + 2.0F);
+}
+
 // --- Rows of any length
 // --------------------------------------------------------------------------------
 

@@ -105,5 +105,35 @@ inline void recur_columns(const RecurTask& task) {
 
 void recur(const RecurTask& task) { recur_columns<kRecurVectors>(task); }
 
+void scan(const ScanTask& task) {
+  for (int64_t t = 0; t < task.tokens; ++t) {
+    const float* from = t == 0 ? task.from : task.to;
+    const float* b = task.b + t * task.b_stride;
+    const float* c = task.c + t * task.c_stride;
+    for_vectors(task.channels, [&](int64_t channel, int64_t count) {
+      const auto load = [&](const float* values) { return load_up_to(values + channel, count); };
+      const Vec x = load(task.x + t * task.x_stride);
+      const Vec step = softplus(load(task.gates + t * task.gates_stride) + load(task.steps));
+      const Vec taken = step * x;
+      Vec sum = load(task.skips) * x;
+      for (int64_t n = 0; n < task.state_size; ++n) {
+        const int64_t at = n * task.stride;
+        const Vec decay = exponential(load(task.rates + at) * step);
+        const Vec element = decay * load(from + at) + b[n] * taken;
+        sum += c[n] * element;
+        store_up_to(task.to + at + channel, element, count);
+      }
+      store_up_to(task.out + t * task.out_stride + channel, sum, count);
+    });
+    if (task.border == nullptr || t + 1 != task.border_tokens) continue;
+    for (int64_t n = 0; n < task.state_size; ++n) {
+      for_vectors(task.channels, [&](int64_t channel, int64_t count) {
+        const int64_t at = n * task.stride + channel;
+        store_up_to(task.border + at, load_up_to(task.to + at, count), count);
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace faststream

@@ -296,6 +296,50 @@ TEST_P(BackendRecurrent, RecurDoesNotDependOnPiecesAndCompany) {
   }
 }
 
+TEST_P(BackendRecurrent, ScanGoesOnFromTokenToToken) {
+  struct Shape {
+    int64_t channels;
+    int32_t state_size;
+  };
+  constexpr Shape kShapes[] = {{1, 1}, {20, 16}, {150, 5}, {129, 33}, {64, 64}};
+  for (const DType act : activation_types()) {
+    for (const auto& [channels, state_size] : kShapes) {
+      const Batch batch = batch_with_states();
+      const int64_t tokens = batch.n_tokens();
+      const HostTensor x = random_tensor(random_, act, tokens, channels, 7);
+      const HostTensor steps = random_tensor(random_, DType::f32, tokens, channels, 3);
+      const HostTensor b = random_tensor(random_, DType::f32, tokens, state_size, 2);
+      const HostTensor c = random_tensor(random_, DType::f32, tokens, state_size, 5);
+      const HostTensor rates =
+          random_tensor(random_, DType::f32, state_size, channels).map(DType::f32, [](float v) {
+            return -std::exp(v);
+          });
+      const HostTensor added = random_tensor(random_, DType::f32, 1, channels, 0, 2);
+      const HostTensor skips = random_tensor(random_, DType::f32, 1, channels);
+      const HostTensor states = random_states(state_size * channels);
+      compare(batch, states, channels, act, 1e-4,
+              std::to_string(channels) + " channels of " + std::to_string(state_size),
+              [&](Backend& backend, DType type, const BatchView& view, const StateLayer& layer,
+                  const Matrix& out) {
+                const DeviceTensor device_x(backend, x.map(type, [](float v) { return v; }));
+                const DeviceTensor device_steps(backend, steps);
+                const DeviceTensor device_b(backend, b);
+                const DeviceTensor device_c(backend, c);
+                const DeviceNumbers device_rates(backend, &rates);
+                const DeviceNumbers device_added(backend, &added);
+                const DeviceNumbers device_skips(backend, &skips);
+                const SelectiveScan scan{.state_size = state_size,
+                                         .rates = device_rates.data(),
+                                         .steps = device_added.data(),
+                                         .skips = device_skips.data()};
+                backend.scan(view, device_x.matrix(), device_steps.matrix(), device_b.matrix(),
+                             device_c.matrix(), scan, layer, out);
+                backend.synchronize();
+              });
+    }
+  }
+}
+
 FASTSTREAM_INSTANTIATE_BACKENDS(BackendRecurrent);
 
 }  // namespace

@@ -14,12 +14,20 @@
 namespace faststream {
 namespace {
 
-// A layer with a delta net, a convolution or a state space before those with attention; state
-// spaces alone, and one that has attention beside it.
+// A layer with a delta net, a convolution, a scan or a state space before those with attention;
+// state spaces alone, and one that has attention beside it.
 ModelConfig shape_of(const std::string& name) {
   if (name == "delta_net") return hybrid_engine_shape(small_delta_net());
   if (name == "convolution") {
     return hybrid_engine_shape(ShortConvolutionConfig{.convolution = {.taps = 3}});
+  }
+  if (name == "scan") {
+    return hybrid_engine_shape(
+        SelectiveScanConfig{.channels = 48,
+                            .state_size = 6,
+                            .step_rank = 4,
+                            .convolution = {.taps = 4, .activation = Activation::silu},
+                            .norm = {}});
   }
   const StateSpaceConfig mixer{.n_heads = 4,
                                .head_dim = 8,
@@ -187,7 +195,7 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
   expect_same(run_alone(alone, all, texts_of), together, "alone");
 }
 
-const auto kShapes = testing::Values("delta_net", "convolution", "state_space",
+const auto kShapes = testing::Values("delta_net", "convolution", "state_space", "scan",
                                      "state_spaces_alone", "side_by_side");
 std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);

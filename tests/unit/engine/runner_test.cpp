@@ -180,11 +180,18 @@ ModelConfig hybrid_shape(WeightFormat format) {
   LayerConfig convolution = attention;
   convolution.name = "convolution";
   convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
+  LayerConfig scan = attention;
+  scan.name = "selective scan";
+  scan.mixers = {SelectiveScanConfig{.channels = 70,
+                                     .state_size = 6,
+                                     .step_rank = 5,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net, state_space, convolution, side_by_side};
-  config.layers = {1, 2, 0, 3, 4, 2};
+  config.layer_kinds = {attention, delta_net, state_space, convolution, scan, side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 5, 2};
   return config;
 }
 

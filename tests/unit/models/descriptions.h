@@ -164,11 +164,20 @@ inline ModelConfig small_hybrid() {
   convolution.name = "convolution";
   convolution.mixers = {
       ShortConvolutionConfig{.convolution = {.taps = 2, .bias = true}, .bias = true}};
+  LayerConfig scan = attention;
+  scan.name = "selective scan";
+  scan.mixers = {SelectiveScanConfig{.channels = 40,
+                                     .state_size = 6,
+                                     .step_rank = 5,
+                                     .convolution = {.taps = 3, .bias = true},
+                                     .bias = true,
+                                     .norm = norm,
+                                     .gate = Activation::gelu}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net, state_space, convolution, side_by_side};
-  config.layers = {1, 2, 0, 3, 1, 4};
+  config.layer_kinds = {attention, delta_net, state_space, convolution, scan, side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 1, 5};
   return config;
 }
 
