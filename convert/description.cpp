@@ -124,6 +124,7 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
     text << ", rotary \"" << config.ropes[*attention.rope].name << "\" of " << attention.rope_dim
          << " that heads share";
   }
+  if (attention.head_gate) text << ", heads gated";
   return {"  latent attention", text.str()};
 }
 
@@ -141,6 +142,11 @@ std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
   text << delta_net.n_value_heads << " heads, " << delta_net.key_head_dim << " by "
        << delta_net.value_head_dim << ", over " << delta_net.n_key_heads << " of keys; "
        << convolution(delta_net.convolution) << "; gate " << name_of(delta_net.gate);
+  if (delta_net.gate_rank > 0) text << " of latents of " << delta_net.gate_rank;
+  if (delta_net.decays_by_channel) {
+    text << "; channels decay by themselves";
+    if (delta_net.decay_rank > 0) text << ", by latents of " << delta_net.decay_rank;
+  }
   return {"  delta net", text.str()};
 }
 

@@ -56,20 +56,20 @@ struct Activations {
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
-  Matrix convolved;         ///< [tokens, channels] of a recurrent mixer
-  Matrix steps;             ///< [tokens, raised + gates] f32 of a recurrent mixer
-  Matrix attended;          ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
-  Matrix latents;           ///< [tokens, q_rank, or rank of a recurrent mixer]
-  Matrix heads;             ///< [tokens, q_dim + sums_dim] of latent attention
-  Matrix middle;            ///< [tokens, size of the feed-forward]
-  Matrix scores;            ///< [tokens, experts] f32
-  Matrix gate;              ///< [tokens, 1] f32: of the shared expert
-  Matrix layer_inputs;      ///< [tokens, layers · size] f32
-  Matrix projected_inputs;  ///< [tokens, layers · size]: before their norm
-  Matrix last_input;        ///< [logits, size] f32: of the last layer, of wanted rows
-  Matrix input_gate;        ///< [tokens, size]
-  Matrix last;              ///< [logits, hidden] f32: rows of the stream, of wanted logits
-  Matrix last_normed;       ///< [logits, hidden]
+  Matrix convolved;     ///< [tokens, channels] of a recurrent mixer
+  Matrix steps;         ///< [tokens, raised + gates] f32 of a recurrent mixer, or gates of heads
+  Matrix attended;      ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
+  Matrix latents;       ///< [tokens, q_rank, or rank of a recurrent mixer]
+  Matrix heads;         ///< [tokens, q_dim + sums_dim] of latent attention
+  Matrix middle;        ///< [tokens, size of the feed-forward]
+  Matrix scores;        ///< [tokens, experts] f32
+  Matrix gate;          ///< [tokens, 1] f32: of the shared expert
+  Matrix layer_inputs;  ///< [tokens, layers · size] f32
+  Matrix projected_inputs;      ///< [tokens, layers · size]: before their norm
+  Matrix last_input;            ///< [logits, size] f32: of the last layer, of wanted rows
+  Matrix input_gate;            ///< [tokens, size]
+  Matrix last;                  ///< [logits, hidden] f32: rows of the stream, of wanted logits
+  Matrix last_normed;           ///< [logits, hidden]
   std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
 
   /// Calls visit(matrix) for each member once its shape is set.
@@ -115,8 +115,10 @@ struct Activations {
                     of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); }),
                     of_recurrent(&RecurrentShape::in)}));
     shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
-    shape(steps, DType::f32, tokens,
-          of_recurrent([](const RecurrentShape& r) { return r.raised + r.gates; }));
+    shape(
+        steps, DType::f32, tokens,
+        std::max(of_recurrent([](const RecurrentShape& r) { return r.raised + r.gates; }),
+                 of_latent([](const Latent& a) { return a.head_gate ? a.n_heads : int64_t{0}; })));
     shape(attended, act, tokens,
           std::max({of_attention([](const auto& a) { return a.sums_dim(); }),
                     of_latent([](const Latent& a) { return a.n_heads * a.kv_rank; }),

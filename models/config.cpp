@@ -135,10 +135,14 @@ int64_t n_heads_of(const Mixer& mixer) {
 
 RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t /*hidden*/) {
   const int64_t channels = 2 * mixer.k_dim() + mixer.v_dim();
-  return {.in = channels + mixer.v_dim(),
+  const bool is_raised = mixer.decay_rank > 0;
+  return {.in = channels + (mixer.gate_rank > 0 ? 0 : mixer.v_dim()),
           .channels = channels,
           .taps = mixer.convolution.taps,
-          .gates = 2 * mixer.n_value_heads,
+          .gates = (is_raised ? 0 : mixer.n_decays()) + mixer.n_value_heads + mixer.decay_rank +
+                   mixer.gate_rank,
+          .rank = std::max(mixer.decay_rank, mixer.gate_rank),
+          .raised = is_raised ? mixer.n_decays() : 0,
           .sums = mixer.v_dim(),
           .n_heads = mixer.n_value_heads,
           .key_dim = mixer.key_head_dim,
@@ -463,6 +467,9 @@ void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer, const Mo
                ") is not a multiple of n_key_heads (" + std::to_string(mixer.n_key_heads) + ")");
   }
   check.number("strength", mixer.strength, 0, kLargest);
+  check.number("least_log_decay", mixer.least_log_decay, -kLargest, 0);
+  check.count("decay_rank", mixer.decay_rank, kMaxCount, 0);
+  check.count("gate_rank", mixer.gate_rank, kMaxCount, 0);
   check.norm("norm", mixer.norm);
   check_convolution(mixer.convolution, check);
   check_gate(mixer.gate, check);

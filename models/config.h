@@ -126,6 +126,7 @@ struct LatentAttentionConfig {
   float scale = 0;              ///< of scores
   bool bias = false;            ///< of what makes latents, and of the output
   NormConfig latent_norm = {};  ///< of both latents; without bias
+  bool head_gate = false;       ///< each head's sums are multiplied by the sigmoid of a product
   /// Index in ModelConfig::ropes, of rope_dim elements; none: no rotation.
   std::optional<size_t> rope = {};
 
@@ -157,11 +158,20 @@ struct DeltaNetConfig {
   int64_t value_head_dim = 0;
   ConvolutionConfig convolution;
   float strength = 1;  ///< the largest share of a value that is written
-  NormConfig norm;     ///< of each head's sums, with the same weights
+  /// Each channel of a value head's keys decays by itself (arXiv:2510.26692).
+  bool decays_by_channel = false;
+  int64_t decay_rank = 0;     ///< of a latent that these gates are made of; 0: of the input itself
+  float least_log_decay = 0;  ///< see Recurrence
+  NormConfig norm;            ///< of each head's sums, with the same weights
+  int64_t gate_rank = 0;      ///< likewise of what the sums are multiplied by
   Activation gate = Activation::silu;
 
   [[nodiscard]] int64_t k_dim() const { return n_key_heads * key_head_dim; }
   [[nodiscard]] int64_t v_dim() const { return n_value_heads * value_head_dim; }
+  /// Gates that decays are made of.
+  [[nodiscard]] int64_t n_decays() const {
+    return n_value_heads * (decays_by_channel ? key_head_dim : 1);
+  }
   bool operator==(const DeltaNetConfig&) const = default;
 };
 
@@ -219,8 +229,8 @@ struct RecurrentShape {
   int64_t channels = 0;  ///< convolved
   int64_t taps = 0;
   int64_t gates = 0;   ///< of the product that steps and strengths are made of; 0: none
-  int64_t rank = 0;    ///< of a latent among them; 0: none
-  int64_t raised = 0;  ///< what is made of it
+  int64_t rank = 0;    ///< of the widest latent among them; 0: none
+  int64_t raised = 0;  ///< what is made of the first of these, if it is of gates
   int64_t sums = 0;    ///< what the last product multiplies
   // Of the matrices that Backend::recur() goes on with, or Backend::scan() with one; 0: none.
   int64_t n_heads = 0;

@@ -113,7 +113,11 @@ void members(Visit visit, const DeltaNetConfig* /*of*/) {
   visit("value_head_dim", &DeltaNetConfig::value_head_dim);
   visit("convolution", &DeltaNetConfig::convolution);
   visit("strength", &DeltaNetConfig::strength);
+  visit("decays_by_channel", &DeltaNetConfig::decays_by_channel);
+  visit("decay_rank", &DeltaNetConfig::decay_rank);
+  visit("least_log_decay", &DeltaNetConfig::least_log_decay);
   visit("norm", &DeltaNetConfig::norm);
+  visit("gate_rank", &DeltaNetConfig::gate_rank);
   visit("gate", &DeltaNetConfig::gate);
 }
 
@@ -161,6 +165,7 @@ void members(Visit visit, const LatentAttentionConfig* /*of*/) {
   visit("scale", &LatentAttentionConfig::scale);
   visit("bias", &LatentAttentionConfig::bias);
   visit("latent_norm", &LatentAttentionConfig::latent_norm);
+  visit("head_gate", &LatentAttentionConfig::head_gate);
 }
 
 template <typename Visit>

@@ -127,6 +127,7 @@ class Finder {
                       .rope_dim = attention.rope_dim,
                       .keys = linear(latent_k).weight,
                       .values = linear(latent_v).weight},
+            .gate = linear(latent_gate),
             .rule = {.scale = attention.scale},
             .out = linear(attention_out),
             .kv_layer = kv_layer(n_)};
@@ -136,6 +137,8 @@ class Finder {
     DeltaNetWeights weights = recurrent(config, config.norm);
     weights.recurrence.n_key_heads = static_cast<int32_t>(config.n_key_heads);
     weights.recurrence.delta = true;
+    weights.recurrence.by_channel = config.decays_by_channel;
+    weights.recurrence.least_log_decay = config.least_log_decay;
     weights.recurrence.strength = config.strength;
     weights.recurrence.unit_eps = 1e-6F;
     weights.recurrence.query_scale = 1 / std::sqrt(static_cast<float>(config.key_head_dim));
@@ -183,6 +186,7 @@ class Finder {
                            .steps = vector(id(recurrent_step))},
             .decay = vector(id(recurrent_decay)),
             .norm = norm(recurrent_norm, norm_config),
+            .factors = linear(recurrent_factors),
             .out = linear(recurrent_out),
             .state_layer = place_in(state_layers_, n_)};
   }

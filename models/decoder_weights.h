@@ -51,6 +51,7 @@ struct LatentAttentionWeights {
   Linear kv;
   Norm kv_norm = {};
   LatentHeads heads;
+  Linear gate;  ///< absent where heads have none
   AttentionRule rule;
   Linear out;
   size_t kv_layer = 0;  ///< see AttentionWeights
@@ -70,6 +71,7 @@ struct RecurrentWeights {
   SelectiveScan scan = {};
   const float* decay = nullptr;  ///< log(-rates), of which complete() makes these
   Norm norm;
+  Linear factors = {};  ///< of their latent; absent where there is none
   Linear out;
   size_t state_layer = 0;  ///< which of a step's StateLayers it has; see state_layers()
 };

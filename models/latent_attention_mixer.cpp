@@ -16,6 +16,11 @@ LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input
   const Matrix kept = latent_qkv.columns(latent_q_dim, config.kept_dim());
   const Matrix latent_sums = pass.rows_in(pass.memory.attended, config.n_heads * config.kv_rank);
 
+  Matrix gates;
+  if (attention.gate) {
+    gates = pass.rows_in(pass.memory.steps, config.n_heads);
+    backend.linear(input, attention.gate.weight, {}, gates);
+  }
   backend.linear(input, attention.kv.weight, {.bias = attention.kv.bias}, kept);
   renormalize(backend, attention.kv_norm, kept.columns(config.rope_dim, config.kv_rank));
   if (attention.q_down) {
@@ -28,6 +33,7 @@ LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input
   backend.latent_attention(view_of_group(pass.batch, layer.group), queries,
                            rotations(pass, config.rope), attention.heads, layer, attention.rule,
                            latent_qkv, latent_sums, sums);
+  if (attention.gate) backend.scale(gates, Activation::sigmoid, sums);
   return {backend, {.x = sums}, attention.out};
 }
 

@@ -70,6 +70,13 @@ Matrix gates_of(const Pass& pass, const RecurrentWeights<Config>& mixer, Input& 
   return all;
 }
 
+// out = the product of a latent among the gates, f32, as the other activations are.
+void multiply_latent(const Pass& pass, const Matrix& latent, const Linear& linear,
+                     const Matrix& out, const Norm& norm = {}) {
+  Input input{.x = latent, .norm = norm, .normed = pass.rows_in(pass.memory.latents, latent.cols)};
+  pass.backend.linear(input, linear.weight, {}, out);
+}
+
 // [tokens, channels]
 template <typename Config>
 Matrix convolve(const Pass& pass, const RecurrentWeights<Config>& mixer, const Matrix& x) {
@@ -115,13 +122,26 @@ LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input) {
   const int64_t k_dim = config.k_dim();
   const Matrix projected = project(pass, mixer, input);
   const Matrix gates = gates_of(pass, mixer, input);
+  const int64_t of_recurrence = config.n_decays() + config.n_value_heads;
+  if (mixer.gates_up) {
+    const Matrix latent = gates.columns(of_recurrence, config.decay_rank);
+    multiply_latent(pass, latent, mixer.gates_up, gates.columns(0, config.n_decays()));
+  }
   const Matrix qkv = convolve(pass, mixer, projected.columns(0, mixer.shape.channels));
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 
   recur(pass, mixer, qkv.columns(0, k_dim), qkv.columns(k_dim, k_dim),
-        qkv.columns(2 * k_dim, config.v_dim()), gates, sums);
+        qkv.columns(2 * k_dim, config.v_dim()), gates.columns(0, of_recurrence), sums);
   renormalize(pass.backend, mixer.norm, by_head(sums, config.value_head_dim));
-  pass.backend.scale(projected.columns(mixer.shape.channels, config.v_dim()), config.gate, sums);
+  Matrix factors;
+  if (mixer.factors) {
+    factors = projected.columns(0, config.v_dim());  // what was projected is not read any more
+    multiply_latent(pass, gates.columns(of_recurrence + config.decay_rank, config.gate_rank),
+                    mixer.factors, factors);
+  } else {
+    factors = projected.columns(mixer.shape.channels, config.v_dim());
+  }
+  pass.backend.scale(factors, config.gate, sums);
   return {pass.backend, {.x = sums}, mixer.out};
 }
 
@@ -180,10 +200,8 @@ LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& inpu
   };
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 
-  Input latent{.x = gates.columns(channels, config.step_rank),
-               .norm = norm_from(0),
-               .normed = pass.rows_in(pass.memory.latents, config.step_rank)};
-  pass.backend.linear(latent, mixer.gates_up.weight, {}, steps);
+  multiply_latent(pass, gates.columns(channels, config.step_rank), mixer.gates_up, steps,
+                  norm_from(0));
   renormalize(pass.backend, norm_from(first_b), b);
   renormalize(pass.backend, norm_from(first_c), c);
   pass.backend.scan(pass.batch, x, steps, b, c, mixer.scan, matrices_of(pass, mixer), sums);

@@ -51,6 +51,8 @@ std::string_view name_of(TensorKind kind) {
       return "latent_k";
     case TensorKind::latent_v:
       return "latent_v";
+    case TensorKind::latent_gate:
+      return "latent_gate";
     case TensorKind::attention_out:
       return "attention_out";
     case TensorKind::recurrent_in:
@@ -71,6 +73,8 @@ std::string_view name_of(TensorKind kind) {
       return "recurrent_skip";
     case TensorKind::recurrent_norm:
       return "recurrent_norm";
+    case TensorKind::recurrent_factors:
+      return "recurrent_factors";
     case TensorKind::recurrent_out:
       return "recurrent_out";
     case TensorKind::attention_after_norm:
@@ -296,6 +300,10 @@ class Planner {
            {.split = heads_of(v_dim),
             .blocks = attention.n_heads,
             .heads = {.dim = config_.values_rotated ? v_dim : 0}});
+    if (attention.head_gate) {
+      matrix(TensorKind::latent_gate, format, attention.n_heads, config_.hidden, false,
+             {.split = heads_of(1)});
+    }
     matrix(TensorKind::attention_out, format, config_.hidden, attention.sums_dim(), attention.bias,
            sums_of_values(attention.sums_dim(), v_dim, config_.values_rotated));
   }
@@ -303,9 +311,14 @@ class Planner {
   void mixer(const DeltaNetConfig& delta_net) {
     const RecurrentShape shape = recurrent_shape(delta_net, config_.hidden);
     first_product(shape, delta_net.convolution, false);
+    if (shape.raised > 0) gates_up(shape.raised, delta_net.decay_rank);
     vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
-    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
+    vector(TensorKind::recurrent_step, delta_net.n_decays(), TensorRole::bias);
     norm(TensorKind::recurrent_norm, delta_net.norm, shape.value_dim);
+    if (delta_net.gate_rank > 0) {
+      matrix(TensorKind::recurrent_factors, config_.weight_format, shape.sums, delta_net.gate_rank,
+             false, {});
+    }
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
   }
 
@@ -334,8 +347,7 @@ class Planner {
     convolution(shape, scan.convolution);
     gates(shape, scan.channels, false);
     norm(TensorKind::recurrent_gates_norm, scan.norm, shape.gates);
-    matrix(TensorKind::recurrent_gates_up, config_.embedding_format, shape.raised, shape.rank,
-           false, {});
+    gates_up(shape.raised, shape.rank);
     add({.id = id(TensorKind::recurrent_decay),
          .shape = {scan.channels, scan.state_size},
          .role = TensorRole::bias});
@@ -355,6 +367,10 @@ class Planner {
   // them.
   void gates(const RecurrentShape& shape, int64_t inputs, bool bias) {
     matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, inputs, bias, {});
+  }
+
+  void gates_up(int64_t rows, int64_t rank) {
+    matrix(TensorKind::recurrent_gates_up, config_.embedding_format, rows, rank, false, {});
   }
 
   void convolution(const RecurrentShape& shape, const ConvolutionConfig& convolution) {

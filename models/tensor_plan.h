@@ -37,6 +37,7 @@ enum class TensorKind : uint8_t {
   latent_kv_norm,
   latent_k,
   latent_v,
+  latent_gate,
   attention_out,
   recurrent_in,
   recurrent_gates,
@@ -47,6 +48,7 @@ enum class TensorKind : uint8_t {
   recurrent_step,
   recurrent_skip,
   recurrent_norm,
+  recurrent_factors,
   recurrent_out,
   attention_after_norm,
   attention_stream_norm,
@@ -253,18 +255,23 @@ struct TensorPlan {
 ///   layers.N.latent_kv_norm           [kv_rank]
 ///   layers.N.latent_k                 [n_heads · kv_rank, nope_dim]   each head's own
 ///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
+///   layers.N.latent_gate              [n_heads, hidden]
 ///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.recurrent_in             [in, hidden]          see RecurrentShape and its mixer
-///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths; of a
-///                                     selective scan [gates, channels], of steps' latent, B and C
-///   layers.N.recurrent_gates_norm     [gates]               of these, each by itself
+///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths, latents
+///   of
+///                                     steps and of factors; of a selective scan [gates, channels],
+///                                     of steps' latent, B and C
+///   layers.N.recurrent_gates_norm     [gates]               of such a scan's, each by itself
 ///   layers.N.recurrent_gates_up       [raised, rank]        makes steps of their latent
 ///   layers.N.recurrent_convolution    [channels, taps]      f32: the newest element's is the last
 ///   layers.N.recurrent_decay          [n_heads]             log(-rate), see Recurrence; of a
 ///                                     selective scan [channels, state_size]
-///   layers.N.recurrent_step           [n_heads], [channels] added to steps
+///   layers.N.recurrent_step           [n_heads], [channels] added to steps; [n_heads · key_dim]
+///                                     where channels decay by themselves
 ///   layers.N.recurrent_skip           [n_heads], [channels]
 ///   layers.N.recurrent_norm           [value_dim], of a state space [sums]
+///   layers.N.recurrent_factors        [sums, rank]          made of their latent
 ///   layers.N.recurrent_out            [hidden, sums]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]

@@ -223,8 +223,8 @@ ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t c
                            int64_t used) {
   ExpertsConfig& experts = layer.experts.emplace();
   experts.count = count;
-  experts.router.used =
-      static_cast<int32_t>(count_in(config, "num_experts_per_tok", kMaxExperts, used));
+  const std::string_view key = key_in(config, {"num_experts_per_token", "num_experts_per_tok"});
+  experts.router.used = static_cast<int32_t>(count_in(config, key, kMaxExperts, used));
   experts.each = layer.ffn;
   layer.ffn.size = 0;
   return experts;

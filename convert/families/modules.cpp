@@ -67,6 +67,8 @@ class PartsMaker {
         return latent_keys();
       case latent_v:
         return latent_values();
+      case latent_gate:
+        return {product(m.latent_gate, latent().n_heads, hidden)};
       case attention_out:
         return {branch_end(product(m.attention_out, hidden, sums_dim()))};
       case recurrent_in:
@@ -77,15 +79,17 @@ class PartsMaker {
       case recurrent_gates_norm:
         return scan_norms();
       case recurrent_gates_up:
-        return {product(m.recurrent_gates_up, recurrent().raised, recurrent().rank)};
+        return {product(m.recurrent_gates_up, recurrent().raised, gates_rank())};
       case recurrent_decay:
         return {{.source = in_layer(m.recurrent_decay), .shape = rates_shape()}};
       case recurrent_step:
-        return {{.source = in_layer(m.recurrent_step), .shape = {rates_shape()[0]}}};
+        return {{.source = in_layer(m.recurrent_step), .shape = {n_steps()}}};
       case recurrent_skip:
         return {{.source = in_layer(m.recurrent_skip), .shape = {rates_shape()[0]}}};
       case recurrent_norm:
         return {recurrent_norm_weights()};
+      case recurrent_factors:
+        return {product(m.recurrent_factors, recurrent().sums, delta_net()->gate_rank)};
       case recurrent_out:
         return {residual(product(m.recurrent_out, hidden, recurrent().sums))};
       case attention_after_norm:
@@ -193,6 +197,16 @@ class PartsMaker {
     return layer_.find<SelectiveScanConfig>();
   }
 
+  [[nodiscard]] const DeltaNetConfig* delta_net() const { return layer_.find<DeltaNetConfig>(); }
+
+  // Of the latent that steps are made of.
+  [[nodiscard]] int64_t gates_rank() const {
+    return delta_net() != nullptr ? delta_net()->decay_rank : recurrent().rank;
+  }
+  [[nodiscard]] int64_t n_steps() const {
+    return delta_net() != nullptr ? delta_net()->n_decays() : rates_shape()[0];
+  }
+
   // Of what decays by itself: heads, or elements of channels.
   [[nodiscard]] std::vector<int64_t> rates_shape() const {
     if (scan() != nullptr) return {scan()->channels, scan()->state_size};
@@ -236,7 +250,7 @@ class PartsMaker {
   }
 
   [[nodiscard]] TensorPart recurrent_norm_weights() const {
-    const bool is_of_heads = layer_.find<DeltaNetConfig>() != nullptr;
+    const bool is_of_heads = delta_net() != nullptr;
     TensorPart part = norm(in_layer(modules_.recurrent_norm),
                            is_of_heads ? recurrent().value_dim : recurrent().sums);
     part.add = 0;

@@ -76,6 +76,7 @@ struct Modules {
   /// kv_rank].
   std::string latent_k = {};
   std::string latent_v = {};
+  std::string latent_gate = "self_attn.g_proj";
   std::string attention_out = "self_attn.o_proj";
   /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
   std::vector<RecurrentRows> recurrent_in = {};
@@ -89,6 +90,7 @@ struct Modules {
   std::string recurrent_step = {};
   std::string recurrent_skip = {};
   std::string recurrent_norm = {};
+  std::string recurrent_factors = {};
   std::string recurrent_out = {};
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "convert/families/family.h"
+#include "convert/families/delta_net.h"
 
 namespace faststream::convert {
 namespace {
@@ -85,25 +85,6 @@ void name_delta_net(const DeltaNetConfig& mixer, const Checkpoint& weights, Modu
   m.ffn_norm = norm_in(weights, "feedforward_layer_norm", m.ffn_norm);
 }
 
-// Releases have the convolutions of queries, keys and values by themselves.
-void split_convolutions(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const auto* mixer = config.layer(n).find<DeltaNetConfig>();
-    if (mixer == nullptr) continue;
-    std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
-    const TensorPart joined = convolution[0];
-    if (weights.find(joined.source) != nullptr) continue;
-    convolution.clear();
-    for (const auto& [name, channels] :
-         {std::pair{"q_", mixer->k_dim()}, {"k_", mixer->k_dim()}, {"v_", mixer->v_dim()}}) {
-      TensorPart part = joined;
-      part.source.insert(part.source.rfind("conv1d"), name);
-      part.shape[0] = channels;
-      convolution.push_back(std::move(part));
-    }
-  }
-}
-
 // Experts in every layer.
 FamilyModel with_experts(FamilyModel model, const JsonView& config, int64_t used) {
   const int64_t count =
@@ -175,7 +156,7 @@ FamilyModel describe_olmo_hybrid(const FamilySource& source) {
     }
   });
   name_delta_net(mixer, source.weights, model.modules);
-  model.finish = split_convolutions;
+  model.finish = split_convolutions;  // as releases have them
   return model;
 }
 

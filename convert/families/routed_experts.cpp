@@ -12,9 +12,11 @@ void use_routed_experts(ModelConfig& model, const JsonView& config, const std::v
   const std::string_view of_shared = key_in(config, {"num_shared_experts", "n_shared_experts"});
   const auto shared = number_of(config, of_shared, kMaxExperts, defaults.shared);
   RouterConfig router{.score = Router::Score::sigmoid, .correction = true};
-  router.groups = static_cast<int32_t>(count_in(config, "n_group", kMaxExperts, 1));
+  router.groups = static_cast<int32_t>(
+      count_in(config, key_in(config, {"num_expert_group", "n_group"}), kMaxExperts, 1));
   router.groups_used = static_cast<int32_t>(count_in(config, "topk_group", kMaxExperts, 1));
-  router.normalized = config.get("norm_topk_prob", defaults.normalized);
+  router.normalized =
+      config.get(key_in(config, {"moe_renormalize", "norm_topk_prob"}), defaults.normalized);
   router.scale = number_in(config, "routed_scaling_factor", defaults.scale);
   change_layers(model, [&](int64_t n, LayerConfig& layer) {
     if (!sparse[static_cast<size_t>(n)]) return;

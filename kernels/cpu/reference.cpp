@@ -178,21 +178,30 @@ void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix&
   const int64_t key_head = h / (r.n_heads / r.n_key_heads);
   const std::vector<double> query = unit_row(q, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
   const std::vector<double> key = unit_row(k, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
-  const double g = double{get(gates, t, h)} + r.steps[h];
-  const double step = std::clamp(softplus(g), double{r.least_step}, double{r.most_step});
-  const double decay = std::exp(r.rates[h] * step);
-  const double strength = r.delta ? r.strength * sigmoid(get(gates, t, r.n_heads + h)) : step;
+  const int64_t of_head = r.by_channel ? r.key_dim : 1;
+  const auto step_of = [&](double g) {
+    return std::clamp(softplus(g), double{r.least_step}, double{r.most_step});
+  };
+  std::vector<double> decays;  // of each row of the matrix
+  for (int64_t i = 0; i < r.key_dim; ++i) {
+    const int64_t at = h * of_head + (r.by_channel ? i : 0);
+    const double g = double{get(gates, t, at)} + r.steps[at];
+    decays.push_back(std::exp(r.least_log_decay < 0 ? r.least_log_decay * sigmoid(-r.rates[h] * g)
+                                                    : r.rates[h] * step_of(g)));
+  }
+  const double strength = r.delta ? r.strength * sigmoid(get(gates, t, r.n_heads * of_head + h))
+                                  : step_of(double{get(gates, t, h)} + r.steps[h]);
   for (int64_t j = 0; j < r.value_dim; ++j) {
     const double value = get(v, t, h * r.value_dim + j);
     double known = 0;
     for (int64_t i = 0; i < r.key_dim; ++i) {
-      known += decay * state[i * r.value_dim + j] * key[index(i)];
+      known += decays[index(i)] * state[i * r.value_dim + j] * key[index(i)];
     }
     const double written = strength * (r.delta ? value - known : value);
     double sum = 0;
     for (int64_t i = 0; i < r.key_dim; ++i) {
       float& element = state[i * r.value_dim + j];
-      element = static_cast<float>(decay * element + key[index(i)] * written);
+      element = static_cast<float>(decays[index(i)] * element + key[index(i)] * written);
       sum += element * query[index(i)] * r.query_scale;
     }
     if (r.skips != nullptr) sum += r.skips[h] * value;
@@ -464,13 +473,16 @@ class ReferenceBackend final : public HostBackend {
   }
 
   void scale(const Matrix& factors, Activation activation, const Matrix& m) override {
-    require_matrix(factors, factors.rows == 1 ? 1 : m.rows, factors.cols == 1 ? 1 : m.cols,
-                   "scale: factors must be [rows or 1, n or 1]");
+    require_matrix(factors, factors.rows == 1 ? 1 : m.rows, factors.cols,
+                   "scale: factors must have a row for each, or one");
+    require(factors.cols > 0 && m.cols % factors.cols == 0,
+            "scale: factors must serve as many columns each");
+    const int64_t each = m.cols / factors.cols;
     require_matrix(m, m.rows, m.cols, "scale: m is not a float matrix");
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
-        const double factor = activated(
-            get(factors, factors.rows == 1 ? 0 : r, factors.cols == 1 ? 0 : c), activation);
+        const double factor =
+            activated(get(factors, factors.rows == 1 ? 0 : r, c / each), activation);
         set(m, r, c, static_cast<float>(get(m, r, c) * factor));
       }
     }
@@ -560,8 +572,8 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(q, batch.n_tokens, r.n_key_heads * r.key_dim, "recur: q has another shape");
     require_matrix(k, batch.n_tokens, q.cols, "recur: k has another shape");
     require_matrix(v, batch.n_tokens, r.n_heads * r.value_dim, "recur: v has another shape");
-    require_matrix(gates, batch.n_tokens, r.n_heads * (r.delta ? 2 : 1),
-                   "recur: gates have another shape");
+    require(r.delta || !r.by_channel, "recur: channels of a state space decay together");
+    require_matrix(gates, batch.n_tokens, gate_columns(r), "recur: gates have another shape");
     require_matrix(out, batch.n_tokens, v.cols, "recur: out has another shape");
     const int64_t size = int64_t{r.n_heads} * r.key_dim * r.value_dim;
     for (int32_t s = 0; s < batch.n_sequences; ++s) {

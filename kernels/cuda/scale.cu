@@ -10,23 +10,25 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kEach = 8;  // elements of a thread
 
-__device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int64_t c) {
+// Each factor serves so many columns.
+__device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int c,
+                           int each) {
   const int64_t first = factors.rows == 1 ? 0 : row * factors.stride;
-  const int64_t column = factors.cols == 1 ? 0 : c;
-  return activate(activation, load_element(factors.data, factors.dtype, first + column));
+  return activate(activation, load_element(factors.data, factors.dtype, first + c / each));
 }
 
 // Any types, strides and widths.
 __global__ void scale_kernel(Matrix factors, Activation activation, Matrix m) {
   begin_kernel();
   const int64_t row = blockIdx.y;
-  const int64_t first = int64_t{blockIdx.x} * kThreads * kEach;
+  const int first = static_cast<int>(blockIdx.x) * kThreads * kEach;
+  const int each = static_cast<int>(m.cols / factors.cols);
   for (int i = 0; i < kEach; ++i) {
-    const int64_t c = first + i * kThreads + threadIdx.x;
+    const int c = first + i * kThreads + static_cast<int>(threadIdx.x);
     if (c >= m.cols) return;
     const int64_t index = row * m.stride + c;
     store_element(m.data, m.dtype, index,
-                  load_element(m.data, m.dtype, index) * factor_at(factors, activation, row, c));
+                  load_element(m.data, m.dtype, index) * factor_at(factors, activation, row, c, each));
   }
 }
 

@@ -270,24 +270,34 @@ struct Convolution {
 ///   S = exp(rates[h] Δ) S + k uᵀ,  y = Sᵀ q + skips[h] v
 ///
 /// where u = Δ v (a state space, arXiv:2405.21060), or, if `delta`, u = β (v - S'ᵀ k) with S' =
-/// exp( rates[h] Δ) S and β = strength / (1 + exp(-b)), b a second gate (the gated delta rule,
-/// arXiv:2412.06464).
+/// exp(rates[h] Δ) S and β = strength / (1 + exp(-b)), b a second gate (the gated delta rule,
+/// arXiv:2412.06464). Each row of S, that of a channel of keys, may have a gate and so a factor of
+/// its own (arXiv:2510.26692).
 struct Recurrence {
   int32_t n_heads = 0;
   int32_t n_key_heads = 0;  ///< each serves n_heads / n_key_heads heads in a row
   int32_t key_dim = 0;
   int32_t value_dim = 0;
   bool delta = false;
+  bool by_channel = false;  ///< see above; of delta alone
   float strength = 1;
   /// Above 0: each head's queries and keys x are first x / sqrt(Σ x² + unit_eps).
   float unit_eps = 0;
   float query_scale = 1;         ///< of queries
   const float* rates = nullptr;  ///< [n_heads], below 0
-  const float* steps = nullptr;  ///< [n_heads]
+  const float* steps = nullptr;  ///< [n_heads], if by_channel [n_heads key_dim]
   const float* skips = nullptr;  ///< [n_heads] or null: 0
+  /// Below 0: in place of exp(rates[h] Δ) stands exp(least_log_decay / (1 + exp(rates[h] (g +
+  /// steps[h])))), which falls no lower than exp(least_log_decay).
+  float least_log_decay = 0;
   float least_step = 0;
   float most_step = std::numeric_limits<float>::infinity();
 };
+
+/// Columns of its gates.
+constexpr int64_t gate_columns(const Recurrence& r) {
+  return int64_t{r.n_heads} * ((r.by_channel ? r.key_dim : 1) + (r.delta ? 1 : 0));
+}
 
 /// The heads of latent attention (arXiv:2405.04434). Of each token there is one row, of which all
 /// heads' keys and values are made: rope_dim rotated elements, the first ones of every key, and a
@@ -487,8 +497,9 @@ class Backend {
   virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;
 
-  /// m [rows, n] act or f32: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n]
-  /// act or f32, of which one row or one column may serve all.
+  /// m [rows, n] act or f32: m[r, c] is multiplied by activation(factors[r, c / (n / k)]); factors
+  /// [rows, k] act or f32, k a divisor of n: each serves as many columns in a row. One row of
+  /// factors may serve all.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
   /// m [rows, n] act = xIELU of each element x (arXiv:2411.13010): softplus(p) x² + βx above 0,
@@ -552,8 +563,9 @@ class Backend {
                         const StateLayer& states, const Matrix& out) = 0;
 
   /// out [tokens, n_heads value_dim] act = y of Recurrence for q and k [tokens, n_key_heads
-  /// key_dim] act and v [tokens, n_heads value_dim] act. gates [tokens, n_heads] f32, if `delta`
-  /// [tokens, 2 n_heads], then b's. states: [n_heads, key_dim, value_dim] each.
+  /// key_dim] act and v [tokens, n_heads value_dim] act. gates [tokens, n_heads] f32, if
+  /// by_channel [tokens, n_heads key_dim]; if `delta` n_heads columns more, then b's. states:
+  /// [n_heads, key_dim, value_dim] each.
   virtual void recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
                      const Matrix& gates, const Recurrence& recurrence, const StateLayer& states,
                      const Matrix& out) = 0;

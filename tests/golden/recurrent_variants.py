@@ -19,6 +19,30 @@ FALCON_H1 = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.4, "key_multip
              "ssm_out_multiplier": 0.6, "ssm_multipliers": [0.9, 1.1, 0.8, 1.4, 0.7],
              "mlp_multipliers": [1.5, 0.5]}
 
+KDA = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+       "kv_lora_rank": 12, "qk_rope_head_dim": 6, "qk_nope_head_dim": 8, "v_head_dim": 10,
+       "num_key_value_heads": 3, "first_k_dense_replace": 1}
+SHORT_KDA = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+ROUTED = {**EXPERTS, "num_local_experts": 6, "n_group": 3, "topk_group": 2, "n_shared_experts": 1,
+          "routed_scaling_factor": 1.5}
+
+
+def released_kimi(config):
+    """The linear layers' sizes and numbers in a part of their own, as releases have them."""
+    types = config.pop("layer_types")
+    config["linear_attn_config"] = {
+        "full_attn_layers": [n + 1 for n, kind in enumerate(types) if kind == "full_attention"],
+        "kda_layers": [n + 1 for n, kind in enumerate(types) if kind == "linear_attention"],
+        "head_dim": config.pop("linear_head_dim"), "num_heads": config.pop("linear_num_heads"),
+        "short_conv_kernel_size": config.pop("linear_conv_kernel_dim")}
+    return config
+
+
+def renamed_kimi(tensors):
+    """Dense layers' feed-forwards have another name than experts in releases."""
+    return {name if ".experts." in name or "shared_experts" in name or ".gate." in name
+            else name.replace("block_sparse_moe", "mlp"): value for name, value in tensors.items()}
+
 
 def joined_experts(tensors):
     """Experts as releases have them: one tensor of a layer for the gates and ups, one for the downs."""
@@ -151,4 +175,18 @@ LATER_VARIANTS = [
                     "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 4,
                     "num_experts_per_tok": 2, "mamba_d_state": 5, "mamba_expand": 1,
                     "mamba_dt_rank": 4, "mamba_proj_bias": True}, prompt=LONG),
+    Variant("kimi_linear", "channels that decay by themselves, latent attention without rotation, experts",
+            config={**KDA, **ROUTED, "linear_head_dim": 10, "linear_num_heads": 2}, prompt=LONG,
+            style=released_kimi, rename=renamed_kimi, perturbs_routers=True),
+    Variant("bailing_hybrid", "the same with bounded decays; latent attention with rotation and gates of heads",
+            config={**KDA, **ROUTED, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 10,
+                    "num_mtp_layers": 0, "kda_lower_bound": -2.5, "attention_bias": True},
+            prompt=LONG, perturbs_routers=True),
+    Variant("bailing_hybrid_softplus", "with decays that have no bound; all layers dense", "bailing_hybrid",
+            {**KDA, **ROUTED, **SHORT_KDA, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 10,
+             "num_mtp_layers": 0, "kda_safe_gate": False, "intermediate_size": 46, "first_k_dense_replace": 9}, prompt=LONG),
+    Variant("kimi_linear_saved", "as Transformers writes it; all layers dense", "kimi_linear",
+            {**KDA, **ROUTED, **SHORT_KDA, "linear_head_dim": 10, "linear_num_heads": 2,
+             "first_k_dense_replace": 9},
+            prompt=LONG),
 ]

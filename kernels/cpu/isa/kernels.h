@@ -124,7 +124,8 @@ struct RecurTask {
   int64_t tokens = 0;
   int64_t key_dim = 0;
   int64_t columns = 0;               ///< at most recur_columns()
-  const float* decays = nullptr;     ///< [tokens] factors of the matrix
+  const float* decays = nullptr;     ///< [tokens] factors of the matrix, or
+  bool by_channel = false;           ///< [tokens, key_dim] of its rows
   const float* strengths = nullptr;  ///< [tokens]
   bool delta = false;
   float unit_eps = 0;

@@ -12,6 +12,12 @@ float softplus(float x) {
   return x > kLinearFrom ? x : std::log1p(std::exp(x));
 }
 
+// The logarithm of the factor that a gate, with what is added to it, gives the head's matrix.
+float log_decay(const Recurrence& r, int64_t head, float gate) {
+  if (r.least_log_decay < 0) return r.least_log_decay / (1 + std::exp(r.rates[head] * gate));
+  return r.rates[head] * std::clamp(softplus(gate), r.least_step, r.most_step);
+}
+
 }  // namespace
 
 void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k, const Matrix& v,
@@ -20,20 +26,25 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
   require_f32(q, batch.n_tokens, int64_t{r.n_key_heads} * r.key_dim, "recur: q has another shape");
   require_f32(k, batch.n_tokens, q.cols, "recur: k has another shape");
   require_f32(v, batch.n_tokens, int64_t{r.n_heads} * r.value_dim, "recur: v has another shape");
-  require_f32(gates, batch.n_tokens, r.n_heads * (r.delta ? 2 : 1),
-              "recur: gates have another shape");
+  require_f32(gates, batch.n_tokens, gate_columns(r), "recur: gates have another shape");
   require_f32(out, batch.n_tokens, v.cols, "recur: out has another shape");
-  // Of each head a row of factors and one of strengths.
-  auto* factors = shared_scratch_.get<float>(2 * int64_t{r.n_heads} * batch.n_tokens);
+  // Of each head factors of each token, one or one a channel of keys, and then strengths.
+  const int64_t channels = r.by_channel ? r.key_dim : 1;
+  const int64_t of_each = (channels + 1) * batch.n_tokens;
+  auto* factors = shared_scratch_.get<float>(r.n_heads * of_each);
   pool_.parallel_for(r.n_heads, 1, [&](int64_t first, int64_t last) {
     for (int64_t h = first; h < last; ++h) {
-      float* decays = factors + 2 * h * batch.n_tokens;
-      float* strengths = decays + batch.n_tokens;
+      float* decays = factors + h * of_each;
+      float* strengths = decays + channels * batch.n_tokens;
       for (int64_t t = 0; t < batch.n_tokens; ++t) {
         const float* row = static_cast<const float*>(gates.data) + t * gates.stride;
-        const float step = std::clamp(softplus(row[h] + r.steps[h]), r.least_step, r.most_step);
-        decays[t] = std::exp(r.rates[h] * step);
-        strengths[t] = r.delta ? r.strength / (1 + std::exp(-row[r.n_heads + h])) : step;
+        for (int64_t i = 0; i < channels; ++i) {
+          const int64_t at = h * channels + i;
+          decays[t * channels + i] = std::exp(log_decay(r, h, row[at] + r.steps[at]));
+        }
+        strengths[t] = r.delta
+                           ? r.strength / (1 + std::exp(-row[r.n_heads * channels + h]))
+                           : std::clamp(softplus(row[h] + r.steps[h]), r.least_step, r.most_step);
       }
     }
   });
@@ -68,8 +79,9 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
       task.tokens = tokens;
       task.key_dim = r.key_dim;
       task.columns = std::min(width, r.value_dim - column);
-      task.decays = factors + 2 * head * batch.n_tokens + row;
-      task.strengths = task.decays + batch.n_tokens;
+      task.decays = factors + head * of_each + row * channels;
+      task.by_channel = r.by_channel;
+      task.strengths = factors + head * of_each + channels * batch.n_tokens + row;
       task.delta = r.delta;
       task.unit_eps = r.unit_eps;
       task.query_scale = r.query_scale;

@@ -40,7 +40,7 @@ inline float unit_factor(const float* x, int64_t n, float unit_eps) {
 }
 
 /// One token of V vectors of columns, of which the last has `last` elements.
-template <int V>
+template <int V, bool kByChannel>
 inline void recur_token(const RecurTask& task, int64_t t, const float* from, int64_t last) {
   const auto count = [last](int v) { return v + 1 == V ? last : int64_t{kLanes}; };
   const float* q = task.q + t * task.q_stride;
@@ -48,28 +48,31 @@ inline void recur_token(const RecurTask& task, int64_t t, const float* from, int
   const float* value = task.v + t * task.v_stride;
   const float of_query = unit_factor(q, task.key_dim, task.unit_eps) * task.query_scale;
   const float of_key = unit_factor(k, task.key_dim, task.unit_eps);
-  const float decay = task.decays[t];
+  const float* decays = task.decays + t * (kByChannel ? task.key_dim : 1);
+  const auto decay_of = [decays](int64_t i) { return decays[kByChannel ? i : 0]; };
   const float strength = task.strengths[t];
 
   Vec known[V] = {};
   if (task.delta) {
     for (int64_t i = 0; i < task.key_dim; ++i) {
+      const float factor = kByChannel ? decay_of(i) * k[i] : k[i];
       for (int v = 0; v < V; ++v) {
-        known[v] += k[i] * load_up_to(from + i * task.stride + v * kLanes, count(v));
+        known[v] += factor * load_up_to(from + i * task.stride + v * kLanes, count(v));
       }
     }
   }
+  const float of_known = kByChannel ? of_key : decay_of(0) * of_key;
   Vec values[V];
   Vec written[V];
   for (int v = 0; v < V; ++v) {
     values[v] = load_up_to(value + v * kLanes, count(v));
-    written[v] = strength * (values[v] - decay * of_key * known[v]) * of_key;
+    written[v] = strength * (values[v] - of_known * known[v]) * of_key;
   }
   Vec sums[V] = {};
   for (int64_t i = 0; i < task.key_dim; ++i) {
     for (int v = 0; v < V; ++v) {
       const int64_t at = i * task.stride + v * kLanes;
-      const Vec element = decay * load_up_to(from + at, count(v)) + k[i] * written[v];
+      const Vec element = decay_of(i) * load_up_to(from + at, count(v)) + k[i] * written[v];
       sums[v] += q[i] * element;
       store_up_to(task.to + at, element, count(v));
     }
@@ -80,18 +83,18 @@ inline void recur_token(const RecurTask& task, int64_t t, const float* from, int
   }
 }
 
-template <int V>
+template <int V, bool kByChannel>
 inline void recur_columns(const RecurTask& task) {
   if constexpr (V > 1) {
-    if (task.columns <= (V - 1) * kLanes) return recur_columns<V - 1>(task);
+    if (task.columns <= (V - 1) * kLanes) return recur_columns<V - 1, kByChannel>(task);
   }
   const int64_t last = task.columns - (V - 1) * kLanes;
   for (int64_t t = 0; t < task.tokens; ++t) {
     const float* from = t == 0 ? task.from : task.to;
     if (last == kLanes) {
-      recur_token<V>(task, t, from, kLanes);
+      recur_token<V, kByChannel>(task, t, from, kLanes);
     } else {
-      recur_token<V>(task, t, from, last);
+      recur_token<V, kByChannel>(task, t, from, last);
     }
     if (task.border == nullptr || t + 1 != task.border_tokens) continue;
     for (int64_t i = 0; i < task.key_dim; ++i) {
@@ -103,7 +106,13 @@ inline void recur_columns(const RecurTask& task) {
   }
 }
 
-void recur(const RecurTask& task) { recur_columns<kRecurVectors>(task); }
+void recur(const RecurTask& task) {
+  if (task.by_channel) {
+    recur_columns<kRecurVectors, true>(task);
+  } else {
+    recur_columns<kRecurVectors, false>(task);
+  }
+}
 
 void scan(const ScanTask& task) {
   for (int64_t t = 0; t < task.tokens; ++t) {

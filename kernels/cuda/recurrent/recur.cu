@@ -3,7 +3,8 @@
 //   a new token of each sequence, columns in fours                    recur_token.cu
 //   16-bit queries, keys and values, rows at multiples of 16 bytes,
 //   keys and values of multiples of 16 elements:
-//     pages of which the step has all tokens                          recur_chunks.cu
+//     pages of which the step has all tokens, all of a head's
+//     matrix decaying alike                                           recur_chunks.cu
 //     a piece's tokens before and after these, decode                 token by token
 //   else                                                              token by token
 //
@@ -30,7 +31,9 @@ constexpr int kBlockColumns = kWarps * kColumns;  // of a block
 constexpr int kParts = kWarp / kColumns;          // lanes that share a column
 constexpr int kKeys = 4;                          // that a lane has in a row
 constexpr int kGroup = kParts * kKeys;            // keys that a column's lanes have in a row
-constexpr int kTile = 16;                         // tokens that are prepared together
+// Tokens that are prepared together.
+template <bool kByChannel>
+constexpr int kTile = kByChannel ? 8 : 16;
 constexpr int kMostGroups = 16;
 
 // Which of each sequence's tokens a launch goes over.
@@ -41,12 +44,14 @@ enum class Tokens {
 };
 
 // Queries and keys of a tile's tokens, scaled, zero beyond key_dim; and how matrices change.
-template <int kGroups>
+template <int kGroups, bool kByChannel>
 struct Tile {
-  float q[kTile][kGroups * kGroup];
-  float k[kTile][kGroups * kGroup];
-  float decays[kTile];
-  float strengths[kTile];
+  static constexpr int kTokens = kTile<kByChannel>;
+  static constexpr int kKeyDim = kGroups * kGroup;
+  float q[kTokens][kKeyDim];
+  float k[kTokens][kKeyDim];
+  float decays[kTokens][kByChannel ? kKeyDim : 1];  // of rows, or of all
+  float strengths[kTokens];
 };
 
 __device__ float sum_of_parts(float value) {
@@ -57,11 +62,12 @@ __device__ float sum_of_parts(float value) {
   return value;
 }
 
-template <int kGroups>
+template <int kGroups, bool kByChannel>
 __global__ void __launch_bounds__(kWarps* kWarp)
     recur_kernel(const RecurArguments a, Tokens tokens) {
   begin_kernel();
-  __shared__ Tile<kGroups> tile;
+  using TileOf = Tile<kGroups, kByChannel>;
+  __shared__ TileOf tile;
   const Recurrence& r = a.recurrence;
   const int s = blockIdx.z;
   const int head = blockIdx.y;
@@ -107,22 +113,30 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int32_t border = a.batch.state_border[s];
   const float skip = r.skips != nullptr ? r.skips[head] : 0.0F;
 
-  for (int begin = span.begin; begin < span.end; begin += kTile) {
-    const int count = min(kTile, span.end - begin);
+  for (int begin = span.begin; begin < span.end; begin += TileOf::kTokens) {
+    const int count = min(TileOf::kTokens, span.end - begin);
     __syncthreads();
-    for (int i = warp; i < 2 * count; i += kWarps) {
-      const int t = i / 2;
+    constexpr int kRows = kByChannel ? 3 : 2;  // of each token
+    for (int i = warp; i < kRows * count; i += kWarps) {
+      const int t = i / kRows;
       const int64_t row = first + begin + t;
-      if (i % 2 == 0) {
-        prepare_row<kGroups * kGroup>(a.q, row, key_first, r, r.query_scale, tile.q[t]);
-      } else {
-        prepare_row<kGroups * kGroup>(a.k, row, key_first, r, 1.0F, tile.k[t]);
+      if (i % kRows == 0) {
+        prepare_row<TileOf::kKeyDim>(a.q, row, key_first, r, r.query_scale, tile.q[t]);
+      } else if (i % kRows == 1) {
+        prepare_row<TileOf::kKeyDim>(a.k, row, key_first, r, 1.0F, tile.k[t]);
+      } else if constexpr (kByChannel) {
+        prepare_decays<TileOf::kKeyDim>(a, row, head, tile.decays[t]);
       }
     }
     if (threadIdx.x < count) {
-      const TokenGates gates = gates_of(a, first + begin + threadIdx.x, head);
-      tile.decays[threadIdx.x] = expf(gates.log_decay);
-      tile.strengths[threadIdx.x] = gates.strength;
+      const int64_t row = first + begin + threadIdx.x;
+      if constexpr (kByChannel) {
+        tile.strengths[threadIdx.x] = strength_of(a, row, head);
+      } else {
+        const TokenGates gates = gates_of(a, row, head);
+        tile.decays[threadIdx.x][0] = expf(gates.log_decay);
+        tile.strengths[threadIdx.x] = gates.strength;
+      }
     }
     __syncthreads();
     for (int t = 0; t < count; ++t) {
@@ -130,7 +144,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       const int64_t at = int64_t{head} * r.value_dim + column;
       const float value =
           has_column ? load_element(a.v.data, a.v.dtype, row * a.v.stride + at) : 0.0F;
-      const float decay = tile.decays[t];
       float known = 0;
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
@@ -138,7 +151,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         const float keys[kKeys] = {k.x, k.y, k.z, k.w};
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
-          state[group][i] *= decay;
+          state[group][i] *= tile.decays[t][kByChannel ? key_of(group, i) : 0];
           known = fmaf(state[group][i], keys[i], known);
         }
       }
@@ -168,14 +181,23 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 }
 
 // The kernel for keys of so many groups.
-template <int kGroups = 2>
-void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments, Tokens tokens) {
+template <bool kByChannel, int kGroups = 2>
+void launch_with(const Queue& queue, const Grid& grid, const RecurArguments& arguments,
+                 Tokens tokens) {
   if constexpr (kGroups < kMostGroups) {
     if (arguments.recurrence.key_dim > kGroups * kGroup) {
-      return launch<2 * kGroups>(queue, grid, arguments, tokens);
+      return launch_with<kByChannel, 2 * kGroups>(queue, grid, arguments, tokens);
     }
   }
-  queue.launch("going on with states", recur_kernel<kGroups>, grid, arguments, tokens);
+  queue.launch("going on with states", recur_kernel<kGroups, kByChannel>, grid, arguments, tokens);
+}
+
+void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments, Tokens tokens) {
+  if (arguments.recurrence.by_channel) {
+    launch_with<true>(queue, grid, arguments, tokens);
+  } else {
+    launch_with<false>(queue, grid, arguments, tokens);
+  }
 }
 
 }  // namespace

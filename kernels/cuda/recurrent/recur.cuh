@@ -28,21 +28,51 @@ __device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, 
   }
 }
 
+/// The step that a gate gives, with what is added to it.
+__device__ inline float step_of(const Recurrence& r, float gate) {
+  constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
+  const float softplus = gate > kLinearFrom ? gate : log1pf(expf(gate));
+  return fminf(fmaxf(softplus, r.least_step), r.most_step);
+}
+
+/// The logarithm of the factor that it gives the head's matrix.
+__device__ inline float log_decay_of(const Recurrence& r, int head, float gate) {
+  if (r.least_log_decay < 0) return r.least_log_decay / (1.0F + expf(r.rates[head] * gate));
+  return r.rates[head] * step_of(r, gate);
+}
+
+__device__ inline const float* gate_row(const RecurArguments& a, int64_t row) {
+  return static_cast<const float*>(a.gates.data) + row * a.gates.stride;
+}
+
+/// How much of a value the token of a row writes, if `delta`.
+__device__ inline float strength_of(const RecurArguments& a, int64_t row, int head) {
+  const Recurrence& r = a.recurrence;
+  const int strengths = r.n_heads * (r.by_channel ? r.key_dim : 1);
+  return r.strength / (1.0F + expf(-gate_row(a, row)[strengths + head]));
+}
+
 struct TokenGates {
   float log_decay = 0;
   float strength = 0;
 };
 
-/// How the head's matrix changes with the token of a row.
+/// How the head's matrix changes with the token of a row, where all of it decays alike.
 __device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
-  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
-  const float g = gates[head] + r.steps[head];
-  constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
-  const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
-  const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
-  return {r.rates[head] * step,
-          r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step};
+  const float gate = gate_row(a, row)[head] + r.steps[head];
+  return {log_decay_of(r, head, gate), r.delta ? strength_of(a, row, head) : step_of(r, gate)};
+}
+
+/// By channel of keys: factors of the matrix' rows to kWidth floats, zero beyond key_dim, by a warp.
+template <int kWidth>
+__device__ inline void prepare_decays(const RecurArguments& a, int64_t row, int head, float* to) {
+  const Recurrence& r = a.recurrence;
+  const float* gates = gate_row(a, row);
+  for (int i = threadIdx.x % kWarp; i < kWidth; i += kWarp) {
+    const int at = head * r.key_dim + i;
+    to[i] = i < r.key_dim ? expf(log_decay_of(r, head, gates[at] + r.steps[at])) : 0.0F;
+  }
 }
 
 }  // namespace faststream

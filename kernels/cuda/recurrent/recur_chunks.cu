@@ -581,7 +581,7 @@ bool rows_fit(const Matrix& m, DType dtype) {
 bool chunks_fit(const RecurArguments& a) {
   const DType dtype = a.q.dtype;
   const Recurrence& r = a.recurrence;
-  return (dtype == DType::f16 || dtype == DType::bf16) && rows_fit(a.q, dtype) &&
+  return !r.by_channel && (dtype == DType::f16 || dtype == DType::bf16) && rows_fit(a.q, dtype) &&
          rows_fit(a.k, dtype) && rows_fit(a.v, dtype) && a.out.dtype == dtype &&
          a.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(a.out.data) % 4 == 0 &&
          r.key_dim % 16 == 0 && r.key_dim <= kMostKeys && r.value_dim % kWarpColumns == 0;

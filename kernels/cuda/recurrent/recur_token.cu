@@ -34,13 +34,14 @@ __device__ void multiply(float4& by, float factor) {
 }
 
 // kLanes lanes have a row of the matrix; each part of them kKeys keys in a row.
-template <int kLanes, int kKeys>
+template <int kLanes, int kKeys, bool kByChannel>
 __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const RecurArguments a) {
   constexpr int kParts = kWarps * kWarp / kLanes;
   constexpr int kWidth = kParts * kKeys;
   begin_kernel();
   __shared__ float query[kWidth];
   __shared__ float keys[kWidth];
+  __shared__ float decays[kByChannel ? kWidth : 1];
   __shared__ float4 sums[kParts][kLanes];
   const Recurrence& r = a.recurrence;
   const int s = blockIdx.z;
@@ -69,10 +70,18 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const Rec
     prepare_row<kWidth>(a.q, row, key_first, r, r.query_scale, query);
   } else if (threadIdx.x < 2 * kWarp) {
     prepare_row<kWidth>(a.k, row, key_first, r, 1.0F, keys);
+  } else if constexpr (kByChannel) {
+    if (threadIdx.x < 3 * kWarp) prepare_decays<kWidth>(a, row, head, decays);
   }
-  const TokenGates gates = gates_of(a, row, head);
-  const float decay = expf(gates.log_decay);
-  const float strength = gates.strength;
+  float decay = 1;  // of all of the matrix
+  float strength = 0;
+  if constexpr (kByChannel) {
+    strength = strength_of(a, row, head);
+  } else {
+    const TokenGates gates = gates_of(a, row, head);
+    decay = expf(gates.log_decay);
+    strength = gates.strength;
+  }
   const int64_t at = int64_t{head} * r.value_dim + column;
   float4 value = make_float4(0, 0, 0, 0);
   if (has_column) {
@@ -92,6 +101,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const Rec
     for (int other = 1; other < kParts; ++other) add(sum, sums[other][lane]);
     return sum;
   };
+  if constexpr (kByChannel) {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) multiply(state[i], decays[part * kKeys + i]);
+  }
   float4 written = value;
   if (r.delta) {
     float4 known = make_float4(0, 0, 0, 0);
@@ -107,7 +120,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const Rec
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
     const int key = part * kKeys + i;
-    multiply(state[i], decay);
+    if constexpr (!kByChannel) multiply(state[i], decay);
     add_product(state[i], keys[key], written);
     add_product(result, query[key], state[i]);
     if (has_column && key < r.key_dim) {
@@ -126,18 +139,30 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2) recur_token_kernel(const Rec
 constexpr int kMostKeys = 32;  // of a part
 
 // The kernel whose parts have keys enough.
-template <int kLanes, int kKeys = 4>
-void launch(const Queue& queue, const RecurArguments& arguments) {
+template <int kLanes, bool kByChannel, int kKeys = 4>
+void launch_with(const Queue& queue, const RecurArguments& arguments) {
   constexpr int kParts = kWarps * kWarp / kLanes;
   const Recurrence& r = arguments.recurrence;
   if constexpr (kKeys < kMostKeys) {
-    if (r.key_dim > kParts * kKeys) return launch<kLanes, 2 * kKeys>(queue, arguments);
+    if (r.key_dim > kParts * kKeys) {
+      return launch_with<kLanes, kByChannel, 2 * kKeys>(queue, arguments);
+    }
   }
   const Grid grid{
       {static_cast<unsigned>(ceil_div(r.value_dim, kLanes * kColumns)),
        static_cast<unsigned>(r.n_heads), static_cast<unsigned>(arguments.batch.n_sequences)},
       kWarps * kWarp};
-  queue.launch("going on with states", recur_token_kernel<kLanes, kKeys>, grid, arguments);
+  queue.launch("going on with states", recur_token_kernel<kLanes, kKeys, kByChannel>, grid,
+               arguments);
+}
+
+template <int kLanes>
+void launch(const Queue& queue, const RecurArguments& arguments) {
+  if (arguments.recurrence.by_channel) {
+    launch_with<kLanes, true>(queue, arguments);
+  } else {
+    launch_with<kLanes, false>(queue, arguments);
+  }
 }
 
 }  // namespace

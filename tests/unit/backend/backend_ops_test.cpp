@@ -231,7 +231,7 @@ TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
   }
 }
 
-TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsOrAll) {
+TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsGroupsOrAll) {
   const auto check = [&](Backend& backend, Activation activation, const HostTensor& factors,
                          const HostTensor& m) {
     const DeviceTensor device_factors(backend, factors);
@@ -240,7 +240,7 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsOrAll) {
     HostTensor want(DType::f32, m.rows, m.cols);
     for (int64_t r = 0; r < m.rows; ++r) {
       for (int64_t c = 0; c < m.cols; ++c) {
-        const double x = factors.at(factors.rows == 1 ? 0 : r, factors.cols == 1 ? 0 : c);
+        const double x = factors.at(factors.rows == 1 ? 0 : r, c / (m.cols / factors.cols));
         const double sigmoid = 1 / (1 + std::exp(-x));
         const double factor = activation == Activation::none      ? x
                               : activation == Activation::sigmoid ? sigmoid
@@ -263,9 +263,11 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsOrAll) {
         const HostTensor by_element = random_tensor(random_, type, rows, cols, 5, 4);
         const HostTensor by_column = random_tensor(random_, type, 1, cols, 0, 4);
         const HostTensor one = random_tensor(random_, DType::f32, 1, 1, 0, 4);
+        const int64_t groups = cols % 5 == 0 ? 5 : cols % 3 == 0 ? 3 : 1;
+        const HostTensor by_group = random_tensor(random_, DType::f32, rows, groups, 2, 4);
         for (const Activation activation :
              {Activation::none, Activation::sigmoid, Activation::silu}) {
-          for (const HostTensor* factors : {&by_row, &by_element, &by_column, &one}) {
+          for (const HostTensor* factors : {&by_row, &by_element, &by_column, &one, &by_group}) {
             check(*reference_, activation, *factors, m);
             for (const auto& backend : backends_) check(*backend, activation, *factors, m);
           }

@@ -18,6 +18,8 @@ struct RecurrenceShape {
   int32_t key_heads = 1;
   int32_t key_dim = 8;
   int32_t value_dim = 8;
+  bool by_channel = false;
+  float least_log_decay = 0;
 };
 
 // What recur() reads, a row a token.
@@ -61,8 +63,10 @@ void recur(Backend& backend, DType act, const BatchView& view, const RecurInputs
                         .key_dim = inputs.shape.key_dim,
                         .value_dim = inputs.shape.value_dim,
                         .delta = inputs.delta,
+                        .by_channel = inputs.shape.by_channel,
                         .rates = numbers(rates),
-                        .steps = numbers(steps)};
+                        .steps = numbers(steps),
+                        .least_log_decay = inputs.shape.least_log_decay};
   if (inputs.delta) {
     recurrence.strength = 1.5F;
     recurrence.unit_eps = 1e-6F;
@@ -111,11 +115,13 @@ class BackendRecurrent : public BackendTest {
     inputs.q = random(int64_t{shape.key_heads} * shape.key_dim, 1);
     inputs.k = random(int64_t{shape.key_heads} * shape.key_dim, delta ? 1 : 0.2F);
     inputs.v = random(int64_t{shape.heads} * shape.value_dim, 1);
-    inputs.gates = random_tensor(random_, DType::f32, tokens, shape.heads * (delta ? 2 : 1), 1);
+    const int64_t decays = shape.heads * (shape.by_channel ? shape.key_dim : 1);
+    inputs.gates =
+        random_tensor(random_, DType::f32, tokens, decays + (delta ? shape.heads : 0), 1);
     inputs.rates = random_tensor(random_, DType::f32, 1, shape.heads).map(DType::f32, [](float x) {
       return -std::exp(x);
     });
-    inputs.steps = random_tensor(random_, DType::f32, 1, shape.heads);
+    inputs.steps = random_tensor(random_, DType::f32, 1, decays);
     inputs.skips = random_tensor(random_, DType::f32, 1, shape.heads);
     return inputs;
   }
@@ -212,6 +218,29 @@ TEST_P(BackendRecurrent, RecurGoesOnFromTokenToToken) {
   for (const DType act : activation_types()) {
     for (const RecurrenceShape& shape : kShapes) {
       for (const bool delta : {true, false}) compare_recur(kSequences, shape, delta, act, kOdd, 0);
+    }
+  }
+}
+
+// Also where each sequence has one token, as in decode.
+TEST_P(BackendRecurrent, RecurGoesOnWithEachChannelByItself) {
+  const std::vector<TestSequence> decode = {{1, 1}, {1, 40}, {1, 64}, {1, 65}};
+  constexpr RecurrenceShape kShapes[] = {{1, 1, 1, 1},    {3, 1, 5, 8},     {4, 2, 12, 20},
+                                         {2, 2, 64, 64},  {2, 2, 128, 128}, {4, 1, 100, 33},
+                                         {1, 1, 256, 132}};
+  constexpr int64_t kEven = 6;
+  for (const DType act : activation_types()) {
+    for (RecurrenceShape shape : kShapes) {
+      for (const auto& sequences : {kSequences, decode}) {
+        compare_recur(sequences, shape, true, act, kEven, act == DType::f32 ? 0 : 0x1p-9);
+        shape.by_channel = true;
+        compare_recur(sequences, shape, true, act, kEven, 0);
+        shape.least_log_decay = -5;
+        compare_recur(sequences, shape, true, act, kEven, 0);
+        shape.by_channel = false;
+        compare_recur(sequences, shape, true, act, kEven, act == DType::f32 ? 0 : 0x1p-9);
+        shape.least_log_decay = 0;
+      }
     }
   }
 }

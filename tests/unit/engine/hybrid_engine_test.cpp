@@ -21,6 +21,11 @@ ModelConfig shape_of(const std::string& name) {
   if (name == "convolution") {
     return hybrid_engine_shape(ShortConvolutionConfig{.convolution = {.taps = 3}});
   }
+  if (name == "delta_net_by_channel") {
+    DeltaNetConfig mixer = std::get<DeltaNetConfig>(small_delta_net());
+    mixer.decays_by_channel = true;
+    return hybrid_engine_shape(mixer);
+  }
   if (name == "scan") {
     return hybrid_engine_shape(
         SelectiveScanConfig{.channels = 48,
@@ -195,8 +200,9 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
   expect_same(run_alone(alone, all, texts_of), together, "alone");
 }
 
-const auto kShapes = testing::Values("delta_net", "convolution", "state_space", "scan",
-                                     "state_spaces_alone", "side_by_side");
+const auto kShapes =
+    testing::Values("delta_net", "convolution", "state_space", "delta_net_by_channel", "scan",
+                    "state_spaces_alone", "side_by_side");
 std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);
 }

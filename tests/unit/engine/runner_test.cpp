@@ -187,11 +187,35 @@ ModelConfig hybrid_shape(WeightFormat format) {
                                      .step_rank = 5,
                                      .convolution = {.taps = 4, .activation = Activation::silu},
                                      .norm = rms}};
+  LayerConfig by_channel = delta_net;
+  by_channel.name = "delta net by channel";
+  by_channel.mixers = {DeltaNetConfig{.n_key_heads = 4,
+                                      .n_value_heads = 4,
+                                      .key_head_dim = 12,
+                                      .value_head_dim = 10,
+                                      .convolution = {.taps = 4, .activation = Activation::silu},
+                                      .decays_by_channel = true,
+                                      .decay_rank = 12,
+                                      .least_log_decay = -5,
+                                      .norm = rms,
+                                      .gate_rank = 9,
+                                      .gate = Activation::sigmoid}};
+  LayerConfig latent = attention;
+  latent.name = "gated latent";
+  latent.mixers = {LatentAttentionConfig{.n_heads = 5,
+                                         .kv_rank = 28,
+                                         .rope_dim = 12,
+                                         .nope_dim = 18,
+                                         .value_head_dim = 14,
+                                         .scale = 0.2F,
+                                         .latent_norm = rms,
+                                         .head_gate = true}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net, state_space, convolution, scan, side_by_side};
-  config.layers = {1, 2, 0, 3, 4, 5, 2};
+  config.layer_kinds = {attention, delta_net,  state_space, convolution,
+                        scan,      by_channel, latent,      side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 5, 6, 7, 2};
   return config;
 }
 

@@ -112,6 +112,7 @@ inline ModelConfig latent_decoder() {
   LayerConfig second = first;
   second.name = "queries of the input";
   second.get<LatentAttentionConfig>().q_rank = 0;
+  second.get<LatentAttentionConfig>().head_gate = true;
   second.ffn = {};
   second.experts = {.count = 8,
                     .router = {.used = 2,
@@ -173,11 +174,24 @@ inline ModelConfig small_hybrid() {
                                      .bias = true,
                                      .norm = norm,
                                      .gate = Activation::gelu}};
+  LayerConfig by_channel = attention;
+  by_channel.name = "delta net by channel";
+  by_channel.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                      .n_value_heads = 2,
+                                      .key_head_dim = 12,
+                                      .value_head_dim = 10,
+                                      .convolution = {.taps = 4},
+                                      .decays_by_channel = true,
+                                      .decay_rank = 7,
+                                      .least_log_decay = -5,
+                                      .norm = norm,
+                                      .gate_rank = 9}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net, state_space, convolution, scan, side_by_side};
-  config.layers = {1, 2, 0, 3, 4, 1, 5};
+  config.layer_kinds = {attention, delta_net,  state_space, convolution,
+                        scan,      by_channel, side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 5, 1, 6};
   return config;
 }
 
