@@ -176,6 +176,15 @@ std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
   return {"  selective scan", text.str()};
 }
 
+std::pair<std::string, std::string> mixer(const ModelConfig& /*config*/,
+                                          const LinearAttentionConfig& attention) {
+  std::ostringstream text;
+  text << attention.n_heads << " heads of " << attention.head_dim << ", "
+       << name_of(attention.activation) << "; gate " << name_of(attention.gate);
+  if (attention.norm) text << "; " << name_of(attention.norm) << " of sums";
+  return {"  linear attention", text.str()};
+}
+
 std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
   text << ffn.size << ", " << (ffn.gated ? "gated " : "")

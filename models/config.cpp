@@ -178,6 +178,14 @@ RecurrentShape recurrent_shape(const SelectiveScanConfig& mixer, int64_t /*hidde
           .value_dim = mixer.channels};
 }
 
+RecurrentShape recurrent_shape(const LinearAttentionConfig& mixer, int64_t /*hidden*/) {
+  return {.in = 3 * mixer.dim(),
+          .sums = mixer.dim(),
+          .n_heads = mixer.n_heads,
+          .key_dim = mixer.head_dim,
+          .value_dim = mixer.head_dim};
+}
+
 namespace {
 
 std::optional<RecurrentShape> shape_of(const AttentionConfig& /*mixer*/, int64_t /*hidden*/) {
@@ -508,6 +516,16 @@ void check_mixer(const SelectiveScanConfig& mixer, const LayerConfig& layer,
   check.norm("norm", mixer.norm);
   if (mixer.norm.bias) check.fail("norm must be a normalization without bias");
   check_convolution(mixer.convolution, check);
+  check_gate(mixer.gate, check);
+  check_recurrent(layer, config, check);
+}
+
+void check_mixer(const LinearAttentionConfig& mixer, const LayerConfig& layer,
+                 const ModelConfig& config, const Checker& check) {
+  check.count("n_heads", mixer.n_heads, kMaxHeads);
+  check.count("head_dim", mixer.head_dim, kMaxHeadDim);
+  check.norm("norm", mixer.norm);
+  check_gate(mixer.activation, check);
   check_gate(mixer.gate, check);
   check_recurrent(layer, config, check);
 }

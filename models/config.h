@@ -218,16 +218,31 @@ struct SelectiveScanConfig {
   bool operator==(const SelectiveScanConfig&) const = default;
 };
 
+/// Lightning attention (arXiv:2401.04658): queries, keys and values are activated products, which
+/// go through Backend::recur() with decays that each head has for good; its sums are normalized all
+/// together and multiplied by an activated product of their own.
+struct LinearAttentionConfig {
+  int64_t n_heads = 0;
+  int64_t head_dim = 0;
+  Activation activation = Activation::silu;
+  NormConfig norm;
+  Activation gate = Activation::sigmoid;
+
+  /// Elements of all heads' queries, keys, values or sums.
+  [[nodiscard]] int64_t dim() const { return n_heads * head_dim; }
+  bool operator==(const LinearAttentionConfig&) const = default;
+};
+
 /// How a layer's tokens learn of others of their text: one of a few kinds. Whoever depends on the
 /// kind visits it, and does not compile before it knows a new one.
 using Mixer = std::variant<AttentionConfig, LatentAttentionConfig, DeltaNetConfig, StateSpaceConfig,
-                           ShortConvolutionConfig, SelectiveScanConfig>;
+                           ShortConvolutionConfig, SelectiveScanConfig, LinearAttentionConfig>;
 
 /// The sizes of a mixer that keeps a state of fixed size, in elements of a token.
 struct RecurrentShape {
   int64_t in = 0;        ///< of the first product: what is convolved, then the gates of the sums
   int64_t channels = 0;  ///< convolved
-  int64_t taps = 0;
+  int64_t taps = 1;
   int64_t gates = 0;   ///< of the product that steps and strengths are made of; 0: none
   int64_t rank = 0;    ///< of the widest latent among them; 0: none
   int64_t raised = 0;  ///< what is made of the first of these, if it is of gates
@@ -246,6 +261,7 @@ RecurrentShape recurrent_shape(const DeltaNetConfig& mixer, int64_t hidden);
 RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t hidden);
 RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden);
 RecurrentShape recurrent_shape(const SelectiveScanConfig& mixer, int64_t hidden);
+RecurrentShape recurrent_shape(const LinearAttentionConfig& mixer, int64_t hidden);
 /// None of a mixer that keeps no state.
 std::optional<RecurrentShape> recurrent_shape(const Mixer& mixer, int64_t hidden);
 

@@ -155,6 +155,15 @@ void members(Visit visit, const SelectiveScanConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const LinearAttentionConfig* /*of*/) {
+  visit("n_heads", &LinearAttentionConfig::n_heads);
+  visit("head_dim", &LinearAttentionConfig::head_dim);
+  visit("activation", &LinearAttentionConfig::activation);
+  visit("norm", &LinearAttentionConfig::norm);
+  visit("gate", &LinearAttentionConfig::gate);
+}
+
+template <typename Visit>
 void members(Visit visit, const LatentAttentionConfig* /*of*/) {
   visit("n_heads", &LatentAttentionConfig::n_heads);
   visit("q_rank", &LatentAttentionConfig::q_rank);
@@ -312,9 +321,9 @@ inline constexpr std::array kApart<AttentionConfig> = {"rope"};
 template <>
 inline constexpr std::array kApart<LatentAttentionConfig> = {"rope"};
 template <>
-inline constexpr std::array kApart<LayerConfig> = {"attention",         "latent_attention",
-                                                   "delta_net",         "state_space",
-                                                   "short_convolution", "selective_scan"};
+inline constexpr std::array kApart<LayerConfig> = {
+    "attention",         "latent_attention", "delta_net",       "state_space",
+    "short_convolution", "selective_scan",   "linear_attention"};
 template <>
 inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
 

@@ -167,8 +167,19 @@ class Finder {
     return weights;
   }
 
+  LinearAttentionWeights mixer(const LinearAttentionConfig& config) const {
+    LinearAttentionWeights weights = recurrent(config, config.norm, {});
+    weights.recurrence.n_key_heads = static_cast<int32_t>(config.n_heads);
+    return weights;
+  }
+
   template <typename Config>
   RecurrentWeights<Config> recurrent(const Config& config, const NormConfig& norm_config) const {
+    return recurrent(config, norm_config, config.convolution);
+  }
+  template <typename Config>
+  RecurrentWeights<Config> recurrent(const Config& config, const NormConfig& norm_config,
+                                     const ConvolutionConfig& convolution) const {
     using enum TensorKind;
     const RecurrentShape shape = recurrent_shape(config, config_.hidden);
     return {.config = config,
@@ -179,7 +190,7 @@ class Finder {
             .convolution = {.taps = static_cast<int32_t>(shape.taps),
                             .weight = vector(id(recurrent_convolution)),
                             .bias = vector(bias_of(id(recurrent_convolution))),
-                            .activation = config.convolution.activation},
+                            .activation = convolution.activation},
             .recurrence = {.n_heads = static_cast<int32_t>(shape.n_heads),
                            .key_dim = static_cast<int32_t>(shape.key_dim),
                            .value_dim = static_cast<int32_t>(shape.value_dim),

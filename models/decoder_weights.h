@@ -71,7 +71,7 @@ struct RecurrentWeights {
   SelectiveScan scan = {};
   const float* decay = nullptr;  ///< log(-rates), of which complete() makes these
   Norm norm;
-  Linear factors = {};  ///< of their latent; absent where there is none
+  Linear factors = {};  ///< of their latent, or of the input; absent where there is none
   Linear out;
   size_t state_layer = 0;  ///< which of a step's StateLayers it has; see state_layers()
 };
@@ -79,10 +79,12 @@ using DeltaNetWeights = RecurrentWeights<DeltaNetConfig>;
 using StateSpaceWeights = RecurrentWeights<StateSpaceConfig>;
 using ShortConvolutionWeights = RecurrentWeights<ShortConvolutionConfig>;
 using SelectiveScanWeights = RecurrentWeights<SelectiveScanConfig>;
+using LinearAttentionWeights = RecurrentWeights<LinearAttentionConfig>;
 
 /// Of each kind of Mixer.
-using MixerWeights = std::variant<AttentionWeights, LatentAttentionWeights, DeltaNetWeights,
-                                  StateSpaceWeights, ShortConvolutionWeights, SelectiveScanWeights>;
+using MixerWeights =
+    std::variant<AttentionWeights, LatentAttentionWeights, DeltaNetWeights, StateSpaceWeights,
+                 ShortConvolutionWeights, SelectiveScanWeights, LinearAttentionWeights>;
 
 struct CrossAttentionWeights {
   BranchNormWeights norms;

@@ -46,6 +46,7 @@ void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables);
 void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables);
 void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables);
 void complete(SelectiveScanWeights& mixer, Backend& backend, Tables& tables);
+void complete(LinearAttentionWeights& mixer, Backend& backend, Tables& tables);
 
 /// Mixes what `input` says, [tokens, hidden], and leaves the last product to the caller.
 LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& input);
@@ -54,6 +55,7 @@ LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input);
 LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& input);
+LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& input);
 
 inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& input) {
   return std::visit([&](const auto& mixer) { return mix(pass, mixer, input); }, weights);

@@ -42,7 +42,6 @@ std::vector<float> fetch_rates(Backend& backend, const float* decay, int64_t cou
 // What goes on in matrices of heads.
 template <typename Config>
 void complete_heads(RecurrentWeights<Config>& mixer, Backend& backend, Tables& tables) {
-  complete_convolution(mixer, backend, tables);
   mixer.recurrence.rates = tables.add(fetch_rates(backend, mixer.decay, mixer.shape.n_heads));
 }
 
@@ -102,13 +101,18 @@ void recur(const Pass& pass, const RecurrentWeights<Config>& mixer, const Matrix
 }  // namespace
 
 void complete(DeltaNetWeights& mixer, Backend& backend, Tables& tables) {
+  complete_convolution(mixer, backend, tables);
   complete_heads(mixer, backend, tables);
 }
 void complete(StateSpaceWeights& mixer, Backend& backend, Tables& tables) {
+  complete_convolution(mixer, backend, tables);
   complete_heads(mixer, backend, tables);
 }
 void complete(ShortConvolutionWeights& mixer, Backend& backend, Tables& tables) {
   complete_convolution(mixer, backend, tables);
+}
+void complete(LinearAttentionWeights& mixer, Backend& backend, Tables& tables) {
+  complete_heads(mixer, backend, tables);
 }
 void complete(SelectiveScanWeights& mixer, Backend& backend, Tables& tables) {
   complete_convolution(mixer, backend, tables);
@@ -206,6 +210,23 @@ LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& inpu
   renormalize(pass.backend, norm_from(first_c), c);
   pass.backend.scan(pass.batch, x, steps, b, c, mixer.scan, matrices_of(pass, mixer), sums);
   pass.backend.scale(projected.columns(channels, channels), config.gate, sums);
+  return {pass.backend, {.x = sums}, mixer.out};
+}
+
+LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& input) {
+  const LinearAttentionConfig& config = mixer.config;
+  const int64_t dim = config.dim();
+  const Matrix qkv = pass.rows_in(pass.memory.qkv, mixer.shape.in);
+  const Matrix no_gates{nullptr, DType::f32, pass.batch.n_tokens, 0};
+  const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
+
+  pass.backend.linear(input, mixer.in.weight, {.activation = config.activation}, qkv);
+  recur(pass, mixer, qkv.columns(0, dim), qkv.columns(dim, dim), qkv.columns(2 * dim, dim),
+        no_gates, sums);
+  renormalize(pass.backend, mixer.norm, sums);
+  const Matrix factors = qkv.columns(0, dim);  // queries are not read any more
+  pass.backend.linear(input, mixer.factors.weight, {}, factors);
+  pass.backend.scale(factors, config.gate, sums);
   return {pass.backend, {.x = sums}, mixer.out};
 }
 

@@ -357,6 +357,17 @@ class Planner {
            {});
   }
 
+  void mixer(const LinearAttentionConfig& mixer) {
+    const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
+    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, false,
+           {.activation = mixer.activation});
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
+    norm(TensorKind::recurrent_norm, mixer.norm, shape.sums);
+    matrix(TensorKind::recurrent_factors, config_.weight_format, shape.sums, config_.hidden, false,
+           {});
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
+  }
+
   void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
     if (shape.gates > 0) gates(shape, config_.hidden, bias);

@@ -271,7 +271,9 @@ struct TensorPlan {
 ///                                     where channels decay by themselves
 ///   layers.N.recurrent_skip           [n_heads], [channels]
 ///   layers.N.recurrent_norm           [value_dim], of a state space [sums]
-///   layers.N.recurrent_factors        [sums, rank]          made of their latent
+///   layers.N.recurrent_factors        [sums, rank]          made of their latent; of linear
+///   attention
+///                                     [sums, hidden]
 ///   layers.N.recurrent_out            [hidden, sums]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]

@@ -89,7 +89,8 @@ class PartsMaker {
       case recurrent_norm:
         return {recurrent_norm_weights()};
       case recurrent_factors:
-        return {product(m.recurrent_factors, recurrent().sums, delta_net()->gate_rank)};
+        return {product(m.recurrent_factors, recurrent().sums,
+                        delta_net() != nullptr ? delta_net()->gate_rank : hidden)};
       case recurrent_out:
         return {residual(product(m.recurrent_out, hidden, recurrent().sums))};
       case attention_after_norm:

@@ -179,18 +179,23 @@ void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix&
   const std::vector<double> query = unit_row(q, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
   const std::vector<double> key = unit_row(k, t, key_head * r.key_dim, r.key_dim, r.unit_eps);
   const int64_t of_head = r.by_channel ? r.key_dim : 1;
-  const auto step_of = [&](double g) {
-    return std::clamp(softplus(g), double{r.least_step}, double{r.most_step});
+  const auto gate = [&](int64_t i) {
+    return double{get(gates, t, h * of_head + i)} + r.steps[h * of_head + i];
   };
-  std::vector<double> decays;  // of each row of the matrix
+  const auto step = [&](int64_t i) {
+    if (r.steps == nullptr) return 1.0;
+    return std::clamp(softplus(gate(i)), double{r.least_step}, double{r.most_step});
+  };
+  std::vector<double> decays(index(r.key_dim));  // of each row of the matrix
   for (int64_t i = 0; i < r.key_dim; ++i) {
-    const int64_t at = h * of_head + (r.by_channel ? i : 0);
-    const double g = double{get(gates, t, at)} + r.steps[at];
-    decays.push_back(std::exp(r.least_log_decay < 0 ? r.least_log_decay * sigmoid(-r.rates[h] * g)
-                                                    : r.rates[h] * step_of(g)));
+    const int64_t own = r.by_channel ? i : 0;
+    const double log_decay = r.least_log_decay < 0
+                                 ? r.least_log_decay * sigmoid(-r.rates[h] * gate(own))
+                                 : r.rates[h] * step(own);
+    decays[index(i)] = std::exp(log_decay);
   }
-  const double strength = r.delta ? r.strength * sigmoid(get(gates, t, r.n_heads * of_head + h))
-                                  : step_of(double{get(gates, t, h)} + r.steps[h]);
+  const double strength =
+      r.delta ? r.strength * sigmoid(get(gates, t, gate_columns(r) - r.n_heads + h)) : step(0);
   for (int64_t j = 0; j < r.value_dim; ++j) {
     const double value = get(v, t, h * r.value_dim + j);
     double known = 0;
@@ -572,7 +577,8 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(q, batch.n_tokens, r.n_key_heads * r.key_dim, "recur: q has another shape");
     require_matrix(k, batch.n_tokens, q.cols, "recur: k has another shape");
     require_matrix(v, batch.n_tokens, r.n_heads * r.value_dim, "recur: v has another shape");
-    require(r.delta || !r.by_channel, "recur: channels of a state space decay together");
+    require(!r.by_channel || (r.delta && r.steps != nullptr),
+            "recur: channels decay by themselves, by gates, in delta nets alone");
     require_matrix(gates, batch.n_tokens, gate_columns(r), "recur: gates have another shape");
     require_matrix(out, batch.n_tokens, v.cols, "recur: out has another shape");
     const int64_t size = int64_t{r.n_heads} * r.key_dim * r.value_dim;

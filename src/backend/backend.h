@@ -285,7 +285,8 @@ struct Recurrence {
   float unit_eps = 0;
   float query_scale = 1;         ///< of queries
   const float* rates = nullptr;  ///< [n_heads], below 0
-  const float* steps = nullptr;  ///< [n_heads], if by_channel [n_heads key_dim]
+  /// [n_heads], if by_channel [n_heads key_dim]; null, but not then: Δ is 1 and made of no gate.
+  const float* steps = nullptr;
   const float* skips = nullptr;  ///< [n_heads] or null: 0
   /// Below 0: in place of exp(rates[h] Δ) stands exp(least_log_decay / (1 + exp(rates[h] (g +
   /// steps[h])))), which falls no lower than exp(least_log_decay).
@@ -296,7 +297,8 @@ struct Recurrence {
 
 /// Columns of its gates.
 constexpr int64_t gate_columns(const Recurrence& r) {
-  return int64_t{r.n_heads} * ((r.by_channel ? r.key_dim : 1) + (r.delta ? 1 : 0));
+  const int64_t of_decays = r.steps == nullptr ? 0 : r.by_channel ? r.key_dim : 1;
+  return r.n_heads * (of_decays + (r.delta ? 1 : 0));
 }
 
 /// The heads of latent attention (arXiv:2405.04434). Of each token there is one row, of which all

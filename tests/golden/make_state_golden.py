@@ -8,7 +8,8 @@ writes in states/ beside itself
     tokens.i32   the text's token ids, int32, little-endian
     MODEL.f32    float32, little-endian: of each recurrent layer of a folder in families/ (made by
                  make_families.py) the state after the text, the last elements of its convolution
-                 [taps - 1, channels] and then its matrices [heads, key_dim, value_dim]
+                 [taps - 1, channels] and then its matrices [heads, key_dim, value_dim], or of a
+                 selective scan [state_size, channels]
     versions.json
 """
 
@@ -22,7 +23,7 @@ from transformers import AutoModelForCausalLM
 HERE = Path(__file__).resolve().parent
 VOCAB = 136
 TOKENS = 4000
-MODELS = ["qwen3_5", "mamba2"]
+MODELS = ["qwen3_5", "mamba2", "mamba", "kimi_linear_saved"]
 
 
 def states(name, text):
@@ -31,16 +32,17 @@ def states(name, text):
     config = model.config
     with torch.no_grad():
         out = model(torch.tensor([text]), use_cache=True)
-    cache = out.past_key_values if name != "mamba2" else out.cache_params
+    is_mamba = name.startswith("mamba")
+    cache = out.cache_params if is_mamba else out.past_key_values
     types = getattr(config, "layer_types", None) or ["linear_attention"] * config.num_hidden_layers
-    taps = config.conv_kernel if name == "mamba2" else config.linear_conv_kernel_dim
+    taps = config.conv_kernel if is_mamba else config.linear_conv_kernel_dim
     parts = []
     for n, kind in enumerate(types):
         if kind != "linear_attention":
             continue
         matrices = cache.layers[n].recurrent_states[0][0]
-        if name == "mamba2":  # [heads, value_dim, key_dim]
-            matrices = matrices.transpose(1, 2)
+        if is_mamba:  # [heads, value_dim, key_dim] or [channels, state_size]
+            matrices = matrices.transpose(-2, -1)
         parts += [cache.layers[n].conv_states[0][0, :, 1 - taps:].T, matrices]
     return torch.cat([part.reshape(-1) for part in parts])
 

@@ -44,6 +44,24 @@ def renamed_kimi(tensors):
             else name.replace("block_sparse_moe", "mlp"): value for name, value in tensors.items()}
 
 
+def with_exact_decays(tensors):
+    """Tables of decays in float32, as Transformers computes them for a model without."""
+    size = 16
+    tables = dict(tensors)
+    for name in [name for name in tensors if name.endswith("slope_rate")]:
+        layer, heads = int(name.split(".")[2]), tensors[name].shape[0]
+        slope = (1 / 2 ** (8 / heads)) ** (torch.arange(heads) + 1)
+        slope = (slope * (1 - layer / (3 - 1 + 1e-5) + 1e-5))[:, None, None]
+        place = torch.arange(size) + 1
+        apart = place[:, None] - place[None, :]
+        tables[name] = slope
+        tables[name.replace("slope_rate", "query_decay")] = torch.exp(-slope * place[:, None])
+        tables[name.replace("slope_rate", "key_decay")] = torch.exp(-slope * (size - place[:, None]))
+        diagonal = torch.where(apart >= 0, -(slope * apart[None, None]), float("-inf"))
+        tables[name.replace("slope_rate", "diagonal_decay")] = torch.exp(diagonal)
+    return tables
+
+
 def joined_experts(tensors):
     """Experts as releases have them: one tensor of a layer for the gates and ups, one for the downs."""
     joined = {name: value for name, value in tensors.items() if ".experts." not in name}
@@ -184,9 +202,18 @@ LATER_VARIANTS = [
             prompt=LONG, perturbs_routers=True),
     Variant("bailing_hybrid_softplus", "with decays that have no bound; all layers dense", "bailing_hybrid",
             {**KDA, **ROUTED, **SHORT_KDA, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 10,
-             "num_mtp_layers": 0, "kda_safe_gate": False, "intermediate_size": 46, "first_k_dense_replace": 9}, prompt=LONG),
+             "num_mtp_layers": 0, "kda_safe_gate": False, "intermediate_size": 46,
+             "first_k_dense_replace": 9}, prompt=LONG),
     Variant("kimi_linear_saved", "as Transformers writes it; all layers dense", "kimi_linear",
             {**KDA, **ROUTED, **SHORT_KDA, "linear_head_dim": 10, "linear_num_heads": 2,
              "first_k_dense_replace": 9},
             prompt=LONG),
+    Variant("minimax", "lightning attention and attention, what branches add to is normed, with factors",
+            config={"num_hidden_layers": 3, "head_dim": 12, "num_local_experts": 3, "block_size": 16,
+                    "intermediate_size": 20,
+                    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                    "full_attn_alpha_factor": 3.5, "full_attn_beta_factor": 1.2,
+                    "linear_attn_alpha_factor": 2.5, "linear_attn_beta_factor": 0.8,
+                    "mlp_alpha_factor": 3.0, "mlp_beta_factor": 1.1, "rms_norm_eps": 1e-3},
+            prompt=LONG, rename=with_exact_decays),
 ]

@@ -93,12 +93,11 @@ TEST_P(StateGolden, IsThatOfTransformersAfterFourThousandTokens) {
   runner.release(sequence);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, StateGolden,
-                         testing::Combine(testing::Values("cpu", "cuda"),
-                                          testing::Values("qwen3_5", "mamba2")),
-                         [](const auto& test) {
-                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, StateGolden,
+    testing::Combine(testing::Values("cpu", "cuda"),
+                     testing::Values("qwen3_5", "mamba2", "mamba", "kimi_linear_saved")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 }  // namespace
 }  // namespace faststream

@@ -12,10 +12,20 @@ float softplus(float x) {
   return x > kLinearFrom ? x : std::log1p(std::exp(x));
 }
 
-// The logarithm of the factor that a gate, with what is added to it, gives the head's matrix.
+// One of a token's gates, with what is added to it; 0 where there are none.
+float gate_of(const Recurrence& r, const float* row, int64_t at) {
+  return r.steps == nullptr ? 0 : row[at] + r.steps[at];
+}
+
+// What it gives.
+float step_of(const Recurrence& r, float gate) {
+  return r.steps == nullptr ? 1 : std::clamp(softplus(gate), r.least_step, r.most_step);
+}
+
+// The logarithm of the factor that it gives the head's matrix.
 float log_decay(const Recurrence& r, int64_t head, float gate) {
   if (r.least_log_decay < 0) return r.least_log_decay / (1 + std::exp(r.rates[head] * gate));
-  return r.rates[head] * std::clamp(softplus(gate), r.least_step, r.most_step);
+  return r.rates[head] * step_of(r, gate);
 }
 
 }  // namespace
@@ -30,6 +40,7 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
   require_f32(out, batch.n_tokens, v.cols, "recur: out has another shape");
   // Of each head factors of each token, one or one a channel of keys, and then strengths.
   const int64_t channels = r.by_channel ? r.key_dim : 1;
+  const int64_t n_decays = gate_columns(r) - (r.delta ? r.n_heads : 0);
   const int64_t of_each = (channels + 1) * batch.n_tokens;
   auto* factors = shared_scratch_.get<float>(r.n_heads * of_each);
   pool_.parallel_for(r.n_heads, 1, [&](int64_t first, int64_t last) {
@@ -39,12 +50,10 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
       for (int64_t t = 0; t < batch.n_tokens; ++t) {
         const float* row = static_cast<const float*>(gates.data) + t * gates.stride;
         for (int64_t i = 0; i < channels; ++i) {
-          const int64_t at = h * channels + i;
-          decays[t * channels + i] = std::exp(log_decay(r, h, row[at] + r.steps[at]));
+          decays[t * channels + i] = std::exp(log_decay(r, h, gate_of(r, row, h * channels + i)));
         }
-        strengths[t] = r.delta
-                           ? r.strength / (1 + std::exp(-row[r.n_heads * channels + h]))
-                           : std::clamp(softplus(row[h] + r.steps[h]), r.least_step, r.most_step);
+        strengths[t] = r.delta ? r.strength / (1 + std::exp(-row[n_decays + h]))
+                               : step_of(r, gate_of(r, row, h));
       }
     }
   });

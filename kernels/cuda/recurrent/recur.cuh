@@ -30,6 +30,7 @@ __device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, 
 
 /// The step that a gate gives, with what is added to it.
 __device__ inline float step_of(const Recurrence& r, float gate) {
+  if (r.steps == nullptr) return 1;
   constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
   const float softplus = gate > kLinearFrom ? gate : log1pf(expf(gate));
   return fminf(fmaxf(softplus, r.least_step), r.most_step);
@@ -48,8 +49,8 @@ __device__ inline const float* gate_row(const RecurArguments& a, int64_t row) {
 /// How much of a value the token of a row writes, if `delta`.
 __device__ inline float strength_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
-  const int strengths = r.n_heads * (r.by_channel ? r.key_dim : 1);
-  return r.strength / (1.0F + expf(-gate_row(a, row)[strengths + head]));
+  const int64_t at = gate_columns(r) - r.n_heads + head;
+  return r.strength / (1.0F + expf(-gate_row(a, row)[at]));
 }
 
 struct TokenGates {
@@ -60,7 +61,7 @@ struct TokenGates {
 /// How the head's matrix changes with the token of a row, where all of it decays alike.
 __device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
-  const float gate = gate_row(a, row)[head] + r.steps[head];
+  const float gate = r.steps == nullptr ? 0 : gate_row(a, row)[head] + r.steps[head];
   return {log_decay_of(r, head, gate), r.delta ? strength_of(a, row, head) : step_of(r, gate)};
 }
 

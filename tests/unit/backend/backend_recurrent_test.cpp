@@ -20,6 +20,7 @@ struct RecurrenceShape {
   int32_t value_dim = 8;
   bool by_channel = false;
   float least_log_decay = 0;
+  bool has_gates = true;
 };
 
 // What recur() reads, a row a token.
@@ -65,7 +66,7 @@ void recur(Backend& backend, DType act, const BatchView& view, const RecurInputs
                         .delta = inputs.delta,
                         .by_channel = inputs.shape.by_channel,
                         .rates = numbers(rates),
-                        .steps = numbers(steps),
+                        .steps = inputs.shape.has_gates ? numbers(steps) : nullptr,
                         .least_log_decay = inputs.shape.least_log_decay};
   if (inputs.delta) {
     recurrence.strength = 1.5F;
@@ -115,13 +116,14 @@ class BackendRecurrent : public BackendTest {
     inputs.q = random(int64_t{shape.key_heads} * shape.key_dim, 1);
     inputs.k = random(int64_t{shape.key_heads} * shape.key_dim, delta ? 1 : 0.2F);
     inputs.v = random(int64_t{shape.heads} * shape.value_dim, 1);
-    const int64_t decays = shape.heads * (shape.by_channel ? shape.key_dim : 1);
+    const int64_t decays =
+        shape.has_gates ? shape.heads * (shape.by_channel ? shape.key_dim : 1) : 0;
     inputs.gates =
         random_tensor(random_, DType::f32, tokens, decays + (delta ? shape.heads : 0), 1);
     inputs.rates = random_tensor(random_, DType::f32, 1, shape.heads).map(DType::f32, [](float x) {
       return -std::exp(x);
     });
-    inputs.steps = random_tensor(random_, DType::f32, 1, decays);
+    inputs.steps = random_tensor(random_, DType::f32, 1, std::max<int64_t>(decays, 1));
     inputs.skips = random_tensor(random_, DType::f32, 1, shape.heads);
     return inputs;
   }
@@ -240,6 +242,21 @@ TEST_P(BackendRecurrent, RecurGoesOnWithEachChannelByItself) {
         shape.by_channel = false;
         compare_recur(sequences, shape, true, act, kEven, act == DType::f32 ? 0 : 0x1p-9);
         shape.least_log_decay = 0;
+      }
+    }
+  }
+}
+
+TEST_P(BackendRecurrent, RecurGoesOnWithoutGates) {
+  const std::vector<TestSequence> decode = {{1, 1}, {1, 40}, {1, 64}, {1, 65}};
+  constexpr RecurrenceShape kShapes[] = {{3, 1, 5, 7}, {4, 2, 12, 20}, {2, 2, 64, 64}};
+  constexpr int64_t kEven = 6;
+  for (const DType act : activation_types()) {
+    for (RecurrenceShape shape : kShapes) {
+      shape.has_gates = false;
+      for (const auto& sequences : {kSequences, decode}) {
+        compare_recur(sequences, shape, false, act, kEven, act == DType::f32 ? 0 : 0x1p-9);
+        compare_recur(sequences, shape, true, act, kEven, act == DType::f32 ? 0 : 0x1p-9);
       }
     }
   }

@@ -26,6 +26,9 @@ ModelConfig shape_of(const std::string& name) {
     mixer.decays_by_channel = true;
     return hybrid_engine_shape(mixer);
   }
+  if (name == "linear_attention") {
+    return hybrid_engine_shape(LinearAttentionConfig{.n_heads = 3, .head_dim = 12, .norm = {}});
+  }
   if (name == "scan") {
     return hybrid_engine_shape(
         SelectiveScanConfig{.channels = 48,
@@ -201,8 +204,8 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
 }
 
 const auto kShapes =
-    testing::Values("delta_net", "convolution", "state_space", "delta_net_by_channel", "scan",
-                    "state_spaces_alone", "side_by_side");
+    testing::Values("delta_net", "convolution", "state_space", "delta_net_by_channel",
+                    "linear_attention", "scan", "state_spaces_alone", "side_by_side");
 std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);
 }

@@ -210,12 +210,15 @@ ModelConfig hybrid_shape(WeightFormat format) {
                                          .scale = 0.2F,
                                          .latent_norm = rms,
                                          .head_gate = true}};
+  LayerConfig linear = attention;
+  linear.name = "linear attention";
+  linear.mixers = {LinearAttentionConfig{.n_heads = 3, .head_dim = 20, .norm = rms}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net,  state_space, convolution,
-                        scan,      by_channel, latent,      side_by_side};
-  config.layers = {1, 2, 0, 3, 4, 5, 6, 7, 2};
+  config.layer_kinds = {attention,  delta_net, state_space, convolution, scan,
+                        by_channel, latent,    linear,      side_by_side};
+  config.layers = {1, 2, 0, 3, 4, 5, 6, 7, 8, 2};
   return config;
 }
 

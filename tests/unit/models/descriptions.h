@@ -186,11 +186,18 @@ inline ModelConfig small_hybrid() {
                                       .least_log_decay = -5,
                                       .norm = norm,
                                       .gate_rank = 9}};
+  LayerConfig linear = attention;
+  linear.name = "linear attention";
+  linear.mixers = {LinearAttentionConfig{.n_heads = 3,
+                                         .head_dim = 14,
+                                         .activation = Activation::gelu,
+                                         .norm = norm,
+                                         .gate = Activation::silu}};
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
   config.layer_kinds = {attention, delta_net,  state_space, convolution,
-                        scan,      by_channel, side_by_side};
+                        scan,      by_channel, linear,      side_by_side};
   config.layers = {1, 2, 0, 3, 4, 5, 1, 6};
   return config;
 }

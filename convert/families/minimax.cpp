@@ -1,0 +1,166 @@
+// MiniMax-Text (arXiv:2501.08313): lightning attention, whose decays depend on the layer and the
+// head, and attention in some layers, with experts. What a branch adds to is its normed input,
+// times a factor α, and what it gives is times β: a norm follows each sum, before which x α + y β
+// is as x + y β / α, but for its eps.
+#include <cmath>
+#include <memory>
+
+#include "convert/families/family.h"
+
+namespace faststream::convert {
+namespace {
+
+/// α and β of a branch.
+struct Factors {
+  float stream = 1;
+  float branch = 1;
+
+  [[nodiscard]] float ratio() const { return branch / stream; }
+};
+
+Factors factors_in(const JsonView& config, const std::string& branch) {
+  const std::string alpha = branch + "_alpha_factor";
+  const Factors factors{number_in(config, alpha, 1), number_in(config, branch + "_beta_factor", 1)};
+  if (!(factors.stream > 0)) config.member(alpha).fail("is not above 0");
+  return factors;
+}
+
+// The norm of α x as one of x.
+NormConfig of_sum(NormConfig norm, const Factors& factors) {
+  norm.eps /= factors.stream * factors.stream;
+  return norm;
+}
+
+// log(-rate) of each head in a layer, in float32 as Transformers computes rates.
+std::vector<float> log_slopes(int64_t n, int64_t n_layers, int64_t n_heads) {
+  const double base = 1 / std::exp2(8.0 / static_cast<double>(n_heads));
+  const double of_layer =
+      1 - static_cast<double>(n) / (static_cast<double>(n_layers) - 1 + 1e-5) + 1e-5;
+  std::vector<float> slopes;
+  for (int64_t head = 1; head <= n_heads; ++head) {
+    const auto of_head = std::pow(static_cast<float>(base), static_cast<float>(head));
+    slopes.push_back(std::log(of_head * static_cast<float>(of_layer)));
+  }
+  return slopes;
+}
+
+struct AllFactors {
+  Factors attention;
+  Factors linear_attention;
+  Factors ffn;
+};
+
+void finish(const AllFactors& factors, const ModelConfig& config, TensorParts& parts) {
+  const int64_t n_layers = config.n_layers();
+  for (auto& [id, of_tensor] : parts) {
+    float scale = 1;
+    switch (id.kind) {
+      case TensorKind::attention_out:
+        scale = factors.attention.ratio();
+        break;
+      case TensorKind::recurrent_out:
+        scale = factors.linear_attention.ratio();
+        break;
+      case TensorKind::experts_down:
+        scale = factors.ffn.ratio();
+        break;
+      case TensorKind::recurrent_decay: {
+        const int64_t n_heads = config.layer(id.n).get<LinearAttentionConfig>().n_heads;
+        of_tensor = {{.source = "",
+                      .shape = {n_heads},
+                      .values = std::make_shared<const std::vector<float>>(
+                          log_slopes(id.n, n_layers, n_heads))}};
+        break;
+      }
+      case TensorKind::ffn_stream_norm: {  // the next layer's
+        std::string& name = of_tensor.at(0).source;
+        const std::string own = "layers." + std::to_string(id.n) + ".";
+        name.replace(name.find(own), own.size(), "layers." + std::to_string(id.n + 1) + ".");
+        break;
+      }
+      default:
+        break;
+    }
+    if (scale == 1) continue;
+    for (TensorPart& part : of_tensor) part.scale *= scale;
+  }
+}
+
+}  // namespace
+
+FamilyModel describe_minimax(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.n_layers = 32,
+                                     .hidden = 4096,
+                                     .n_heads = 32,
+                                     .n_kv_heads = 8,
+                                     .ffn_hidden = 14336,
+                                     .vocab = 32000,
+                                     .max_context = 131072,
+                                     .norm_eps = 1e-5F,
+                                     .rope_theta = 1e6};
+  const PlainShape shape = shape_in(config, kOtherwise);
+  FamilyModel model{plain_decoder_in(config, shape)};
+  const AllFactors factors{factors_in(config, "full_attn"), factors_in(config, "linear_attn"),
+                           factors_in(config, "mlp")};
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.name = "attention";
+  first.attention().window = window_in(config, 0);
+  const int64_t n_experts =
+      count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts, 8);
+  use_experts(first, config, n_experts, 2).router.normalized = true;
+  const NormConfig norm = first.mixer_norms.before;
+  const LinearAttentionConfig linear{.n_heads = shape.n_heads,
+                                     .head_dim = shape.head_dim,
+                                     .activation = first.experts->each.activation,
+                                     .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
+  const std::vector<std::string> types =
+      layer_types_in(config, shape.n_layers, {"linear_attention", "full_attention"},
+                     [](int64_t n) { return n % 2 == 0 ? 1 : 0; });
+  // The norm before a branch is one of the stream, after the branch before it.
+  model.config.embedding.norm = norm;
+  model.config.output.norm = of_sum(norm, factors.ffn);
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    const bool is_linear = types[static_cast<size_t>(n)] == "linear_attention";
+    const bool is_last = n + 1 == shape.n_layers;
+    if (is_linear) {
+      layer.name = "linear attention";
+      layer.mixers = {linear};
+    }
+    if (is_last) layer.name += ", last";
+    layer.mixer_norms = {
+        .before = {},
+        .after = {},
+        .stream = of_sum(norm, is_linear ? factors.linear_attention : factors.attention)};
+    layer.ffn_norms = {};
+    if (!is_last) layer.ffn_norms.stream = of_sum(norm, factors.ffn);
+  });
+
+  Modules& m = model.modules;
+  m.embedding_norm = "layers.0.input_layernorm";
+  m.attention_stream_norm = "post_attention_layernorm";
+  m.ffn_stream_norm = "input_layernorm";
+  m.router = "block_sparse_moe.gate";
+  m.experts = "block_sparse_moe.experts.";
+  m.expert_gate_up = {"w1", "w3"};
+  m.expert_down = "w2";
+  for (int64_t kind = 0; kind < 3; ++kind) {
+    for (int64_t head = 0; head < shape.n_heads; ++head) {
+      m.recurrent_in.push_back({"self_attn.qkv_proj", 3 * linear.dim(),
+                                (3 * head + kind) * shape.head_dim, shape.head_dim});
+    }
+  }
+  m.recurrent_norm = "self_attn.norm";
+  m.recurrent_factors = "self_attn.output_gate";
+  m.recurrent_out = "self_attn.out_proj";
+  // What decays are made of, in tables.
+  for (const char* table : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}) {
+    m.unused.push_back(std::string("self_attn.") + table);
+  }
+  model.finish = [factors](const ModelConfig& of_model, const Checkpoint&, TensorParts& parts) {
+    finish(factors, of_model, parts);
+  };
+  return model;
+}
+
+}  // namespace faststream::convert
