@@ -30,6 +30,7 @@ void take_shapes_of_rates(const Checkpoint& weights, TensorParts& parts) {
     if (found == nullptr) continue;
     std::vector<int64_t> shape = found->shape;
     std::erase(shape, 1);
+    if (shape.empty()) shape = {1};
     if (shape == part.shape) part.shape = found->shape;
   }
 }

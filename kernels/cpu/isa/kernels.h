@@ -138,6 +138,18 @@ struct RecurTask {
   int64_t stride = 0;  ///< floats from a row of these matrices to the next
 };
 
+/// The factors that a row of gates gives the rows of a head's matrix (see Recurrence).
+struct DecayTask {
+  const float* gates = nullptr;  ///< [n]
+  const float* steps = nullptr;  ///< [n]
+  float rate = 0;
+  float least_log_decay = 0;
+  float least_step = 0;
+  float most_step = 0;
+  int64_t n = 0;
+  float* out = nullptr;
+};
+
 /// A selective scan (see Backend::scan()) over consecutive tokens of one sequence, of some
 /// channels.
 struct ScanTask {
@@ -337,6 +349,7 @@ struct Kernels {
   void (*convolve)(const ConvolveTask&);
   void (*recur)(const RecurTask&);
   int64_t recur_columns;  ///< that RecurTask::columns is at most
+  void (*decays)(const DecayTask&);
   void (*scan)(const ScanTask&);
   /// m *= activation(factors), of n elements each.
   void (*scale)(const float* factors, Activation activation, int64_t n, float* m);

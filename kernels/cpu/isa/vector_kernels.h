@@ -233,6 +233,7 @@ inline Kernels vector_kernels() {
   kernels.convolve = convolve;
   kernels.recur = recur;
   kernels.recur_columns = kRecurColumns;
+  kernels.decays = decays;
   kernels.scan = scan;
   kernels.scale = scale;
   kernels.soft_cap = soft_cap;

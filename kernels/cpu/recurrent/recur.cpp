@@ -49,8 +49,19 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
       float* strengths = decays + channels * batch.n_tokens;
       for (int64_t t = 0; t < batch.n_tokens; ++t) {
         const float* row = static_cast<const float*>(gates.data) + t * gates.stride;
-        for (int64_t i = 0; i < channels; ++i) {
-          decays[t * channels + i] = std::exp(log_decay(r, h, gate_of(r, row, h * channels + i)));
+        if (r.by_channel) {
+          DecayTask task;
+          task.gates = row + h * channels;
+          task.steps = r.steps + h * channels;
+          task.rate = r.rates[h];
+          task.least_log_decay = r.least_log_decay;
+          task.least_step = r.least_step;
+          task.most_step = r.most_step;
+          task.n = channels;
+          task.out = decays + t * channels;
+          kernels_.decays(task);
+        } else {
+          decays[t] = std::exp(log_decay(r, h, gate_of(r, row, h)));
         }
         strengths[t] = r.delta ? r.strength / (1 + std::exp(-row[n_decays + h]))
                                : step_of(r, gate_of(r, row, h));

@@ -114,6 +114,22 @@ void recur(const RecurTask& task) {
   }
 }
 
+void decays(const DecayTask& task) {
+  for_vectors(task.n, [&](int64_t i, int64_t count) {
+    const Vec gate = load_up_to(task.gates + i, count) + load_up_to(task.steps + i, count);
+    Vec log_decay;
+    if (task.least_log_decay < 0) {
+      log_decay = task.least_log_decay / (1.0F + exponential(task.rate * gate));
+    } else {
+      const Vec least = splat(task.least_step);
+      const Vec most = splat(task.most_step);
+      const Vec step = softplus(gate);
+      log_decay = task.rate * select(step < least, least, select(step > most, most, step));
+    }
+    store_up_to(task.out + i, exponential(log_decay), count);
+  });
+}
+
 void scan(const ScanTask& task) {
   for (int64_t t = 0; t < task.tokens; ++t) {
     const float* from = t == 0 ? task.from : task.to;

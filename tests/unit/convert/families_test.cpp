@@ -151,6 +151,75 @@ TEST(Families, TellWhatDeepSeekOfManyKindsAsksFor) {
   EXPECT_TRUE(says(error_with(config), "num_key_value_heads"));
 }
 
+TEST(Families, PutAttentionAndAStateSpaceSideBySide) {
+  json config = tiny_config();
+  config.update({{"model_type", "falcon_h1"},
+                 {"mamba_d_ssm", 12},
+                 {"mamba_n_heads", 3},
+                 {"mamba_d_head", "auto"},
+                 {"mamba_d_state", 6},
+                 {"key_multiplier", 0.5}});
+  const LayerConfig layer = describe(config).layer(0);
+  ASSERT_EQ(layer.mixers.size(), 2U);
+  const double head_dim = static_cast<double>(layer.attention().head_dim);
+  EXPECT_FLOAT_EQ(layer.attention().scale, static_cast<float>(0.5 / std::sqrt(head_dim)));
+  EXPECT_EQ(layer.get<StateSpaceConfig>().head_dim, 4);
+  EXPECT_FALSE(layer.get<StateSpaceConfig>().norm);
+  config["mamba_n_heads"] = 5;
+  EXPECT_TRUE(says(error_with(config), "12", "not a multiple", "5"));
+  config["mamba_n_heads"] = 3;
+  config["ssm_multipliers"] = {1.0, 2.0};
+  EXPECT_TRUE(says(error_with(config), "ssm_multipliers", "5 numbers"));
+  config["ssm_multipliers"] = {1.0, 2.0, 1.0, 1.0, 1e300};
+  EXPECT_TRUE(says(error_with(config), "ssm_multipliers", "too large"));
+}
+
+TEST(Families, NumberLayersWithAttentionAsReleasesDo) {
+  json config = tiny_config();
+  config.update({{"model_type", "kimi_linear"},
+                 {"num_key_value_heads", config["num_attention_heads"]},
+                 {"kv_lora_rank", 8},
+                 {"qk_rope_head_dim", 4},
+                 {"qk_nope_head_dim", 4},
+                 {"v_head_dim", 4},
+                 {"num_experts", 4},
+                 {"moe_intermediate_size", 8},
+                 {"num_experts_per_token", 2},
+                 {"linear_attn_config",
+                  {{"full_attn_layers", {2}},
+                   {"kda_layers", {1}},
+                   {"num_heads", 2},
+                   {"head_dim", 6},
+                   {"short_conv_kernel_size", 4}}}});
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layer(0).get<DeltaNetConfig>().decay_rank, 6);
+  EXPECT_FALSE(model.layer(0).experts);
+  EXPECT_FALSE(model.layer(1).get<LatentAttentionConfig>().rope);
+  EXPECT_EQ(model.layer(1).experts->router.used, 2);
+  for (const int layer : {0, 3}) {
+    config["linear_attn_config"]["full_attn_layers"] = {layer};
+    EXPECT_TRUE(says(error_with(config), "full_attn_layers"));
+  }
+  config["linear_attn_config"]["full_attn_layers"] = {2};
+  config["mla_use_nope"] = false;
+  EXPECT_TRUE(says(error_with(config), "mla_use_nope"));
+}
+
+TEST(Families, FoldFactorsOfNormedStreams) {
+  json config = tiny_config();
+  config.update({{"model_type", "minimax"},
+                 {"rms_norm_eps", 1e-5},
+                 {"num_local_experts", 4},
+                 {"full_attn_alpha_factor", 2.0}});
+  const ModelConfig model = describe(config);
+  EXPECT_FLOAT_EQ(model.layer(0).mixer_norms.stream.eps, 1e-5F / 4);
+  EXPECT_FLOAT_EQ(model.layer(1).mixer_norms.stream.eps, 1e-5F) << "linear attention";
+  EXPECT_TRUE(model.layer(0).ffn_norms.stream);
+  EXPECT_FALSE(model.layer(1).ffn_norms.stream) << "the output's norm follows";
+  config["full_attn_alpha_factor"] = 0;
+  EXPECT_TRUE(says(error_with(config), "full_attn_alpha_factor"));
+}
+
 TEST(Families, GiveHiddenStatesWhereTheArchitectureHasNoHead) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"}, {"architectures", {"Qwen3Model"}}});
