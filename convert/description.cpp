@@ -297,6 +297,12 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
                        "\"" + layer.name + "\": " + ranges(config, kind) +
                            (layer.mixers.size() > 1 ? "; mixers side by side" : "") +
                            (layer.parallel ? "; attention and feed-forward side by side" : ""));
+    if (layer.aside) {
+      lines.emplace_back("  beside the stream",
+                         "what mixers read, too: of the stream and the embedding");
+      lines.push_back(mixer(config, layer.aside->attention));
+      lines.emplace_back("  feed-forward", feed_forward(layer.aside->ffn));
+    }
     for (const Mixer& each : layer.mixers) {
       lines.push_back(std::visit([&](const auto& kind) { return mixer(config, kind); }, each));
     }

@@ -105,10 +105,12 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
     const auto parts = source.parts.find(plan.id);
     if (parts == source.parts.end()) continue;  // scales
     for (const TensorPart& part : parts->second) {
-      if (part.source.empty()) continue;
       const int64_t width = row_width(plan);
-      bytes += source.weights.require(part.source, part.shape)
-                   .format->bytes(part_rows(part, width) * source_width(part, width));
+      for_each_summand(part, [&](const TensorPart& each) {
+        if (each.source.empty()) return;
+        bytes += source.weights.require(each.source, each.shape)
+                     .format->bytes(part_rows(each, width) * source_width(each, width));
+      });
     }
   }
   return bytes;
@@ -119,7 +121,11 @@ uint64_t source_size(const SourceModel& source, const std::vector<TensorPlan>& p
 uint64_t size_of_used_tensors(const SourceModel& source) {
   std::set<std::string_view> used;
   for (const auto& [name, parts] : source.parts) {
-    for (const TensorPart& part : parts) used.insert({part.source, part.projection.matrix});
+    for (const TensorPart& part : parts) {
+      for_each_summand(part, [&](const TensorPart& each) {
+        used.insert({each.source, each.projection.matrix});
+      });
+    }
   }
   uint64_t bytes = 0;
   for (const std::string_view name : used) {

@@ -90,17 +90,21 @@ void check_tensor(const SourceModel& model, const TensorPlan& plan) {
   const int64_t width = row_width(plan);
   int64_t rows = 0;
   for (const TensorPart& part : found->second) {
-    rows += part_rows(part, width);
-    if (part.source.empty()) continue;
-    static_cast<void>(model.weights.require(part.source, part.shape));
-    if (part.projection.inputs > 0) {
-      static_cast<void>(
-          model.weights.require(part.projection.matrix, projection_shape(part.projection, width)));
-    }
-    if (!fits(part, width)) {
-      throw Error(model.weights.name() + ": tensor " + in_quotes(part.source) + " with the shape " +
-                  shape_text(part.shape) + " has too few rows for \"" + plan.name + "\"");
-    }
+    const int64_t of_part = part_rows(part, width);
+    rows += of_part;
+    for_each_summand(part, [&](const TensorPart& each) {
+      if (each.source.empty()) return;
+      static_cast<void>(model.weights.require(each.source, each.shape));
+      if (each.projection.inputs > 0) {
+        static_cast<void>(model.weights.require(each.projection.matrix,
+                                                projection_shape(each.projection, width)));
+      }
+      if (!fits(each, width) || part_rows(each, width) != of_part) {
+        throw Error(model.weights.name() + ": tensor " + in_quotes(each.source) +
+                    " with the shape " + shape_text(each.shape) + " has other rows than \"" +
+                    plan.name + "\" needs");
+      }
+    });
   }
   if (rows != plan.shape[0]) {
     throw Error(model.weights.name() + ": the tensors that give \"" + plan.name + "\" have " +
@@ -258,7 +262,11 @@ void refuse_unknown_tensors(const SourceModel& model,
                             const std::function<bool(std::string_view)>& is_derived) {
   std::set<std::string, std::less<>> known;
   for (const auto& [target, parts] : model.parts) {
-    for (const TensorPart& part : parts) known.insert({part.source, part.projection.matrix});
+    for (const TensorPart& part : parts) {
+      for_each_summand(part, [&](const TensorPart& each) {
+        known.insert({each.source, each.projection.matrix});
+      });
+    }
   }
   for (const auto& [name, tensor] : model.weights.tensors()) {
     if (known.contains(name) || is_derived(name)) continue;

@@ -59,7 +59,15 @@ struct TensorPart {
   /// In place of a tensor of the checkpoint: what is computed, of this shape.
   std::shared_ptr<const std::vector<float>> values = nullptr;
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
+  /// Another one, of as many rows, whose values are added to these.
+  std::shared_ptr<const TensorPart> plus = nullptr;
 };
+
+/// Calls use(part) for a part and what is added to it.
+template <typename Use>
+void for_each_summand(const TensorPart& part, Use use) {
+  for (const TensorPart* each = &part; each != nullptr; each = each->plus.get()) use(*each);
+}
 
 /// The parts of each tensor of tensor_plan(), scales aside, top to bottom. The output matrix is
 /// always there; for a tied model it comes from the embedding table.

@@ -51,6 +51,10 @@ struct Activations {
   Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
+  Matrix beside_embedding;      ///< [tokens, 2 hidden] f32: the stream, then the embedding
+  Matrix normed_wide;           ///< [tokens, 2 hidden]: of these
+  Matrix aside;                 ///< [tokens, hidden] f32: what attention gives there
+  Matrix stream_and_aside;      ///< [tokens, hidden] f32
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   Matrix part;                  ///< [tokens, hidden] f32: what a part of it gives, likewise
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
@@ -89,6 +93,11 @@ struct Activations {
     shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
+    const int64_t of_aside = hidden_if([](const LayerConfig& l) { return l.aside.has_value(); });
+    shape(beside_embedding, DType::f32, tokens, 2 * of_aside);
+    shape(normed_wide, act, tokens, 2 * of_aside);
+    shape(aside, DType::f32, tokens, of_aside);
+    shape(stream_and_aside, DType::f32, tokens, of_aside);
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
             return layer.mixer_norms.after || layer.ffn_norms.after ||
                    (layer.cross_attention && layer.cross_attention->norms.after);
@@ -106,7 +115,10 @@ struct Activations {
       });
     };
     const auto of_attention = [&](auto figure) {
-      return largest_of_mixers<AttentionConfig>(config, figure);
+      const int64_t of_asides = largest_of_layers(config, [&](const LayerConfig& layer) {
+        return layer.aside ? int64_t{figure(layer.aside->attention)} : 0;
+      });
+      return std::max(of_asides, largest_of_mixers<AttentionConfig>(config, figure));
     };
     using Latent = LatentAttentionConfig;
     const auto of_latent = [&](auto figure) { return largest_of_mixers<Latent>(config, figure); };
@@ -128,7 +140,8 @@ struct Activations {
                    of_recurrent(&RecurrentShape::rank)));
     shape(heads, act, tokens, of_latent([](const Latent& a) { return a.q_dim() + a.sums_dim(); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
-            return std::max(l.ffn.size, l.experts ? l.experts->shared.size : 0);
+            return std::max({l.ffn.size, l.experts ? l.experts->shared.size : 0,
+                             l.aside ? l.aside->ffn.size : 0});
           }));
     shape(scores, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
             return l.experts ? l.experts->count : 0;

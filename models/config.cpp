@@ -209,6 +209,7 @@ std::optional<KvGeometry> kv_geometry(const LayerConfig& layer) {
   for (const Mixer& mixer : layer.mixers) {
     if (const auto kept = kv_geometry(mixer)) return kept;
   }
+  if (layer.aside) return kv_read(layer.aside->attention);
   return std::nullopt;
 }
 
@@ -571,9 +572,23 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   }
 }
 
+void check_aside(const AsideConfig& aside, const LayerConfig& layer, const ModelConfig& config,
+                 const Checker& check) {
+  const AttentionConfig& attention = aside.attention;
+  check.norm("the norm of the block beside the stream", aside.norm);
+  check.norm("the norm of its feed-forward", aside.ffn_norm);
+  check_mixer(attention, layer, config, check);
+  check_feed_forward("the size of its feed-forward", aside.ffn, check);
+  if (attention.qkv_bias || attention.out_bias || attention.qk_norm != QkNorm::none ||
+      attention.sinks || attention.relative_bias || attention.kv_of || attention.output_gate ||
+      attention.bidirectional || aside.ffn.xielu || layer.parallel || layer.cross_attention) {
+    check.fail("a block beside the stream has plain attention and a plain feed-forward");
+  }
+}
+
 void check_mixers(const LayerConfig& layer, const ModelConfig& config, const Checker& check) {
   if (layer.mixers.empty()) check.fail("there is no mixer");
-  int keep_kv = 0;
+  int keep_kv = layer.aside ? 1 : 0;
   int keep_states = 0;
   for (size_t n = 0; n < layer.mixers.size(); ++n) {
     const Mixer& mixer = layer.mixers[n];
@@ -592,6 +607,7 @@ void check_mixers(const LayerConfig& layer, const ModelConfig& config, const Che
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
   check_mixers(layer, config, check);
+  if (layer.aside) check_aside(*layer.aside, layer, config, check);
   for (const BranchNorms* norms : {&layer.mixer_norms, &layer.ffn_norms}) {
     check.norm("the norm before", norms->before);
     check.norm("the norm after", norms->after);
@@ -694,6 +710,7 @@ void validate(const ModelConfig& config, std::string_view where) {
     const LayerConfig& layer = config.layer_kinds[kind];
     int64_t of_mixers = 0;
     for (const Mixer& mixer : layer.mixers) of_mixers += n_heads_of(mixer);
+    if (layer.aside) of_mixers += layer.aside->attention.n_heads;
     heads += std::max(of_mixers, layer.experts ? layer.experts->count : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);

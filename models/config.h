@@ -351,6 +351,17 @@ struct CrossAttentionConfig {
   bool operator==(const CrossAttentionConfig&) const = default;
 };
 
+/// A block beside the stream (Zamba 2, arXiv:2411.15242): attention reads a norm of the stream and
+/// the embedding side by side, a feed-forward one of what that gives. What the feed-forward gives
+/// is added to what the layer's mixers read, and to nothing else.
+struct AsideConfig {
+  NormConfig norm;            ///< of twice the hidden size
+  AttentionConfig attention;  ///< plain: with keys and values of its own, without norms and gates
+  NormConfig ffn_norm;
+  FeedForwardConfig ffn;
+  bool operator==(const AsideConfig&) const = default;
+};
+
 /// One kind of layer: mixers, cross attention where there is an encoder, then the feed-forward or
 /// experts, if there are any.
 struct LayerConfig {
@@ -358,6 +369,7 @@ struct LayerConfig {
   /// Both branches read the layer's input: x += mixer(..) + feed_forward(..). Without a norm before
   /// the feed-forward it takes the mixer's.
   bool parallel = false;
+  std::optional<AsideConfig> aside;
   BranchNorms mixer_norms;
   /// At least one; several read the same input, and what they give is added up. In the order of
   /// their kinds, one of each at most, of which one keeps keys and values and one a state.
@@ -393,7 +405,8 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
-/// Of the one of a layer's mixers that keeps them, or a state; none if none does.
+/// Of the one of a layer's mixers, or the block beside the stream, that keeps them, or a state;
+/// none if none does.
 std::optional<KvGeometry> kv_geometry(const LayerConfig& layer);
 std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t hidden);
 

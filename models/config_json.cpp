@@ -234,9 +234,18 @@ void members(Visit visit, const CrossAttentionConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const AsideConfig* /*of*/) {
+  visit("norm", &AsideConfig::norm);
+  visit("attention", &AsideConfig::attention);
+  visit("ffn_norm", &AsideConfig::ffn_norm);
+  visit("ffn", &AsideConfig::ffn);
+}
+
+template <typename Visit>
 void members(Visit visit, const LayerConfig* /*of*/) {
   visit("name", &LayerConfig::name);
   visit("parallel", &LayerConfig::parallel);
+  visit("aside", &LayerConfig::aside);
   visit("attention_norms", &LayerConfig::mixer_norms);
   visit("cross_attention", &LayerConfig::cross_attention);
   visit("ffn_norms", &LayerConfig::ffn_norms);
@@ -453,7 +462,12 @@ ModelConfig read_model(const JsonView& model) {
   read(model, config);
   const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
   for (size_t n = 0; n < kinds.size(); ++n) {
-    config.layer_kinds[n].mixers = read_mixers(kinds[n], config);
+    LayerConfig& layer = config.layer_kinds[n];
+    layer.mixers = read_mixers(kinds[n], config);
+    if (layer.aside) {
+      const JsonView aside = kinds[n].member("aside");
+      read_apart(aside.member("attention"), config, layer.aside->attention);
+    }
   }
   for (const JsonView& kind : model.member("layers").elements()) {
     config.layers.push_back(index_of(config.layer_kinds, kind));
@@ -470,8 +484,11 @@ ModelConfig read_model(const JsonView& model) {
 json config_to_json(const ModelConfig& config) {
   json model = write(config);
   for (size_t n = 0; n < config.layer_kinds.size(); ++n) {
-    for (const Mixer& mixer : config.layer_kinds[n].mixers) {
-      write_mixer(mixer, config, model["layer_kinds"][n]);
+    const LayerConfig& layer = config.layer_kinds[n];
+    json& object = model["layer_kinds"][n];
+    for (const Mixer& mixer : layer.mixers) write_mixer(mixer, config, object);
+    if (layer.aside) {
+      write_apart(layer.aside->attention, config, object["aside"]["attention"]);
     }
   }
   for (const size_t kind : config.layers) {

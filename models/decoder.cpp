@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/activations.h"
+#include "models/aside.h"
 #include "models/decoder_weights.h"
 #include "models/feed_forward.h"
 #include "models/layer_inputs.h"
@@ -46,6 +47,7 @@ class Decoder : public Model {
                         .dynamic_factor = rope.dynamic_factor});
     }
     for (LayerWeights& layer : weights_.layers) {
+      if (layer.aside) complete(layer.aside->attention, backend_, tables_);
       for (MixerWeights& mixer : layer.mixers) {
         std::visit([&](auto& kind) { complete(kind, backend_, tables_); }, mixer);
       }
@@ -114,6 +116,11 @@ class Decoder : public Model {
 
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
+    if (activations_.beside_embedding.cols > 0) {
+      const Matrix wide = rows_of(activations_.beside_embedding, stream.rows());
+      backend_.norm(stream.rows(), {}, OutputMode::store,
+                    wide.columns(config_.hidden, config_.hidden));
+    }
     LayerInputs inputs(pass, weights_.layer_inputs, stream);
     const auto keep_wanted = [&] {
       const Matrix rows = wanted(stream.rows());
@@ -131,6 +138,7 @@ class Decoder : public Model {
       // Parallel branches, and mixers, all read what the layer begins with.
       const bool is_shared = layer.parallel || layer.mixers.size() > 1;
       Input input = stream.before(weights.mixer_norms.before, activations_.normed, is_shared);
+      if (layer.aside) input.x = with_aside(pass, *layer.aside, *weights.aside, stream.rows());
       if (is_shared) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
@@ -242,6 +250,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
     const std::optional<KvGeometry> kv = kv_geometry(layer);
     if (!kv) continue;
     for (const Mixer& mixer : layer.mixers) n_heads = std::max(n_heads, n_heads_of(mixer));
+    if (layer.aside) n_heads = std::max(n_heads, layer.aside->attention.n_heads);
     n_kv_heads = std::max(n_kv_heads, kv->n_heads);
     head_dim = std::max({head_dim, kv->k_head_dim, kv->v_head_dim});
     if (const auto* mixer = layer.find<LatentAttentionConfig>()) {

@@ -62,6 +62,7 @@ class Finder {
     weights.mixer_norms = {norm(attention_norm, layer.mixer_norms.before),
                            norm(attention_after_norm, layer.mixer_norms.after),
                            norm(attention_stream_norm, layer.mixer_norms.stream)};
+    if (layer.aside) weights.aside = aside(*layer.aside);
     for (const Mixer& each : layer.mixers) {
       weights.mixers.push_back(
           std::visit([&](const auto& kind) -> MixerWeights { return mixer(kind); }, each));
@@ -86,16 +87,34 @@ class Finder {
     return weights;
   }
 
+  AsideWeights aside(const AsideConfig& aside) const {
+    using enum TensorKind;
+    AttentionWeights attention{.config = aside.attention,
+                               .qkv = linear(aside_qkv),
+                               .rule = rule_of(aside.attention),
+                               .distances = nullptr,
+                               .out = linear(aside_out),
+                               .kv_layer = kv_layer(n_)};
+    return {.norm = norm(aside_norm, aside.norm),
+            .attention = std::move(attention),
+            .ffn_norm = norm(aside_ffn_norm, aside.ffn_norm),
+            .ffn = feed_forward(aside_tensors(aside.ffn))};
+  }
+
+  AttentionRule rule_of(const AttentionConfig& attention) const {
+    return {.scale = attention.scale,
+            .window = static_cast<int32_t>(attention.window),
+            .window_in_blocks = attention.window_in_blocks,
+            .bidirectional = attention.bidirectional,
+            .soft_cap = attention.soft_cap,
+            .sinks = vector(id(TensorKind::attention_sinks))};
+  }
+
   AttentionWeights mixer(const AttentionConfig& attention) const {
     using enum TensorKind;
     AttentionWeights weights{.config = attention,
                              .qkv = linear(attention_qkv),
-                             .rule = {.scale = attention.scale,
-                                      .window = static_cast<int32_t>(attention.window),
-                                      .window_in_blocks = attention.window_in_blocks,
-                                      .bidirectional = attention.bidirectional,
-                                      .soft_cap = attention.soft_cap,
-                                      .sinks = vector(id(attention_sinks))},
+                             .rule = rule_of(attention),
                              .distances = vector(id(attention_distances)),
                              .out = linear(attention_out),
                              .kv_layer = kv_layer(attention.kv_of.value_or(n_))};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -116,7 +117,16 @@ struct LayerInputWeights {
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(gate); }
 };
 
+/// Of AsideConfig.
+struct AsideWeights {
+  Norm norm;
+  AttentionWeights attention;
+  Norm ffn_norm;
+  FeedForwardWeights ffn;
+};
+
 struct LayerWeights {
+  std::optional<AsideWeights> aside;
   BranchNormWeights mixer_norms;
   std::vector<MixerWeights> mixers;
   CrossAttentionWeights cross;

@@ -80,10 +80,14 @@ void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights
     if (layer.experts) {
       mixture(pass, *layer.experts, weights, input, stream, output, out);
     } else {
-      const Matrix middle = widened(pass, layer.ffn, weights.ffn, input);
-      narrow(pass, weights.ffn, middle, output, out);
+      feed_forward(pass, layer.ffn, weights.ffn, input, output, out);
     }
   });
+}
+
+void feed_forward(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
+                  Input& input, OutputMode output, const Matrix& out) {
+  narrow(pass, weights, widened(pass, ffn, weights, input), output, out);
 }
 
 }  // namespace faststream

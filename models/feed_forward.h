@@ -12,4 +12,8 @@ namespace faststream {
 void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights& weights,
                   Input& input, Stream& stream);
 
+/// out [rows, hidden] f32 = or += what a feed-forward without experts makes of the input.
+void feed_forward(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
+                  Input& input, OutputMode output, const Matrix& out);
+
 }  // namespace faststream

@@ -27,6 +27,20 @@ std::string_view name_of(TensorKind kind) {
       return "layer_inputs_norm";
     case TensorKind::attention_norm:
       return "attention_norm";
+    case TensorKind::aside_norm:
+      return "aside_norm";
+    case TensorKind::aside_qkv:
+      return "aside_qkv";
+    case TensorKind::aside_out:
+      return "aside_out";
+    case TensorKind::aside_ffn_norm:
+      return "aside_ffn_norm";
+    case TensorKind::aside_gate_up:
+      return "aside_gate_up";
+    case TensorKind::aside_up:
+      return "aside_up";
+    case TensorKind::aside_down:
+      return "aside_down";
     case TensorKind::attention_qkv:
       return "attention_qkv";
     case TensorKind::attention_q_norm:
@@ -214,6 +228,7 @@ class Planner {
 
   void layer(const LayerConfig& layer) {
     norm(TensorKind::attention_norm, layer.mixer_norms.before);
+    if (layer.aside) aside(*layer.aside);
     for (const Mixer& each : layer.mixers) {
       std::visit([&](const auto& kind) { mixer(kind); }, each);
     }
@@ -232,6 +247,19 @@ class Planner {
     norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
     if (config_.layer_inputs) input(config_.layer_inputs);
     if (layer.scaled) vector(TensorKind::stream_scale, 1, TensorRole::norm);
+  }
+
+  void aside(const AsideConfig& aside) {
+    const AttentionConfig& attention = aside.attention;
+    const WeightFormat format = config_.weight_format;
+    norm(TensorKind::aside_norm, aside.norm, 2 * config_.hidden);
+    matrix(TensorKind::aside_qkv, format, attention.in_dim(), 2 * config_.hidden, false,
+           {.split = of_heads({queries(attention), keys(attention), values(attention)})});
+    matrix(TensorKind::aside_out, format, config_.hidden, attention.sums_dim(), false,
+           sums_of_values(attention.sums_dim(), attention.v_head_dim(), false));
+    norm(TensorKind::aside_ffn_norm, aside.ffn_norm);
+    // Mixers of all tokens read what it gives.
+    feed_forward(aside_tensors(aside.ffn), aside.ffn, 0, TensorReaders::all);
   }
 
   void input(const LayerInputsConfig& inputs) {
@@ -431,6 +459,10 @@ class Planner {
 
   void feed_forward(const FeedForwardTensors& tensors, const FeedForwardConfig& ffn,
                     int64_t experts = 0) {
+    feed_forward(tensors, ffn, experts, of_feed_forward());
+  }
+  void feed_forward(const FeedForwardTensors& tensors, const FeedForwardConfig& ffn,
+                    int64_t experts, TensorReaders readers) {
     const int64_t copies = std::max<int64_t>(experts, 1);
     const int64_t up_rows = copies * ffn.up_dim();
     const int64_t down_rows = copies * config_.hidden;
@@ -440,7 +472,6 @@ class Planner {
       of_up = {.by = SplitBy::expert, .parts = {{{up_rows, ffn.up_dim()}}}};
       of_down = {.by = SplitBy::expert, .parts = {{{down_rows, config_.hidden}}}};
     }
-    const TensorReaders readers = of_feed_forward();
     matrix(tensors.up, config_.weight_format, up_rows, config_.hidden, ffn.bias,
            {.readers = readers,
             .split = of_up,
@@ -642,6 +673,10 @@ FeedForwardTensors expert_tensors(const FeedForwardConfig& each) {
 FeedForwardTensors shared_tensors(const FeedForwardConfig& shared) {
   return {shared.gated ? TensorKind::shared_gate_up : TensorKind::shared_up,
           TensorKind::shared_down};
+}
+
+FeedForwardTensors aside_tensors(const FeedForwardConfig& ffn) {
+  return {ffn.gated ? TensorKind::aside_gate_up : TensorKind::aside_up, TensorKind::aside_down};
 }
 
 std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices) {

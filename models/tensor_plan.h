@@ -25,6 +25,13 @@ enum class TensorKind : uint8_t {
   layer_inputs_projection,
   layer_inputs_norm,
   attention_norm,  // of each layer, from here on
+  aside_norm,
+  aside_qkv,
+  aside_out,
+  aside_ffn_norm,
+  aside_gate_up,
+  aside_up,
+  aside_down,
   attention_qkv,
   attention_q_norm,
   attention_k_norm,
@@ -137,6 +144,7 @@ struct FeedForwardTensors {
 FeedForwardTensors ffn_tensors(const FeedForwardConfig& ffn);
 FeedForwardTensors expert_tensors(const FeedForwardConfig& each);
 FeedForwardTensors shared_tensors(const FeedForwardConfig& shared);
+FeedForwardTensors aside_tensors(const FeedForwardConfig& ffn);
 
 /// What a tensor is for.
 enum class TensorRole {
@@ -241,6 +249,11 @@ struct TensorPlan {
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]
 ///   layers.N.attention_norm           [hidden]              before the mixers
+///   layers.N.aside_norm               [2 hidden]            these: of the block beside the stream
+///   layers.N.aside_qkv                [in_dim, 2 hidden]
+///   layers.N.aside_out                [hidden, sums_dim]
+///   layers.N.aside_ffn_norm           [hidden]
+///   layers.N.aside_gate_up (aside_up), aside_down           as ffn_
 ///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
 ///                                                           with kv_of no K and V, and so no
 ///                                                           attention_k_norm

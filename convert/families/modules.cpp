@@ -43,6 +43,14 @@ class PartsMaker {
                        m.layer_inputs_norm_scale)};
       case attention_norm:
         return {layer_norm(m.attention_norm)};
+      case aside_norm:
+      case aside_qkv:
+      case aside_out:
+      case aside_ffn_norm:
+      case aside_gate_up:
+      case aside_up:
+      case aside_down:
+        return {};  // which layers share them is the family's to say, in `finish`
       case attention_qkv:
         return queries_keys_values();
       case attention_q_norm:

@@ -151,6 +151,18 @@ TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, Thread
       rotate_(portable_kernels().hadamard),
       scratch_(static_cast<size_t>(pool.size())) {}
 
+TensorStream::Source TensorStream::source_of(const TensorPart& part, int64_t first_row,
+                                             int64_t end_row, int64_t cols) const {
+  const SourceTensor* tensor =
+      part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
+  Source source{&part, tensor, first_row, end_row, source_width(part, cols)};
+  if (part.projection.inputs > 0) source.projection = read_projection(part.projection, cols);
+  if (part.plus) {
+    source.plus = std::make_shared<const Source>(source_of(*part.plus, first_row, end_row, cols));
+  }
+  return source;
+}
+
 TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
                                        std::span<const TensorPart> parts) const {
   Job job;
@@ -160,13 +172,8 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
   job.heads = plan.heads;
   job.cols = row_width(plan);
   for (const TensorPart& part : parts) {
-    const SourceTensor* tensor =
-        part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
     const int64_t end = job.rows + part_rows(part, job.cols);
-    job.sources.push_back({&part, tensor, job.rows, end, source_width(part, job.cols)});
-    if (part.projection.inputs > 0) {
-      job.sources.back().projection = read_projection(part.projection, job.cols);
-    }
+    job.sources.push_back(source_of(part, job.rows, end, job.cols));
     job.rows = end;
     job.transposed = job.transposed || part.transposed;
   }
@@ -213,10 +220,12 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
       }
     });
     std::swap(block_, pending_);
-    for (const Source& s : job.sources) {
-      const int64_t rows = std::min(end, s.end_row) - std::max(first, s.first_row);
-      if (s.tensor == nullptr || rows <= 0) continue;
-      bytes_read_ += s.tensor->format->bytes(rows * s.width);
+    for (const Source& source : job.sources) {
+      const int64_t rows = std::min(end, source.end_row) - std::max(first, source.first_row);
+      if (rows <= 0) continue;
+      for (const Source* s = &source; s != nullptr; s = s->plus.get()) {
+        if (s->tensor != nullptr) bytes_read_ += s->tensor->format->bytes(rows * s->width);
+      }
     }
     on_block(bytes_read_);
   }
@@ -295,6 +304,10 @@ void TensorStream::make_rows(const Job& job, const Source& source, int64_t first
     project(scratch.columns, source.width, source.projection, job.cols, scratch.values);
   }
   change_values(*source.part, job.cols, scratch.values);
+  if (!source.plus) return;
+  Scratch summand;
+  make_rows(job, *source.plus, first, end, summand);
+  for (size_t i = 0; i < scratch.values.size(); ++i) scratch.values[i] += summand.values[i];
 }
 
 void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const {

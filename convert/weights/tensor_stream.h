@@ -61,8 +61,9 @@ class TensorStream {
     const SourceTensor* tensor = nullptr;  // null: zeros
     int64_t first_row = 0;                 // in the joined tensor
     int64_t end_row = 0;
-    int64_t width = 0;                   // of its rows in the checkpoint
-    std::vector<float> projection = {};  // [width, columns of the tensor]; empty: none
+    int64_t width = 0;                             // of its rows in the checkpoint
+    std::vector<float> projection = {};            // [width, columns of the tensor]; empty: none
+    std::shared_ptr<const Source> plus = nullptr;  // whose values are added to these; null: none
   };
   struct Job;
   struct Scratch {
@@ -71,6 +72,9 @@ class TensorStream {
     std::vector<float> columns;
   };
 
+  /// Of those rows of a tensor with so many columns.
+  [[nodiscard]] Source source_of(const TensorPart& part, int64_t first_row, int64_t end_row,
+                                 int64_t cols) const;
   [[nodiscard]] Job job_of(const TensorPlan& plan, std::span<const TensorPart> parts) const;
   /// Rows [first, end) of the tensor's, of one source, as floats in scratch.values.
   void make_rows(const Job& job, const Source& source, int64_t first, int64_t end,

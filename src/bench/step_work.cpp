@@ -52,22 +52,25 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
   StepWork work;
   add_weights(config, sequences, n_new, work);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
-    for (const Mixer& mixer : config.layer(n).mixers) {
-      // Of attention what it reads, which may be another layer's.
-      const auto* attention = std::get_if<AttentionConfig>(&mixer);
-      const std::optional<KvGeometry> geometry =
-          attention != nullptr ? std::optional(kv_read(*attention)) : kv_geometry(mixer);
-      if (geometry) {
-        AttentionShape shape{.sequences = sequences,
-                             .n_cached = n_cached,
-                             .n_new = n_new,
-                             .n_heads = n_heads_of(mixer),
-                             .geometry = *geometry,
-                             .kv = kv};
-        if (const auto* latent = std::get_if<LatentAttentionConfig>(&mixer)) {
-          shape.head_dims = latent->q_head_dim() + latent->value_head_dim;
-        }
-        work += attention_work(shape);
+    const LayerConfig& layer = config.layer(n);
+    // Of latent attention with the width of a head's query and value.
+    const auto add_attention = [&](int64_t n_heads, const KvGeometry& geometry,
+                                   int64_t head_dims = 0) {
+      work += attention_work({.sequences = sequences,
+                              .n_cached = n_cached,
+                              .n_new = n_new,
+                              .n_heads = n_heads,
+                              .geometry = geometry,
+                              .head_dims = head_dims,
+                              .kv = kv});
+    };
+    if (layer.aside) add_attention(layer.aside->attention.n_heads, kv_read(layer.aside->attention));
+    for (const Mixer& mixer : layer.mixers) {
+      if (const auto* attention = std::get_if<AttentionConfig>(&mixer)) {
+        add_attention(attention->n_heads, kv_read(*attention));  // which may be another layer's
+      } else if (const auto* latent = std::get_if<LatentAttentionConfig>(&mixer)) {
+        add_attention(latent->n_heads, *kv_geometry(mixer),
+                      latent->q_head_dim() + latent->value_head_dim);
       } else if (const auto shape = recurrent_shape(mixer, config.hidden)) {
         work += recurrent_work(*shape, sequences, n_new);
       }

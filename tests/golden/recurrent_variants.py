@@ -62,6 +62,18 @@ def with_exact_decays(tensors):
     return tables
 
 
+ZAMBA = {"hidden_size": 24, "num_hidden_layers": 4, "num_key_value_heads": 3,
+         "layers_block_type": ["linear_attention", "hybrid", "hybrid", "hybrid"], "adapter_rank": 5,
+         "n_mamba_heads": 4, "mamba_d_state": 10, "mamba_ngroups": 2, "mamba_expand": 2, "chunk_size": 16,
+         "time_step_min": 0.2}
+
+
+def older_zamba(config):
+    """The types of layers as Transformers 4 called them."""
+    types = ["mamba" if kind == "linear_attention" else kind for kind in config["layers_block_type"]]
+    return {**config, "layers_block_type": types}
+
+
 def joined_experts(tensors):
     """Experts as releases have them: one tensor of a layer for the gates and ups, one for the downs."""
     joined = {name: value for name, value in tensors.items() if ".experts." not in name}
@@ -216,4 +228,11 @@ LATER_VARIANTS = [
                     "linear_attn_alpha_factor": 2.5, "linear_attn_beta_factor": 0.8,
                     "mlp_alpha_factor": 3.0, "mlp_beta_factor": 1.1, "rms_norm_eps": 1e-3},
             prompt=LONG, rename=with_exact_decays),
+    Variant("zamba2", "two shared blocks beside the stream that take turns, with adapters and rotation",
+            config={**ZAMBA, "num_mem_blocks": 2, "use_shared_attention_adapter": True,
+                    "use_mem_rope": True}, prompt=LONG),
+    Variant("zamba2_plain", "one block, adapters of its feed-forward alone, no rotation", "zamba2",
+            {**ZAMBA, "num_mem_blocks": 1, "layers_block_type": ["hybrid", "hybrid", "linear_attention"],
+             "num_hidden_layers": 3, "num_key_value_heads": 1, "tie_word_embeddings": False},
+            prompt=LONG, style=older_zamba),
 ]

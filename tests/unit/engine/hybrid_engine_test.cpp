@@ -48,6 +48,13 @@ ModelConfig shape_of(const std::string& name) {
   if (name == "side_by_side") {
     config.layer_kinds[1].mixers = {config.layer_kinds[0].mixers[0], mixer};
   }
+  if (name == "block") {
+    const LayerConfig& plain = config.layer_kinds[0];
+    config.layer_kinds[1].aside = {.norm = plain.mixer_norms.before,
+                                   .attention = plain.attention(),
+                                   .ffn_norm = plain.ffn_norms.before,
+                                   .ffn = plain.ffn};
+  }
   return config;
 }
 
@@ -205,7 +212,7 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
 
 const auto kShapes =
     testing::Values("delta_net", "convolution", "state_space", "delta_net_by_channel",
-                    "linear_attention", "scan", "state_spaces_alone", "side_by_side");
+                    "linear_attention", "scan", "state_spaces_alone", "side_by_side", "block");
 std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);
 }

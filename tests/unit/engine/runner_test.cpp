@@ -216,9 +216,18 @@ ModelConfig hybrid_shape(WeightFormat format) {
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention,  delta_net, state_space, convolution, scan,
-                        by_channel, latent,    linear,      side_by_side};
-  config.layers = {1, 2, 0, 3, 4, 5, 6, 7, 8, 2};
+  LayerConfig block = state_space;
+  block.name = "block beside the stream";
+  block.aside = {.norm = rms,
+                 .attention = config.layer_kinds[0].attention(),
+                 .ffn_norm = rms,
+                 .ffn = config.layer_kinds[0].ffn};
+  block.aside->attention.qkv_bias = block.aside->attention.out_bias = false;
+  block.aside->attention.window = 40;
+  block.aside->ffn.bias = false;
+  config.layer_kinds = {attention,  delta_net, state_space, convolution,  scan,
+                        by_channel, latent,    linear,      side_by_side, block};
+  config.layers = {1, 2, 0, 3, 9, 4, 5, 6, 7, 8, 2};
   return config;
 }
 

@@ -113,7 +113,8 @@ TEST(ModelConfig, KeepsOneRowOfATokenForLatentAttention) {
 TEST(ModelConfig, RefusesMixersThatCannotBeSideBySide) {
   const auto refused = [](const std::function<void(std::vector<Mixer>&)>& damage) {
     ModelConfig config = small_hybrid();
-    damage(config.layer_kinds.back().mixers);
+    const auto kind = std::ranges::find(config.layer_kinds, "side by side", &LayerConfig::name);
+    damage(kind->mixers);
     return !message_of([&] { validate(config, "test"); }).empty();
   };
   const Mixer delta_net = small_hybrid().layer_kinds[1].mixers[0];
@@ -129,6 +130,23 @@ TEST(ModelConfig, RefusesMixersThatCannotBeSideBySide) {
   json["layer_kinds"][1].erase("delta_net");
   EXPECT_NE(message_of([&] { config_from_json(json, "model.bin"); }).find("no mixer"),
             std::string::npos);
+}
+
+TEST(ModelConfig, RefusesBlocksBesideTheStreamThatAreNotPlain) {
+  const auto refused = [](const std::function<void(LayerConfig&)>& damage) {
+    ModelConfig config = small_hybrid();
+    damage(config.layer_kinds.back());
+    return !message_of([&] { validate(config, "test"); }).empty();
+  };
+  EXPECT_FALSE(refused([](LayerConfig&) {}));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.aside->attention.n_heads = 0; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.aside->attention.rope = 7; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.aside->attention.sinks = true; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.aside->attention.kv_of = 0; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.aside->ffn.size = 0; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.parallel = true; }));
+  EXPECT_TRUE(refused([](LayerConfig& l) { l.mixers = {AttentionConfig(l.aside->attention)}; }))
+      << "keys and values twice";
 }
 
 TEST(ModelConfig, RefusesContradictions) {

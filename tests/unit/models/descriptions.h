@@ -196,8 +196,15 @@ inline ModelConfig small_hybrid() {
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
-  config.layer_kinds = {attention, delta_net,  state_space, convolution,
-                        scan,      by_channel, linear,      side_by_side};
+  LayerConfig block = delta_net;
+  block.name = "block beside the stream";
+  block.aside = {.norm = norm,
+                 .attention = config.layer_kinds[0].attention(),
+                 .ffn_norm = norm,
+                 .ffn = {.size = 20, .activation = Activation::gelu}};
+  block.aside->attention.window = 30;
+  config.layer_kinds = {attention,  delta_net, state_space,  convolution, scan,
+                        by_channel, linear,    side_by_side, block};
   config.layers = {1, 2, 0, 3, 4, 5, 1, 6};
   return config;
 }
