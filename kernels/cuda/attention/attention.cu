@@ -37,12 +37,12 @@ bool tensor_cores_fit(const AttentionArguments& a) {
   return rows_fit_tensor_cores(a) && a.kv.head_dim <= kLargestMmaHeadDim;
 }
 
-// Of latents, whose sums are as long as they are, so that those of several splits take as long to
-// merge as many tokens.
-constexpr int kMinLatentSplitTokens = 512;
+// Of latents: shorter ones, which take as long, and fewer, as a head's sums are long.
+constexpr int kMinLatentSplitTokens = 128;
+constexpr int kMaxLatentSplits = 16;
 
-int splits_of(int64_t kv_len, int split_tokens = kMinSplitTokens) {
-  return std::min(ceil_div(kv_len, split_tokens), kMaxSplits);
+int splits_of(int64_t kv_len, int split_tokens = kMinSplitTokens, int most = kMaxSplits) {
+  return std::min(ceil_div(kv_len, split_tokens), most);
 }
 
 // Tokens from the first page that the last query sees, as split_of_block() counts them.
@@ -82,7 +82,8 @@ void attention_latent(AttentionArguments a, const BatchView& batch, bool is_hopp
   if (batch.max_query_len > 1 && batch.n_sequences == 1) return;
   Splits splits;
   a.split_tokens = kMinLatentSplitTokens;
-  splits.count = splits_of(batch.max_kv_len, a.split_tokens);
+  a.most_splits = kMaxLatentSplits;
+  splits.count = splits_of(batch.max_kv_len, a.split_tokens, a.most_splits);
   const ScratchPiece piece =
       decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, batch.max_kv_len);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));

@@ -20,6 +20,7 @@ inline constexpr int kLargestMmaHeadDim = 256;
 void check_heads(const KvLayer& kv);
 
 inline constexpr int kMinSplitTokens = 256;
+inline constexpr int kMaxSplits = 32;  ///< of one cache
 
 /// Arguments of every attention kernel. Scores are scaled by softmax scale · log2(e), so that
 /// probabilities are powers of two.
@@ -35,6 +36,7 @@ struct AttentionArguments {
   const int32_t* page_table = nullptr;
   int32_t max_pages = 0;
   int32_t split_tokens = kMinSplitTokens;  ///< the fewest of a split, but for a sequence's last
+  int32_t most_splits = kMaxSplits;        ///< of a sequence
   /// Of a sequence, for kernels of several queries each: those with fewer or more are left alone.
   int32_t least_queries = 2;
   int32_t most_queries = std::numeric_limits<int32_t>::max();
@@ -46,8 +48,6 @@ AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, 
 
 /// Whether queries and cache have one type of 16 bits, in rows of whole pieces of 16 bytes.
 bool rows_fit_tensor_cores(const AttentionArguments& arguments);
-
-inline constexpr int kMaxSplits = 32;  ///< of one cache
 
 /// How the caches of sequences with one query are split among blocks.
 struct Splits {

@@ -179,8 +179,10 @@ __global__ __launch_bounds__(kMergedHeads* kMergeThreads) void merge_splits_kern
   if (a.query_start[split.sequence + 1] - split.query != 1) return;
   const int parts = parts_of(a, a.kv_len[split.sequence]);
   if (parts == 1) return;
-  merge_head(a, splits, split, head, parts, static_cast<int>(threadIdx.x) % kMergeThreads,
-             kMergeThreads, StoreOutput{a, split.query});
+  const auto thread =
+      static_cast<int>(blockIdx.z) * kMergeThreads + static_cast<int>(threadIdx.x) % kMergeThreads;
+  merge_head(a, splits, split, head, parts, thread, static_cast<int>(gridDim.z) * kMergeThreads,
+             StoreOutput{a, split.query});
 }
 
 template <typename T, int kVector, int kVectors, int kHeads>
@@ -223,7 +225,9 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
 void merge_splits(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
                   const Queue& queue) {
   queue.launch("merging attention", merge_splits_kernel,
-               {dim3(ceil_div(a.n_heads, kMergedHeads), n_sequences), kMergedHeads * kMergeThreads},
+               {dim3(ceil_div(a.n_heads, kMergedHeads), n_sequences,
+                     ceil_div(a.kv.head_dim, 2 * kMergeThreads)),
+                kMergedHeads * kMergeThreads},
                a, splits);
 }
 

@@ -94,7 +94,7 @@ __global__ __launch_bounds__(kThreads) void attention_latent_kernel(AttentionArg
   }
 }
 
-constexpr int kPlaceThreads = 128;
+constexpr int kPlaceThreads = 256;
 
 struct LatentPlaces {
   const int32_t* positions;
@@ -111,42 +111,41 @@ struct LatentPlaces {
   KvLayer kv;
 };
 
-// A block for each token: a thread rotates pairs of heads, and of the row that is kept, and copies
-// elements of that.
+// A thread for each pair of heads of a token, or of the row that is kept, and each other element of
+// that.
 template <typename T>
 __global__ __launch_bounds__(kPlaceThreads) void place_latents_kernel(LatentPlaces p, T* queries,
                                                                       const T* kept) {
   begin_kernel();
   const int64_t token = blockIdx.x;
-  const float* cos_sin = p.cos_sin + token * p.cos_sin_stride;
+  const int n = static_cast<int>(blockIdx.y) * kPlaceThreads + static_cast<int>(threadIdx.x);
   const auto rotate = [&](const T* from, int i, const auto& store) {
+    const float* cos_sin = p.cos_sin + token * p.cos_sin_stride + 2 * i;
     const float first = to_float(from[i]);
     const float second = to_float(from[i + p.pairs]);
-    const float cosine = cos_sin[2 * i];
-    const float sine = cos_sin[2 * i + 1];
+    const float cosine = cos_sin[0];
+    const float sine = cos_sin[1];
     store(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
     store(i + p.pairs, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
   };
-  for (int n = static_cast<int>(threadIdx.x); n < p.n_heads * p.pairs; n += kPlaceThreads) {
+  const int of_queries = p.n_heads * p.pairs;
+  if (n < of_queries) {
     T* head = queries + token * p.q_stride + static_cast<int64_t>(n / p.pairs) * p.head_dim;
     rotate(head, n % p.pairs, [&](int i, float value) { head[i] = from_float<T>(value); });
+    return;
   }
-  if (kept == nullptr) return;
+  const int i = n - of_queries;
+  if (kept == nullptr || i >= p.kv.head_dim - p.pairs) return;
   const T* from = kept + token * p.kept_stride;
   const int32_t position = p.positions[token];
   const int64_t page = p.page_table[static_cast<int64_t>(p.sequence_of[token]) * p.max_pages +
                                     position / kPageTokens];
   const int64_t slot = (page * kPageTokens + position % kPageTokens) * p.kv.head_dim;
-  const auto store = [&](int i, float value) {
-    store_element(p.kv.k, p.kv.dtype, slot + i, value);
+  const auto store = [&](int at, float value) {
+    store_element(p.kv.k, p.kv.dtype, slot + at, value);
   };
-  for (int i = static_cast<int>(threadIdx.x); i < p.pairs; i += kPlaceThreads) {
-    rotate(from, i, store);
-  }
-#pragma unroll 4
-  for (int i = 2 * p.pairs + static_cast<int>(threadIdx.x); i < p.kv.head_dim; i += kPlaceThreads) {
-    store(i, to_float(from[i]));
-  }
+  if (i < p.pairs) return rotate(from, i, store);
+  store(i + p.pairs, to_float(from[i + p.pairs]));
 }
 
 }  // namespace
@@ -167,11 +166,14 @@ void place_latents(const BatchView& batch, const Matrix& queries, int64_t n_head
                             .n_heads = static_cast<int>(n_heads),
                             .kept_stride = kept.stride,
                             .kv = kv};
+  const int threads =
+      places.n_heads * places.pairs + (kept.data != nullptr ? kv.head_dim - places.pairs : 0);
+  if (threads == 0) return;
+  const dim3 grid(batch.n_tokens, ceil_div(threads, kPlaceThreads));
   with_float_type(queries.dtype, [&](auto zero) {
     using T = decltype(zero);
-    queue.launch("rotating queries and latents", place_latents_kernel<T>,
-                 {batch.n_tokens, kPlaceThreads}, places, static_cast<T*>(queries.data),
-                 static_cast<const T*>(kept.data));
+    queue.launch("rotating queries and latents", place_latents_kernel<T>, {grid, kPlaceThreads},
+                 places, static_cast<T*>(queries.data), static_cast<const T*>(kept.data));
   });
 }
 

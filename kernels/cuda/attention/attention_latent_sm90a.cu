@@ -38,23 +38,30 @@ constexpr int kGroupTokens = kTokens / kConsumers;     // that a warpgroup score
 constexpr int kGroupColumns = kValueDim / kConsumers;  // that it sums, in
 constexpr int kParts = 2;
 constexpr int kPartColumns = kGroupColumns / kParts;
-constexpr int kPieceElements = 8;  // of 16 bytes
 constexpr int kStages = 2;
 
 // Named barriers.
-constexpr int kQueriesThere = 1;
-constexpr int kMaximaThere = 2;
-constexpr int kProbabilitiesThere = 3;
-constexpr int kWeightsThere = 4;
+constexpr int kMaximaThere = 1;
+constexpr int kProbabilitiesThere = 2;
+constexpr int kWeightsThere = 3;
 
 struct Shared {
-  std::byte queries[kKeyBlocks][kBlockBytes];
+  std::byte queries[kKeyBlocks][kBlockBytes];  // past the last head anything
   std::byte keys[kStages][kKeyBlocks][kBlockBytes];
   std::byte probabilities[kBlockBytes];
   float maxima[kConsumers][kRows];
   float weights[kConsumers][kRows];
+  uint64_t queries_there;
+  uint64_t queries_done;
   uint64_t keys_there[kStages];
   uint64_t keys_done[kStages];
+};
+
+struct Maps {
+  CUtensorMap queries;  // heads of all tokens, and what tokens keep, one below the other
+  CUtensorMap keys;     // all pages likewise
+  int query_rows;       // of a token
+  int box_rows;         // of queries
 };
 
 using Place = PipelinePlace<kStages>;
@@ -95,10 +102,21 @@ class SplitDealer {
   int turn_ = 0;
 };
 
-/// The lanes of one warp: each copies blocks of a tile's pages.
-__device__ void copy_keys(const AttentionArguments& a, const CUtensorMap& map, const Split& split,
-                          uint32_t& filled, Shared& shared) {
+/// The lanes of one warp: each copies blocks of the queries of the block's nth split, and of its
+/// tiles' pages. `filled`: tiles before it.
+__device__ void copy_split(const AttentionArguments& a, const Maps& maps, const Split& split,
+                           uint32_t nth, uint32_t& filled, Shared& shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  wait_for_phase(shared.queries_done, nth % 2 ^ 1U);
+  if (lane == 0) {
+    arrive_and_expect(shared.queries_there, kKeyBlocks * maps.box_rows * kBlockRowBytes);
+  }
+  __syncwarp();
+  if (lane < kKeyBlocks) {
+    copy_box(shared.queries[lane], maps.queries, lane * kBlockColumns,
+             static_cast<int>(split.query) * maps.query_rows + split.first_head,
+             shared.queries_there);
+  }
   const int32_t* pages = a.page_table + static_cast<int64_t>(split.sequence) * a.max_pages;
   const int in_page = lane / kKeyBlocks;
   const int block = lane % kKeyBlocks;
@@ -111,20 +129,21 @@ __device__ void copy_keys(const AttentionArguments& a, const CUtensorMap& map, c
     if (lane == 0) arrive_and_expect(there, n_pages * kKeyBlocks * kPageBlockBytes);
     __syncwarp();
     if (in_page < n_pages) {
-      copy_box(&shared.keys[at.stage][block][in_page * kPageBlockBytes], map, block * kBlockColumns,
-               page * kPageTokens, there);
+      copy_box(&shared.keys[at.stage][block][in_page * kPageBlockBytes], maps.keys,
+               block * kBlockColumns, page * kPageTokens, there);
     }
   }
 }
 
-/// A warpgroup's part of a split, before which the block's tiles were as many as `filled`.
+/// A warpgroup's part of the block's nth split, before which its tiles were as many as `filled`.
 template <typename T>
 class Consumer {
  public:
-  __device__ Consumer(const AttentionArguments& a, const Split& split, uint32_t filled,
-                      Shared& shared)
+  __device__ Consumer(const AttentionArguments& a, const Split& split, uint32_t nth,
+                      uint32_t filled, Shared& shared)
       : a_(a),
         split_(split),
+        nth_(nth),
         filled_(filled),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x)),
@@ -134,13 +153,14 @@ class Consumer {
 
   /// Returns how many tiles there were.
   __device__ uint32_t run(const Splits& splits) {
-    load_queries();
+    wait_for_phase(shared_.queries_there, nth_ % 2);
     uint32_t n = 0;
     for (int base = split_.first; base < split_.last; base += kTokens, ++n) {
       const Place at(filled_ + n);
       wait_for_phase(shared_.keys_there[at.stage], at.parity);
       if (split_.last - base < kTokens) clear_values(at.stage, split_.last - base);
       score(at.stage);
+      if (split_.last - base <= kTokens && lane_ == 0) arrive(shared_.queries_done);
       weigh(base);
       add_values(at.stage);
       if (lane_ == 0) arrive(shared_.keys_done[at.stage]);
@@ -150,25 +170,6 @@ class Consumer {
   }
 
  private:
-  // Zeros in the place of heads that there are not.
-  __device__ void load_queries() {
-    constexpr int kPieces = kKeyDim / kPieceElements;  // of a row
-    const T* queries = static_cast<const T*>(a_.q.data) + split_.query * a_.q.stride +
-                       static_cast<int64_t>(split_.first_head) * kKeyDim;
-    for (int i = thread_; i < kRows * kPieces; i += kConsumerThreads) {
-      const int row = i / kPieces;
-      const int column = i % kPieces * kPieceElements;
-      uint4 piece = make_uint4(0, 0, 0, 0);
-      if (row < split_.n_heads) {
-        piece = *reinterpret_cast<const uint4*>(queries + row * kKeyDim + column);
-      }
-      *reinterpret_cast<uint4*>(shared_.queries[column / kBlockColumns] +
-                                swizzled(row, column % kBlockColumns)) = piece;
-    }
-    publish_shared_writes();
-    synchronize_threads(kQueriesThere, kConsumerThreads);
-  }
-
   // Those of tokens that are not there may be anything: zero times NaN would be NaN.
   __device__ void clear_values(uint32_t stage, int n_tokens) {
     constexpr int kPieces = kBlockRowBytes / 16;
@@ -344,6 +345,7 @@ class Consumer {
 
   const AttentionArguments& a_;
   const Split& split_;
+  uint32_t nth_;
   uint32_t filled_;
   Shared& shared_;
   int thread_;
@@ -360,27 +362,33 @@ class Consumer {
 
 template <typename T>
 __global__ __launch_bounds__(kThreads, 1) void latent_wgmma_kernel(
-    const __grid_constant__ CUtensorMap keys, const __grid_constant__ AttentionArguments a,
+    const __grid_constant__ Maps maps, const __grid_constant__ AttentionArguments a,
     const __grid_constant__ Splits splits, int n_sequences) {
   extern __shared__ std::byte memory[];
   auto& shared = aligned<Shared>(memory);
   if (threadIdx.x == 0) {
+    constexpr int kWarps = kConsumerThreads / kWarp;
+    init_barrier(shared.queries_there, 1);
+    init_barrier(shared.queries_done, kWarps);
     for (uint64_t& there : shared.keys_there) init_barrier(there, 1);
-    for (uint64_t& done : shared.keys_done) init_barrier(done, kConsumerThreads / kWarp);
+    for (uint64_t& done : shared.keys_done) init_barrier(done, kWarps);
     publish_barriers();
   }
   __syncthreads();
   begin_kernel();
   Split split;
+  uint32_t nth = 0;
   uint32_t filled = 0;  // tiles
   SplitDealer dealer(a, splits, n_sequences);
   if (threadIdx.x >= kConsumerThreads) {
     give_back_registers<40>();
     if (threadIdx.x >= kConsumerThreads + kWarp) return;
-    while (dealer.next(split)) copy_keys(a, keys, split, filled, shared);
+    for (; dealer.next(split); ++nth) copy_split(a, maps, split, nth, filled, shared);
   } else {
     take_registers<232>();
-    while (dealer.next(split)) filled += Consumer<T>(a, split, filled, shared).run(splits);
+    for (; dealer.next(split); ++nth) {
+      filled += Consumer<T>(a, split, nth, filled, shared).run(splits);
+    }
   }
 }
 
@@ -391,12 +399,18 @@ void launch(const AttentionArguments& a, int32_t n_sequences, const Splits& spli
   const int64_t most = int64_t{n_sequences} * splits.count * splits.head_tiles;
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>(most, gpu_attribute(cudaDevAttrMultiProcessorCount)));
+  const int64_t query_rows = a.q.stride / kKeyDim;
+  const int box_rows = std::min(a.n_heads, kRows);
+  const Maps maps{.queries = describe({a.q.data, a.q.dtype, (a.q.rows - 1) * query_rows + a.n_heads,
+                                       kKeyDim, kKeyDim, box_rows}),
+                  .keys = describe({a.kv.k, a.kv.dtype, int64_t{a.kv.n_pages} * kPageTokens,
+                                    kKeyDim, kKeyDim, kPageTokens}),
+                  .query_rows = static_cast<int>(query_rows),
+                  .box_rows = box_rows};
   const auto kernel = latent_wgmma_kernel<T>;
   allow_shared_memory(kernel, kSharedBytes);
-  queue.launch("computing latent attention", kernel, {blocks, kThreads, kSharedBytes},
-               describe({a.kv.k, a.kv.dtype, int64_t{a.kv.n_pages} * kPageTokens, kKeyDim, kKeyDim,
-                         kPageTokens}),
-               a, splits, static_cast<int>(n_sequences));
+  queue.launch("computing latent attention", kernel, {blocks, kThreads, kSharedBytes}, maps, a,
+               splits, static_cast<int>(n_sequences));
 }
 
 }  // namespace
@@ -405,7 +419,10 @@ bool attention_latent_decode_sm90a(const AttentionArguments& a, int32_t n_sequen
                                    const Queue& queue) {
   const bool pairs = a.out.dtype == a.kv.dtype && a.out.stride % 2 == 0 &&
                      reinterpret_cast<uintptr_t>(a.out.data) % 4 == 0;
-  if (a.kv.head_dim != kKeyDim || a.kv.v_head_dim != kValueDim || !pairs) return false;
+  if (a.kv.head_dim != kKeyDim || a.kv.v_head_dim != kValueDim || !pairs ||
+      a.q.stride % kKeyDim != 0) {
+    return false;
+  }
   splits.head_tiles = ceil_div(a.n_heads, kRows);
   a.kv.dtype == DType::f16 ? launch<__half>(a, n_sequences, splits, queue)
                            : launch<__nv_bfloat16>(a, n_sequences, splits, queue);

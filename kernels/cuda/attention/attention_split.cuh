@@ -25,7 +25,7 @@ inline __device__ int first_split_token(const AttentionArguments& a, int kv_len)
 // Tokens of each split of `seen` tokens: short ones keep all multiprocessors busy, merging many
 // would cost more.
 inline __device__ int split_tokens(const AttentionArguments& a, int seen) {
-  return max(a.split_tokens, ceil_div(pages_for(seen), kMaxSplits) * kPageTokens);
+  return max(a.split_tokens, ceil_div(pages_for(seen), a.most_splits) * kPageTokens);
 }
 
 inline __device__ int64_t partial_index(const AttentionArguments& a, const Splits& splits,

@@ -144,7 +144,7 @@ class BackendAttention : public BackendTest {
     HostTensor v(kv_type, n_pages, 0);
     const int64_t latent_q_dim = int64_t{shape.n_heads} * shape.kept_dim();
     const HostTensor latent_qkv =
-        take_new_tokens(batch, HostTensor(act, batch.n_tokens(), latent_q_dim), 1, k, v);
+        take_new_tokens(batch, HostTensor(act, batch.n_tokens(), latent_q_dim), 1, k, v, 0);
     const HostTensor queries =
         random_tensor(random_, act, batch.n_tokens(),
                       int64_t{shape.n_heads} * (shape.rope_dim + shape.nope_dim), 8);
@@ -269,8 +269,8 @@ class BackendAttention : public BackendTest {
 
   /// Queries, and the keys and values of the same tokens, which the caches have no more: NaN.
   static HostTensor take_new_tokens(const Batch& batch, const HostTensor& q, int64_t n_kv_heads,
-                                    HostTensor& k, HostTensor& v) {
-    HostTensor qkv(q.dtype, q.rows, q.cols + (k.cols + v.cols) / kPageTokens, 8);
+                                    HostTensor& k, HostTensor& v, int64_t padding = 8) {
+    HostTensor qkv(q.dtype, q.rows, q.cols + (k.cols + v.cols) / kPageTokens, padding);
     for (int64_t t = 0; t < q.rows; ++t) {
       for (int64_t c = 0; c < q.cols; ++c) qkv.set(t, c, q.at(t, c));
       const auto token = static_cast<size_t>(t);
@@ -550,7 +550,13 @@ TEST_P(BackendAttention, AgreesForHeadsOfLatents) {
     check_latent_attention(weights, {3, 0, 12, 10, 24, {{1, 33}, {140, 150}}});
     check_latent_attention(weights, {5, 8, 16, 7, 34, {{130, 130}, {2, 50}}});
   }
+  // Of the latents that most models have.
   check_latent_attention(WeightFormat::int8, {2, 64, 128, 128, 512, {{1, 70}, {200, 270}, {9, 9}}});
+  if (kSanitized) return;
+  for (const WeightFormat weights : {WeightFormat::f16, WeightFormat::bf16}) {
+    check_latent_attention(weights, {3, 64, 32, 16, 512, {{1, 1}, {1, 64}, {1, 1500}, {1, 129}}});
+    check_latent_attention(weights, {66, 64, 8, 8, 512, {{1, 300}, {1, 33}}});
+  }
 }
 
 // By hand: two keys of scores 0 and log 2, so that their weights are 1/3 and 2/3.
