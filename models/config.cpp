@@ -326,9 +326,8 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
     check.fail("window_in_blocks needs a window, of earlier positions alone");
   }
   check.norm("qk_norm", attention.qk_norm_as);
-  if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as) ||
-      attention.qk_norm_as.bias) {
-    check.fail("qk_norm needs a normalization without bias");
+  if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as)) {
+    check.fail("qk_norm needs a normalization");
   }
   if (attention.qk_norm_after_rope && attention.qk_norm != QkNorm::head) {
     check.fail("qk_norm_after_rope needs a qk_norm of each head");
@@ -489,6 +488,11 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   if (experts.count % experts.router.groups != 0 ||
       experts.router.used > experts.count / experts.router.groups * experts.router.groups_used) {
     check.fail("the experts' groups are not equal, or too small for the experts used");
+  }
+  const bool is_mixer = experts.router.score == Router::Score::sparse_mixer;
+  check.number("the router's margin", experts.router.margin, 0, is_mixer ? kLargest : 0);
+  if (is_mixer && (experts.router.correction || experts.router.groups > 1)) {
+    check.fail("experts that a sparse_mixer scores have neither a correction nor groups");
   }
   check.number("the experts' scale", experts.router.scale, -kLargest, kLargest);
   check.norm("the router's norm", experts.router_norm);

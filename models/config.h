@@ -80,7 +80,7 @@ struct AttentionConfig {
   bool qkv_bias = false;                  ///< of queries, keys and values
   bool out_bias = false;
   QkNorm qk_norm = QkNorm::none;
-  NormConfig qk_norm_as;            ///< without bias
+  NormConfig qk_norm_as;
   bool qk_norm_after_rope = false;  ///< of each head by itself: see HeadTransform
   bool v_norm = false;              ///< of each head of values likewise, without weights
   std::optional<size_t> rope;       ///< index in ModelConfig::ropes; none: no rotation
@@ -257,6 +257,7 @@ struct FeedForwardConfig {
 struct RouterConfig {
   int32_t used = 1;
   Router::Score score = Router::Score::softmax;
+  float margin = 0;   ///< of sparse_mixer
   bool bias = false;  ///< of the product that makes the scores
   bool correction = false;
   int32_t groups = 1;

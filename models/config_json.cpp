@@ -36,7 +36,7 @@ struct Names<QkNorm> {
 };
 template <>
 struct Names<Router::Score> {
-  static constexpr std::array kAll = {"softmax", "sigmoid"};
+  static constexpr std::array kAll = {"softmax", "sigmoid", "sparse_mixer"};
 };
 template <>
 struct Names<Router::GroupScore> {
@@ -172,6 +172,7 @@ template <typename Visit>
 void members(Visit visit, const RouterConfig* /*of*/) {
   visit("used", &RouterConfig::used);
   visit("score", &RouterConfig::score);
+  visit("margin", &RouterConfig::margin);
   visit("bias", &RouterConfig::bias);
   visit("correction", &RouterConfig::correction);
   visit("groups", &RouterConfig::groups);

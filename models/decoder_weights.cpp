@@ -104,6 +104,8 @@ class Finder {
       weights.heads = {.norm = attention.qk_norm_as.kind,
                        .q_weight = vector(id(attention_q_norm)),
                        .k_weight = vector(id(attention_k_norm)),
+                       .q_bias = vector(bias_of(id(attention_q_norm))),
+                       .k_bias = vector(bias_of(id(attention_k_norm))),
                        .eps = attention.qk_norm_as.eps};
     }
     weights.heads.norm_after_rotation = attention.qk_norm_after_rope;
@@ -199,6 +201,7 @@ class Finder {
     weights.router = linear(TensorKind::router);
     weights.routing = {.used = config.router.used,
                        .score = config.router.score,
+                       .margin = config.router.margin,
                        .correction = vector(id(TensorKind::router_correction)),
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,

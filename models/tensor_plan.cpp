@@ -246,13 +246,11 @@ class Planner {
     qkv.split = of_heads(parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
            attention.qkv_bias, qkv);
-    if (attention.qk_norm != QkNorm::none) {
-      vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
-             of_heads({queries(attention)}));
-    }
-    if (attention.qk_norm != QkNorm::none && !attention.kv_of) {
-      vector(TensorKind::attention_k_norm, attention.k_dim(), TensorRole::norm,
-             of_heads({keys(attention)}));
+    norm(TensorKind::attention_q_norm, attention.qk_norm_as, attention.q_dim(),
+         of_heads({queries(attention)}));
+    if (!attention.kv_of) {
+      norm(TensorKind::attention_k_norm, attention.qk_norm_as, attention.k_dim(),
+           of_heads({keys(attention)}));
     }
     const SplitRule each_head = of_heads({{{.extent = attention.n_heads}}});
     if (attention.sinks) {
@@ -488,11 +486,11 @@ class Planner {
   }
 
   void norm(TensorKind kind, const NormConfig& norm) { this->norm(kind, norm, config_.hidden); }
-  void norm(TensorKind kind, const NormConfig& norm, int64_t size) {
+  void norm(TensorKind kind, const NormConfig& norm, int64_t size, const SplitRule& split = {}) {
     if (!norm) return;
-    vector(kind, size, TensorRole::norm);
+    vector(kind, size, TensorRole::norm, split);
     if (!norm.bias) return;
-    add({.id = bias_of(id(kind)), .shape = {size}, .role = TensorRole::bias});
+    add({.id = bias_of(id(kind)), .shape = {size}, .role = TensorRole::bias, .split = split});
   }
 
   void vector(TensorKind kind, int64_t size, TensorRole role, const SplitRule& split = {}) {

@@ -240,7 +240,7 @@ struct TensorPlan {
 ///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
 ///                                                           with kv_of no K and V, and so no
 ///                                                           attention_k_norm
-///   layers.N.attention_q_norm         [q_dim]
+///   layers.N.attention_q_norm         [q_dim]               of qk_norm
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias

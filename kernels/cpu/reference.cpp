@@ -666,13 +666,17 @@ class ReferenceBackend final : public HostBackend {
             "attention: an even number of elements is rotated, at most head_dim");
   }
 
-  /// A head of a token, from column `first` on, normalized and rotated.
+  /// A head of a token, from column `first` on, normalized and rotated. weights and biases are
+  /// those of all heads, or null.
   static std::vector<double> transformed(const Matrix& rows, int32_t t, int64_t first, int64_t dim,
                                          const HeadTransform& transform, const float* weights,
-                                         const Matrix& cos_sin) {
+                                         const float* biases, const Matrix& cos_sin) {
     std::vector<double> head = columns(rows, t, first, dim);
+    const auto of_head = [&](const float* of_all) {
+      return of_all != nullptr ? of_all + first : nullptr;
+    };
     if (transform.norm_after_rotation) rotate(head, cos_sin, t);
-    normalize(head, transform.norm, weights, nullptr, transform.eps);
+    normalize(head, transform.norm, of_head(weights), of_head(biases), transform.eps);
     if (!transform.norm_after_rotation) rotate(head, cos_sin, t);
     return head;
   }
@@ -695,9 +699,8 @@ class ReferenceBackend final : public HostBackend {
         factor += transform.query_scaling * std::log(1.0 + lengths);
       }
       for (int64_t first = 0; first < queries.cols; first += dim) {
-        const float* weights = transform.q_weight != nullptr ? transform.q_weight + first : nullptr;
-        const std::vector<double> head =
-            transformed(queries, t, first, dim, transform, weights, cos_sin);
+        const std::vector<double> head = transformed(queries, t, first, dim, transform,
+                                                     transform.q_weight, transform.q_bias, cos_sin);
         for (int64_t i = 0; i < dim; ++i) {
           set(queries, t, first + i, static_cast<float>(head[index(i)] * factor));
         }
@@ -717,10 +720,8 @@ class ReferenceBackend final : public HostBackend {
     require_norm(transform.norm, transform.k_weight);
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        const float* weights =
-            transform.k_weight != nullptr ? transform.k_weight + h * dim : nullptr;
-        const std::vector<double> key =
-            transformed(kv_rows, t, h * dim, dim, transform, weights, cos_sin);
+        const std::vector<double> key = transformed(kv_rows, t, h * dim, dim, transform,
+                                                    transform.k_weight, transform.k_bias, cos_sin);
         const int64_t target = kv_row(batch, kv, batch.sequence_of[t], batch.positions[t], h);
         for (int64_t i = 0; i < dim; ++i) {
           store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(key[index(i)]));

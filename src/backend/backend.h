@@ -218,11 +218,13 @@ struct Rope {
 
 /// What happens to queries, keys and values before these are stored, besides rotation.
 struct HeadTransform {
-  NormKind norm = NormKind::none;    ///< of each head by itself, without biases
+  NormKind norm = NormKind::none;    ///< of each head by itself
   bool norm_after_rotation = false;  ///< else before
   const float* q_weight = nullptr;   ///< [n_heads, head_dim]
   const float* k_weight = nullptr;   ///< [n_kv_heads, head_dim]
   const float* v_weight = nullptr;   ///< [n_kv_heads, v_head_dim]; null: values have no norm
+  const float* q_bias = nullptr;     ///< as q_weight, of layer alone; null: none
+  const float* k_bias = nullptr;
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊(p + query_scaling_ahead)
   /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead); 0: not.
@@ -312,10 +314,14 @@ enum class Pooling {
 
 /// How experts are chosen and weighed from the router's logits.
 struct Router {
-  enum class Score { softmax, sigmoid };
+  enum class Score { softmax, sigmoid, sparse_mixer };
   enum class GroupScore { two_best, largest };
-  int32_t used = 1;                   ///< experts of each token
-  Score score = Score::softmax;       ///< of all experts, or each by itself
+  int32_t used = 1;  ///< experts of each token
+  /// Of all experts; each by itself; or, of each expert that is chosen, a softmax of those that are
+  /// not yet chosen and whose logits s are near its own, the largest m: (m - s) / max(|s|, m) <=
+  /// margin (SparseMixer, arXiv:2409.12136). Of these no correction and no groups.
+  Score score = Score::softmax;
+  float margin = 0;
   const float* correction = nullptr;  ///< [n_experts] added to scores to choose, not to weigh
   /// Experts are in so many groups of equal size; those of the groups_used groups with the largest
   /// scores can be chosen.

@@ -205,6 +205,18 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
   }
 }
 
+TEST_P(BackendExperts, AreMixedSparsely) {
+  for (const int32_t n_experts : {5, 40}) {
+    for (const float margin : {0.02F, 0.5F}) {
+      for (const int64_t tokens : {1, 30}) {
+        check({.n_experts = n_experts,
+               .router = {.used = 2, .score = Router::Score::sparse_mixer, .margin = margin}},
+              WeightFormat::f32, tokens);
+      }
+    }
+  }
+}
+
 TEST_P(BackendExperts, ReadWhatTheRouterWeighs) {
   for (const WeightFormat format : kFormats) {
     for (const int64_t tokens : {1, 3, 40}) {
