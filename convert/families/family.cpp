@@ -320,17 +320,20 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   model.modules.dense = std::move(heads);
 }
 
+std::vector<bool> flags_in(const JsonView& list, int64_t n_layers) {
+  std::vector<bool> flags;
+  for (const int64_t flag : list.integers<int64_t>(0, 1)) flags.push_back(flag == 1);
+  if (flags.size() != static_cast<size_t>(n_layers)) {
+    list.fail("has " + std::to_string(flags.size()) + " entries for " + std::to_string(n_layers) +
+              " layers");
+  }
+  return flags;
+}
+
 std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
                                   int64_t n_layers) {
+  if (list) return flags_in(*list, n_layers);
   std::vector<bool> rotates;
-  if (list) {
-    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
-    if (rotates.size() != static_cast<size_t>(n_layers)) {
-      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
-                 std::to_string(n_layers) + " layers");
-    }
-    return rotates;
-  }
   const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
   for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
   return rotates;
@@ -401,18 +404,21 @@ void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
   });
 }
 
-void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta) {
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta,
+                         double rotated_share) {
   constexpr std::string_view kType = "sliding_attention";
   const RopeShape shape{.head_dim = model.layer(0).attention().head_dim,
                         .max_context = model.max_context,
-                        .theta = theta};
+                        .theta = theta,
+                        .rotated_share = rotated_share};
   RopeConfig rope;
   const auto parameters = config.find("rope_parameters");
   if (parameters && parameters->find(kType)) {
     rope = rope_from_hf(config, shape, kType);
   } else {
     rope.name = kType;
-    rope.frequencies = plain_frequencies(shape.theta, shape.head_dim);
+    const double rotated = rotated_share * static_cast<double>(shape.head_dim);
+    rope.frequencies = plain_frequencies(shape.theta, static_cast<int64_t>(rotated));
   }
   for (LayerConfig& layer : model.layer_kinds) {
     if (layer.attention().window > 0) layer.attention().rope = model.ropes.size();

@@ -158,6 +158,9 @@ void change_layers(ModelConfig& model, const std::function<void(int64_t n, Layer
 std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
                                   int64_t n_layers);
 
+/// A list of 0 and 1, one entry a layer.
+std::vector<bool> flags_in(const JsonView& list, int64_t n_layers);
+
 /// Has no layer rotate queries and keys.
 void remove_rotation(ModelConfig& model);
 
@@ -185,8 +188,10 @@ void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
                  const std::function<bool(int64_t)>& otherwise);
 
 /// Gives the layers with a window a rotation of their own, where rules of longer texts are for the
-/// others alone: what "rope_parameters" says of "sliding_attention", or else theta without a rule.
-void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta);
+/// others alone: what "rope_parameters" says of "sliding_attention", or else theta without a rule,
+/// of that share of each head.
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta,
+                         double rotated_share = 1);
 
 /// Throws Error when the member is true: `what` the model would need that is not there.
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what);

@@ -326,6 +326,7 @@ class PartsMaker {
           part = product(modules_.qkv[is_key ? 1 : kind], n_rows, config_.hidden);
         }
         if (kind < 2) part.pairs = pairs();
+        if (kind == 2) part.scale = modules_.value_scale;
         parts.push_back(part);
       }
       before += n_rows;

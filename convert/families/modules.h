@@ -56,6 +56,7 @@ struct Modules {
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  float value_scale = 1;                  ///< of values
   std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   /// Of the output's gates; without a name, each query head's follow its queries in their module.
   std::string output_gate = {};

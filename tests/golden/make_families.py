@@ -39,6 +39,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import described_variants
+import further_variants
 import gemma4_variants
 import remote_families
 from deepseek_variants import DEEPSEEK_VARIANTS, router_margin
@@ -284,7 +285,7 @@ def main():
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
     variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + RECURRENT_VARIANTS
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
-    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS
+    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS + further_variants.VARIANTS
     for index, variant in enumerate(variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, index)
