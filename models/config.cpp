@@ -476,6 +476,11 @@ void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Ch
   if (ffn.xielu && (ffn.gated || ffn.activation != Activation::none)) {
     check.fail("xielu is in the place of another activation, and without gates");
   }
+  if (!ffn.cutoff) return;
+  check.number("cutoff", *ffn.cutoff, -kLargest, kLargest);
+  if (!ffn.gated || ffn.activation == Activation::swiglu_clamped) {
+    check.fail("cutoff is of gates, of which an activation makes factors");
+  }
 }
 
 void check_experts(const ExpertsConfig& experts, const Checker& check) {
@@ -483,6 +488,7 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   check.count("the number of experts used", experts.router.used, experts.count);
   check_feed_forward("the size of experts", experts.each, check);
   if (experts.each.xielu || experts.shared.xielu) check.fail("experts have no xielu");
+  if (experts.each.cutoff) check.fail("experts have no cutoff");
   check.count("groups", experts.router.groups, experts.count);
   check.count("groups_used", experts.router.groups_used, experts.router.groups);
   if (experts.count % experts.router.groups != 0 ||
@@ -509,6 +515,18 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   }
 }
 
+void check_laurel(const LayerConfig& layer, const Checker& check) {
+  check.count("laurel's rank", layer.laurel.rank, kMaxCount, 0);
+  check.norm("laurel's norm", layer.laurel.norm);
+  if (!layer.laurel) {
+    if (layer.laurel.norm) check.fail("there is no laurel, but something is said of it");
+    return;
+  }
+  if (!layer.laurel.norm || !layer.mixer_norms.before || layer.parallel) {
+    check.fail("laurel needs norms, before the mixer too, and no parallel branches");
+  }
+}
+
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
   std::visit([&](const auto& mixer) { check_mixer(mixer, layer, config, check); }, layer.mixer);
@@ -520,6 +538,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   if (layer.parallel && layer.mixer_norms.stream) {
     check.fail("parallel branches have no normalization of the stream between them");
   }
+  check_laurel(layer, check);
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
@@ -529,7 +548,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   } else if (layer.has_feed_forward()) {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
   } else if (layer.ffn != FeedForwardConfig{} || layer.ffn_norms != BranchNorms{} ||
-             layer.parallel || layer.scaled || config.layer_inputs) {
+             layer.parallel || layer.scaled || config.layer_inputs || config.altup) {
     check.fail("there is no feed-forward, but something is said of it");
   }
 }
@@ -542,6 +561,14 @@ void check_layer_inputs(const LayerInputsConfig& inputs, const ModelConfig& conf
   check.number("the multiplier of layers' inputs", inputs.multiplier, -kLargest, kLargest);
   check.norm("the norm of layers' inputs", inputs.norm);
   check.norm("the norm after layers' inputs", inputs.norm_after);
+}
+
+void check_altup(const AltUpConfig& altup, const Checker& check) {
+  if (altup) check.count("altup's streams", altup.streams, kMostParts - 1, 2);
+  check.norm("altup's norm", altup.norm);
+  if (static_cast<bool>(altup) != static_cast<bool>(altup.norm)) {
+    check.fail("altup needs streams and a norm");
+  }
 }
 
 // What an encoder's layers cache lies in the pages of its decoder's layers until cross attention's
@@ -608,6 +635,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const RopeConfig& rope : config.ropes) check_rope(rope, where);
   for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
   check_layer_inputs(config.layer_inputs, config, check);
+  check_altup(config.altup, check);
   int64_t heads = 0;
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");

@@ -246,7 +246,9 @@ struct FeedForwardConfig {
   bool gated = true;
   Activation activation = Activation::silu;
   bool xielu = false;  ///< in its place, without gates: xIELU, with numbers of each layer's own
-  bool bias = false;   ///< of all its products
+  /// Of gates, before their activation, the largest are kept: see Backend::keep_largest().
+  std::optional<float> cutoff = {};
+  bool bias = false;  ///< of all its products
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
@@ -307,6 +309,16 @@ struct CrossAttentionConfig {
   bool operator==(const CrossAttentionConfig&) const = default;
 };
 
+/// A learned augmented residual (arXiv:2411.07501): x = (x + after(mixer(n)) + n + norm(B A n)) /
+/// √2 where n is what the mixer reads of x.
+struct LaurelConfig {
+  int64_t rank = 0;  ///< rows of A; 0: none
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return rank != 0; }
+  bool operator==(const LaurelConfig&) const = default;
+};
+
 /// One kind of layer: a mixer, cross attention where there is an encoder, then the feed-forward or
 /// experts, if there are any.
 struct LayerConfig {
@@ -316,6 +328,7 @@ struct LayerConfig {
   bool parallel = false;
   BranchNorms mixer_norms;
   Mixer mixer;
+  LaurelConfig laurel = {};
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
@@ -351,9 +364,26 @@ struct LayerInputsConfig {
   NormConfig norm;  ///< of each layer's part by itself, with the same weights
   Activation activation = Activation::none;
   NormConfig norm_after;
+  bool scaled = false;  ///< what is activated is of x times a vector, element by element
 
   [[nodiscard]] explicit operator bool() const { return size != 0; }
   bool operator==(const LayerInputsConfig&) const = default;
+};
+
+/// Alternating updates (arXiv:2301.13310): beside the stream that layers work on there are others.
+/// They are products of the embedding at first, of its length; at last the stream becomes the mean
+/// of itself and of products of theirs, of its length. Before a layer each stream becomes a
+/// weighted sum of all, and after it what the layer has changed is added to each, times a weight.
+/// All weights are products of tanh(W norm(x)), x being the stream. What layers make of their
+/// inputs is added to the others alone.
+struct AltUpConfig {
+  int64_t streams = 0;  ///< all; 0: there are no others
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return streams != 0; }
+  /// Parts of a row: the stream, the others, and the stream as it was before the layer.
+  [[nodiscard]] int64_t parts() const { return streams == 0 ? 1 : streams + 1; }
+  bool operator==(const AltUpConfig&) const = default;
 };
 
 struct OutputConfig {
@@ -396,6 +426,7 @@ struct ModelConfig {
   int64_t max_context = 0;  ///< positions the model takes
   EmbeddingConfig embedding;
   LayerInputsConfig layer_inputs;
+  AltUpConfig altup;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
@@ -426,6 +457,8 @@ struct ModelConfig {
   /// Of the last matrices of feed-forwards.
   [[nodiscard]] WeightFormat format_of_down() const { return down_format.value_or(weight_format); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Elements of a token's streams.
+  [[nodiscard]] int64_t stream_dim() const { return altup.parts() * hidden; }
   /// Elements of a token's inputs to all layers.
   [[nodiscard]] int64_t layer_inputs_dim() const { return n_layers() * layer_inputs.size; }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {

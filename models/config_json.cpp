@@ -165,6 +165,7 @@ void members(Visit visit, const FeedForwardConfig* /*of*/) {
   visit("gated", &FeedForwardConfig::gated);
   visit("activation", &FeedForwardConfig::activation);
   visit("xielu", &FeedForwardConfig::xielu);
+  visit("cutoff", &FeedForwardConfig::cutoff);
   visit("bias", &FeedForwardConfig::bias);
 }
 
@@ -205,6 +206,18 @@ void members(Visit visit, const BranchNorms* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const LaurelConfig* /*of*/) {
+  visit("rank", &LaurelConfig::rank);
+  visit("norm", &LaurelConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const AltUpConfig* /*of*/) {
+  visit("streams", &AltUpConfig::streams);
+  visit("norm", &AltUpConfig::norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const CrossAttentionConfig* /*of*/) {
   visit("norms", &CrossAttentionConfig::norms);
 }
@@ -214,6 +227,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
   visit("name", &LayerConfig::name);
   visit("parallel", &LayerConfig::parallel);
   visit("attention_norms", &LayerConfig::mixer_norms);
+  visit("laurel", &LayerConfig::laurel);
   visit("cross_attention", &LayerConfig::cross_attention);
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
@@ -238,6 +252,7 @@ void members(Visit visit, const LayerInputsConfig* /*of*/) {
   visit("norm", &LayerInputsConfig::norm);
   visit("activation", &LayerInputsConfig::activation);
   visit("norm_after", &LayerInputsConfig::norm_after);
+  visit("scaled", &LayerInputsConfig::scaled);
 }
 
 template <typename Visit>
@@ -275,6 +290,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("max_context", &ModelConfig::max_context);
   visit("embedding", &ModelConfig::embedding);
   visit("layer_inputs", &ModelConfig::layer_inputs);
+  visit("altup", &ModelConfig::altup);
   visit("ropes", &ModelConfig::ropes);
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);

@@ -1,14 +1,17 @@
 // The decoder or encoder that a description asks for: one forward pass for every family. An encoder
 // is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "models/activations.h"
+#include "models/altup.h"
 #include "models/decoder_weights.h"
 #include "models/feed_forward.h"
+#include "models/laurel.h"
 #include "models/layer_inputs.h"
 #include "models/mixers.h"
 #include "models/model.h"
@@ -45,8 +48,11 @@ class Decoder : public Model {
                         .long_frequencies = has_long ? tables_.add(rope.long_frequencies) : nullptr,
                         .dynamic_factor = rope.dynamic_factor});
     }
+    if (config.altup)
+      weights_.altup.share = tables_.add({1 / static_cast<float>(config.altup.streams)});
     for (LayerWeights& layer : weights_.layers) {
       std::visit([&](auto& mixer) { complete(mixer, backend_, tables_); }, layer.mixer);
+      if (layer.laurel) layer.laurel.factor = tables_.add({std::sqrt(0.5F)});
     }
   }
 
@@ -113,9 +119,10 @@ class Decoder : public Model {
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
     LayerInputs inputs(pass, weights_.layer_inputs, stream);
+    const AltUp altup(pass, weights_.altup, stream);
     const auto keep_wanted = [&] {
-      const Matrix rows = wanted(stream.rows());
-      if (rows.data == stream.rows().data) return;
+      const Matrix rows = wanted(stream.parts());
+      if (rows.data == stream.parts().data) return;
       stream.keep(rows);
       inputs.keep_wanted();
     };
@@ -126,9 +133,10 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
+      altup.predict(weights.altup, stream);
       Input input = stream.before(weights.mixer_norms.before, activations_.normed, layer.parallel);
-      // Parallel branches both read what the layer begins with.
-      if (layer.parallel) normalize(backend_, input);
+      // Parallel branches both read what the layer begins with, and a laurel what the mixer reads.
+      if (layer.parallel || layer.laurel) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
         ffn_input =
@@ -136,6 +144,7 @@ class Decoder : public Model {
         normalize(backend_, ffn_input);
       }
       stream.add(weights.mixer_norms, mix(pass, weights.mixer, input));
+      augment(pass, weights.laurel, input, stream);
       if (weights.cross) {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
         stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
@@ -147,10 +156,12 @@ class Decoder : public Model {
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
       feed_forward(pass, layer, weights, ffn_input, stream);
+      altup.correct(weights.altup, stream);
       inputs.add(static_cast<int64_t>(n), weights.input, stream);
       if (weights.scale != nullptr) stream.scale(weights.scale);
     }
     keep_wanted();
+    altup.merge(stream);
     return stream;
   }
 
@@ -198,7 +209,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
         .in = plan.shape[1],
         .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / plan.blocks,
         .format = plan.format,
-        .gated = plan.gated,
+        .gated = plan.gated && !plan.cuts_gates,
         .bias = biases.contains(of_bias),
         .activation = !plan.gated && plan.activation != Activation::none,
         .experts = plan.experts,

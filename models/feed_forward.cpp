@@ -9,6 +9,15 @@ namespace {
 Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
                Input& input) {
   const Matrix middle = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.size);
+  if (ffn.cutoff) {
+    const Matrix both = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.up_dim());
+    const Matrix gates = both.columns(0, ffn.size);
+    const Matrix up = both.columns(ffn.size, ffn.size);
+    pass.backend.linear(input, weights.up.weight, {.bias = weights.up.bias}, both);
+    pass.backend.keep_largest(*ffn.cutoff, gates);
+    pass.backend.scale(gates, ffn.activation, up);
+    return up;
+  }
   if (ffn.gated) {
     pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
   } else {

@@ -72,14 +72,13 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
   const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
   if (!is_of_layers(plan.id.kind)) return std::nullopt;
   const LayerConfig& layer = stack.layer(plan.id.n);
-  const bool of_one_matrix = !layer.parallel;
   Balanced balanced;
   switch (plan.id.kind) {
     case attention_norm:
-      if (of_one_matrix) balanced = given_by_norm(rotated(attention_qkv));
+      if (!layer.parallel && !layer.laurel) balanced = given_by_norm(rotated(attention_qkv));
       break;
     case ffn_norm:
-      if (of_one_matrix) balanced = given_by_norm(rotated(ffn_tensors(layer.ffn).up));
+      if (!layer.parallel) balanced = given_by_norm(rotated(ffn_tensors(layer.ffn).up));
       break;
     case attention_qkv:
       if (plan.heads.dim != 0 && are_linear_in_values(stack, plan.id.n)) {

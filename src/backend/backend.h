@@ -236,6 +236,10 @@ struct HeadTransform {
 /// How many numbers Backend::xielu() takes.
 inline constexpr int64_t kXieluNumbers = 3;
 
+/// See Backend::combine() and match_lengths().
+inline constexpr int32_t kMostParts = 9;
+inline constexpr double kLeastMeanSquare = 1e-5;
+
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
 /// q · k is multiplied by scale; soft_cap; slopes; bias; what is not seen is left out; softmax.
 struct AttentionRule {
@@ -485,6 +489,19 @@ class Backend {
   /// m [rows, n] act or f32: m[r, c] is multiplied by activation(factors[r, c]); factors [rows, n]
   /// act or f32, of which one row or one column may serve all.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
+
+  /// m [rows, n] act: each element x becomes max(0, x - (mean + deviations · standard deviation)),
+  /// both of its row's elements: about the largest ones stay (Gemma 3n).
+  virtual void keep_largest(float deviations, const Matrix& m) = 0;
+
+  /// m [rows, parts · n] f32, of at most kMostParts parts: each part of a row becomes a sum of all,
+  /// x_c = Σ_r weights[row, c · parts + r] x_r. weights [rows, parts²] f32.
+  virtual void combine(const Matrix& weights, int32_t parts, const Matrix& m) = 0;
+
+  /// m [rows, n] act or f32: each row is multiplied by sqrt(mean(y²) / max(mean(x²),
+  /// kLeastMeanSquare)), so that its elements x are as large as y, the same row of like [rows, n]
+  /// f32, which is not m.
+  virtual void match_lengths(const Matrix& like, const Matrix& m) = 0;
 
   /// m [rows, n] act = xIELU of each element x (arXiv:2411.13010): softplus(p) x² + βx above 0,
   /// else (softplus(n) + β)(exp(x) - 1 - x) + βx. numbers: p, n, β.

@@ -40,6 +40,35 @@ def style_mimo(config):
     return config
 
 
+GEMMA3N = {"num_hidden_layers": 6, "head_dim": 12, "intermediate_size": [44, 44, 52, 52, 44, 44], "sliding_window": 24,
+           "layer_types": ["sliding_attention", "full_attention"] * 3, "num_kv_shared_layers": 2,
+           "vocab_size_per_layer_input": 100, "hidden_size_per_layer_input": 6, "altup_num_inputs": 3,
+           "laurel_rank": 5, "final_logit_softcapping": 6.0,
+           "activation_sparsity_pattern": [0.5, 0.5, 0.3, 0.0, 0.0, 0.3]}
+WRAPPED = "model.language_model."
+
+
+def style_gemma3n(config):
+    """As released: inside the multimodal wrapper, and the ropes' bases."""
+    rope = config.pop("rope_parameters")
+    config |= {"rope_theta": rope["full_attention"]["rope_theta"], "rope_scaling": None,
+               "rope_local_base_freq": rope["sliding_attention"]["rope_theta"]}
+    return {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n",
+            "eos_token_id": config["eos_token_id"], "text_config": config}
+
+
+def with_wrapper(tensors):
+    """Names of a multimodal checkpoint, and a tensor of another part."""
+    wrapped = {name.replace("model.", WRAPPED, 1): value for name, value in tensors.items()}
+    return {**wrapped, "model.vision_tower.conv.weight": torch.ones(4)}
+
+
+def without_wrapper(tensors, config):
+    plain = {name.replace(WRAPPED, "model."): value for name, value in tensors.items()}
+    del plain["model.vision_tower.conv.weight"]
+    return plain, {**config["text_config"], "architectures": ["Gemma3nForCausalLM"]}
+
+
 def with_mtp(tensors):
     """A head that predicts further tokens, beside the model."""
     return {**tensors, "model.mtp.layers.0.enorm.weight": torch.ones(4)}
@@ -68,4 +97,16 @@ VARIANTS = [
     Variant("mimo_v2_flash", "config.json as released, with a head for further tokens",
             config={**MIMO, "mlp_layer_types": ["dense", "sparse", "sparse"]}, style=style_mimo, rename=with_mtp,
             unused=("model.mtp.*",)),
+    Variant("gemma3n", "three streams that alternate, a learned residual, few gates in four layers, inputs of layers for "
+            "fewer ids, keys and values of earlier layers, V normed, windows, two ropes, soft cap, biases, tied",
+            "gemma3n_text", {**GEMMA3N, "attention_bias": True, "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
+    Variant("gemma3n_multimodal", "two streams without a scale, inside the multimodal wrapper, config.json as released",
+            "gemma3n_text", {**GEMMA3N, "altup_num_inputs": 2, "altup_correct_scale": False,
+                             "num_hidden_layers": 4, "num_kv_shared_layers": 2, "intermediate_size": 44,
+                             "layer_types": ["sliding_attention", "full_attention"] * 2,
+                             "activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.5]},
+            style=style_gemma3n, rename=with_wrapper, restore=without_wrapper,
+            unused=("*vision_tower*", "*.altup.correct_output_scale")),
 ]

@@ -69,12 +69,12 @@ def randomize(model, generator):
                 value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
                 if tied and "layers." not in path and "h." not in path:
                     value *= noise.sign()
-                of_gemma = kind.startswith("Gemma") and not kind.startswith("Gemma4")
+                of_gemma = kind.startswith("Gemma") and not kind.startswith(("Gemma3n", "Gemma4"))
                 if of_gemma or kind in ZERO_CENTRED_NORMS:
                     value -= 1.0
             elif name == "scale":  # of a router's input, beside hidden_size ** -0.5
                 value = 5.0 + 1.5 * noise
-            elif name == "per_expert_scale":
+            elif name in ("per_expert_scale", "correct_output_scale"):
                 value = 1.0 + 0.3 * noise
             elif name == "sinks":
                 value = 1.5 * noise
@@ -89,6 +89,8 @@ def randomize(model, generator):
             else:  # GPT-2's and gpt-oss's matrices are [in, out]
                 inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts", "Llama4TextExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
+                if path.endswith("modality_router"):  # reads x / hidden_size
+                    value *= 4.0
             weight.data.copy_(value)
         for name, values in module.named_buffers(recurse=False):
             if name == "e_score_correction_bias":
