@@ -172,6 +172,8 @@ std::string experts(const ExpertsConfig& experts) {
   std::ostringstream text;
   text << experts.router.used << " of " << experts.count << " experts of "
        << feed_forward(experts.each);
+  if (experts.identities > 0) text << " and " << experts.identities << " that change nothing";
+  if (experts.deferred) text << ", added after the next layer";
   if (experts.shared.size > 0) {
     text << "; one that all use of " << feed_forward(experts.shared);
     if (experts.shared_gate) text << ", gated";

@@ -72,6 +72,8 @@ struct Activations {
   Matrix altup_others;      ///< [tokens or logits, (streams - 1) hidden]
   Matrix altup_projected;   ///< likewise
   Matrix scores;            ///< [tokens, experts] f32
+  Matrix deferred;          ///< [tokens, hidden] f32: what experts give after the next layer
+  Matrix last_deferred;     ///< [logits, hidden] f32: of wanted rows
   Matrix gate;              ///< [tokens, 1] f32: of the shared expert
   Matrix layer_inputs;      ///< [tokens, layers · size] f32
   Matrix projected_inputs;  ///< [tokens, layers · size]: before their norm
@@ -145,8 +147,12 @@ struct Activations {
       shape(*others, act, last_rows, altup ? (altup.streams - 1) * hidden : 0);
     }
     shape(scores, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
-            return l.experts ? l.experts->count : 0;
+            return l.experts ? l.experts->scored() : 0;
           }));
+    const int64_t deferred_cols = hidden_if(
+        [](const LayerConfig& layer) { return layer.experts && layer.experts->deferred; });
+    shape(deferred, DType::f32, tokens, deferred_cols);
+    shape(last_deferred, DType::f32, limits.max_logits, config.output.none ? 0 : deferred_cols);
     shape(gate, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
             return static_cast<int64_t>(l.experts && l.experts->shared_gate);
           }));

@@ -354,6 +354,19 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   if (layer.cross_attention) check_cross_attention(attention, layer, config, check);
 }
 
+// Experts of layer n, which may be added after the next one.
+void check_deferred(int64_t n, const ModelConfig& config, const Checker& check) {
+  const auto defers = [&](int64_t of) {
+    const std::optional<ExpertsConfig>& experts = config.layer(of).experts;
+    return experts && experts->deferred;
+  };
+  if (!defers(n)) return;
+  if (n + 1 == config.n_layers() || !config.layer(n + 1).has_feed_forward() || defers(n + 1)) {
+    check.fail("layer " + std::to_string(n) +
+               " defers its experts, but none with a feed-forward that defers none follows it");
+  }
+}
+
 // The keys and values of layer n, which may be those of an earlier layer.
 void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig& config,
                  const Checker& check) {
@@ -485,15 +498,23 @@ void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Ch
 
 void check_experts(const ExpertsConfig& experts, const Checker& check) {
   check.count("the number of experts", experts.count, kMaxExperts);
-  check.count("the number of experts used", experts.router.used, experts.count);
+  check.count("the number of identities", experts.identities, kMaxExperts, 0);
+  check.count("the number of all experts", experts.scored(), kMaxExperts);
+  check.count("the number of experts used", experts.router.used, experts.scored());
   check_feed_forward("the size of experts", experts.each, check);
   if (experts.each.xielu || experts.shared.xielu) check.fail("experts have no xielu");
   if (experts.each.cutoff) check.fail("experts have no cutoff");
-  check.count("groups", experts.router.groups, experts.count);
+  check.count("groups", experts.router.groups, experts.scored());
   check.count("groups_used", experts.router.groups_used, experts.router.groups);
-  if (experts.count % experts.router.groups != 0 ||
-      experts.router.used > experts.count / experts.router.groups * experts.router.groups_used) {
+  if (experts.scored() % experts.router.groups != 0 ||
+      experts.router.used > experts.scored() / experts.router.groups * experts.router.groups_used) {
     check.fail("the experts' groups are not equal, or too small for the experts used");
+  }
+  if (experts.identities > 0 && experts.router.weighs_input) {
+    check.fail("identities are weighed by what they give");
+  }
+  if (experts.deferred && (experts.shared.size == 0 || experts.has_parts())) {
+    check.fail("deferred experts need a shared one, and no norms after");
   }
   const bool is_mixer = experts.router.score == Router::Score::sparse_mixer;
   check.number("the router's margin", experts.router.margin, 0, is_mixer ? kLargest : 0);
@@ -640,12 +661,13 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
     const LayerConfig& layer = config.layer_kinds[kind];
-    heads += std::max(n_heads_of(layer.mixer), layer.experts ? layer.experts->count : 0);
+    heads += std::max(n_heads_of(layer.mixer), layer.experts ? layer.experts->scored() : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const auto* attention = std::get_if<AttentionConfig>(&config.layer(n).mixer);
     if (attention != nullptr) check_kv_of(*attention, n, config, check);
+    check_deferred(n, config, check);
   }
   if (config.activation_bits != 8 && config.activation_bits != 16) {
     check.fail("activation_bits must be 8 or 16");

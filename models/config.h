@@ -280,6 +280,9 @@ struct ExpertsConfig {
   FeedForwardConfig each;
   FeedForwardConfig shared;  ///< size 0: none
   bool shared_gate = false;  ///< a gate for the shared one, its sigmoid a factor
+  int64_t identities = 0;    ///< further ones, without tensors, which give what they read
+  /// What they give, but not the shared one, is added after the next layer (arXiv:2404.05019).
+  bool deferred = false;
   /// Of experts beside a feed-forward with which they share no norms (Gemma 4). What the router and
   /// the experts read is made of the stream itself by these; none: they read what the shared one
   /// reads.
@@ -288,6 +291,8 @@ struct ExpertsConfig {
   NormConfig norm_after = {};         ///< of what the experts give
   NormConfig shared_norm_after = {};  ///< of what the shared one gives
 
+  /// Those that the router chooses among.
+  [[nodiscard]] int64_t scored() const { return count + identities; }
   /// Whether what they give is added up, each part by itself.
   [[nodiscard]] bool has_parts() const { return norm_after || shared_norm_after; }
   bool operator==(const ExpertsConfig&) const = default;

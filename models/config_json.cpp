@@ -192,6 +192,8 @@ void members(Visit visit, const ExpertsConfig* /*of*/) {
   visit("each", &ExpertsConfig::each);
   visit("shared", &ExpertsConfig::shared);
   visit("shared_gate", &ExpertsConfig::shared_gate);
+  visit("identities", &ExpertsConfig::identities);
+  visit("deferred", &ExpertsConfig::deferred);
   visit("router_norm", &ExpertsConfig::router_norm);
   visit("norm", &ExpertsConfig::norm);
   visit("norm_after", &ExpertsConfig::norm_after);

@@ -120,11 +120,13 @@ class Decoder : public Model {
     stream.normalize(weights_.embedding_norm);
     LayerInputs inputs(pass, weights_.layer_inputs, stream);
     const AltUp altup(pass, weights_.altup, stream);
+    Deferred deferred(pass);
     const auto keep_wanted = [&] {
       const Matrix rows = wanted(stream.parts());
       if (rows.data == stream.parts().data) return;
       stream.keep(rows);
       inputs.keep_wanted();
+      deferred.keep_wanted();
     };
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
@@ -155,7 +157,7 @@ class Decoder : public Model {
         if (stream.rows().rows == 0) break;
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
-      feed_forward(pass, layer, weights, ffn_input, stream);
+      feed_forward(pass, layer, weights, ffn_input, stream, deferred);
       altup.correct(weights.altup, stream);
       inputs.add(static_cast<int64_t>(n), weights.input, stream);
       if (weights.scale != nullptr) stream.scale(weights.scale);

@@ -402,13 +402,13 @@ class Planner {
   void experts(const ExpertsConfig& experts) {
     const TensorReaders readers = of_feed_forward();
     norm(TensorKind::router_norm, experts.router_norm);
-    matrix(TensorKind::router, WeightFormat::f32, experts.count, config_.hidden,
+    matrix(TensorKind::router, WeightFormat::f32, experts.scored(), config_.hidden,
            experts.router.bias, {.readers = readers});
     if (experts.router.correction) {
-      vector(TensorKind::router_correction, experts.count, TensorRole::bias);
+      vector(TensorKind::router_correction, experts.scored(), TensorRole::bias);
     }
     if (experts.router.expert_scales) {
-      vector(TensorKind::expert_scales, experts.count, TensorRole::norm);
+      vector(TensorKind::expert_scales, experts.scored(), TensorRole::norm);
     }
     norm(TensorKind::experts_norm, experts.norm);
     feed_forward(expert_tensors(experts.each), experts.each, experts.count);

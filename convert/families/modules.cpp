@@ -70,13 +70,13 @@ class PartsMaker {
       case latent_q_down:
         return {product(m.latent_q_down, latent().q_rank, hidden)};
       case latent_q_norm:
-        return {norm(in_layer(m.latent_q_norm), latent().q_rank)};
+        return {scaled(norm(in_layer(m.latent_q_norm), latent().q_rank), m.latent_q_scale)};
       case latent_q:
         return latent_queries();
       case latent_kv:
         return latent_rows();
       case latent_kv_norm:
-        return {norm(in_layer(m.latent_kv_norm), latent().kv_rank)};
+        return {scaled(norm(in_layer(m.latent_kv_norm), latent().kv_rank), m.latent_kv_scale)};
       case latent_k:
         return latent_keys();
       case latent_v:
@@ -137,11 +137,11 @@ class PartsMaker {
         return {
             {.source = in_layer(m.router_norm), .shape = {hidden}, .scale = m.router_norm_scale}};
       case router:
-        return {product(m.router, layer_.experts->count, hidden)};
+        return {product(m.router, layer_.experts->scored(), hidden)};
       case router_correction:
-        return {{.source = in_layer(m.correction), .shape = {layer_.experts->count}}};
+        return {{.source = in_layer(m.correction), .shape = {layer_.experts->scored()}}};
       case expert_scales:
-        return {{.source = in_layer(m.expert_scales), .shape = {layer_.experts->count}}};
+        return {{.source = in_layer(m.expert_scales), .shape = {layer_.experts->scored()}}};
       case experts_norm:
         return {layer_norm(m.experts_norm)};
       case experts_after_norm:

@@ -77,10 +77,12 @@ struct Modules {
   // is kept, and what makes keys' and values' parts of its latent, head by head.
   std::string latent_q_down = "self_attn.q_a_proj";
   std::string latent_q_norm = "self_attn.q_a_layernorm";
+  float latent_q_scale = 1;  ///< of its weights, as of latent_kv_norm's
   std::string latent_q = "self_attn.q_b_proj";
   std::string latent_q_of_input = "self_attn.q_proj";
   std::string latent_kv = "self_attn.kv_a_proj_with_mqa";
   std::string latent_kv_norm = "self_attn.kv_a_layernorm";
+  float latent_kv_scale = 1;
   std::string latent_kv_up = "self_attn.kv_b_proj";
   /// If named, in place of that one: [heads, kv_rank, nope_dim] and [heads, value_head_dim,
   /// kv_rank].

@@ -481,7 +481,8 @@ class Backend {
                            const Matrix& out) = 0;
 
   /// The same x. out [tokens, hidden] f32 = or += for each row of x [tokens, in] the sum of its
-  /// experts' feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits.
+  /// experts' feed-forwards by their weights. scores [tokens, n] f32: the router's logits, of
+  /// experts.n_experts and, if n is larger, of further ones that give what they read.
   /// Of equal scores the expert with the smaller number is chosen. arXiv:1701.06538.
   virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from family_variants import Variant as AnyVariant, style_4
+from family_variants import BASE, Variant as AnyVariant, style_4, yarn
 
 Variant = partial(AnyVariant, perturbs_routers=True)
 
@@ -69,6 +69,25 @@ def without_wrapper(tensors, config):
     return plain, {**config["text_config"], "architectures": ["Gemma3nForCausalLM"]}
 
 
+GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.6, "logits_scaling": 2.5,
+           "attention_bias": True}
+LATENT = {"num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8,
+          "v_head_dim": 14}
+MROPE = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 2, 2]}
+
+
+def style_qwen2_vl(config):
+    """As released: the text model's members beside all others."""
+    text = style_4({"dtype": config.pop("dtype"), **config.pop("text_config")})
+    text["rope_scaling"] = {"type": "mrope", "mrope_section": MROPE["mrope_section"]}
+    return {**text, **config, "model_type": "qwen2_vl"}
+
+
+def without_parts(tensors):
+    return {name.replace(WRAPPED, "model.").replace("model.visual.", "visual."): value
+            for name, value in tensors.items()}
+
+
 def with_mtp(tensors):
     """A head that predicts further tokens, beside the model."""
     return {**tensors, "model.mtp.layers.0.enorm.weight": torch.ones(4)}
@@ -97,6 +116,14 @@ VARIANTS = [
     Variant("mimo_v2_flash", "config.json as released, with a head for further tokens",
             config={**MIMO, "mlp_layer_types": ["dense", "sparse", "sparse"]}, style=style_mimo, rename=with_mtp,
             unused=("model.mtp.*",)),
+    Variant("longcat_flash", "layers of two latent attentions, whose latents are scaled, and two feed-forwards; experts by "
+            "corrected softmax, some of which do nothing, beside the first and added after the second; biases; YaRN",
+            config={"num_layers": 2, "num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16,
+                    "qk_nope_head_dim": 10, "qk_rope_head_dim": 8, "v_head_dim": 14, "head_dim": 8,
+                    "n_routed_experts": 4, "zero_expert_num": 3, "moe_topk": 3, "ffn_hidden_size": 20,
+                    "expert_ffn_hidden_size": 12, "routed_scaling_factor": 1.7, "attention_bias": True,
+                    "rope_parameters": yarn(mscale=1.0, mscale_all_dim=1.0)},
+            rename=with_mtp, unused=("model.mtp.*", "*.mlp.experts.[456].*")),
     Variant("gemma3n", "three streams that alternate, a learned residual, few gates in four layers, inputs of layers for "
             "fewer ids, keys and values of earlier layers, V normed, windows, two ropes, soft cap, biases, tied",
             "gemma3n_text", {**GEMMA3N, "attention_bias": True, "rope_parameters": {
@@ -109,4 +136,46 @@ VARIANTS = [
                              "activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.5]},
             style=style_gemma3n, rename=with_wrapper, restore=without_wrapper,
             unused=("*vision_tower*", "*.altup.correct_output_scale")),
+    Variant("openai_gpt", "learned positions, transposed weights, norms of the stream", "openai-gpt",
+            {"n_positions": 96, "n_embd": 36, "n_head": 3, "n_layer": 2}),
+    Variant("gpt_neo", "learned positions, a window in every other layer, no scale of scores, tied",
+            config={"num_layers": 2, "num_heads": 3, "attention_types": [[["global", "local"], 1]], "window_size": 24,
+                    "max_position_embeddings": 96}),
+    Variant("mpt", "ALiBi of three heads, layer norms without biases, a scale of scores, tied",
+            config={"d_model": 36, "n_heads": 3, "n_layers": 2, "max_seq_len": 96,
+                    "attn_config": {"alibi": True, "softmax_scale": 0.4}}),
+    Variant("biogpt", "learned positions from 2 on, a scaled embedding, biases, tied",
+            config={"max_position_embeddings": 96}),
+    Variant("granite_swa", "Granite with sinks, windows in two of three layers, and a rope of each",
+            config={"num_hidden_layers": 3, "sliding_window": 24, "layer_rope_theta": [1000.0, 0, 100.0],
+                    "intermediate_size": 28, **GRANITE}),
+    Variant("granitemoe_swa", "the same with experts",
+            config={"num_hidden_layers": 2, "sliding_window": 24, "num_local_experts": 5, "num_experts_per_tok": 2,
+                    "intermediate_size": 20, **GRANITE}),
+    Variant("flint", "sinks, windows and rope in one of two layers, Q and K normed by head, experts by sigmoids, one shared; "
+            "biases", config={"head_dim": 12, "attention_bias": True, "sliding_window": 24, "num_experts": 5,
+                              "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [0],
+                              "shared_expert_intermediate_size": 16, "intermediate_size": 30,
+                              "layer_types": ["full_attention", "sliding_attention"]}),
+    Variant("youtu", "latent attention, no experts, biases, tied",
+            config={**LATENT, "attention_bias": True, "mlp_bias": True}),
+    Variant("minicpm3", "latent attention whose rope turns halves; multipliers; tied",
+            config={**LATENT, "scale_emb": 3.0, "scale_depth": 0.9, "dim_model_base": 18, "attention_bias": True}),
+    Variant("qwen2_5_vl", "the text model of a multimodal checkpoint, as Transformers 5 stores it",
+            config={"text_config": {**BASE, "model_type": "qwen2_5_vl_text", "rope_parameters": MROPE},
+                    "vision_config": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                                      "patch_size": 4, "out_hidden_size": 36, "fullatt_block_indexes": [0]}},
+            unused=("*visual.*",)),
+    Variant("qwen2_vl", "the same as released: config.json without parts",
+            config={"text_config": {**BASE, "model_type": "qwen2_vl_text", "rope_parameters": MROPE},
+                    "vision_config": {"depth": 1, "embed_dim": 16, "hidden_size": 36, "mlp_ratio": 1, "num_heads": 2,
+                                      "patch_size": 4}},
+            style=style_qwen2_vl, rename=without_parts, unused=("visual.*",)),
+    Variant("qwen3_vl", "the text model of a multimodal checkpoint, Q and K normed by head",
+            config={"text_config": {**BASE, "model_type": "qwen3_vl_text", "head_dim": 20, "rope_parameters": {
+                        **MROPE, "mrope_section": [4, 3, 3]}},
+                    "vision_config": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                                      "patch_size": 4, "out_hidden_size": 36, "num_position_embeddings": 16,
+                                      "deepstack_visual_indexes": [0]}},
+            unused=("*visual.*",)),
 ]

@@ -60,7 +60,8 @@ ZERO_CENTRED_NORMS = ("Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm", "Qwen3NextRMSNorm")
 def randomize(model, generator):
     """Weights of a size that makes attention uneven, experts differ and logits of a few units. Where the
     output is the embedding, the final norm has weights of both signs, lest each token predict itself."""
-    tied = model.config.get_text_config().tie_word_embeddings
+    text_config = model.config.get_text_config()
+    tied = getattr(text_config, "tie_word_embeddings", getattr(model.config, "tie_word_embeddings", False))
     for path, module in model.named_modules():
         kind = type(module).__name__
         for name, weight in module.named_parameters(recurse=False):

@@ -52,8 +52,8 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
           "experts: each must have as many rows of the weights");
   require_f32(x, tokens, experts.up.cols, "experts: x must be [tokens, in] f32");
   const int64_t scored = scores.cols;
-  require(scored >= n && (scored == n || !router.weighs_input),
-          "experts: scores must be of all experts, those that do nothing weighed by their result");
+  require(scored == n || (scored > n && !router.weighs_input && x.cols == out.cols),
+          "experts: scores must be of all, and those without tensors give what they read");
   require_f32(scores, tokens, scored, "experts: scores must be [tokens, experts] f32");
   require_f32(out, tokens, experts.down.rows / n, "experts: out must be [tokens, hidden] f32");
 

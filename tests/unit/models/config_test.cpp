@@ -146,6 +146,9 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.score = Router::Score::sparse_mixer; }))
       << "they are in groups";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.each.cutoff = 1; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.identities = 4; })) << "their inputs are weighed";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.deferred = true; }))
+      << "others follow that are, too";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.window = 0; })) << "it is in blocks";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.kv_of = 0; })) << "layer 0 is none before it";

@@ -92,6 +92,8 @@ inline ModelConfig rich_decoder() {
   third.experts->router_norm = third.experts->norm = norm;
   third.experts->norm_after = third.experts->shared_norm_after = norm;
   third.experts->shared.cutoff = 0.5F;
+  third.experts->identities = 4;
+  third.experts->router.weighs_input = false;
   third.scaled = true;
   config.layer_kinds.push_back(second);
   config.layer_kinds.push_back(third);
