@@ -189,6 +189,7 @@ std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
   text << ffn.size << ", " << (ffn.gated ? "gated " : "")
        << (ffn.xielu ? "xIELU" : name_of(ffn.activation));
+  if (ffn.cutoff) text << ", gates above " << *ffn.cutoff << " standard deviations";
   if (ffn.bias) text << ", biases";
   return text.str();
 }
@@ -197,6 +198,8 @@ std::string experts(const ExpertsConfig& experts) {
   std::ostringstream text;
   text << experts.router.used << " of " << experts.count << " experts of "
        << feed_forward(experts.each);
+  if (experts.identities > 0) text << " and " << experts.identities << " that change nothing";
+  if (experts.deferred) text << ", added after the next layer";
   if (experts.shared.size > 0) {
     text << "; one that all use of " << feed_forward(experts.shared);
     if (experts.shared_gate) text << ", gated";
@@ -207,6 +210,14 @@ std::string experts(const ExpertsConfig& experts) {
   if (experts.router_norm) text << "; " << name_of(experts.router_norm) << " before the router";
   if (experts.router.expert_scales) text << "; scales of the experts";
   return text.str();
+}
+
+std::string altup(const AltUpConfig& altup) {
+  return std::to_string(altup.streams) + ", which alternate, " + name_of(altup.norm);
+}
+
+std::string laurel(const LaurelConfig& laurel) {
+  return "rank " + std::to_string(laurel.rank) + ", " + name_of(laurel.norm);
 }
 
 // "before RMS norm, after RMS norm".
@@ -291,6 +302,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   lines.emplace_back(encodes ? "encoder" : "decoder", sizes.str());
   lines.emplace_back("embedding", embedding(config));
   if (config.layer_inputs) lines.emplace_back("inputs", layer_inputs(config.layer_inputs));
+  if (config.altup) lines.emplace_back("streams", altup(config.altup));
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const LayerConfig& layer = config.layer_kinds[kind];
     lines.emplace_back("layers",
@@ -307,6 +319,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
       lines.push_back(std::visit([&](const auto& kind) { return mixer(config, kind); }, each));
     }
     lines.emplace_back("  norms", norms(layer.mixer_norms));
+    if (layer.laurel) lines.emplace_back("  laurel", laurel(layer.laurel));
     if (layer.cross_attention) {
       lines.emplace_back("  cross", "attention to the encoder's output");
       lines.emplace_back("  norms", norms(layer.cross_attention->norms));

@@ -40,6 +40,11 @@ inline bool has_own_input(const LayerConfig& layer) {
   return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
 }
 
+/// Elements of a feed-forward's middle: where gates are cut they are products of their own.
+inline int64_t middle_dim(const FeedForwardConfig& ffn) {
+  return ffn.cutoff ? ffn.up_dim() : ffn.size;
+}
+
 inline bool normalizes_stream(const LayerConfig& layer) {
   return layer.mixer_norms.stream || layer.ffn_norms.stream ||
          (layer.cross_attention && layer.cross_attention->norms.stream);
@@ -47,7 +52,7 @@ inline bool normalizes_stream(const LayerConfig& layer) {
 
 /// The matrices between operations, one buffer each, allocated once for the largest batch.
 struct Activations {
-  Matrix residual;              ///< [tokens, hidden] f32: the residual stream
+  Matrix residual;              ///< [tokens, stream_dim] f32: the residual stream, and others
   Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
@@ -60,19 +65,26 @@ struct Activations {
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
-  Matrix convolved;     ///< [tokens, channels] of a recurrent mixer
-  Matrix steps;         ///< [tokens, raised + gates] f32 of a recurrent mixer, or gates of heads
-  Matrix attended;      ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
-  Matrix latents;       ///< [tokens, q_rank, or rank of a recurrent mixer]
-  Matrix heads;         ///< [tokens, q_dim + sums_dim] of latent attention
-  Matrix middle;        ///< [tokens, size of the feed-forward]
-  Matrix scores;        ///< [tokens, experts] f32
-  Matrix gate;          ///< [tokens, 1] f32: of the shared expert
-  Matrix layer_inputs;  ///< [tokens, layers · size] f32
+  Matrix convolved;        ///< [tokens, channels] of a recurrent mixer
+  Matrix steps;            ///< [tokens, raised + gates] f32 of a recurrent mixer, or gates of heads
+  Matrix attended;         ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
+  Matrix latents;          ///< [tokens, q_rank, or rank of a recurrent mixer]
+  Matrix heads;            ///< [tokens, q_dim + sums_dim] of latent attention
+  Matrix middle;           ///< [tokens, size of the feed-forward], its gates first where cut
+  Matrix laurel;           ///< [tokens, rank]
+  Matrix altup_routed;     ///< [tokens, streams] f32
+  Matrix altup_products;   ///< [tokens, parts²] f32
+  Matrix altup_others;     ///< [tokens or logits, (streams - 1) hidden]
+  Matrix altup_projected;  ///< likewise
+  Matrix deferred;         ///< [tokens, hidden] f32: what experts give after the next layer
+  Matrix last_deferred;    ///< [logits, hidden] f32: of wanted rows
+  Matrix scores;           ///< [tokens, experts] f32
+  Matrix gate;             ///< [tokens, 1] f32: of the shared expert
+  Matrix layer_inputs;     ///< [tokens, layers · size] f32
   Matrix projected_inputs;      ///< [tokens, layers · size]: before their norm
   Matrix last_input;            ///< [logits, size] f32: of the last layer, of wanted rows
   Matrix input_gate;            ///< [tokens, size]
-  Matrix last;                  ///< [logits, hidden] f32: rows of the stream, of wanted logits
+  Matrix last;                  ///< [logits, stream_dim] f32: rows of the stream, of wanted logits
   Matrix last_normed;           ///< [logits, hidden]
   std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
 
@@ -89,7 +101,7 @@ struct Activations {
       return largest_of_layers(config,
                                [&](const auto& layer) { return condition(layer) ? hidden : 0; });
     };
-    shape(residual, DType::f32, tokens, hidden);
+    shape(residual, DType::f32, tokens, config.stream_dim());
     shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
@@ -99,7 +111,7 @@ struct Activations {
     shape(aside, DType::f32, tokens, of_aside);
     shape(stream_and_aside, DType::f32, tokens, of_aside);
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
-            return layer.mixer_norms.after || layer.ffn_norms.after ||
+            return layer.mixer_norms.after || layer.ffn_norms.after || layer.laurel ||
                    (layer.cross_attention && layer.cross_attention->norms.after);
           }));
     shape(part, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
@@ -140,12 +152,26 @@ struct Activations {
                    of_recurrent(&RecurrentShape::rank)));
     shape(heads, act, tokens, of_latent([](const Latent& a) { return a.q_dim() + a.sums_dim(); }));
     shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
-            return std::max({l.ffn.size, l.experts ? l.experts->shared.size : 0,
-                             l.aside ? l.aside->ffn.size : 0});
+            return std::max({middle_dim(l.ffn), l.experts ? middle_dim(l.experts->shared) : 0,
+                             l.aside ? middle_dim(l.aside->ffn) : 0});
           }));
+    shape(laurel, act, tokens,
+          largest_of_layers(config, [](const auto& layer) { return layer.laurel.rank; }));
+    const AltUpConfig& altup = config.altup;
+    const int64_t altup_parts = altup ? altup.parts() : 0;
+    const int64_t last_rows = config.output.none ? tokens : limits.max_logits;
+    shape(altup_routed, DType::f32, tokens, altup.streams);
+    shape(altup_products, DType::f32, tokens, altup_parts * altup_parts);
+    for (Matrix* others : {&altup_others, &altup_projected}) {
+      shape(*others, act, last_rows, altup ? (altup.streams - 1) * hidden : 0);
+    }
     shape(scores, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
-            return l.experts ? l.experts->count : 0;
+            return l.experts ? l.experts->scored() : 0;
           }));
+    const int64_t deferred_cols = hidden_if(
+        [](const LayerConfig& layer) { return layer.experts && layer.experts->deferred; });
+    shape(deferred, DType::f32, tokens, deferred_cols);
+    shape(last_deferred, DType::f32, limits.max_logits, config.output.none ? 0 : deferred_cols);
     shape(gate, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
             return static_cast<int64_t>(l.experts && l.experts->shared_gate);
           }));
@@ -158,9 +184,9 @@ struct Activations {
     shape(projected_inputs, act, tokens, config.layer_inputs_dim());
     shape(last_input, DType::f32, limits.max_logits, config.layer_inputs.size);
     shape(input_gate, act, tokens, config.layer_inputs.size);
-    const int64_t last_cols = config.output.none ? 0 : hidden;
-    shape(last, DType::f32, limits.max_logits, last_cols);
-    shape(last_normed, last_type(act, config.output_format), limits.max_logits, last_cols);
+    shape(last, DType::f32, limits.max_logits, config.output.none ? 0 : config.stream_dim());
+    shape(last_normed, last_type(act, config.output_format), limits.max_logits,
+          config.output.none ? 0 : hidden);
   }
 };
 

@@ -368,9 +368,8 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
     check.fail("window_in_blocks needs a window, of earlier positions alone");
   }
   check.norm("qk_norm", attention.qk_norm_as);
-  if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as) ||
-      attention.qk_norm_as.bias) {
-    check.fail("qk_norm needs a normalization without bias");
+  if ((attention.qk_norm != QkNorm::none) != static_cast<bool>(attention.qk_norm_as)) {
+    check.fail("qk_norm needs a normalization");
   }
   if (attention.qk_norm_after_rope && attention.qk_norm != QkNorm::head) {
     check.fail("qk_norm_after_rope needs a qk_norm of each head");
@@ -395,6 +394,19 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
     check.fail("tokens see later ones, so that there can be no output matrix");
   }
   if (layer.cross_attention) check_cross_attention(attention, layer, config, check);
+}
+
+// Experts of layer n, which may be added after the next one.
+void check_deferred(int64_t n, const ModelConfig& config, const Checker& check) {
+  const auto defers = [&](int64_t of) {
+    const std::optional<ExpertsConfig>& experts = config.layer(of).experts;
+    return experts && experts->deferred;
+  };
+  if (!defers(n)) return;
+  if (n + 1 == config.n_layers() || !config.layer(n + 1).has_feed_forward() || defers(n + 1)) {
+    check.fail("layer " + std::to_string(n) +
+               " defers its experts, but none with a feed-forward that defers none follows it");
+  }
 }
 
 // The keys and values of layer n, which may be those of an earlier layer.
@@ -544,18 +556,37 @@ void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Ch
   if (ffn.xielu && (ffn.gated || ffn.activation != Activation::none)) {
     check.fail("xielu is in the place of another activation, and without gates");
   }
+  if (!ffn.cutoff) return;
+  check.number("cutoff", *ffn.cutoff, -kLargest, kLargest);
+  if (!ffn.gated || ffn.activation == Activation::swiglu_clamped) {
+    check.fail("cutoff is of gates, of which an activation makes factors");
+  }
 }
 
 void check_experts(const ExpertsConfig& experts, const Checker& check) {
   check.count("the number of experts", experts.count, kMaxExperts);
-  check.count("the number of experts used", experts.router.used, experts.count);
+  check.count("the number of identities", experts.identities, kMaxExperts, 0);
+  check.count("the number of all experts", experts.scored(), kMaxExperts);
+  check.count("the number of experts used", experts.router.used, experts.scored());
   check_feed_forward("the size of experts", experts.each, check);
   if (experts.each.xielu || experts.shared.xielu) check.fail("experts have no xielu");
-  check.count("groups", experts.router.groups, experts.count);
+  if (experts.each.cutoff) check.fail("experts have no cutoff");
+  check.count("groups", experts.router.groups, experts.scored());
   check.count("groups_used", experts.router.groups_used, experts.router.groups);
-  if (experts.count % experts.router.groups != 0 ||
-      experts.router.used > experts.count / experts.router.groups * experts.router.groups_used) {
+  if (experts.scored() % experts.router.groups != 0 ||
+      experts.router.used > experts.scored() / experts.router.groups * experts.router.groups_used) {
     check.fail("the experts' groups are not equal, or too small for the experts used");
+  }
+  if (experts.identities > 0 && experts.router.weighs_input) {
+    check.fail("identities are weighed by what they give");
+  }
+  if (experts.deferred && (experts.shared.size == 0 || experts.has_parts())) {
+    check.fail("deferred experts need a shared one, and no norms after");
+  }
+  const bool is_mixer = experts.router.score == Router::Score::sparse_mixer;
+  check.number("the router's margin", experts.router.margin, 0, is_mixer ? kLargest : 0);
+  if (is_mixer && (experts.router.correction || experts.router.groups > 1)) {
+    check.fail("experts that a sparse_mixer scores have neither a correction nor groups");
   }
   check.number("the experts' scale", experts.router.scale, -kLargest, kLargest);
   check.norm("the router's norm", experts.router_norm);
@@ -604,6 +635,18 @@ void check_mixers(const LayerConfig& layer, const ModelConfig& config, const Che
   }
 }
 
+void check_laurel(const LayerConfig& layer, const Checker& check) {
+  check.count("laurel's rank", layer.laurel.rank, kMaxCount, 0);
+  check.norm("laurel's norm", layer.laurel.norm);
+  if (!layer.laurel) {
+    if (layer.laurel.norm) check.fail("there is no laurel, but something is said of it");
+    return;
+  }
+  if (!layer.laurel.norm || !layer.mixer_norms.before || layer.parallel) {
+    check.fail("laurel needs norms, before the mixer too, and no parallel branches");
+  }
+}
+
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
   check_mixers(layer, config, check);
@@ -616,6 +659,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   if (layer.parallel && layer.mixer_norms.stream) {
     check.fail("parallel branches have no normalization of the stream between them");
   }
+  check_laurel(layer, check);
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
@@ -625,7 +669,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
   } else if (layer.has_feed_forward()) {
     check_feed_forward("the size of the feed-forward", layer.ffn, check);
   } else if (layer.ffn != FeedForwardConfig{} || layer.ffn_norms != BranchNorms{} ||
-             layer.parallel || layer.scaled || config.layer_inputs) {
+             layer.parallel || layer.scaled || config.layer_inputs || config.altup) {
     check.fail("there is no feed-forward, but something is said of it");
   }
 }
@@ -638,6 +682,14 @@ void check_layer_inputs(const LayerInputsConfig& inputs, const ModelConfig& conf
   check.number("the multiplier of layers' inputs", inputs.multiplier, -kLargest, kLargest);
   check.norm("the norm of layers' inputs", inputs.norm);
   check.norm("the norm after layers' inputs", inputs.norm_after);
+}
+
+void check_altup(const AltUpConfig& altup, const Checker& check) {
+  if (altup) check.count("altup's streams", altup.streams, kMostParts - 1, 2);
+  check.norm("altup's norm", altup.norm);
+  if (static_cast<bool>(altup) != static_cast<bool>(altup.norm)) {
+    check.fail("altup needs streams and a norm");
+  }
 }
 
 // What an encoder's layers cache lies in the pages of its decoder's layers until cross attention's
@@ -704,6 +756,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const RopeConfig& rope : config.ropes) check_rope(rope, where);
   for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
   check_layer_inputs(config.layer_inputs, config, check);
+  check_altup(config.altup, check);
   int64_t heads = 0;
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");
@@ -711,12 +764,13 @@ void validate(const ModelConfig& config, std::string_view where) {
     int64_t of_mixers = 0;
     for (const Mixer& mixer : layer.mixers) of_mixers += n_heads_of(mixer);
     if (layer.aside) of_mixers += layer.aside->attention.n_heads;
-    heads += std::max(of_mixers, layer.experts ? layer.experts->count : 0);
+    heads += std::max(of_mixers, layer.experts ? layer.experts->scored() : 0);
   }
   check.count("the number of heads or experts of all layers", heads, kMaxHeadsOfAllLayers);
   for (int64_t n = 0; n < config.n_layers(); ++n) {
     const auto* attention = config.layer(n).find<AttentionConfig>();
     if (attention != nullptr) check_kv_of(*attention, n, config, check);
+    check_deferred(n, config, check);
   }
   if (config.activation_bits != 8 && config.activation_bits != 16) {
     check.fail("activation_bits must be 8 or 16");

@@ -81,7 +81,7 @@ struct AttentionConfig {
   bool qkv_bias = false;                  ///< of queries, keys and values
   bool out_bias = false;
   QkNorm qk_norm = QkNorm::none;
-  NormConfig qk_norm_as;            ///< without bias
+  NormConfig qk_norm_as;
   bool qk_norm_after_rope = false;  ///< of each head by itself: see HeadTransform
   bool v_norm = false;              ///< of each head of values likewise, without weights
   std::optional<size_t> rope;       ///< index in ModelConfig::ropes; none: no rotation
@@ -291,7 +291,9 @@ struct FeedForwardConfig {
   bool gated = true;
   Activation activation = Activation::silu;
   bool xielu = false;  ///< in its place, without gates: xIELU, with numbers of each layer's own
-  bool bias = false;   ///< of all its products
+  /// Of gates, before their activation, the largest are kept: see Backend::keep_largest().
+  std::optional<float> cutoff = {};
+  bool bias = false;  ///< of all its products
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
@@ -302,6 +304,7 @@ struct FeedForwardConfig {
 struct RouterConfig {
   int32_t used = 1;
   Router::Score score = Router::Score::softmax;
+  float margin = 0;   ///< of sparse_mixer
   bool bias = false;  ///< of the product that makes the scores
   bool correction = false;
   int32_t groups = 1;
@@ -322,6 +325,9 @@ struct ExpertsConfig {
   FeedForwardConfig each;
   FeedForwardConfig shared;  ///< size 0: none
   bool shared_gate = false;  ///< a gate for the shared one, its sigmoid a factor
+  int64_t identities = 0;    ///< further ones, without tensors, which give what they read
+  /// What they give, but not the shared one, is added after the next layer (arXiv:2404.05019).
+  bool deferred = false;
   /// Of experts beside a feed-forward with which they share no norms (Gemma 4). What the router and
   /// the experts read is made of the stream itself by these; none: they read what the shared one
   /// reads.
@@ -330,6 +336,8 @@ struct ExpertsConfig {
   NormConfig norm_after = {};         ///< of what the experts give
   NormConfig shared_norm_after = {};  ///< of what the shared one gives
 
+  /// Those that the router chooses among.
+  [[nodiscard]] int64_t scored() const { return count + identities; }
   /// Whether what they give is added up, each part by itself.
   [[nodiscard]] bool has_parts() const { return norm_after || shared_norm_after; }
   bool operator==(const ExpertsConfig&) const = default;
@@ -349,6 +357,16 @@ struct BranchNorms {
 struct CrossAttentionConfig {
   BranchNorms norms;
   bool operator==(const CrossAttentionConfig&) const = default;
+};
+
+/// A learned augmented residual (arXiv:2411.07501): x = (x + after(mixers(n)) + n + norm(B A n)) /
+/// √2 where n is what the mixers read of x.
+struct LaurelConfig {
+  int64_t rank = 0;  ///< rows of A; 0: none
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return rank != 0; }
+  bool operator==(const LaurelConfig&) const = default;
 };
 
 /// A block beside the stream (Zamba 2, arXiv:2411.15242): attention reads a norm of the stream and
@@ -374,6 +392,7 @@ struct LayerConfig {
   /// At least one; several read the same input, and what they give is added up. In the order of
   /// their kinds, one of each at most, of which one keeps keys and values and one a state.
   std::vector<Mixer> mixers;
+  LaurelConfig laurel = {};
   std::optional<CrossAttentionConfig> cross_attention;
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
@@ -429,9 +448,26 @@ struct LayerInputsConfig {
   NormConfig norm;  ///< of each layer's part by itself, with the same weights
   Activation activation = Activation::none;
   NormConfig norm_after;
+  bool scaled = false;  ///< what is activated is of x times a vector, element by element
 
   [[nodiscard]] explicit operator bool() const { return size != 0; }
   bool operator==(const LayerInputsConfig&) const = default;
+};
+
+/// Alternating updates (arXiv:2301.13310): beside the stream that layers work on there are others.
+/// They are products of the embedding at first, of its length; at last the stream becomes the mean
+/// of itself and of products of theirs, of its length. Before a layer each stream becomes a
+/// weighted sum of all, and after it what the layer has changed is added to each, times a weight.
+/// All weights are products of tanh(W norm(x)), x being the stream. What layers make of their
+/// inputs is added to the others alone.
+struct AltUpConfig {
+  int64_t streams = 0;  ///< all; 0: there are no others
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return streams != 0; }
+  /// Parts of a row: the stream, the others, and the stream as it was before the layer.
+  [[nodiscard]] int64_t parts() const { return streams == 0 ? 1 : streams + 1; }
+  bool operator==(const AltUpConfig&) const = default;
 };
 
 struct OutputConfig {
@@ -474,6 +510,7 @@ struct ModelConfig {
   int64_t max_context = 0;  ///< positions the model takes
   EmbeddingConfig embedding;
   LayerInputsConfig layer_inputs;
+  AltUpConfig altup;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layer_kinds;
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
@@ -504,6 +541,8 @@ struct ModelConfig {
   /// Of the last matrices of feed-forwards.
   [[nodiscard]] WeightFormat format_of_down() const { return down_format.value_or(weight_format); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Elements of a token's streams.
+  [[nodiscard]] int64_t stream_dim() const { return altup.parts() * hidden; }
   /// Elements of a token's inputs to all layers.
   [[nodiscard]] int64_t layer_inputs_dim() const { return n_layers() * layer_inputs.size; }
   [[nodiscard]] const LayerConfig& layer(int64_t n) const {

@@ -36,7 +36,7 @@ struct Names<QkNorm> {
 };
 template <>
 struct Names<Router::Score> {
-  static constexpr std::array kAll = {"softmax", "sigmoid"};
+  static constexpr std::array kAll = {"softmax", "sigmoid", "sparse_mixer"};
 };
 template <>
 struct Names<Router::GroupScore> {
@@ -190,6 +190,7 @@ void members(Visit visit, const FeedForwardConfig* /*of*/) {
   visit("gated", &FeedForwardConfig::gated);
   visit("activation", &FeedForwardConfig::activation);
   visit("xielu", &FeedForwardConfig::xielu);
+  visit("cutoff", &FeedForwardConfig::cutoff);
   visit("bias", &FeedForwardConfig::bias);
 }
 
@@ -197,6 +198,7 @@ template <typename Visit>
 void members(Visit visit, const RouterConfig* /*of*/) {
   visit("used", &RouterConfig::used);
   visit("score", &RouterConfig::score);
+  visit("margin", &RouterConfig::margin);
   visit("bias", &RouterConfig::bias);
   visit("correction", &RouterConfig::correction);
   visit("groups", &RouterConfig::groups);
@@ -215,6 +217,8 @@ void members(Visit visit, const ExpertsConfig* /*of*/) {
   visit("each", &ExpertsConfig::each);
   visit("shared", &ExpertsConfig::shared);
   visit("shared_gate", &ExpertsConfig::shared_gate);
+  visit("identities", &ExpertsConfig::identities);
+  visit("deferred", &ExpertsConfig::deferred);
   visit("router_norm", &ExpertsConfig::router_norm);
   visit("norm", &ExpertsConfig::norm);
   visit("norm_after", &ExpertsConfig::norm_after);
@@ -226,6 +230,18 @@ void members(Visit visit, const BranchNorms* /*of*/) {
   visit("before", &BranchNorms::before);
   visit("after", &BranchNorms::after);
   visit("stream", &BranchNorms::stream);
+}
+
+template <typename Visit>
+void members(Visit visit, const LaurelConfig* /*of*/) {
+  visit("rank", &LaurelConfig::rank);
+  visit("norm", &LaurelConfig::norm);
+}
+
+template <typename Visit>
+void members(Visit visit, const AltUpConfig* /*of*/) {
+  visit("streams", &AltUpConfig::streams);
+  visit("norm", &AltUpConfig::norm);
 }
 
 template <typename Visit>
@@ -247,6 +263,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
   visit("parallel", &LayerConfig::parallel);
   visit("aside", &LayerConfig::aside);
   visit("attention_norms", &LayerConfig::mixer_norms);
+  visit("laurel", &LayerConfig::laurel);
   visit("cross_attention", &LayerConfig::cross_attention);
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
@@ -271,6 +288,7 @@ void members(Visit visit, const LayerInputsConfig* /*of*/) {
   visit("norm", &LayerInputsConfig::norm);
   visit("activation", &LayerInputsConfig::activation);
   visit("norm_after", &LayerInputsConfig::norm_after);
+  visit("scaled", &LayerInputsConfig::scaled);
 }
 
 template <typename Visit>
@@ -308,6 +326,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("max_context", &ModelConfig::max_context);
   visit("embedding", &ModelConfig::embedding);
   visit("layer_inputs", &ModelConfig::layer_inputs);
+  visit("altup", &ModelConfig::altup);
   visit("ropes", &ModelConfig::ropes);
   visit("layer_kinds", &ModelConfig::layer_kinds);
   visit("output", &ModelConfig::output);

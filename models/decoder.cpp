@@ -1,15 +1,18 @@
 // The decoder or encoder that a description asks for: one forward pass for every family. An encoder
 // is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "models/activations.h"
+#include "models/altup.h"
 #include "models/aside.h"
 #include "models/decoder_weights.h"
 #include "models/feed_forward.h"
+#include "models/laurel.h"
 #include "models/layer_inputs.h"
 #include "models/mixers.h"
 #include "models/model.h"
@@ -46,11 +49,14 @@ class Decoder : public Model {
                         .long_frequencies = has_long ? tables_.add(rope.long_frequencies) : nullptr,
                         .dynamic_factor = rope.dynamic_factor});
     }
+    if (config.altup)
+      weights_.altup.share = tables_.add({1 / static_cast<float>(config.altup.streams)});
     for (LayerWeights& layer : weights_.layers) {
       if (layer.aside) complete(layer.aside->attention, backend_, tables_);
       for (MixerWeights& mixer : layer.mixers) {
         std::visit([&](auto& kind) { complete(kind, backend_, tables_); }, mixer);
       }
+      if (layer.laurel) layer.laurel.factor = tables_.add({std::sqrt(0.5F)});
     }
   }
 
@@ -122,11 +128,14 @@ class Decoder : public Model {
                     wide.columns(config_.hidden, config_.hidden));
     }
     LayerInputs inputs(pass, weights_.layer_inputs, stream);
+    const AltUp altup(pass, weights_.altup, stream);
+    Deferred deferred(pass);
     const auto keep_wanted = [&] {
-      const Matrix rows = wanted(stream.rows());
-      if (rows.data == stream.rows().data) return;
+      const Matrix rows = wanted(stream.parts());
+      if (rows.data == stream.parts().data) return;
       stream.keep(rows);
       inputs.keep_wanted();
+      deferred.keep_wanted();
     };
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
@@ -135,11 +144,13 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];
 
-      // Parallel branches, and mixers, all read what the layer begins with.
+      altup.predict(weights.altup, stream);
+      // Parallel branches, and mixers, all read what the layer begins with, and a laurel what
+      // mixers read.
       const bool is_shared = layer.parallel || layer.mixers.size() > 1;
       Input input = stream.before(weights.mixer_norms.before, activations_.normed, is_shared);
       if (layer.aside) input.x = with_aside(pass, *layer.aside, *weights.aside, stream.rows());
-      if (is_shared) normalize(backend_, input);
+      if (is_shared || layer.laurel) normalize(backend_, input);
       Input ffn_input = input;
       if (has_own_input(layer)) {
         ffn_input =
@@ -149,6 +160,7 @@ class Decoder : public Model {
       stream.add(weights.mixer_norms, [&](OutputMode output, const Matrix& out) {
         mix(pass, weights.mixers, input, output, out);
       });
+      augment(pass, weights.laurel, input, stream);
       if (weights.cross) {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
         stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
@@ -159,11 +171,13 @@ class Decoder : public Model {
         if (stream.rows().rows == 0) break;
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
-      feed_forward(pass, layer, weights, ffn_input, stream);
+      feed_forward(pass, layer, weights, ffn_input, stream, deferred);
+      altup.correct(weights.altup, stream);
       inputs.add(static_cast<int64_t>(n), weights.input, stream);
       if (weights.scale != nullptr) stream.scale(weights.scale);
     }
     keep_wanted();
+    altup.merge(stream);
     return stream;
   }
 
@@ -211,7 +225,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
         .in = plan.shape[1],
         .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / plan.blocks,
         .format = plan.format,
-        .gated = plan.gated,
+        .gated = plan.gated && !plan.cuts_gates,
         .bias = biases.contains(of_bias),
         .activation = !plan.gated && plan.activation != Activation::none,
         .experts = plan.experts,

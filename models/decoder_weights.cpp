@@ -35,6 +35,9 @@ class Finder {
                                           .multiplier = config_.layer_inputs.multiplier},
                             .projection = linear(layer_inputs_projection),
                             .norm = norm(layer_inputs_norm, config_.layer_inputs.norm)};
+    weights.altup = {.parts = static_cast<int32_t>(config_.altup.parts()),
+                     .in = linear(altup_in),
+                     .out = linear(altup_out).weight};
     for (n_ = 0; n_ < config_.n_layers(); ++n_) weights.layers.push_back(layer(config_.layer(n_)));
     n_ = 0;
     weights.output_norm = norm(output_norm, config_.output.norm);
@@ -59,6 +62,9 @@ class Finder {
   LayerWeights layer(const LayerConfig& layer) const {
     using enum TensorKind;
     LayerWeights weights;
+    weights.altup = {norm(altup_norm, config_.altup.norm), linear(altup_gates),
+                     linear(altup_predict), linear(altup_correct)};
+    weights.laurel = {linear(laurel_in), linear(laurel_out), norm(laurel_norm, layer.laurel.norm)};
     weights.mixer_norms = {norm(attention_norm, layer.mixer_norms.before),
                            norm(attention_after_norm, layer.mixer_norms.after),
                            norm(attention_stream_norm, layer.mixer_norms.stream)};
@@ -77,7 +83,8 @@ class Finder {
       weights.ffn = feed_forward(ffn_tensors(layer.ffn));
       weights.ffn.xielu = vector(id(ffn_xielu));
     }
-    weights.input = {.gate = linear(input_gate),
+    weights.input = {.scale = vector(id(input_scale)),
+                     .gate = linear(input_gate),
                      .activation = config_.layer_inputs.activation,
                      .out = linear(input_out),
                      .norms = {.before = {},
@@ -125,6 +132,8 @@ class Finder {
       weights.heads = {.norm = attention.qk_norm_as.kind,
                        .q_weight = vector(id(attention_q_norm)),
                        .k_weight = vector(id(attention_k_norm)),
+                       .q_bias = vector(bias_of(id(attention_q_norm))),
+                       .k_bias = vector(bias_of(id(attention_k_norm))),
                        .eps = attention.qk_norm_as.eps};
     }
     weights.heads.norm_after_rotation = attention.qk_norm_after_rope;
@@ -245,6 +254,7 @@ class Finder {
     weights.router = linear(TensorKind::router);
     weights.routing = {.used = config.router.used,
                        .score = config.router.score,
+                       .margin = config.router.margin,
                        .correction = vector(id(TensorKind::router_correction)),
                        .groups = config.router.groups,
                        .groups_used = config.router.groups_used,

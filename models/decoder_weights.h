@@ -107,8 +107,37 @@ struct LayerInputsWeights {
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(projection); }
 };
 
+/// Of AltUpConfig: what makes the other streams, and the stream of them at last.
+struct AltUpWeights {
+  int32_t parts = 1;
+  Linear in;
+  Weight out;                    ///< [(streams - 1) · hidden, hidden]
+  const float* share = nullptr;  ///< [1] 1 / streams
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(in); }
+};
+
+/// What weighs streams before and after a layer.
+struct AltUpLayerWeights {
+  Norm norm;
+  Linear router;
+  Linear predict;
+  Linear correct;
+};
+
+/// Of LaurelConfig.
+struct LaurelWeights {
+  Linear in;
+  Linear out;
+  Norm norm;
+  const float* factor = nullptr;  ///< [1] of the sum
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(in); }
+};
+
 /// What adds a layer's own to the stream.
 struct LayerInputWeights {
+  const float* scale = nullptr;  ///< [hidden] of what the gate reads; null: none
   Linear gate;
   Activation activation = Activation::none;
   Linear out;
@@ -126,9 +155,11 @@ struct AsideWeights {
 };
 
 struct LayerWeights {
+  AltUpLayerWeights altup;
   std::optional<AsideWeights> aside;
   BranchNormWeights mixer_norms;
   std::vector<MixerWeights> mixers;
+  LaurelWeights laurel;
   CrossAttentionWeights cross;
   BranchNormWeights ffn_norms;
   FeedForwardWeights ffn;
@@ -154,6 +185,7 @@ struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
   LayerInputsWeights layer_inputs;
+  AltUpWeights altup;
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Linear output;

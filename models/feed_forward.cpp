@@ -9,6 +9,15 @@ namespace {
 Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
                Input& input) {
   const Matrix middle = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.size);
+  if (ffn.cutoff) {
+    const Matrix both = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.up_dim());
+    const Matrix gates = both.columns(0, ffn.size);
+    const Matrix up = both.columns(ffn.size, ffn.size);
+    pass.backend.linear(input, weights.up.weight, {.bias = weights.up.bias}, both);
+    pass.backend.keep_largest(*ffn.cutoff, gates);
+    pass.backend.scale(gates, ffn.activation, up);
+    return up;
+  }
   if (ffn.gated) {
     pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
   } else {
@@ -56,13 +65,19 @@ void add_part(const Pass& pass, const Norm& norm, OutputMode output, const Matri
 }
 
 void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights& weights,
-             Input& input, const Stream& stream, OutputMode output, const Matrix& out) {
+             Input& input, const Stream& stream, Deferred& deferred, OutputMode output,
+             const Matrix& out) {
   // All that reads the stream comes before what may add to it. What has a norm of its own reads the
   // stream in the place of what has been read by then.
   const Matrix middle = widened_shared(pass, experts, weights, input);
   if (experts.router_norm) input = stream.before(weights.router_norm, pass.memory.normed);
   const Matrix scores = router_scores(pass, weights, input);
   if (experts.norm) input = stream.before(weights.experts_norm, pass.memory.normed);
+  if (experts.deferred) {
+    pass.backend.experts(input, scores, weights.routing, weights.experts, OutputMode::store,
+                         deferred.put());
+    return narrow(pass, weights.shared, middle, output, out);
+  }
   add_part(pass, weights.experts_after_norm, output, out, [&](OutputMode mode, const Matrix& to) {
     pass.backend.experts(input, scores, weights.routing, weights.experts, mode, to);
   });
@@ -74,15 +89,26 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
 
 }  // namespace
 
+void Deferred::keep_wanted() {
+  if (rows_.data == nullptr) return;
+  const Matrix wanted = pass_.memory.last_deferred.first_rows(pass_.batch.n_logits);
+  pass_.backend.gather_rows(pass_.batch, rows_, wanted);
+  rows_ = wanted;
+}
+
 void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights& weights,
-                  Input& input, Stream& stream) {
+                  Input& input, Stream& stream, Deferred& deferred) {
+  const Matrix due = deferred.take();
   stream.add(weights.ffn_norms, [&](OutputMode output, const Matrix& out) {
     if (layer.experts) {
-      mixture(pass, *layer.experts, weights, input, stream, output, out);
+      mixture(pass, *layer.experts, weights, input, stream, deferred, output, out);
     } else {
       feed_forward(pass, layer.ffn, weights.ffn, input, output, out);
     }
   });
+  if (due.data == nullptr) return;
+  stream.add(
+      {}, [&](OutputMode output, const Matrix& out) { pass.backend.norm(due, {}, output, out); });
 }
 
 void feed_forward(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,

@@ -36,10 +36,16 @@ void LayerInputs::add(int64_t n, const LayerInputWeights& weights, Stream& strea
   if (!weights) return;
   const Matrix gate = pass_.memory.input_gate.first_rows(stream.rows().rows);
   Input input = stream.before({}, pass_.memory.normed);
+  if (weights.scale != nullptr) {
+    input = {.x = pass_.memory.normed.first_rows(stream.rows().rows)};
+    pass_.backend.norm(stream.rows(), {}, OutputMode::store, input.x);
+    const Matrix scale(const_cast<float*>(weights.scale), DType::f32, 1, input.x.cols);
+    pass_.backend.scale(scale, Activation::none, input.x);
+  }
   pass_.backend.linear(input, weights.gate.weight, {.activation = weights.activation}, gate);
   const Matrix own = last_.data != nullptr ? last_ : all_.columns(n * gate.cols, gate.cols);
   pass_.backend.scale(own, Activation::none, gate);
-  stream.add(weights.norms, LastProduct{pass_.backend, {.x = gate}, weights.out});
+  stream.add_to_others(weights.norms, LastProduct{pass_.backend, {.x = gate}, weights.out});
 }
 
 }  // namespace faststream

@@ -17,7 +17,7 @@ class LayerInputs {
   /// Goes on with the rows whose logits are wanted alone, for the last layer.
   void keep_wanted();
 
-  /// Adds to the stream what layer n makes of its own.
+  /// Adds to the stream, or to others beside it, what layer n makes of its own.
   void add(int64_t n, const LayerInputWeights& weights, Stream& stream) const;
 
  private:

@@ -24,20 +24,30 @@ struct LastProduct {
   }
 };
 
-/// One pass's, whose memory is the activations' `residual`.
+/// One pass's, whose memory is the activations' `residual`. Other streams (AltUpConfig) lie beside
+/// it in the same rows.
 class Stream {
  public:
   Stream(Backend& backend, const Activations& memory, int64_t tokens)
-      : backend_(backend), memory_(memory), rows_(memory.residual.first_rows(tokens)) {}
+      : backend_(backend),
+        memory_(memory),
+        parts_(memory.residual.first_rows(tokens)),
+        rows_(parts_.columns(0, memory.normed.cols)) {}
 
   /// [rows, hidden] f32
   [[nodiscard]] const Matrix& rows() const { return rows_; }
+  /// [rows, stream_dim] f32: with the other streams.
+  [[nodiscard]] const Matrix& parts() const { return parts_; }
 
-  /// Goes on with these rows alone.
+  /// Goes on with these rows alone, of parts().
   void keep(const Matrix& rows) {
-    rows_ = rows;
+    parts_ = rows;
+    rows_ = parts_.columns(0, rows_.cols);
     copy_ = {};
   }
+
+  /// Whoever writes to it says so.
+  void is_changed() { copy_ = {}; }
 
   void normalize(const Norm& norm) { renormalize(backend_, norm, rows_); }
 
@@ -58,6 +68,19 @@ class Stream {
     if (serves(rows_)) return {.x = rows_};
     if (serves(copy_)) return {.x = copy_};
     return {.x = rows_, .norm = norm, .normed = memory.first_rows(rows_.rows)};
+  }
+
+  /// Adds what last_product gives, through norms.after, to the other streams alone, if there are
+  /// any, or else to this one, as add() does.
+  template <typename Product>
+  void add_to_others(const BranchNormWeights& norms, Product last_product) {
+    if (parts_.cols == rows_.cols) return add(norms, last_product);
+    const Matrix branch = memory_.branch.first_rows(rows_.rows);
+    last_product(OutputMode::store, branch);
+    const int64_t kept = parts_.cols - rows_.cols;  // the stream as it was
+    for (int64_t at = rows_.cols; at < kept; at += rows_.cols) {
+      backend_.norm(branch, norms.after, OutputMode::add, parts_.columns(at, rows_.cols));
+    }
   }
 
   /// Adds what last_product(output, out) of a branch gives.
@@ -82,6 +105,7 @@ class Stream {
  private:
   Backend& backend_;
   const Activations& memory_;
+  Matrix parts_;
   Matrix rows_;
   Matrix copy_ = {};  // the same as branches read it, where a norm wrote that; else without data
 };

@@ -25,6 +25,16 @@ std::string_view name_of(TensorKind kind) {
       return "layer_inputs_projection";
     case TensorKind::layer_inputs_norm:
       return "layer_inputs_norm";
+    case TensorKind::altup_in:
+      return "altup_in";
+    case TensorKind::altup_norm:
+      return "altup_norm";
+    case TensorKind::altup_gates:
+      return "altup_gates";
+    case TensorKind::altup_predict:
+      return "altup_predict";
+    case TensorKind::altup_correct:
+      return "altup_correct";
     case TensorKind::attention_norm:
       return "attention_norm";
     case TensorKind::aside_norm:
@@ -95,6 +105,12 @@ std::string_view name_of(TensorKind kind) {
       return "attention_after_norm";
     case TensorKind::attention_stream_norm:
       return "attention_stream_norm";
+    case TensorKind::laurel_in:
+      return "laurel_in";
+    case TensorKind::laurel_out:
+      return "laurel_out";
+    case TensorKind::laurel_norm:
+      return "laurel_norm";
     case TensorKind::cross_norm:
       return "cross_norm";
     case TensorKind::cross_q:
@@ -149,6 +165,8 @@ std::string_view name_of(TensorKind kind) {
       return "ffn_after_norm";
     case TensorKind::ffn_stream_norm:
       return "ffn_stream_norm";
+    case TensorKind::input_scale:
+      return "input_scale";
     case TensorKind::input_gate:
       return "input_gate";
     case TensorKind::input_out:
@@ -157,6 +175,8 @@ std::string_view name_of(TensorKind kind) {
       return "input_after_norm";
     case TensorKind::stream_scale:
       return "stream_scale";
+    case TensorKind::altup_out:
+      return "altup_out";
     case TensorKind::output_norm:
       return "output_norm";
     case TensorKind::dense:
@@ -177,6 +197,7 @@ struct MatrixTraits {
   int64_t experts = 0;
   int64_t blocks = 1;
   bool gated = false;
+  bool cuts_gates = false;
   Activation activation = Activation::none;
   HeadRotation heads = {};
 };
@@ -189,8 +210,13 @@ class Planner {
   std::vector<TensorPlan> plan() {
     embedding();
     if (config_.layer_inputs) layer_inputs(config_.layer_inputs);
+    if (config_.altup) altup_projection(TensorKind::altup_in, {});
     for (n_ = 0; n_ < config_.n_layers(); ++n_) layer(config_.layer(n_));
     n_ = 0;
+    if (config_.altup) {
+      altup_projection(TensorKind::altup_out,
+                       {.readers = TensorReaders::wanted, .blocks = config_.altup.streams - 1});
+    }
     norm(TensorKind::output_norm, config_.output.norm);
     if (config_.pooling) dense(*config_.pooling);
     output();
@@ -226,7 +252,23 @@ class Planner {
     norm(TensorKind::layer_inputs_norm, inputs.norm, inputs.size);
   }
 
+  // Of the other streams.
+  void altup_projection(TensorKind kind, const MatrixTraits& traits) {
+    matrix(kind, config_.weight_format, (config_.altup.streams - 1) * config_.hidden,
+           config_.hidden, false, traits);
+  }
+
+  void altup(const AltUpConfig& altup) {
+    norm(TensorKind::altup_norm, altup.norm);
+    matrix(TensorKind::altup_gates, WeightFormat::f32, altup.streams, config_.hidden, false,
+           {.activation = Activation::tanh});
+    for (const TensorKind kind : {TensorKind::altup_predict, TensorKind::altup_correct}) {
+      matrix(kind, WeightFormat::f32, altup.parts() * altup.parts(), altup.streams, true, {});
+    }
+  }
+
   void layer(const LayerConfig& layer) {
+    if (config_.altup) altup(config_.altup);
     norm(TensorKind::attention_norm, layer.mixer_norms.before);
     if (layer.aside) aside(*layer.aside);
     for (const Mixer& each : layer.mixers) {
@@ -234,6 +276,7 @@ class Planner {
     }
     norm(TensorKind::attention_after_norm, layer.mixer_norms.after);
     norm(TensorKind::attention_stream_norm, layer.mixer_norms.stream);
+    if (layer.laurel) laurel(layer.laurel);
     if (layer.cross_attention) cross_attention(layer.attention(), layer.cross_attention->norms);
     if (!layer.has_feed_forward()) return;
     norm(TensorKind::ffn_norm, layer.ffn_norms.before);
@@ -262,7 +305,14 @@ class Planner {
     feed_forward(aside_tensors(aside.ffn), aside.ffn, 0, TensorReaders::all);
   }
 
+  void laurel(const LaurelConfig& laurel) {
+    matrix(TensorKind::laurel_in, config_.weight_format, laurel.rank, config_.hidden, false, {});
+    matrix(TensorKind::laurel_out, config_.weight_format, config_.hidden, laurel.rank, false, {});
+    norm(TensorKind::laurel_norm, laurel.norm);
+  }
+
   void input(const LayerInputsConfig& inputs) {
+    if (inputs.scaled) vector(TensorKind::input_scale, config_.hidden, TensorRole::norm);
     const MatrixTraits traits{.readers = of_feed_forward(), .activation = inputs.activation};
     matrix(TensorKind::input_gate, config_.weight_format, inputs.size, config_.hidden, false,
            traits);
@@ -284,13 +334,11 @@ class Planner {
     qkv.split = of_heads(parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
            attention.qkv_bias, qkv);
-    if (attention.qk_norm != QkNorm::none) {
-      vector(TensorKind::attention_q_norm, attention.q_dim(), TensorRole::norm,
-             of_heads({queries(attention)}));
-    }
-    if (attention.qk_norm != QkNorm::none && !attention.kv_of) {
-      vector(TensorKind::attention_k_norm, attention.k_dim(), TensorRole::norm,
-             of_heads({keys(attention)}));
+    norm(TensorKind::attention_q_norm, attention.qk_norm_as, attention.q_dim(),
+         of_heads({queries(attention)}));
+    if (!attention.kv_of) {
+      norm(TensorKind::attention_k_norm, attention.qk_norm_as, attention.k_dim(),
+           of_heads({keys(attention)}));
     }
     const SplitRule each_head = of_heads({{{.extent = attention.n_heads}}});
     if (attention.sinks) {
@@ -438,13 +486,13 @@ class Planner {
   void experts(const ExpertsConfig& experts) {
     const TensorReaders readers = of_feed_forward();
     norm(TensorKind::router_norm, experts.router_norm);
-    matrix(TensorKind::router, WeightFormat::f32, experts.count, config_.hidden,
+    matrix(TensorKind::router, WeightFormat::f32, experts.scored(), config_.hidden,
            experts.router.bias, {.readers = readers});
     if (experts.router.correction) {
-      vector(TensorKind::router_correction, experts.count, TensorRole::bias);
+      vector(TensorKind::router_correction, experts.scored(), TensorRole::bias);
     }
     if (experts.router.expert_scales) {
-      vector(TensorKind::expert_scales, experts.count, TensorRole::norm);
+      vector(TensorKind::expert_scales, experts.scored(), TensorRole::norm);
     }
     norm(TensorKind::experts_norm, experts.norm);
     feed_forward(expert_tensors(experts.each), experts.each, experts.count);
@@ -477,6 +525,7 @@ class Planner {
             .split = of_up,
             .experts = experts,
             .gated = ffn.gated,
+            .cuts_gates = ffn.cutoff.has_value(),
             .activation = ffn.activation});
     matrix(tensors.down, config_.format_of_down(), down_rows, ffn.size, ffn.bias,
            {.readers = readers, .split = of_down, .experts = experts});
@@ -510,7 +559,8 @@ class Planner {
 
   void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
-    const auto& [role, readers, split, experts, blocks, gated, activation, heads] = traits;
+    const auto& [role, readers, split, experts, blocks, gated, cuts_gates, activation, heads] =
+        traits;
     TensorPlan plan{
         .id = id(kind),
         .format = format,
@@ -521,6 +571,7 @@ class Planner {
         .experts = experts,
         .blocks = blocks,
         .gated = gated,
+        .cuts_gates = cuts_gates,
         .activation = activation,
         .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 1,
         .heads = heads};
@@ -575,11 +626,11 @@ class Planner {
   }
 
   void norm(TensorKind kind, const NormConfig& norm) { this->norm(kind, norm, config_.hidden); }
-  void norm(TensorKind kind, const NormConfig& norm, int64_t size) {
+  void norm(TensorKind kind, const NormConfig& norm, int64_t size, const SplitRule& split = {}) {
     if (!norm) return;
-    vector(kind, size, TensorRole::norm);
+    vector(kind, size, TensorRole::norm, split);
     if (!norm.bias) return;
-    add({.id = bias_of(id(kind)), .shape = {size}, .role = TensorRole::bias});
+    add({.id = bias_of(id(kind)), .shape = {size}, .role = TensorRole::bias, .split = split});
   }
 
   void vector(TensorKind kind, int64_t size, TensorRole role, const SplitRule& split = {}) {

@@ -24,7 +24,12 @@ enum class TensorKind : uint8_t {
   layer_inputs,
   layer_inputs_projection,
   layer_inputs_norm,
-  attention_norm,  // of each layer, from here on
+  altup_in,
+  altup_norm,  // of each layer, from here on
+  altup_gates,
+  altup_predict,
+  altup_correct,
+  attention_norm,
   aside_norm,
   aside_qkv,
   aside_out,
@@ -59,6 +64,9 @@ enum class TensorKind : uint8_t {
   recurrent_out,
   attention_after_norm,
   attention_stream_norm,
+  laurel_in,
+  laurel_out,
+  laurel_norm,
   cross_norm,
   cross_q,
   cross_kv,
@@ -86,11 +94,13 @@ enum class TensorKind : uint8_t {
   shared_after_norm,
   ffn_after_norm,
   ffn_stream_norm,
+  input_scale,
   input_gate,
   input_out,
   input_after_norm,
   stream_scale,
-  output_norm,  // of the model again
+  altup_out,  // of the model again
+  output_norm,
   dense,
   dense_norm,
   output,
@@ -98,7 +108,7 @@ enum class TensorKind : uint8_t {
 
 /// Whether there is one in each layer, rather than in the model.
 constexpr bool is_of_layers(TensorKind kind) {
-  return TensorKind::attention_norm <= kind && kind <= TensorKind::stream_scale;
+  return TensorKind::altup_norm <= kind && kind <= TensorKind::stream_scale;
 }
 
 /// A tensor of that kind, or one that belongs to it.
@@ -215,9 +225,10 @@ struct TensorPlan {
   TensorRole role = TensorRole::matrix;
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
-  int64_t experts = 0;  ///< of a matrix of experts: how many; a step reads those that are used
-  int64_t blocks = 1;   ///< of a block-diagonal matrix: how many, each with as many of the rows
-  bool gated = false;   ///< of a matrix: rows of gates, then as many of what they multiply
+  int64_t experts = 0;      ///< of a matrix of experts: how many; a step reads those that are used
+  int64_t blocks = 1;       ///< of a block-diagonal matrix: how many, each with as many of the rows
+  bool gated = false;       ///< of a matrix: rows of gates, then as many of what they multiply
+  bool cuts_gates = false;  ///< then: whether gates are cut before they are activated
   Activation activation = Activation::none;  ///< of its products, or of those of the gates
   bool rotated = false;                      ///< see Weight
   HeadRotation heads = {};
@@ -248,6 +259,11 @@ struct TensorPlan {
 ///   layer_inputs                      [vocab, layers · size]
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]
+///   altup_in                          [(streams - 1) hidden, hidden]
+///   layers.N.altup_norm               [hidden]
+///   layers.N.altup_gates             [streams, hidden]     f32
+///   layers.N.altup_predict            [parts², streams]     f32: weights of Backend::combine() for
+///   layers.N.altup_correct            [parts², streams]     AltUpConfig::parts(); both with biases
 ///   layers.N.attention_norm           [hidden]              before the mixers
 ///   layers.N.aside_norm               [2 hidden]            these: of the block beside the stream
 ///   layers.N.aside_qkv                [in_dim, 2 hidden]
@@ -257,7 +273,7 @@ struct TensorPlan {
 ///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
 ///                                                           with kv_of no K and V, and so no
 ///                                                           attention_k_norm
-///   layers.N.attention_q_norm         [q_dim]
+///   layers.N.attention_q_norm         [q_dim]               of qk_norm
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
@@ -290,6 +306,9 @@ struct TensorPlan {
 ///   layers.N.recurrent_out            [hidden, sums]
 ///   layers.N.attention_after_norm     [hidden]
 ///   layers.N.attention_stream_norm    [hidden]
+///   layers.N.laurel_in                [rank, hidden]
+///   layers.N.laurel_out               [hidden, rank]
+///   layers.N.laurel_norm              [hidden]
 ///   layers.N.cross_norm               [hidden]              before
 ///   layers.N.cross_q                  [q_dim, hidden]
 ///   layers.N.cross_kv                 [k_dim + v_dim, encoder's hidden]   K rows, then V
@@ -314,10 +333,12 @@ struct TensorPlan {
 ///   layers.N.shared_after_norm        [hidden]
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
+///   layers.N.input_scale              [hidden]              of what input_gate reads
 ///   layers.N.input_gate               [size, hidden]        of the layer's inputs
 ///   layers.N.input_out                [hidden, size]
 ///   layers.N.input_after_norm         [hidden]
 ///   layers.N.stream_scale             [1]
+///   altup_out                         [(streams - 1) hidden, hidden]   each stream's own
 ///   output_norm                       [hidden]
 ///   dense.N                           [size, size before]   f32
 ///   dense.N_norm                      [size]

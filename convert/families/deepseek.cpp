@@ -1,6 +1,7 @@
 // DeepSeek V2 (arXiv:2405.04434), V3 (arXiv:2412.19437) and V3.2, and what has their layers: Kimi
-// K2, GLM 4.7 Flash, GLM 5.
+// K2, GLM 4.7 Flash, GLM 5, Youtu, MiniCPM 3.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -108,26 +109,32 @@ void leave_out_predictions(const JsonView& config, int64_t n_layers, Modules& mo
   }
 }
 
-FamilyModel describe(const JsonView& config, const Defaults& defaults, const RouterConfig& router) {
-  PlainShape shape = shape_in(config, defaults.shape);
+// Layers of latent attention, dense.
+FamilyModel latent_decoder(const JsonView& config, const PlainShape& otherwise,
+                           const LatentAttentionConfig& attention_otherwise, bool tied = false) {
+  PlainShape shape = shape_in(config, otherwise);
   if (shape.n_kv_heads != shape.n_heads) {
     config.fail("has \"num_key_value_heads\" that are not \"num_attention_heads\"");
   }
-  LatentAttentionConfig attention = latent_attention_in(config, defaults.attention);
+  LatentAttentionConfig attention = latent_attention_in(config, attention_otherwise);
   shape.head_dim = attention.rope_dim;
-  FamilyModel model{plain_decoder_in(config, shape)};
+  FamilyModel model{plain_decoder_in(config, shape, {.tied = tied})};
   attention.n_heads = shape.n_heads;
   attention.rope = 0;
   LayerConfig& layer = model.config.layer_kinds[0];
   layer.mixers = {attention};
   layer.ffn.bias = config.get("mlp_bias", false);
-  use_routed_experts(model.config, config, defaults, router);
+  model.modules.interleaved = config.get("rope_interleave", true);
+  return model;
+}
 
+FamilyModel describe(const JsonView& config, const Defaults& defaults, const RouterConfig& router) {
+  FamilyModel model = latent_decoder(config, defaults.shape, defaults.attention);
+  use_routed_experts(model.config, config, defaults, router);
   Modules& m = model.modules;
-  m.interleaved = config.get("rope_interleave", true);
   m.shared_gate_up = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"};
   m.shared_down = "mlp.shared_experts.down_proj";
-  leave_out_predictions(config, shape.n_layers, m);
+  leave_out_predictions(config, model.config.n_layers(), m);
   return model;
 }
 
@@ -240,6 +247,50 @@ FamilyModel describe_glm4_moe_lite(const FamilySource& source) {
   defaults.router.groups = defaults.router.groups_used = 1;
   defaults.router.scale = 1.8F;
   return describe_like_v3(source.config, defaults);
+}
+
+FamilyModel describe_youtu(const FamilySource& source) {
+  constexpr PlainShape kOtherwise = {.n_layers = 32,
+                                     .hidden = 2048,
+                                     .n_heads = 16,
+                                     .n_kv_heads = 16,
+                                     .head_dim = 64,
+                                     .ffn_hidden = 6144,
+                                     .vocab = 128256,
+                                     .max_context = 131072,
+                                     .norm_eps = 1e-6F};
+  FamilyModel model = latent_decoder(source.config, kOtherwise, Defaults{}.attention, true);
+  model.config.layer_kinds[0].ffn.bias = false;  // whatever "mlp_bias" says
+  return model;
+}
+
+// MiniCPM 3 (arXiv:2404.06395): with multipliers, folded into weights but for the embedding's.
+FamilyModel describe_minicpm3(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kOtherwise = {.n_layers = 62,
+                                     .hidden = 2560,
+                                     .n_heads = 40,
+                                     .head_dim = 32,
+                                     .ffn_hidden = 6400,
+                                     .vocab = 73448,
+                                     .max_context = 32768,
+                                     .norm_eps = 1e-5F};
+  LatentAttentionConfig attention = {
+      .q_rank = 768, .kv_rank = 256, .rope_dim = 32, .nope_dim = 64, .value_head_dim = 64};
+  if (!config.find("v_head_dim")) {
+    attention.value_head_dim = head_dim_of(config, shape_in(config, kOtherwise));
+  }
+  FamilyModel model = latent_decoder(config, kOtherwise, attention, true);
+  model.modules.interleaved = false;
+  const auto hidden = static_cast<float>(model.config.hidden);
+  const auto of_class = [&](std::string_view key, double otherwise, float of_null) {
+    return config.has(key) && !config.find(key) ? of_null : number_in(config, key, otherwise);
+  };
+  const float root = std::sqrt(static_cast<float>(model.config.n_layers()));
+  model.config.embedding.multiplier = number_in(config, "scale_emb", 12);
+  model.modules.residual_scale = of_class("scale_depth", 1.4, root) / root;
+  model.modules.output_norm_scale = of_class("dim_model_base", 256, hidden) / hidden;
+  return model;
 }
 
 FamilyModel describe_glm_moe_dsa(const FamilySource& source) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -148,6 +149,19 @@ int64_t head_dim_of(const JsonView& config, const PlainShape& shape) {
       "\"hidden_size\" is not a multiple of \"num_attention_heads\" and there is no \"head_dim\"");
 }
 
+std::vector<int64_t> counts_of_layers(const JsonView& config, std::string_view key,
+                                      int64_t n_layers, int64_t most, int64_t otherwise) {
+  const auto found = config.find(key);
+  if (!found || !found->value().is_array()) {
+    const int64_t count =
+        otherwise == 0 ? count_in(config, key, most) : count_in(config, key, most, otherwise);
+    return std::vector(static_cast<size_t>(n_layers), count);
+  }
+  std::vector<int64_t> counts = found->integers<int64_t>(1, most);
+  if (static_cast<int64_t>(counts.size()) < n_layers) found->fail("has fewer entries than layers");
+  return counts;
+}
+
 std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     if (config.find(key)) return key;
@@ -185,7 +199,9 @@ PlainShape shape_in(const JsonView& config, const PlainShape& otherwise) {
   if (shape.n_kv_heads == 0) shape.n_kv_heads = shape.n_heads;
   shape.head_dim = count_or_null_in(config, "head_dim", kMaxHeadDim, otherwise.head_dim);
   if (shape.head_dim == 0) shape.head_dim = head_dim_of(config, shape);
-  shape.ffn_hidden = size("intermediate_size", kMaxSize, otherwise.ffn_hidden);
+  shape.ffn_hidden =
+      counts_of_layers(config, "intermediate_size", shape.n_layers, kMaxSize, otherwise.ffn_hidden)
+          .front();
   shape.vocab = size("vocab_size", kMaxSize, otherwise.vocab);
   shape.max_context = size("max_position_embeddings", kMaxContext, otherwise.max_context);
   shape.norm_eps = number_in(config, "rms_norm_eps", otherwise.norm_eps);
@@ -257,6 +273,11 @@ void set_layers(ModelConfig& model, std::vector<LayerConfig> layers) {
     model.layers.push_back(static_cast<size_t>(known - kinds.begin()));
     if (known == kinds.end()) kinds.push_back(std::move(layer));
   }
+  std::map<std::string, int> of_name;
+  for (LayerConfig& kind : kinds) {
+    const int n = ++of_name[kind.name];
+    if (n > 1) kind.name += " (" + std::to_string(n) + ")";
+  }
   model.layer_kinds = std::move(kinds);
 }
 
@@ -320,17 +341,20 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   model.modules.dense = std::move(heads);
 }
 
+std::vector<bool> flags_in(const JsonView& list, int64_t n_layers) {
+  std::vector<bool> flags;
+  for (const int64_t flag : list.integers<int64_t>(0, 1)) flags.push_back(flag == 1);
+  if (flags.size() != static_cast<size_t>(n_layers)) {
+    list.fail("has " + std::to_string(flags.size()) + " entries for " + std::to_string(n_layers) +
+              " layers");
+  }
+  return flags;
+}
+
 std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
                                   int64_t n_layers) {
+  if (list) return flags_in(*list, n_layers);
   std::vector<bool> rotates;
-  if (list) {
-    for (const int64_t flag : list->integers<int64_t>(0, 1)) rotates.push_back(flag == 1);
-    if (rotates.size() != static_cast<size_t>(n_layers)) {
-      list->fail("has " + std::to_string(rotates.size()) + " entries for " +
-                 std::to_string(n_layers) + " layers");
-    }
-    return rotates;
-  }
   const int64_t interval = count_in(config, "no_rope_layer_interval", kMaxLayers, 4);
   for (int64_t n = 0; n < n_layers; ++n) rotates.push_back((n + 1) % interval != 0);
   return rotates;
@@ -401,19 +425,23 @@ void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
   });
 }
 
-void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta) {
+RopeConfig rope_of_windows_in(const JsonView& config, const RopeShape& shape) {
   constexpr std::string_view kType = "sliding_attention";
-  const RopeShape shape{.head_dim = model.layer(0).attention().head_dim,
-                        .max_context = model.max_context,
-                        .theta = theta};
-  RopeConfig rope;
   const auto parameters = config.find("rope_parameters");
-  if (parameters && parameters->find(kType)) {
-    rope = rope_from_hf(config, shape, kType);
-  } else {
-    rope.name = kType;
-    rope.frequencies = plain_frequencies(shape.theta, shape.head_dim);
-  }
+  if (parameters && parameters->find(kType)) return rope_from_hf(config, shape, kType);
+  RopeConfig rope;
+  rope.name = kType;
+  const double rotated = shape.rotated_share * static_cast<double>(shape.head_dim);
+  rope.frequencies = plain_frequencies(shape.theta, static_cast<int64_t>(rotated));
+  return rope;
+}
+
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta,
+                         double rotated_share) {
+  RopeConfig rope = rope_of_windows_in(config, {.head_dim = model.layer(0).attention().head_dim,
+                                                .max_context = model.max_context,
+                                                .theta = theta,
+                                                .rotated_share = rotated_share});
   for (LayerConfig& layer : model.layer_kinds) {
     if (layer.attention().window > 0) layer.attention().rope = model.ropes.size();
   }

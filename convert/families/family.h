@@ -66,6 +66,11 @@ int64_t count_or_null_in(const JsonView& config, std::string_view key, int64_t m
 /// A whole number from 0 to `most`, or `otherwise` where it is absent.
 int64_t number_of(const JsonView& config, std::string_view key, int64_t most, int64_t otherwise);
 
+/// Of each layer a whole number from 1 to `most`, where config.json has one for all or a list with
+/// as many or more; `otherwise` as for shape_in().
+std::vector<int64_t> counts_of_layers(const JsonView& config, std::string_view key,
+                                      int64_t n_layers, int64_t most, int64_t otherwise);
+
 /// The first of `keys` that is there, or the last of them: families have renamed members.
 std::string_view key_in(const JsonView& config, std::initializer_list<std::string_view> keys);
 
@@ -82,7 +87,7 @@ Activation activation_named(const JsonView& config, std::string_view name);
 /// absent `otherwise`: what the family's configuration class has. Where that is 0 they must be
 /// there, but for n_kv_heads (then n_heads) and head_dim (then hidden / n_heads). A class's sizes
 /// matter where the family is the text model of multimodal ones: their "text_config" says only what
-/// differs from them.
+/// differs from them. Of feed-forwards whose sizes differ it has the first layer's.
 PlainShape shape_in(const JsonView& config,
                     const PlainShape& otherwise = {.max_context = 2048, .norm_eps = 1e-6F});
 
@@ -147,7 +152,8 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
 /// The shape in the names of GPT-2 and what follows it, but for "max_context".
 PlainShape gpt2_shape_in(const JsonView& config);
 
-/// Gives the model these layers, those that are alike of one kind.
+/// Gives the model these layers, those that are alike of one kind. Kinds that have one name are
+/// numbered.
 void set_layers(ModelConfig& model, std::vector<LayerConfig> layers);
 
 /// Changes layers one by one; those that come out alike are of one kind.
@@ -157,6 +163,9 @@ void change_layers(ModelConfig& model, const std::function<void(int64_t n, Layer
 /// without a list all but each "no_rope_layer_interval"th.
 std::vector<bool> rotating_layers(const JsonView& config, const std::optional<JsonView>& list,
                                   int64_t n_layers);
+
+/// A list of 0 and 1, one entry a layer.
+std::vector<bool> flags_in(const JsonView& list, int64_t n_layers);
 
 /// Has no layer rotate queries and keys.
 void remove_rotation(ModelConfig& model);
@@ -184,9 +193,14 @@ std::vector<bool> windowed_in(const JsonView& config, int64_t n_layers,
 void set_windows(ModelConfig& model, const JsonView& config, int64_t window,
                  const std::function<bool(int64_t)>& otherwise);
 
+/// What "rope_parameters" says of "sliding_attention", or else theta without a rule, of a share of
+/// each head.
+RopeConfig rope_of_windows_in(const JsonView& config, const RopeShape& shape);
+
 /// Gives the layers with a window a rotation of their own, where rules of longer texts are for the
-/// others alone: what "rope_parameters" says of "sliding_attention", or else theta without a rule.
-void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta);
+/// others alone: rope_of_windows_in().
+void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta,
+                         double rotated_share = 1);
 
 /// Throws Error when the member is true: `what` the model would need that is not there.
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what);

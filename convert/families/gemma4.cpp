@@ -154,7 +154,11 @@ RopeConfig rope_of_all(const JsonView& config, const PlainShape& sizes, int64_t 
                       {.head_dim = head_dim, .max_context = sizes.max_context}, kType);
 }
 
-Modules modules_of(const ModelConfig& config, bool keys_as_values) {
+}  // namespace
+
+float gemma4_input_scale() { return std::sqrt(0.5F); }
+
+Modules gemma4_modules(const ModelConfig& config, bool keys_as_values) {
   Modules m;
   m.layer_inputs = "embed_tokens_per_layer";
   m.layer_inputs_projection = "per_layer_model_projection";
@@ -189,10 +193,6 @@ Modules modules_of(const ModelConfig& config, bool keys_as_values) {
   }
   return m;
 }
-
-}  // namespace
-
-float gemma4_input_scale() { return std::sqrt(0.5F); }
 
 void make_gemma4(const Gemma4Shape& shape, ModelConfig& model) {
   model.embedding.multiplier = std::sqrt(static_cast<float>(model.hidden));
@@ -239,7 +239,7 @@ FamilyModel describe_gemma4(const FamilySource& source) {
   set_attention_bias(layer, config.get("attention_bias", false));
   layer.ffn.activation = activation_in(config, "hidden_activation", "gelu_pytorch_tanh");
   make_gemma4(shape, model.config);
-  model.modules = modules_of(model.config, config.get("attention_k_eq_v", false));
+  model.modules = gemma4_modules(model.config, config.get("attention_k_eq_v", false));
   return model;
 }
 

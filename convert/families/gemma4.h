@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "convert/families/modules.h"
 #include "models/config.h"
 
 namespace faststream::convert {
@@ -29,6 +30,9 @@ struct Gemma4Shape {
 /// Makes a Gemma 4 of a plain decoder, whose norms and activation stay and whose ropes are that of
 /// windowed layers and that of others.
 void make_gemma4(const Gemma4Shape& shape, ModelConfig& model);
+
+/// What its checkpoints call the modules.
+Modules gemma4_modules(const ModelConfig& config, bool keys_as_values);
 
 /// The factor of weights of layer_inputs_norm that belongs to this description.
 float gemma4_input_scale();

@@ -1,8 +1,54 @@
 // Granite 3 of IBM, dense and with experts: Llama with multipliers, but for that of scores and of
 // the embedding folded into weights.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
 #include "convert/families/state_space.h"
 
 namespace faststream::convert {
+namespace {
+
+// config.json's rotation with another base.
+RopeConfig rope_with(const JsonView& config, const ModelConfig& model, double theta) {
+  nlohmann::json changed = config.value();
+  changed["rope_theta"] = theta;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (changed.contains(key) && changed[key].is_object()) changed[key].erase("rope_theta");
+  }
+  return rope_from_hf(
+      JsonView(changed, "config.json with a base of \"layer_rope_theta\""),
+      {.head_dim = model.layer(0).attention().head_dim, .max_context = model.max_context});
+}
+
+// Sinks, windows in all but every fourth layer, and bases of rotations, 0 for none.
+void set_windows_and_sinks(ModelConfig& model, const JsonView& config) {
+  model.layer_kinds[0].attention().sinks = true;
+  set_windows(model, config, window_in(config, 128), [](int64_t n) { return n % 4 != 0; });
+  const auto list = config.find("layer_rope_theta");
+  if (!list) return;
+  std::vector<double> thetas;
+  for (const JsonView& theta : list->elements()) thetas.push_back(theta.as<double>());
+  if (std::ssize(thetas) != model.n_layers()) list->fail("has not an entry for each layer");
+  std::vector<double> known;
+  std::vector<RopeConfig> ropes;
+  for (const double theta : thetas) {
+    if (theta == 0 || std::ranges::find(known, theta) != known.end()) continue;
+    known.push_back(theta);
+    ropes.push_back(rope_with(config, model, theta));
+    ropes.back().name = "rope " + std::to_string(known.size());
+  }
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    const double theta = thetas[static_cast<size_t>(n)];
+    layer.attention().rope.reset();
+    if (theta == 0) return;
+    layer.attention().rope = static_cast<size_t>(std::ranges::find(known, theta) - known.begin());
+  });
+  model.ropes = std::move(ropes);
+}
+
+}  // namespace
 
 FamilyModel describe_granite(const FamilySource& source) {
   FamilyModel model = describe_llama(source);
@@ -25,6 +71,23 @@ FamilyModel describe_granitemoe(const FamilySource& source) {
   model.modules.router = "block_sparse_moe.router.layer";
   model.modules.experts_gate_up = {"block_sparse_moe.input_linear"};
   model.modules.experts_down = "block_sparse_moe.output_linear";
+  return model;
+}
+
+FamilyModel describe_granite_swa(const FamilySource& source) {
+  FamilyModel model = describe_granite(source);
+  set_windows_and_sinks(model.config, source.config);
+  return model;
+}
+
+FamilyModel describe_granitemoe_swa(const FamilySource& source) {
+  FamilyModel model = describe_granitemoe(source);
+  set_windows_and_sinks(model.config, source.config);
+  Modules& m = model.modules;
+  m.router = "block_sparse_moe.router";
+  m.experts_gate_up = {"block_sparse_moe.experts.gate_up_proj"};
+  m.experts_down = "block_sparse_moe.experts.down_proj";
+  m.experts_are_tensors = true;
   return model;
 }
 

@@ -21,18 +21,6 @@ FamilyModel hunyuan_in(const JsonView& config) {
   return model;
 }
 
-// Of each layer a number, where config.json has one for all or a list.
-std::vector<int64_t> of_layers(const JsonView& config, std::string_view key, int64_t n_layers,
-                               int64_t otherwise) {
-  const auto found = config.find(key);
-  if (!found || !found->value().is_array()) {
-    return std::vector(static_cast<size_t>(n_layers), count_in(config, key, kMaxSize, otherwise));
-  }
-  std::vector<int64_t> numbers = found->integers<int64_t>(1, kMaxSize);
-  if (static_cast<int64_t>(numbers.size()) < n_layers) found->fail("has fewer entries than layers");
-  return numbers;
-}
-
 }  // namespace
 
 FamilyModel describe_hunyuan_v1_dense(const FamilySource& source) {
@@ -44,12 +32,13 @@ FamilyModel describe_hunyuan_v1_moe(const FamilySource& source) {
   FamilyModel model = hunyuan_in(config);
   const int64_t n_layers = model.config.n_layers();
   const int64_t size = model.config.layer(0).ffn.size;
-  const std::vector<int64_t> counts = of_layers(config, "num_experts", n_layers, 1);
-  const std::vector<int64_t> used = of_layers(config, "moe_topk", n_layers, 1);
+  const std::vector<int64_t> counts =
+      counts_of_layers(config, "num_experts", n_layers, kMaxExperts, 1);
+  const std::vector<int64_t> used = counts_of_layers(config, "moe_topk", n_layers, kMaxExperts, 1);
   // Of the published code, whose other forms Transformers does not know.
   for (const auto& [key, known] :
        {std::pair("moe_intermediate_size", size), std::pair("num_shared_expert", int64_t{1})}) {
-    for (const int64_t value : of_layers(config, key, n_layers, known)) {
+    for (const int64_t value : counts_of_layers(config, key, n_layers, kMaxSize, known)) {
       if (value != known) config.member(key).fail("is not " + std::to_string(known));
     }
   }

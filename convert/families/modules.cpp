@@ -1,6 +1,8 @@
 #include "convert/families/modules.h"
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 #include "support/error.h"
@@ -35,12 +37,24 @@ class PartsMaker {
       case embedding_norm:
         return {base_norm(m.embedding_norm)};
       case layer_inputs:
-        return {matrix(base_ + m.layer_inputs, config_.vocab, config_.layer_inputs_dim())};
+        return layer_inputs_table();
       case layer_inputs_projection:
         return {matrix(base_ + m.layer_inputs_projection, config_.layer_inputs_dim(), hidden)};
       case layer_inputs_norm:
         return {scaled(norm(base_ + m.layer_inputs_norm, config_.layer_inputs.size),
                        m.layer_inputs_norm_scale)};
+      case altup_in:
+        return of_other_streams(m.altup_in);
+      case altup_norm:
+        return {layer_norm(m.altup_norm)};
+      case altup_gates:
+        return {scaled(product(m.altup_gates, config_.altup.streams, hidden), m.altup_gates_scale)};
+      case altup_predict:
+        return predictions();
+      case altup_correct:
+        return corrections();
+      case altup_out:
+        return of_other_streams(m.altup_out);
       case attention_norm:
         return {layer_norm(m.attention_norm)};
       case aside_norm:
@@ -64,13 +78,13 @@ class PartsMaker {
       case latent_q_down:
         return {product(m.latent_q_down, latent().q_rank, hidden)};
       case latent_q_norm:
-        return {norm(in_layer(m.latent_q_norm), latent().q_rank)};
+        return {scaled(norm(in_layer(m.latent_q_norm), latent().q_rank), m.latent_q_scale)};
       case latent_q:
         return latent_queries();
       case latent_kv:
         return latent_rows();
       case latent_kv_norm:
-        return {norm(in_layer(m.latent_kv_norm), latent().kv_rank)};
+        return {scaled(norm(in_layer(m.latent_kv_norm), latent().kv_rank), m.latent_kv_scale)};
       case latent_k:
         return latent_keys();
       case latent_v:
@@ -105,6 +119,12 @@ class PartsMaker {
         return {residual(layer_norm(m.attention_after_norm))};
       case attention_stream_norm:
         return {layer_norm(m.attention_stream_norm)};
+      case laurel_in:
+        return {product(m.laurel_in, layer_.laurel.rank, hidden)};
+      case laurel_out:
+        return {product(m.laurel_out, hidden, layer_.laurel.rank)};
+      case laurel_norm:
+        return {layer_norm(m.laurel_norm)};
       case cross_norm:
         return {layer_norm(m.cross_norm)};
       case cross_q:
@@ -134,11 +154,11 @@ class PartsMaker {
         return {
             {.source = in_layer(m.router_norm), .shape = {hidden}, .scale = m.router_norm_scale}};
       case router:
-        return {product(m.router, layer_.experts->count, hidden)};
+        return {product(m.router, layer_.experts->scored(), hidden)};
       case router_correction:
-        return {{.source = in_layer(m.correction), .shape = {layer_.experts->count}}};
+        return {{.source = in_layer(m.correction), .shape = {layer_.experts->scored()}}};
       case expert_scales:
-        return {{.source = in_layer(m.expert_scales), .shape = {layer_.experts->count}}};
+        return {{.source = in_layer(m.expert_scales), .shape = {layer_.experts->scored()}}};
       case experts_norm:
         return {layer_norm(m.experts_norm)};
       case experts_after_norm:
@@ -164,6 +184,8 @@ class PartsMaker {
         return {residual(layer_norm(m.ffn_after_norm))};
       case ffn_stream_norm:
         return {layer_norm(m.ffn_stream_norm)};
+      case input_scale:
+        return {{.source = in_layer(m.input_scale), .shape = {hidden}}};
       case input_gate:
         return {product(m.input_gate, config_.layer_inputs.size, hidden)};
       case input_out:
@@ -185,6 +207,81 @@ class PartsMaker {
   }
 
  private:
+  [[nodiscard]] Parts layer_inputs_table() const {
+    const int64_t rows =
+        modules_.layer_inputs_rows > 0 ? modules_.layer_inputs_rows : config_.vocab;
+    const TensorPart table =
+        matrix(base_ + modules_.layer_inputs, rows, config_.layer_inputs_dim());
+    Parts parts = {rows_of(table, 0, std::min(rows, config_.vocab))};
+    for (int64_t id = rows; id < config_.vocab; ++id) parts.push_back(rows_of(table, 0, 1));
+    return parts;
+  }
+
+  [[nodiscard]] Parts of_other_streams(const std::string& modules) const {
+    Parts parts;
+    for (int64_t n = 0; n + 1 < config_.altup.streams; ++n) {
+      parts.push_back(matrix(base_ + modules + std::to_string(n), config_.hidden, config_.hidden));
+    }
+    return parts;
+  }
+
+  // --- Rows for Backend::combine(), which weigh part r for part c: row c · parts + r. Parts are
+  // the streams, then the first of them as it was before the layer.
+  // -----------------------------------
+
+  // Each stream takes its prediction, and the last part that of the first.
+  [[nodiscard]] Parts predictions() const {
+    const int64_t streams = config_.altup.streams;
+    const int64_t n_parts = config_.altup.parts();
+    if (is_bias_) {
+      std::vector<float> identity(static_cast<size_t>(n_parts * n_parts));
+      for (int64_t c = 0; c < n_parts; ++c) {
+        identity[static_cast<size_t>(c * n_parts + c % streams)] = 1;
+      }
+      return {computed(std::move(identity))};
+    }
+    const TensorPart all = product(modules_.altup_predict, streams * streams, streams);
+    Parts parts;
+    for (int64_t c = 0; c < n_parts; ++c) {
+      parts.push_back(rows_of(all, c % streams * streams, streams));
+      parts.push_back(zero_rows(1, streams));
+    }
+    return parts;
+  }
+
+  // Stream c takes (1 + w_c) (x_0 - x_before) besides itself, the first x_before in its own place.
+  [[nodiscard]] Parts corrections() const {
+    const int64_t streams = config_.altup.streams;
+    const int64_t n_parts = config_.altup.parts();
+    if (is_bias_) {
+      std::vector<float> biases(static_cast<size_t>(n_parts * n_parts));
+      for (int64_t c = 0; c < streams; ++c) {
+        float* of_part = &biases[static_cast<size_t>(c * n_parts)];
+        of_part[0] = of_part[c] = 1;
+        of_part[streams] = c == 0 ? 0 : -1.0F;
+      }
+      return {computed(std::move(biases))};
+    }
+    const TensorPart all = product(modules_.altup_correct, streams, streams);
+    Parts parts;
+    for (int64_t c = 0; c < streams; ++c) {
+      parts.push_back(rows_of(all, c, 1));
+      parts.push_back(zero_rows(streams - 1, streams));
+      parts.push_back(scaled(rows_of(all, c, 1), -1));
+    }
+    parts.push_back(zero_rows(n_parts, streams));
+    return parts;
+  }
+
+  [[nodiscard]] static TensorPart zero_rows(int64_t rows, int64_t cols) {
+    return {.source = "", .shape = {rows, cols}};
+  }
+  [[nodiscard]] static TensorPart computed(std::vector<float> values) {
+    TensorPart part{.source = "", .shape = {static_cast<int64_t>(values.size())}};
+    part.values = std::make_shared<const std::vector<float>>(std::move(values));
+    return part;
+  }
+
   // Of the layer, whose mixer or cross attention has the tensor.
   [[nodiscard]] const AttentionConfig& attention() const { return layer_.attention(); }
 
@@ -376,6 +473,7 @@ class PartsMaker {
           part = product(modules_.qkv[is_key ? 1 : kind], n_rows, config_.hidden);
         }
         if (kind < 2) part.pairs = pairs();
+        if (kind == 2) part.scale = modules_.value_scale;
         parts.push_back(part);
       }
       before += n_rows;

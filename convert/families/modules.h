@@ -47,7 +47,16 @@ struct Modules {
   std::string layer_inputs_projection = {};
   std::string layer_inputs_norm = {};
   float layer_inputs_norm_scale = 1;  ///< of its weights
-  std::string layers = "layers.";     ///< the number and a dot follow
+  int64_t layer_inputs_rows = 0;  ///< of their table, whose first serves further ids; 0: as it must
+  // Of AltUpConfig; the first and the last begin names, and the number of a stream follows.
+  std::string altup_in = {};
+  std::string altup_norm = {};
+  std::string altup_gates = {};
+  float altup_gates_scale = 1;     ///< of its weights
+  std::string altup_predict = {};  ///< what makes all weights [streams², streams], target by target
+  std::string altup_correct = {};  ///< what makes those of changes [streams, streams], less 1
+  std::string altup_out = {};
+  std::string layers = "layers.";  ///< the number and a dot follow
   /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
   /// layers of their own there; empty: the layer's.
   std::vector<int64_t> mixer_layers = {};
@@ -56,6 +65,7 @@ struct Modules {
   /// Three, or one that holds all.
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   JoinedQkv joined_qkv = JoinedQkv::by_kind;
+  float value_scale = 1;                  ///< of values
   std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   /// Of the output's gates; without a name, each query head's follow its queries in their module.
   std::string output_gate = {};
@@ -67,10 +77,12 @@ struct Modules {
   // is kept, and what makes keys' and values' parts of its latent, head by head.
   std::string latent_q_down = "self_attn.q_a_proj";
   std::string latent_q_norm = "self_attn.q_a_layernorm";
+  float latent_q_scale = 1;  ///< of its weights, as of latent_kv_norm's
   std::string latent_q = "self_attn.q_b_proj";
   std::string latent_q_of_input = "self_attn.q_proj";
   std::string latent_kv = "self_attn.kv_a_proj_with_mqa";
   std::string latent_kv_norm = "self_attn.kv_a_layernorm";
+  float latent_kv_scale = 1;
   std::string latent_kv_up = "self_attn.kv_b_proj";
   /// If named, in place of that one: [heads, kv_rank, nope_dim] and [heads, value_head_dim,
   /// kv_rank].
@@ -94,6 +106,9 @@ struct Modules {
   std::string recurrent_out = {};
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
+  std::string laurel_in = {};  ///< these three: of LaurelConfig
+  std::string laurel_out = {};
+  std::string laurel_norm = {};
   std::string distances = {};  ///< a tensor's name: the table of a relative bias
   std::string common_distances =
       {};                       ///< in its place one of all layers, named like what is in none
@@ -130,7 +145,8 @@ struct Modules {
   std::string shared_after_norm = {};
   std::string ffn_after_norm = {};
   std::string ffn_stream_norm = {};
-  std::string input_gate = {};  ///< these three: of LayerInputsConfig
+  std::string input_scale = {};  ///< a tensor's name: this and the next three of LayerInputsConfig
+  std::string input_gate = {};
   std::string input_out = {};
   std::string input_after_norm = {};
   std::string stream_scale = {};  ///< a tensor's name

@@ -63,6 +63,13 @@ FamilyModel describe_qwen2(const FamilySource& source) {
   return model;
 }
 
+// The text model of Qwen 2 VL and 2.5 VL, whose releases have it at the top of config.json.
+FamilyModel describe_qwen2_vl(const FamilySource& source) {
+  FamilyModel model = describe_qwen2(source);
+  model.modules.left_out = {"visual."};
+  return model;
+}
+
 FamilyModel describe_qwen3(const FamilySource& source) {
   const JsonView& config = source.config;
   PlainShape otherwise = kDenseOtherwise;

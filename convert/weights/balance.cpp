@@ -75,7 +75,7 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
   Balanced balanced;
   switch (plan.id.kind) {
     case attention_norm:
-      if (!layer.parallel && layer.mixers.size() == 1) {
+      if (!layer.parallel && layer.mixers.size() == 1 && !layer.laurel) {
         balanced = given_by_norm(rotated(attention_qkv));
       }
       break;

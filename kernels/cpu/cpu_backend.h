@@ -63,6 +63,9 @@ class CpuBackend final : public HostBackend {
   void experts(Input& input, const Matrix& scores, const Router& router, const Experts& experts,
                OutputMode output, const Matrix& out) override;
   void scale(const Matrix& factors, Activation activation, const Matrix& m) override;
+  void keep_largest(float deviations, const Matrix& m) override;
+  void combine(const Matrix& weights, int32_t parts, const Matrix& m) override;
+  void match_lengths(const Matrix& like, const Matrix& m) override;
   void xielu(const float* numbers, const Matrix& m) override;
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

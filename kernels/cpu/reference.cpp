@@ -439,7 +439,10 @@ class ReferenceBackend final : public HostBackend {
     require(up_rows == (experts.gated ? 2 : 1) * experts.down.cols,
             "experts: the first product must make what the second takes");
     require_matrix(x, x.rows, experts.up.cols, "experts: x must be [tokens, in]");
-    require_matrix(scores, x.rows, n, "experts: scores must be [tokens, n_experts]");
+    const int64_t scored = scores.cols;
+    require(scored == n || (scored > n && !router.weighs_input && x.cols == hidden),
+            "experts: scores must be of all, and those without tensors give what they read");
+    require_matrix(scores, x.rows, scored, "experts: scores must be [tokens, experts]");
     require(scores.dtype == DType::f32, "experts: scores must be f32");
     require_matrix(out, x.rows, hidden, "experts: out must be [tokens, hidden]");
     std::vector<ChosenExpert> chosen(index(router.used));
@@ -450,9 +453,13 @@ class ReferenceBackend final : public HostBackend {
     const Matrix row(result.data(), DType::f32, 1, hidden);
     for (int64_t t = 0; t < x.rows; ++t) {
       const float* logits = static_cast<const float*>(scores.data) + t * scores.stride;
-      choose_experts({logits, index(n)}, router, chosen);
+      choose_experts({logits, index(scored)}, router, chosen);
       std::vector<double> sums(index(hidden));
       for (const ChosenExpert& one : chosen) {
+        if (one.expert >= n) {
+          for (int64_t c = 0; c < hidden; ++c) sums[index(c)] += double{one.weight} * get(x, t, c);
+          continue;
+        }
         const float* up_bias =
             experts.up_bias != nullptr ? experts.up_bias + one.expert * up_rows : nullptr;
         const float* down_bias =
@@ -488,6 +495,59 @@ class ReferenceBackend final : public HostBackend {
       for (int64_t c = 0; c < m.cols; ++c) {
         const double factor =
             activated(get(factors, factors.rows == 1 ? 0 : r, c / each), activation);
+        set(m, r, c, static_cast<float>(get(m, r, c) * factor));
+      }
+    }
+  }
+
+  void keep_largest(float deviations, const Matrix& m) override {
+    require_matrix(m, m.rows, m.cols, "keep_largest: m is not a float matrix");
+    const auto n = static_cast<double>(m.cols);
+    for (int64_t r = 0; r < m.rows; ++r) {
+      const std::vector<double> row = columns(m, r, 0, m.cols);
+      const double mean = std::accumulate(row.begin(), row.end(), 0.0) / n;
+      double squares = 0;
+      for (const double x : row) squares += (x - mean) * (x - mean);
+      const double cutoff = mean + deviations * std::sqrt(squares / n);
+      for (int64_t c = 0; c < m.cols; ++c) {
+        set(m, r, c, static_cast<float>(std::max(row[index(c)] - cutoff, 0.0)));
+      }
+    }
+  }
+
+  void combine(const Matrix& weights, int32_t parts, const Matrix& m) override {
+    require(parts >= 1 && parts <= kMostParts && m.cols % parts == 0,
+            "combine: rows must have parts of equal size, and not too many");
+    require_matrix(m, m.rows, m.cols, "combine: m is not a float matrix");
+    require_matrix(weights, m.rows, int64_t{parts} * parts,
+                   "combine: weights must be [rows, parts parts]");
+    const int64_t n = m.cols / parts;
+    for (int64_t row = 0; row < m.rows; ++row) {
+      const std::vector<double> before = columns(m, row, 0, m.cols);
+      for (int64_t c = 0; c < parts; ++c) {
+        for (int64_t i = 0; i < n; ++i) {
+          double sum = 0;
+          for (int64_t r = 0; r < parts; ++r) {
+            sum += get(weights, row, c * parts + r) * before[index(r * n + i)];
+          }
+          set(m, row, c * n + i, static_cast<float>(sum));
+        }
+      }
+    }
+  }
+
+  void match_lengths(const Matrix& like, const Matrix& m) override {
+    require_matrix(like, m.rows, m.cols, "match_lengths: like must be [rows, n]");
+    require_matrix(m, m.rows, m.cols, "match_lengths: m is not a float matrix");
+    const auto mean_square = [](const Matrix& of, int64_t r) {
+      double sum = 0;
+      for (int64_t c = 0; c < of.cols; ++c) sum += double{get(of, r, c)} * get(of, r, c);
+      return sum / static_cast<double>(of.cols);
+    };
+    for (int64_t r = 0; r < m.rows; ++r) {
+      const double factor =
+          std::sqrt(mean_square(like, r) / std::max(mean_square(m, r), kLeastMeanSquare));
+      for (int64_t c = 0; c < m.cols; ++c) {
         set(m, r, c, static_cast<float>(get(m, r, c) * factor));
       }
     }
@@ -718,13 +778,17 @@ class ReferenceBackend final : public HostBackend {
             "attention: an even number of elements is rotated, at most head_dim");
   }
 
-  /// A head of a token, from column `first` on, normalized and rotated.
+  /// A head of a token, from column `first` on, normalized and rotated. weights and biases are
+  /// those of all heads, or null.
   static std::vector<double> transformed(const Matrix& rows, int32_t t, int64_t first, int64_t dim,
                                          const HeadTransform& transform, const float* weights,
-                                         const Matrix& cos_sin) {
+                                         const float* biases, const Matrix& cos_sin) {
     std::vector<double> head = columns(rows, t, first, dim);
+    const auto of_head = [&](const float* of_all) {
+      return of_all != nullptr ? of_all + first : nullptr;
+    };
     if (transform.norm_after_rotation) rotate(head, cos_sin, t);
-    normalize(head, transform.norm, weights, nullptr, transform.eps);
+    normalize(head, transform.norm, of_head(weights), of_head(biases), transform.eps);
     if (!transform.norm_after_rotation) rotate(head, cos_sin, t);
     return head;
   }
@@ -747,9 +811,8 @@ class ReferenceBackend final : public HostBackend {
         factor += transform.query_scaling * std::log(1.0 + lengths);
       }
       for (int64_t first = 0; first < queries.cols; first += dim) {
-        const float* weights = transform.q_weight != nullptr ? transform.q_weight + first : nullptr;
-        const std::vector<double> head =
-            transformed(queries, t, first, dim, transform, weights, cos_sin);
+        const std::vector<double> head = transformed(queries, t, first, dim, transform,
+                                                     transform.q_weight, transform.q_bias, cos_sin);
         for (int64_t i = 0; i < dim; ++i) {
           set(queries, t, first + i, static_cast<float>(head[index(i)] * factor));
         }
@@ -769,10 +832,8 @@ class ReferenceBackend final : public HostBackend {
     require_norm(transform.norm, transform.k_weight);
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        const float* weights =
-            transform.k_weight != nullptr ? transform.k_weight + h * dim : nullptr;
-        const std::vector<double> key =
-            transformed(kv_rows, t, h * dim, dim, transform, weights, cos_sin);
+        const std::vector<double> key = transformed(kv_rows, t, h * dim, dim, transform,
+                                                    transform.k_weight, transform.k_bias, cos_sin);
         const int64_t target = kv_row(batch, kv, batch.sequence_of[t], batch.positions[t], h);
         for (int64_t i = 0; i < dim; ++i) {
           store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(key[index(i)]));

@@ -59,6 +59,8 @@ struct RopeArguments {
   KvLayer kv;
 
   [[nodiscard]] __host__ __device__ int n_kept() const { return n_all_heads - n_heads; }
+  /// Whether all heads are of one width.
+  [[nodiscard]] bool is_even() const { return kv.values_in_keys || kv.v_head_dim == kv.head_dim; }
 };
 
 // A warp for each (token, head): queries first, then keys, then values.
@@ -69,14 +71,16 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
   if (head >= a.n_all_heads) return;
   const int dim = a.kv.head_dim;
-  T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim;
+  T* row = qkv + token * a.qkv_stride;
+  T* from = row + static_cast<int64_t>(head) * dim;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
   const int32_t position = a.positions[token];
   const HeadTransform& transform = a.transform;
   if (head < a.n_heads) {
     const float factor = query_factor(transform, position);
-    transform_head(from, dim, transform, transform.q_weight + static_cast<int64_t>(head) * dim,
-                   cos_sin, a.rotated_dims,
+    transform_head(from, dim, transform,
+                   weights_of_head(transform.q_weight, transform.q_bias, head, dim), cos_sin,
+                   a.rotated_dims,
                    [&](int i, float value) { from[i] = from_float<T>(value * factor); });
     return;
   }
@@ -84,19 +88,23 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
   const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
                                     position / kPageTokens];
-  const int64_t slot =
-      ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens) * dim;
-  if (head < a.n_heads + a.kv.n_kv_heads) {
-    transform_head(from, dim, transform, transform.k_weight + static_cast<int64_t>(kv_head) * dim,
-                   cos_sin, a.rotated_dims,
-                   [&](int i, float value) { store_element(a.kv.k, a.kv.dtype, slot + i, value); });
+  const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+  const int first_value = a.n_heads + a.kv.n_kv_heads;
+  if (head < first_value) {
+    transform_head(
+        from, dim, transform, weights_of_head(transform.k_weight, transform.k_bias, kv_head, dim),
+        cos_sin, a.rotated_dims,
+        [&](int i, float value) { store_element(a.kv.k, a.kv.dtype, slot * dim + i, value); });
     return;
   }
   HeadTransform of_values = transform;
   if (transform.v_weight == nullptr) of_values.norm = NormKind::none;
-  transform_head(from, dim, of_values, transform.v_weight + static_cast<int64_t>(kv_head) * dim,
-                 cos_sin, 0,
-                 [&](int i, float value) { store_element(a.kv.v, a.kv.dtype, slot + i, value); });
+  const int v_dim = a.kv.v_head_dim;
+  const T* values = row + static_cast<int64_t>(first_value) * dim;
+  transform_head(
+      values + static_cast<int64_t>(kv_head) * v_dim, v_dim, of_values,
+      weights_of_head(transform.v_weight, nullptr, kv_head, v_dim), cos_sin, 0,
+      [&](int i, float value) { store_element(a.kv.v, a.kv.dtype, slot * v_dim + i, value); });
 }
 
 // The same for heads that are rotated as a whole, without norms, and pages of their type: a block
@@ -189,7 +197,7 @@ bool is_identity(const RopeArguments& a) {
 
 // kv_rows: the keys and values alone.
 bool is_copied(const RopeArguments& a, const Matrix& kv_rows) {
-  return kv_rows.dtype == a.kv.dtype && is_identity(a) &&
+  return kv_rows.dtype == a.kv.dtype && is_identity(a) && a.is_even() &&
          a.kv.head_dim * dtype_size(kv_rows.dtype) % 16 == 0 &&
          rows_begin_at_16(kv_rows.data, kv_rows.stride, kv_rows.dtype) && begins_at_16(a.kv.k) &&
          begins_at_16(a.kv.v);
@@ -198,7 +206,7 @@ bool is_copied(const RopeArguments& a, const Matrix& kv_rows) {
 bool is_wide(const RopeArguments& a, const Matrix& qkv) {
   const int lanes = a.kv.head_dim / 2 / kWide;
   return dtype_size(qkv.dtype) == 2 && qkv.dtype == a.kv.dtype && a.rotated_dims == a.kv.head_dim &&
-         a.transform.norm == NormKind::none && lanes > 0 && lanes <= kWideThreads &&
+         a.is_even() && a.transform.norm == NormKind::none && lanes > 0 && lanes <= kWideThreads &&
          a.kv.head_dim % (2 * kWide) == 0 && qkv.stride % kWide == 0 && a.cos_sin_stride % 4 == 0 &&
          begins_at_16(qkv.data) && begins_at_16(a.cos_sin) && begins_at_16(a.kv.k) &&
          begins_at_16(a.kv.v);
@@ -217,7 +225,9 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_h
                               const Matrix& cos_sin, const HeadTransform& transform,
                               const KvLayer& kv) {
   if (batch.n_tokens == 0) return;
-  const int n_all_heads = static_cast<int>(qkv.cols / kv.head_dim);
+  const int64_t q_dim = int64_t{n_heads} * kv.head_dim;
+  const int n_kept = qkv.cols == q_dim ? 0 : (kv.values_in_keys ? 1 : 2) * kv.n_kv_heads;
+  const int n_all_heads = n_heads + n_kept;
   const RopeArguments arguments{.positions = batch.positions,
                                 .sequence_of = batch.sequence_of,
                                 .page_table = batch.page_table,
@@ -232,7 +242,6 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_h
                                 .kv = kv};
   if (n_all_heads == n_heads && is_identity(arguments)) return;
   const Queue queue = this->queue();
-  const int64_t q_dim = int64_t{n_heads} * kv.head_dim;
   const Matrix kv_rows = qkv.columns(q_dim, qkv.cols - q_dim);
   if (is_copied(arguments, kv_rows)) {
     queue.launch("storing keys and values", append_kernel, {batch.n_tokens, kWideThreads},

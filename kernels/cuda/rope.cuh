@@ -10,23 +10,38 @@ namespace faststream {
 // A head has few turns of each loop, which are not unrolled: code that runs once a layer takes
 // longer than they do.
 
-/// Element i of a head becomes (element - mean) · factor · weight[i].
+/// A norm's weights and biases of one head, [dim] each.
+struct HeadWeights {
+  const float* weight = nullptr;
+  const float* bias = nullptr;  ///< null: none
+};
+
+/// Those of head `head` of all that begin there; biases may be null.
+inline __device__ HeadWeights weights_of_head(const float* weight, const float* bias, int head,
+                                              int dim) {
+  const int64_t first = int64_t{head} * dim;
+  return {weight + first, bias != nullptr ? bias + first : nullptr};
+}
+
+/// Element i of a head becomes (element - mean) · factor · weight[i] + bias[i].
 struct HeadNorm {
   float mean = 0;
   float factor = 1;
-  const float* weight = nullptr;  ///< null: no norm
+  HeadWeights weights;  ///< without weight: no norm
 
   [[nodiscard]] __device__ float apply(float value, int i) const {
-    return weight != nullptr ? __fmul_rn(__fmul_rn(value - mean, factor), weight[i]) : value;
+    if (weights.weight == nullptr) return value;
+    const float normed = __fmul_rn(__fmul_rn(value - mean, factor), weights.weight[i]);
+    return weights.bias != nullptr ? __fadd_rn(normed, weights.bias[i]) : normed;
   }
 };
 
 /// for_each(use) calls use(i, value) for the lane's elements of the head.
 template <typename ForEach>
-__device__ HeadNorm measure_head(const HeadTransform& transform, int dim, const float* weight,
-                                 const ForEach& for_each) {
+__device__ HeadNorm measure_head(const HeadTransform& transform, int dim,
+                                 const HeadWeights& weights, const ForEach& for_each) {
   HeadNorm norm;
-  norm.weight = weight;
+  norm.weights = weights;
   if (transform.norm == NormKind::layer) {
     float sum = 0;
     for_each([&](int /*i*/, float value) { sum += value; });
@@ -61,17 +76,17 @@ __device__ void rotate_head(int dim, const float* cos_sin, int rotated, const El
   for (int i = 2 * half + lane; i < dim; i += kWarp) use(i, element(i));
 }
 
-/// Calls store(i, value) for each element of a head, normalized by `weight` [dim] if the transform
-/// has a norm, before or after its first `rotated` elements are rotated by cos_sin. Only lanes of
+/// Calls store(i, value) for each element of a head, normalized by `weights` if the transform has a
+/// norm, before or after its first `rotated` elements are rotated by cos_sin. Only lanes of
 /// the same warp read what store() writes to the head itself.
 template <typename T, typename Store>
 __device__ void transform_head(const T* head, int dim, const HeadTransform& transform,
-                               const float* weight, const float* cos_sin, int rotated,
+                               const HeadWeights& weights, const float* cos_sin, int rotated,
                                const Store& store) {
   const auto element = [&](int i) { return to_float(head[i]); };
   if (transform.norm != NormKind::none && transform.norm_after_rotation) {
     // Rotated twice: registers hold no head of any size.
-    const HeadNorm norm = measure_head(transform, dim, weight, [&](const auto& use) {
+    const HeadNorm norm = measure_head(transform, dim, weights, [&](const auto& use) {
       rotate_head(dim, cos_sin, rotated, element, use);
     });
     rotate_head(dim, cos_sin, rotated, element,
@@ -80,7 +95,7 @@ __device__ void transform_head(const T* head, int dim, const HeadTransform& tran
   }
   HeadNorm norm;
   if (transform.norm != NormKind::none) {
-    norm = measure_head(transform, dim, weight, [&](const auto& use) {
+    norm = measure_head(transform, dim, weights, [&](const auto& use) {
 #pragma unroll 1
       for (int i = static_cast<int>(threadIdx.x) % kWarp; i < dim; i += kWarp) use(i, element(i));
     });

@@ -218,11 +218,13 @@ struct Rope {
 
 /// What happens to queries, keys and values before these are stored, besides rotation.
 struct HeadTransform {
-  NormKind norm = NormKind::none;    ///< of each head by itself, without biases
+  NormKind norm = NormKind::none;    ///< of each head by itself
   bool norm_after_rotation = false;  ///< else before
   const float* q_weight = nullptr;   ///< [n_heads, head_dim]
   const float* k_weight = nullptr;   ///< [n_kv_heads, head_dim]
   const float* v_weight = nullptr;   ///< [n_kv_heads, v_head_dim]; null: values have no norm
+  const float* q_bias = nullptr;     ///< as q_weight, of layer alone; null: none
+  const float* k_bias = nullptr;
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊(p + query_scaling_ahead)
   /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead); 0: not.
@@ -233,6 +235,10 @@ struct HeadTransform {
 
 /// How many numbers Backend::xielu() takes.
 inline constexpr int64_t kXieluNumbers = 3;
+
+/// See Backend::combine() and match_lengths().
+inline constexpr int32_t kMostParts = 9;
+inline constexpr double kLeastMeanSquare = 1e-5;
 
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
 /// q · k is multiplied by scale; soft_cap; slopes; bias; what is not seen is left out; softmax.
@@ -335,10 +341,14 @@ enum class Pooling {
 
 /// How experts are chosen and weighed from the router's logits.
 struct Router {
-  enum class Score { softmax, sigmoid };
+  enum class Score { softmax, sigmoid, sparse_mixer };
   enum class GroupScore { two_best, largest };
-  int32_t used = 1;                   ///< experts of each token
-  Score score = Score::softmax;       ///< of all experts, or each by itself
+  int32_t used = 1;  ///< experts of each token
+  /// Of all experts; each by itself; or, of each expert that is chosen, a softmax of those that are
+  /// not yet chosen and whose logits s are near its own, the largest m: (m - s) / max(|s|, m) <=
+  /// margin (SparseMixer, arXiv:2409.12136). Of these no correction and no groups.
+  Score score = Score::softmax;
+  float margin = 0;
   const float* correction = nullptr;  ///< [n_experts] added to scores to choose, not to weigh
   /// Experts are in so many groups of equal size; those of the groups_used groups with the largest
   /// scores can be chosen.
@@ -494,7 +504,8 @@ class Backend {
                            const Matrix& out) = 0;
 
   /// The same x. out [tokens, hidden] f32 = or += for each row of x [tokens, in] the sum of its
-  /// experts' feed-forwards by their weights. scores [tokens, n_experts] f32: the router's logits.
+  /// experts' feed-forwards by their weights. scores [tokens, n] f32: the router's logits, of
+  /// experts.n_experts and, if n is larger, of further ones that give what they read.
   /// Of equal scores the expert with the smaller number is chosen. arXiv:1701.06538.
   virtual void experts(Input& input, const Matrix& scores, const Router& router,
                        const Experts& experts, OutputMode output, const Matrix& out) = 0;
@@ -503,6 +514,19 @@ class Backend {
   /// [rows, k] act or f32, k a divisor of n: each serves as many columns in a row. One row of
   /// factors may serve all.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
+
+  /// m [rows, n] act: each element x becomes max(0, x - (mean + deviations · standard deviation)),
+  /// both of its row's elements: about the largest ones stay (Gemma 3n).
+  virtual void keep_largest(float deviations, const Matrix& m) = 0;
+
+  /// m [rows, parts · n] f32, of at most kMostParts parts: each part of a row becomes a sum of all,
+  /// x_c = Σ_r weights[row, c · parts + r] x_r. weights [rows, parts²] f32.
+  virtual void combine(const Matrix& weights, int32_t parts, const Matrix& m) = 0;
+
+  /// m [rows, n] act or f32: each row is multiplied by sqrt(mean(y²) / max(mean(x²),
+  /// kLeastMeanSquare)), so that its elements x are as large as y, the same row of like [rows, n]
+  /// f32, which is not m.
+  virtual void match_lengths(const Matrix& like, const Matrix& m) = 0;
 
   /// m [rows, n] act = xIELU of each element x (arXiv:2411.13010): softplus(p) x² + βx above 0,
   /// else (softplus(n) + β)(exp(x) - 1 - x) + βx. numbers: p, n, β.

@@ -106,6 +106,21 @@ class ForwardingBackend : public Backend {
     backend_->scale(factors, activation, m);
     after("scale");
   }
+  void keep_largest(float deviations, const Matrix& m) override {
+    before("keep_largest");
+    backend_->keep_largest(deviations, m);
+    after("keep_largest");
+  }
+  void combine(const Matrix& weights, int32_t parts, const Matrix& m) override {
+    before("combine");
+    backend_->combine(weights, parts, m);
+    after("combine");
+  }
+  void match_lengths(const Matrix& like, const Matrix& m) override {
+    before("match_lengths");
+    backend_->match_lengths(like, m);
+    after("match_lengths");
+  }
   void xielu(const float* numbers, const Matrix& m) override {
     before("xielu");
     backend_->xielu(numbers, m);

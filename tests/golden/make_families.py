@@ -39,6 +39,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 import described_variants
+import further_variants
 import gemma4_variants
 import recurrent_variants
 import remote_families
@@ -59,7 +60,8 @@ ZERO_CENTRED_NORMS = ("Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm", "Qwen3NextRMSNorm")
 def randomize(model, generator):
     """Weights of a size that makes attention uneven, experts differ and logits of a few units. Where the
     output is the embedding, the final norm has weights of both signs, lest each token predict itself."""
-    tied = model.config.get_text_config().tie_word_embeddings
+    text_config = model.config.get_text_config()
+    tied = getattr(text_config, "tie_word_embeddings", getattr(model.config, "tie_word_embeddings", False))
     for path, module in model.named_modules():
         kind = type(module).__name__
         for name, weight in module.named_parameters(recurse=False):
@@ -68,12 +70,12 @@ def randomize(model, generator):
                 value = 1.0 + (0.3 * noise).clamp(-0.6, 0.6)
                 if tied and "layers." not in path and "h." not in path:
                     value *= noise.sign()
-                of_gemma = kind.startswith("Gemma") and not kind.startswith("Gemma4")
+                of_gemma = kind.startswith("Gemma") and not kind.startswith(("Gemma3n", "Gemma4"))
                 if of_gemma or kind in ZERO_CENTRED_NORMS:
                     value -= 1.0
             elif name == "scale":  # of a router's input, beside hidden_size ** -0.5
                 value = 5.0 + 1.5 * noise
-            elif name == "per_expert_scale":
+            elif name in ("per_expert_scale", "correct_output_scale"):
                 value = 1.0 + 0.3 * noise
             elif name == "sinks":
                 value = 1.5 * noise
@@ -88,6 +90,8 @@ def randomize(model, generator):
             else:  # GPT-2's and gpt-oss's matrices are [in, out]
                 inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts", "Llama4TextExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
+                if path.endswith("modality_router"):  # reads x / hidden_size
+                    value *= 4.0
             weight.data.copy_(value)
         for name, values in module.named_buffers(recurse=False):
             if name == "e_score_correction_bias":
@@ -284,10 +288,15 @@ def main():
              (json.loads(path.read_text())["variants"] if wanted and path.exists() else [])}
     variants = VARIANTS + remote_families.VARIANTS + LATER_VARIANTS + recurrent_variants.RECURRENT_VARIANTS
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
-    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS + recurrent_variants.LATER_VARIANTS
-    for index, variant in enumerate(variants):
+    variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS
+    seeds = list(range(len(variants)))
+    # Two lists that grew side by side: each goes on with the seeds.
+    for more in (recurrent_variants.LATER_VARIANTS, further_variants.VARIANTS):
+        seeds += range(len(variants), len(variants) + len(more))
+    variants += recurrent_variants.LATER_VARIANTS + further_variants.VARIANTS
+    for seed, variant in zip(seeds, variants):
         if not wanted or variant.name in wanted:
-            known[variant.name] = make(variant, index)
+            known[variant.name] = make(variant, seed)
     manifest = {
         "made_by": "tests/golden/make_families.py",
         "versions": {module.__name__: module.__version__

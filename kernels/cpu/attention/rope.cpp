@@ -64,13 +64,14 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
         auto* cosines = thread_scratch_[static_cast<size_t>(thread)].get<float>(rotated);
         float* sines = cosines + rotated / 2;
         const auto normalize_heads = [&](float* heads, int64_t n, int64_t size,
-                                         const float* weights) {
+                                         const float* weights, const float* biases) {
           NormTask head;
           head.eps = transform.eps;
           head.n = size;
           for (int64_t at = 0; at < n * size; at += size) {
             head.x = head.out = heads + at;
             head.weight = weights + at;
+            if (biases != nullptr) head.bias = biases + at;
             normalize(head);
           }
         };
@@ -81,12 +82,12 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
           float* values = keys + kv.k_dim();
           const auto normalize_queries_and_keys = [&] {
             if (transform.norm == NormKind::none) return;
-            normalize_heads(queries, n_heads, dim, transform.q_weight);
-            normalize_heads(keys, kv_heads, dim, transform.k_weight);
+            normalize_heads(queries, n_heads, dim, transform.q_weight, transform.q_bias);
+            normalize_heads(keys, kv_heads, dim, transform.k_weight, transform.k_bias);
           };
           if (!transform.norm_after_rotation) normalize_queries_and_keys();
           if (transform.v_weight != nullptr) {
-            normalize_heads(values, kv_heads, v_dim, transform.v_weight);
+            normalize_heads(values, kv_heads, v_dim, transform.v_weight, nullptr);
           }
           const float* rotation = static_cast<const float*>(cos_sin.data) + t * cos_sin.stride;
           for (int64_t i = 0; i < rotated / 2; ++i) {

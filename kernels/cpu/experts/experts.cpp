@@ -27,6 +27,7 @@ struct ExpertRows {
   std::vector<int64_t> row_of;  ///< [tokens, used]
 };
 
+// n_experts: those that do nothing, too, which have the last rows.
 ExpertRows sort_by_expert(const std::vector<ChosenExpert>& chosen, int64_t n_experts) {
   ExpertRows rows;
   rows.first.resize(static_cast<size_t>(n_experts) + 1);
@@ -50,7 +51,10 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
   require(n > 0 && experts.up.rows % n == 0 && experts.down.rows % n == 0,
           "experts: each must have as many rows of the weights");
   require_f32(x, tokens, experts.up.cols, "experts: x must be [tokens, in] f32");
-  require_f32(scores, tokens, n, "experts: scores must be [tokens, n_experts] f32");
+  const int64_t scored = scores.cols;
+  require(scored == n || (scored > n && !router.weighs_input && x.cols == out.cols),
+          "experts: scores must be of all, and those without tensors give what they read");
+  require_f32(scores, tokens, scored, "experts: scores must be [tokens, experts] f32");
   require_f32(out, tokens, experts.down.rows / n, "experts: out must be [tokens, hidden] f32");
 
   std::vector<ChosenExpert> chosen(static_cast<size_t>(tokens * used));
@@ -58,11 +62,11 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
     for (int64_t t = first; t < last; ++t) {
       const float* logits = static_cast<const float*>(scores.data) + t * scores.stride;
       choose_experts(
-          {logits, static_cast<size_t>(n)}, router,
+          {logits, static_cast<size_t>(scored)}, router,
           std::span(chosen).subspan(static_cast<size_t>(t * used), static_cast<size_t>(used)));
     }
   });
-  const ExpertRows rows = sort_by_expert(chosen, n);
+  const ExpertRows rows = sort_by_expert(chosen, scored);
 
   const int64_t in = x.cols;
   const int64_t middle = experts.down.cols;
@@ -108,9 +112,11 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
       float* to = static_cast<float*>(out.data) + t * out.stride;
       if (output == OutputMode::store) std::fill_n(to, hidden, 0.0F);
       for (int64_t i = t * used; i < (t + 1) * used; ++i) {
-        const float weight = router.weighs_input ? 1 : chosen[static_cast<size_t>(i)].weight;
+        const ChosenExpert& one = chosen[static_cast<size_t>(i)];
+        const float weight = router.weighs_input ? 1 : one.weight;
+        const Matrix& given = one.expert < n ? results : inputs;
         const float* result =
-            static_cast<const float*>(results.data) + rows.row_of[static_cast<size_t>(i)] * hidden;
+            static_cast<const float*>(given.data) + rows.row_of[static_cast<size_t>(i)] * hidden;
         for (int64_t c = 0; c < hidden; ++c) to[c] += weight * result[c];
       }
     }

@@ -25,6 +25,8 @@ std::vector<double> scores_of(std::span<const float> logits, Router::Score kind)
     case Router::Score::sigmoid:
       for (double& score : scores) score = 1 / (1 + std::exp(-score));
       break;
+    case Router::Score::sparse_mixer:  // as they are chosen
+      break;
   }
   return scores;
 }
@@ -34,6 +36,17 @@ size_t take_largest(std::span<double> values) {
   const auto largest = std::max_element(values.begin(), values.end());
   *largest = kTaken;
   return static_cast<size_t>(largest - values.begin());
+}
+
+/// Of an expert whose logit is the largest of `logits`, a softmax among those near it.
+double share_of_largest(std::span<const double> logits, float margin) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const double logit : logits) {
+    const bool is_far = (largest - logit) / std::max(std::abs(logit), largest) > margin;
+    if (logit != kTaken && !is_far) total += std::exp(logit - largest);
+  }
+  return 1 / total;
 }
 
 double group_score(std::span<const double> scores, Router::GroupScore kind) {
@@ -71,7 +84,10 @@ void choose_experts(std::span<const float> logits, const Router& router,
               router.groups_used <= router.groups &&
               router.used <= n_experts / router.groups * router.groups_used,
           "experts: the router does not fit the number of experts");
-  const std::vector<double> scores = scores_of(logits, router.score);
+  const bool is_mixer = router.score == Router::Score::sparse_mixer;
+  require(!is_mixer || (router.correction == nullptr && router.groups == 1),
+          "experts: a sparse mixer has neither a correction nor groups");
+  std::vector<double> scores = scores_of(logits, router.score);
   std::vector<double> choice = scores;
   for (size_t e = 0; router.correction != nullptr && e < choice.size(); ++e) {
     choice[e] += router.correction[e];
@@ -80,8 +96,10 @@ void choose_experts(std::span<const float> logits, const Router& router,
 
   double total = 0;
   for (ChosenExpert& one : chosen) {
+    const double share = is_mixer ? share_of_largest(choice, router.margin) : 0;
     const size_t expert = take_largest(choice);
     one.expert = static_cast<int32_t>(expert);
+    if (is_mixer) scores[expert] = share;
     total += scores[expert];
   }
   // Sigmoids may all be zero.

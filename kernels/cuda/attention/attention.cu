@@ -4,8 +4,8 @@
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
 //   heads of up to 256 dimensions                                         tensor cores
-//     one token alone, on Hopper                                            in the step's kernel
-//     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
+//     one token alone, values as wide as keys, on Hopper                    in the step's kernel
+//     of prompts, these of 64 or 128 dimensions, on Hopper                  by warpgroups
 //     of one query of many sequences, on Hopper                             by blocks that stay
 //   else                                                                  float arithmetic
 //
@@ -27,14 +27,15 @@ namespace faststream {
 
 bool rows_fit_tensor_cores(const AttentionArguments& a) {
   const bool is_16_bit = a.kv.dtype == DType::f16 || a.kv.dtype == DType::bf16;
-  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
+  return is_16_bit && a.q.dtype == a.kv.dtype && a.kv.head_dim % 8 == 0 &&
+         a.kv.v_head_dim % 8 == 0 && a.q.stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
 namespace {
 
 bool tensor_cores_fit(const AttentionArguments& a) {
-  return rows_fit_tensor_cores(a) && a.kv.head_dim <= kLargestMmaHeadDim;
+  return rows_fit_tensor_cores(a) && a.widest_head() <= kLargestMmaHeadDim;
 }
 
 // Of latents: shorter ones, which take as long, and fewer, as a head's sums are long.
@@ -57,7 +58,7 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   const int64_t seen = most_seen(a.rule, batch.max_kv_len);
   Splits splits;
   splits.count = splits_of(seen);
-  const ScratchPiece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.head_dim, seen);
+  const ScratchPiece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, seen);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
@@ -93,9 +94,7 @@ void attention_latent(AttentionArguments a, const BatchView& batch, bool is_hopp
     if (!is_hopper || !attention_latent_decode_sm90a(some, n, splits, queue)) {
       attention_latent_decode_mma(some, n, splits, queue);
     }
-    AttentionArguments merged = some;
-    merged.kv.head_dim = a.kv.v_head_dim;
-    if (splits.count > 1) merge_splits(merged, n, splits, queue);
+    if (splits.count > 1) merge_splits(some, n, splits, queue);
     some.query_start += n;
     some.kv_len += n;
     some.page_table += int64_t{n} * a.max_pages;
@@ -108,24 +107,21 @@ int max_splits(const AttentionRule& rule, const BatchView& batch) {
   return splits_of(most_seen(rule, batch.max_kv_len));
 }
 
-ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len) {
+ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_dim,
+                          int64_t kv_len) {
   const int splits = splits_of(kv_len);
   if (splits == 1) return {n_sequences, 0};
   return piece_of(n_sequences,
-                  static_cast<size_t>(n_heads * splits * (2 + head_dim)) * sizeof(float), 1);
+                  static_cast<size_t>(n_heads * splits * (2 + v_head_dim)) * sizeof(float), 1);
 }
 
 void check_heads(const KvLayer& kv) {
   if (kv.values_in_keys) return;
-  if (kv.head_dim > kLargestHeadDim) {
-    throw Error("The GPU backend supports heads of up to " + std::to_string(kLargestHeadDim) +
-                " dimensions, but the model has " + std::to_string(kv.head_dim) +
+  for (const int32_t dim : {kv.head_dim, kv.v_head_dim}) {
+    if (dim <= kLargestHeadDim && dim % 2 == 0) continue;
+    throw Error("The GPU backend supports heads of an even number of dimensions up to " +
+                std::to_string(kLargestHeadDim) + ", but the model has " + std::to_string(dim) +
                 "; use --device cpu.");
-  }
-  if (kv.v_head_dim != kv.head_dim) {
-    throw Error("The GPU backend supports values as wide as keys only, but the model has " +
-                std::to_string(kv.v_head_dim) + " and " + std::to_string(kv.head_dim) +
-                " dimensions; use --device cpu.");
   }
 }
 

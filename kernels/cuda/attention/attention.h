@@ -1,6 +1,7 @@
 // What the attention kernels share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -15,8 +16,8 @@ namespace faststream {
 inline constexpr int kLargestHeadDim = 512;
 inline constexpr int kLargestMmaHeadDim = 256;
 
-/// Throws Error where heads are of widths that no kernel takes: values beside their keys that are
-/// wider than kLargestHeadDim, or not as wide as these.
+/// Throws Error where heads are of widths that no kernel takes: keys, and values beside them, that
+/// are wider than kLargestHeadDim or of an odd width.
 void check_heads(const KvLayer& kv);
 
 inline constexpr int kMinSplitTokens = 256;
@@ -40,6 +41,8 @@ struct AttentionArguments {
   /// Of a sequence, for kernels of several queries each: those with fewer or more are left alone.
   int32_t least_queries = 2;
   int32_t most_queries = std::numeric_limits<int32_t>::max();
+
+  [[nodiscard]] int widest_head() const { return std::max(kv.head_dim, kv.v_head_dim); }
 };
 
 AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, int64_t n_heads,
@@ -51,9 +54,10 @@ bool rows_fit_tensor_cores(const AttentionArguments& arguments);
 
 /// How the caches of sequences with one query are split among blocks.
 struct Splits {
-  int count = 1;              ///< a bound of the splits of every sequence
-  int head_tiles = 1;         ///< blocks that share a KV head's query heads
-  float* partials = nullptr;  ///< [sequence, head, split, 2 + head_dim]: maximum, sum, accumulator
+  int count = 1;       ///< a bound of the splits of every sequence
+  int head_tiles = 1;  ///< blocks that share a KV head's query heads
+  float* partials =
+      nullptr;  ///< [sequence, head, split, 2 + v_head_dim]: maximum, sum, accumulator
 };
 
 /// A bound of the splits of a batch's sequences that have one query.
@@ -61,10 +65,10 @@ int max_splits(const AttentionRule& rule, const BatchView& batch);
 
 /// How many sequences with one query each attention takes at a time when the longest has `kv_len`
 /// tokens to see, and the memory for the partial results of their splits.
-ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t head_dim, int64_t kv_len);
+ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_dim, int64_t kv_len);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and
-/// any even head_dim:
+/// any even widths of heads:
 void attention_prefill(const AttentionArguments& arguments, const BatchView& batch,
                        const Queue& queue);
 
@@ -72,7 +76,8 @@ void attention_prefill(const AttentionArguments& arguments, const BatchView& bat
 void attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            const Queue& queue);
 
-/// Likewise, on Hopper, for heads of 64 and 128 dimensions. False, with nothing done, for others.
+/// Likewise, on Hopper, for keys and values of 64 dimensions, or of 128. False, with nothing done,
+/// for others.
 bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
                              const Queue& queue);
 
@@ -92,7 +97,7 @@ bool latent_widths_fit(const AttentionArguments& arguments);
 bool attention_latent_decode_sm90a(const AttentionArguments& arguments, int32_t n_sequences,
                                    Splits splits, const Queue& queue);
 /// Then, of those of the first n_sequences that have exactly one query, and of those that have
-/// more. merge_splits() makes the output of several splits, as of heads as wide as values.
+/// more. merge_splits() makes the output of several splits.
 void attention_latent_decode_mma(const AttentionArguments& arguments, int32_t n_sequences,
                                  const Splits& splits, const Queue& queue);
 void attention_latent_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,

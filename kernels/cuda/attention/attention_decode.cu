@@ -1,4 +1,4 @@
-// Attention of one query a sequence in float arithmetic, any types and any even head_dim, the path
+// Attention of one query a sequence in float arithmetic, any types and any even widths, the path
 // of f32 models and of odd and wide heads; and the merging of splits. Other 16-bit models take
 // attention_decode_mma.cu.
 //
@@ -30,6 +30,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
   if (split.empty()) return;
 
   const int dim = a.kv.head_dim;
+  const int v_dim = a.kv.v_head_dim;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int in_token = lane % lanes;  // that read one token
@@ -75,17 +76,20 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
       int64_t row = 0;
       if (is_seen(token)) {
         const int64_t page = pages[token / kPageTokens];
-        row = ((page * a.kv.n_kv_heads + split.kv_head) * kPageTokens + token % kPageTokens) * dim;
+        row = (page * a.kv.n_kv_heads + split.kv_head) * kPageTokens + token % kPageTokens;
       }
-#pragma unroll
-      for (int vector = 0; vector < kVectors; ++vector) {
-        if (is_seen(token) && column(vector) < dim) {
-          load_floats(keys + row + column(vector), k[u][vector]);
-          load_floats(values + row + column(vector), v[u][vector]);
+      const auto load = [&](const T* rows, int width, int vector, float(&to)[kVector]) {
+        if (is_seen(token) && column(vector) < width) {
+          load_floats(rows + row * width + column(vector), to);
         } else {
 #pragma unroll
-          for (int i = 0; i < kVector; ++i) k[u][vector][i] = v[u][vector][i] = 0;
+          for (float& element : to) element = 0;
         }
+      };
+#pragma unroll
+      for (int vector = 0; vector < kVectors; ++vector) {
+        load(keys, dim, vector, k[u][vector]);
+        load(values, v_dim, vector, v[u][vector]);
       }
     }
 #pragma unroll
@@ -151,7 +155,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_kernel(AttentionArg
     if (lane < lanes) {
 #pragma unroll
       for (int vector = 0; vector < kVectors; ++vector) {
-        if (column(vector) >= dim) continue;
+        if (column(vector) >= v_dim) continue;
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
           results.sums[warp][h][column(vector) + i] = sums[h][vector][i];
@@ -189,7 +193,7 @@ template <typename T, int kVector, int kVectors, int kHeads>
 void launch(const AttentionArguments& a, int32_t n_sequences, Splits splits, const Queue& queue) {
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kHeads);
   int lanes = 1;  // that read one token
-  while (lanes * kVector * kVectors < a.kv.head_dim) lanes *= 2;
+  while (lanes * kVector * kVectors < a.widest_head()) lanes *= 2;
   with_rule_of_last(a, [&]<typename Rule>() {
     queue.launch("computing attention", attention_decode_kernel<T, kVector, kVectors, kHeads, Rule>,
                  split_grid(a, splits, n_sequences, kThreads), a, splits, lanes);
@@ -201,7 +205,8 @@ void launch(const AttentionArguments& a, int32_t n_sequences, Splits splits, con
 void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, const Splits& splits,
                             const Queue& queue) {
   const int group = a.n_heads / a.kv.n_kv_heads;
-  const int dim = a.kv.head_dim;
+  const int dim = a.widest_head();
+  const bool is_of_fours = a.kv.head_dim % 4 == 0 && a.kv.v_head_dim % 4 == 0;
   with_float_type(a.kv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with_heads = [&]<int kVector, int kVectors, int kMostHeads>() {
@@ -211,12 +216,12 @@ void attention_decode_float(const AttentionArguments& a, int32_t n_sequences, co
       run(a, n_sequences, splits, queue);
     };
     if (dim > 256) {  // whose accumulators leave room for two heads
-      if (dim % 4 == 0) return with_heads.template operator()<4, kLargestHeadDim / 4 / kWarp, 2>();
+      if (is_of_fours) return with_heads.template operator()<4, kLargestHeadDim / 4 / kWarp, 2>();
       return with_heads.template operator()<2, kLargestHeadDim / 2 / kWarp, 2>();
     }
     if constexpr (sizeof(T) == 4) {
-      if (dim % 4 == 0 && dim <= 4 * kWarp) return with_heads.template operator()<4, 1, 4>();
-      if (dim % 4 == 0) return with_heads.template operator()<4, 256 / 4 / kWarp, 4>();
+      if (is_of_fours && dim <= 4 * kWarp) return with_heads.template operator()<4, 1, 4>();
+      if (is_of_fours) return with_heads.template operator()<4, 256 / 4 / kWarp, 4>();
     }
     with_heads.template operator()<2, 256 / 2 / kWarp, 4>();
   });

@@ -58,15 +58,15 @@ __global__ __launch_bounds__(kThreads) void attention_decode_short_kernel(Attent
   const auto load = [&](int item) {
     const Split split = split_of_item(item);
     const int base = item % n_turns * kDecodeTokens;
-    const int64_t in_cache = element_of_token(
-        a.kv, __shfl_sync(kAllLanes, page, base / kPageTokens), split.kv_head, base);
+    const int64_t row =
+        row_of_token(a.kv, __shfl_sync(kAllLanes, page, base / kPageTokens), split.kv_head, base);
     const int first_seen = Rule(a, 0, split.position + 1).first_seen(split.position);
     ShortItem loaded;
     loaded.queries.load(static_cast<const T*>(a.q.data) + split.query * a.q.stride +
                             static_cast<int64_t>(split.first_head) * a.kv.head_dim,
                         split.n_heads, a.kv.head_dim);
-    loaded.tokens.load(static_cast<const T*>(a.kv.k) + in_cache,
-                       static_cast<const T*>(a.kv.v) + in_cache, a.kv.head_dim, [&](int token) {
+    loaded.tokens.load(a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
+                       static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim, [&](int token) {
                          return base + token < split.last &&
                                 (Rule::kPlain || base + token >= first_seen);
                        });
@@ -86,7 +86,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_short_kernel(Attent
     sums.put(results, turn);
     if (turn + 1 < n_turns) continue;
     __syncwarp();
-    const int pairs = a.kv.head_dim / 2;
+    const int pairs = a.kv.v_head_dim / 2;
     for (int i = lane; i < split.n_heads * pairs; i += kWarp) {
       const int h = i / pairs;
       const int d = i % pairs * 2;

@@ -13,8 +13,8 @@
 // 8 kB of a warp are on the way at once (head_dim 128), 64 kB and more of a multiprocessor, where
 // 3.1 TB/s at 0.7 us of latency need 17.
 //
-// Bytes: 2 kv_len n_kv_heads head_dim elements. 64 sequences of 1,024 tokens of Llama-3-8B: 268 MB
-// a layer, 87 us at 3.10 TB/s predicted (measured: RESULTS.md).
+// Bytes: kv_len n_kv_heads (head_dim + v_head_dim) elements. 64 sequences of 1,024 tokens of
+// Llama-3-8B: 268 MB a layer, 87 us at 3.10 TB/s predicted (measured: RESULTS.md).
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ static_assert(kPageTokens % kDecodeTokens == 0, "the tokens of a turn are in one
 template <int kDim>
 using DecodeResults = WarpResults<kDecodeWarps, kDecodeHeads, kDim + 4>;
 
-/// A lane's part of the queries of up to kDecodeHeads heads. kDim here and below: head_dim rounded
-/// up; the columns past head_dim are zeros.
+/// A lane's part of the queries of up to kDecodeHeads heads. kDim here and below: the width of keys
+/// or values, the larger, rounded up; the columns past them are zeros.
 template <int kDim>
 struct DecodeQueries {
   static constexpr int kLoads = kDim / 32;  // 16 bytes each, of a row by four lanes
@@ -61,12 +61,12 @@ struct DecodeTokens {
   uint4 k[DecodeQueries<kDim>::kLoads][2];
   uint4 v[kValueLoads][4];
 
-  /// keys, values [kDecodeTokens, dim]. Tokens that are not seen become zeros, as whatever is in
-  /// their place may be NaN.
+  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv. Tokens that are
+  /// not seen become zeros, as whatever is in their place may be NaN.
   template <typename T, typename IsSeen>
-  __device__ void load(const T* keys, const T* values, int dim, const IsSeen& is_seen) {
+  __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const auto load_part = [&](const T* rows, int token, int d) {
+    const auto load_part = [&](const T* rows, int dim, int token, int d) {
       return is_seen(token) && d < dim ? *reinterpret_cast<const uint4*>(rows + token * dim + d)
                                        : make_uint4(0, 0, 0, 0);
     };
@@ -74,14 +74,15 @@ struct DecodeTokens {
     for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        k[i][half] = load_part(keys, lane / 4 + 8 * half, 32 * i + 8 * (lane % 4));
+        k[i][half] = load_part(keys, kv.head_dim, lane / 4 + 8 * half, 32 * i + 8 * (lane % 4));
       }
     }
 #pragma unroll
     for (int i = 0; i < kValueLoads; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        v[i][j] = load_part(values, 2 * (lane % 4) + j % 2 + 8 * (j / 2), 64 * i + 8 * (lane / 4));
+        v[i][j] = load_part(values, kv.v_head_dim, 2 * (lane % 4) + j % 2 + 8 * (j / 2),
+                            64 * i + 8 * (lane / 4));
       }
     }
   }
@@ -212,10 +213,9 @@ class DecodeSums {
   float weights_[2] = {};  // of this lane's tokens; the eight lanes are added at the end
 };
 
-/// Where the keys and values of a page's token begin for one KV head.
-inline __device__ int64_t element_of_token(const KvLayer& kv, int64_t page, int kv_head,
-                                           int token) {
-  return ((page * kv.n_kv_heads + kv_head) * kPageTokens + token % kPageTokens) * kv.head_dim;
+/// Where the keys or values of a page's token are for one KV head, counted in rows of its width.
+inline __device__ int64_t row_of_token(const KvLayer& kv, int64_t page, int kv_head, int token) {
+  return (page * kv.n_kv_heads + kv_head) * kPageTokens + token % kPageTokens;
 }
 
 /// Fills `results` for a split that is not empty. queries: as DecodeQueries has them. By
@@ -237,10 +237,11 @@ __device__ void attend_split(const AttentionArguments& a, const Split& split, co
     const int64_t page = next_page;
     const int next = base + kTurnTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
-    const int64_t first = element_of_token(a.kv, page, split.kv_head, base);
+    const int64_t row = row_of_token(a.kv, page, split.kv_head, base);
     DecodeTokens<kDim> tokens;
-    tokens.load(static_cast<const T*>(a.kv.k) + first, static_cast<const T*>(a.kv.v) + first,
-                a.kv.head_dim, [&](int token) { return sums.is_seen(base + token); });
+    tokens.load(a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
+                static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim,
+                [&](int token) { return sums.is_seen(base + token); });
     sums.add(q, tokens, base);
   }
   sums.put(results);

@@ -152,8 +152,12 @@ class Producer {
   }
 
   __device__ void copy(const Split& split, int page) {
-    const int dim = a_.kv.head_dim;
-    const auto page_bytes = static_cast<uint32_t>(kPageTokens * dim * sizeof(T));
+    // Lane 2 p brings the keys of the turn's page p, lane 2 p + 1 its values.
+    const bool is_key = lane_ % 2 == 0;
+    const int dim = is_key ? a_.kv.head_dim : a_.kv.v_head_dim;
+    const auto bytes_of = [](int width) {
+      return static_cast<uint32_t>(kPageTokens * width * sizeof(T));
+    };
     int first_page = split.first / kPageTokens;  // lane 0's
     for (int base = split.first; base < split.last; base += kTurnTokens, ++n_) {
       if (base / kPageTokens - first_page >= kWarp) {
@@ -164,18 +168,19 @@ class Producer {
       auto& stage = shared_.stages[at.stage];
       uint64_t& there = shared_.stage_there[at.stage];
       const int n_pages = min(kTurnPages, pages_for(split.last - base));
-      // Lane 2 p brings the keys of the turn's page p, lane 2 p + 1 its values.
       const int nth = lane_ / 2;
       const int from =
           __shfl_sync(kAllLanes, page, (base / kPageTokens - first_page + nth) % kWarp);
       wait_for_phase(shared_.stage_done[at.stage], at.parity ^ 1U);
-      if (lane_ == 0) arrive_and_expect(there, 2 * n_pages * page_bytes);
+      if (lane_ == 0) {
+        arrive_and_expect(there, n_pages * bytes_of(a_.kv.head_dim + a_.kv.v_head_dim));
+      }
       __syncwarp();
       if (nth >= n_pages) continue;
-      T* to = lane_ % 2 == 0 ? stage.keys : stage.values;
-      const auto* cache = static_cast<const T*>(lane_ % 2 == 0 ? a_.kv.k : a_.kv.v);
+      T* to = is_key ? stage.keys : stage.values;
+      const auto* cache = static_cast<const T*>(is_key ? a_.kv.k : a_.kv.v);
       copy_bulk(shared_address(to + nth * kPageTokens * dim),
-                cache + element_of_token(a_.kv, from, split.kv_head, 0), page_bytes, there,
+                cache + row_of_token(a_.kv, from, split.kv_head, 0) * dim, bytes_of(dim), there,
                 policy_);
     }
     __syncwarp();
@@ -194,7 +199,6 @@ template <typename T, int kDim, typename Rule>
 __device__ void consume(const AttentionArguments& a, const Splits& splits,
                         Shared<T, kDim>& shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int dim = a.kv.head_dim;
   uint32_t n = 0;  // turns
   for (uint32_t nth = 0;; ++nth) {
     const PipelinePlace<kSplits> work_at(nth);
@@ -203,7 +207,7 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
     const Split split = work.split;
     if (split.empty()) return;
     DecodeQueries<kDim> queries;
-    queries.load(work.queries, split.n_heads, dim);
+    queries.load(work.queries, split.n_heads, a.kv.head_dim);
 
     // What was loaded is released when it has been used: arriving at a barrier does not wait for
     // loads that are still on their way.
@@ -216,7 +220,8 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
       wait_for_phase(shared.stage_there[at.stage], at.parity);
       if (base < split.last) {
         DecodeTokens<kDim> tokens;
-        tokens.load(stage.keys + in_stage * dim, stage.values + in_stage * dim, dim,
+        tokens.load(a.kv, stage.keys + in_stage * a.kv.head_dim,
+                    stage.values + in_stage * a.kv.v_head_dim,
                     [&](int token) { return sums.is_seen(base + token); });
         sums.add(queries, tokens, base);
       }

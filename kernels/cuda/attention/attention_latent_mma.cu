@@ -241,8 +241,6 @@ __global__ __launch_bounds__(kTiles* kSplit* kWarp) void latent_decode_kernel(At
                   .n_heads = split.n_heads,
                   .first = split.first,
                   .last = split.last};
-  AttentionArguments of_values = a;
-  of_values.kv.head_dim = a.kv.v_head_dim;
   const bool alone = split.alone || splits.count == 1;
   attend<T, kTiles, kSplit>(
       a, rows, [&](int row, int column, float first, float second, float maximum, float weight) {
@@ -250,8 +248,8 @@ __global__ __launch_bounds__(kTiles* kSplit* kWarp) void latent_decode_kernel(At
           store_output<T>(a, rows, row, column, first, second, maximum, weight);
           return;
         }
-        float* partial = splits.partials + partial_index(of_values, splits, split.sequence,
-                                                         rows.head(row), split.part);
+        float* partial =
+            splits.partials + partial_index(a, splits, split.sequence, rows.head(row), split.part);
         if (column == 0) *reinterpret_cast<float2*>(partial) = make_float2(maximum, weight);
         *reinterpret_cast<float2*>(partial + 2 + column) = make_float2(first, second);
       });

@@ -298,8 +298,6 @@ class Consumer {
       if (lane_ % 4 == 0) shared_.weights[group_][row + 8 * half] = weights[half];
     }
     synchronize_threads(kWeightsThere, kConsumerThreads);
-    AttentionArguments of_values = a_;
-    of_values.kv.head_dim = kValueDim;
     const bool is_whole = split_.alone || splits.count == 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -318,7 +316,7 @@ class Consumer {
         });
       } else {
         float* partial =
-            splits.partials + partial_index(of_values, splits, split_.sequence, head, split_.part);
+            splits.partials + partial_index(a_, splits, split_.sequence, head, split_.part);
         if (first_column == 0) {
           *reinterpret_cast<float2*>(partial) = make_float2(maxima_[half], weight);
         }

@@ -8,14 +8,15 @@
 
 namespace faststream {
 
-/// Calls f.operator()<T, kDim>() with the 16-bit type of queries and cache and with head_dim
-/// rounded up. Only where tensor_cores_fit() (attention.cu).
+/// Calls f.operator()<T, kDim>() with the 16-bit type of queries and cache and with the width of
+/// keys or values, the larger, rounded up. Only where tensor_cores_fit() (attention.cu).
 template <typename F>
 void with_mma_shape(const AttentionArguments& a, const F& f) {
+  const int dim = a.widest_head();
   const auto with_dim = [&]<typename T>() {
-    if (a.kv.head_dim <= 64) {
+    if (dim <= 64) {
       f.template operator()<T, 64>();
-    } else if (a.kv.head_dim <= 128) {
+    } else if (dim <= 128) {
       f.template operator()<T, 128>();
     } else {
       f.template operator()<T, 256>();

@@ -1,4 +1,4 @@
-// Attention of tiles of queries in float arithmetic, any types and any even head_dim: online
+// Attention of tiles of queries in float arithmetic, any types and any even widths: online
 // softmax (arXiv:2205.14135), one KV page at a time in shared memory. The path of f32 models and of
 // odd and wide heads; other 16-bit models take attention_prefill_mma.cu.
 //
@@ -29,9 +29,10 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   if (tile.empty()) return;
 
   const int dim = a.kv.head_dim;
+  const int v_dim = a.kv.v_head_dim;
   float* q = shared;                       // [kTile, dim]
   float* k = q + kTile * dim;              // [kPageTokens, dim + 1]: lanes read a column
-  float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, dim]
+  float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, v_dim]
   for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
     const int row = min(tile.first + i / dim, tile.n_queries - 1);
     q[i] = a.scale_log2 * load_element(a.q.data, a.q.dtype,
@@ -52,16 +53,21 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
   for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_token;
        base += kPageTokens) {
-    const int64_t offset =
+    const int64_t first_row =
         (static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads + tile.kv_head) *
-        kPageTokens * dim;
+        kPageTokens;
+    // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
+    const auto load = [&](const void* rows, int width, int i) {
+      const int token = base + i / width;
+      const bool is_seen = token >= first_seen && token <= tile.last_token;
+      return is_seen ? to_float(static_cast<const T*>(rows)[first_row * width + i]) : 0.0F;
+    };
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
-      // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
-      const int token = base + i / dim;
-      const bool is_seen = token >= first_seen && token <= tile.last_token;
-      k[i + i / dim] = is_seen ? to_float(static_cast<const T*>(a.kv.k)[offset + i]) : 0.0F;
-      v[i] = is_seen ? to_float(static_cast<const T*>(a.kv.v)[offset + i]) : 0.0F;
+      k[i + i / dim] = load(a.kv.k, dim, i);
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * v_dim; i += kThreads) {
+      v[i] = load(a.kv.v, v_dim, i);
     }
     __syncthreads();
 
@@ -92,8 +98,8 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 #pragma unroll
       for (int i = 0; i < kDims; ++i) {
         const int d = lane + i * kWarp;
-        if (d >= dim) break;
-        const float value = v[token * dim + d];
+        if (d >= v_dim) break;
+        const float value = v[token * v_dim + d];
 #pragma unroll
         for (int row = 0; row < kRows; ++row) sums[row][i] += p[row] * value;
       }
@@ -108,10 +114,10 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 #pragma unroll
     for (int i = 0; i < kDims; ++i) {
       const int d = lane + i * kWarp;
-      if (d >= dim) break;
+      if (d >= v_dim) break;
       store_element(
           a.out.data, a.out.dtype,
-          (tile.first_query + query) * a.out.stride + static_cast<int64_t>(tile.head) * dim + d,
+          (tile.first_query + query) * a.out.stride + static_cast<int64_t>(tile.head) * v_dim + d,
           sums[row][i] / weight);
     }
   }
@@ -120,9 +126,9 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 template <int kRows, int kDims>
 void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
   constexpr int kTile = kWarps * kRows;
-  const size_t bytes =
-      static_cast<size_t>(kTile * a.kv.head_dim + kPageTokens * (2 * a.kv.head_dim + 1)) *
-      sizeof(float);
+  const size_t bytes = static_cast<size_t>(kTile * a.kv.head_dim +
+                                           kPageTokens * (a.kv.head_dim + 1 + a.kv.v_head_dim)) *
+                       sizeof(float);
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_float_type(a.kv.dtype, [&](auto zero) {
     with_rule(a, [&]<typename Rule>() {
@@ -136,7 +142,7 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
 }  // namespace
 
 void attention_prefill(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
-  if (a.kv.head_dim <= 256) {
+  if (a.widest_head() <= 256) {
     launch<4, 256 / kWarp>(a, batch, queue);
   } else {
     launch<2, kLargestHeadDim / kWarp>(a, batch, queue);

@@ -18,7 +18,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kWarpRows = 16;
 constexpr int kTile = kWarps * kWarpRows;
 
-/// kDim: head_dim rounded up; the columns past head_dim are zeros.
+/// kDim: the width of keys or values, the larger, rounded up; the columns past them are zeros.
 template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArguments a) {
   constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile of keys and values
@@ -33,6 +33,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   if (tile.empty()) return;
 
   const int dim = a.kv.head_dim;
+  const int v_dim = a.kv.v_head_dim;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = lane / 4;
@@ -70,14 +71,15 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
       uint4 key = make_uint4(0, 0, 0, 0);
       uint4 value = key;
       // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
-      if (base + token >= first_seen && base + token <= tile.last_token && d < dim) {
+      if (base + token >= first_seen && base + token <= tile.last_token) {
         const int64_t page = pages[(base + token) / kPageTokens];
-        const int64_t offset =
-            ((page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens) *
-                dim +
-            d;
-        key = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.k) + offset);
-        value = *reinterpret_cast<const uint4*>(static_cast<const T*>(a.kv.v) + offset);
+        const int64_t row =
+            (page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens;
+        const auto load = [d, row](const void* rows, int width) {
+          return *reinterpret_cast<const uint4*>(static_cast<const T*>(rows) + row * width + d);
+        };
+        if (d < dim) key = load(a.kv.k, dim);
+        if (d < v_dim) value = load(a.kv.v, v_dim);
       }
       *reinterpret_cast<uint4*>(&k[token][d]) = key;
       *reinterpret_cast<uint4*>(&v[token][d]) = value;
@@ -157,11 +159,11 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
     if (rows[half] >= tile.n_queries) continue;
     const float factor = 1.0F / with_sink(a, tile.head, maxima[half], weights[half]);
     const int64_t row =
-        (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * dim;
+        (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * v_dim;
 #pragma unroll
     for (int n = 0; n < kDimTiles; ++n) {
       const int d = n * 8 + 2 * in_group;
-      if (d >= dim) continue;
+      if (d >= v_dim) continue;
       store_element(a.out.data, a.out.dtype, row + d, sums[n][2 * half] * factor);
       store_element(a.out.data, a.out.dtype, row + d + 1, sums[n][2 * half + 1] * factor);
     }

@@ -492,6 +492,7 @@ bool writes_16_bytes(const AttentionArguments& a) {
 bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch,
                              const Queue& queue) {
   if (a.scale_log2 <= 0 || !writes_16_bytes(a)) return false;
+  if (a.kv.v_head_dim != a.kv.head_dim) return false;
   if (a.kv.head_dim != 64 && a.kv.head_dim != 128) return false;
   const auto n = static_cast<int>(batch.n_sequences);
   const Pages pages{describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};

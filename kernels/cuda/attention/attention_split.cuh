@@ -31,7 +31,7 @@ inline __device__ int split_tokens(const AttentionArguments& a, int seen) {
 inline __device__ int64_t partial_index(const AttentionArguments& a, const Splits& splits,
                                         int sequence, int head, int part) {
   return ((static_cast<int64_t>(sequence) * a.n_heads + head) * splits.count + part) *
-         (2 + a.kv.head_dim);
+         (2 + a.kv.v_head_dim);
 }
 
 struct Split {
@@ -103,7 +103,7 @@ inline Grid split_grid(const AttentionArguments& a, const Splits& splits, int n_
 /// 2^(score - largest), and the sum of the values so weighted.
 template <int kWarps, int kHeads, int kStride>
 struct WarpResults {
-  alignas(16) float sums[kWarps][kHeads][kStride];  // head_dim of them are used
+  alignas(16) float sums[kWarps][kHeads][kStride];  // v_head_dim of them are used
   float maxima[kWarps][kHeads];
   float weights[kWarps][kHeads];
 };
@@ -114,7 +114,7 @@ struct StoreOutput {
   int64_t query;
 
   __device__ void operator()(int head, int d, float first, float second) const {
-    const int64_t index = query * a.out.stride + static_cast<int64_t>(head) * a.kv.head_dim + d;
+    const int64_t index = query * a.out.stride + static_cast<int64_t>(head) * a.kv.v_head_dim + d;
     store_element(a.out.data, a.out.dtype, index, first);
     store_element(a.out.data, a.out.dtype, index + 1, second);
   }
@@ -151,8 +151,7 @@ template <int kWarps, int kHeads, int kStride, typename Store, typename Keep>
 __device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
                             const WarpResults<kWarps, kHeads, kStride>& results, const Store& store,
                             const Keep& keep) {
-  const int dim = a.kv.head_dim;
-  const int pairs = dim / 2;
+  const int pairs = a.kv.v_head_dim / 2;
   for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * pairs;
        i += kWarps * kWarp) {
     const int h = i / pairs;
@@ -200,7 +199,7 @@ inline __device__ int parts_of(const AttentionArguments& a, int kv_len) {
 template <typename Store>
 __device__ void merge_head(const AttentionArguments& a, const Splits& splits, const Split& split,
                            int head, int parts, int thread, int threads, const Store& store) {
-  const int dim = a.kv.head_dim;
+  const int dim = a.kv.v_head_dim;
   const float* partials = splits.partials + partial_index(a, splits, split.sequence, head, 0);
   const int step = 2 + dim;
 
@@ -225,7 +224,7 @@ __device__ void merge_head(const AttentionArguments& a, const Splits& splits, co
 }
 
 /// Attention of those of the first n_sequences that have exactly one query; others are left alone.
-/// With more than one split, merge_splits() makes the output. Any types and any even head_dim:
+/// With more than one split, merge_splits() makes the output. Any types and any even widths:
 void attention_decode_float(const AttentionArguments& arguments, int32_t n_sequences,
                             const Splits& splits, const Queue& queue);
 /// The same on the tensor cores, where they fit (attention.cu). `seen`: the most tokens that a

@@ -45,6 +45,26 @@ __device__ void take_largest(uint32_t (&keys)[kEach], const Use& use) {
   }
 }
 
+/// By a warp whose lane l has the logits of experts l, l + 32, ... and their keys: log Σ exp(logit)
+/// of those that a sparse mixer takes together with the best one that is not taken.
+template <int kEach>
+__device__ float total_near_largest(const float (&logits)[kEach], const uint32_t (&keys)[kEach],
+                                    float margin) {
+  float largest = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (keys[i] != kTaken) largest = fmaxf(largest, logits[i]);
+  }
+  largest = warp_max(largest);
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const bool is_far = (largest - logits[i]) / fmaxf(fabsf(logits[i]), largest) > margin;
+    if (keys[i] != kTaken && !is_far) total += expf(logits[i] - largest);
+  }
+  return largest + logf(warp_sum(total));
+}
+
 /// The score of a group of `n` experts with these.
 __device__ inline float group_score(const float* values, int n, Router::GroupScore kind) {
   if (n == 1) return values[0];
@@ -132,6 +152,9 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 
   const int used = router.used;
   for (int k = 0; k < used; ++k) {
+    if (router.score == Router::Score::sparse_mixer) {
+      total = total_near_largest(logits, choice, router.margin);
+    }
     take_largest(choice, [&](int i) {
       experts[k] = expert_at(i);
       weights[k] = logits[i] - total;
@@ -140,10 +163,10 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 }
 
 /// By a warp: makes what take_experts() gave, logits, of a softmax that is not normalized beside
-/// all experts' total, the experts' weights.
+/// the total of all that it is of, the experts' weights.
 inline __device__ void weigh_experts(const Router& router, const int32_t* experts, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool is_softmax = router.score == Router::Score::softmax;
+  const bool is_softmax = router.score != Router::Score::sigmoid;
   __syncwarp();
   float largest = 0;
   if (is_softmax && router.normalized) {

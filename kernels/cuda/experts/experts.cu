@@ -50,10 +50,10 @@ __global__ void weigh_kernel(Matrix x, Routing routing, Matrix weighed) {
                 element * routing.weights[routing.pair_at[place]]);
 }
 
-// out[token] = or += the sum of its pairs' results by their weights, in the order of its choice.
-// weights: null: all 1.
-__global__ void combine_kernel(const float* results, const float* weights, int used, bool add,
-                               Matrix out) {
+// out[token] = or += the sum of its pairs' results by their weights, in the order of its choice. Of
+// experts from n_experts on x is the result. weights: null: all 1.
+__global__ void combine_kernel(const float* results, const float* weights, const int32_t* experts,
+                               int n_experts, Matrix x, int used, bool add, Matrix out) {
   begin_kernel();
   const int64_t token = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -61,7 +61,10 @@ __global__ void combine_kernel(const float* results, const float* weights, int u
   float sum = 0;
   for (int64_t pair = token * used; pair < (token + 1) * used; ++pair) {
     const float weight = weights != nullptr ? weights[pair] : 1.0F;
-    sum = __fmaf_rn(weight, results[pair * out.cols + c], sum);
+    const float result = experts[pair] < n_experts
+                             ? results[pair * out.cols + c]
+                             : load_element(x.data, x.dtype, token * x.stride + c);
+    sum = __fmaf_rn(weight, result, sum);
   }
   float& element = static_cast<float*>(out.data)[token * out.stride + c];
   element = add ? __fadd_rn(element, sum) : sum;
@@ -102,14 +105,17 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
                           const Experts& experts, OutputMode output, const Matrix& out) {
   if (input.x.rows == 0) return;
   const bool adds = output == OutputMode::add;
-  if (!router.weighs_input && step_kernel_.experts(input, scores, router, experts, adds, out)) {
+  const bool has_identities = scores.cols > experts.n_experts;
+  if (!router.weighs_input && !has_identities &&
+      step_kernel_.experts(input, scores, router, experts, adds, out)) {
     return;
   }
   const Matrix x = normalize(*this, input);
   const int64_t n_experts = experts.n_experts;
-  if (n_experts > kMostExperts) {
+  if (scores.cols > kMostExperts) {
     throw Error("The GPU backend supports up to " + std::to_string(kMostExperts) +
-                " experts, but the model has " + std::to_string(n_experts) + "; use --device cpu.");
+                " experts, but the model has " + std::to_string(scores.cols) +
+                "; use --device cpu.");
   }
   const Queue queue = this->queue();
   const int64_t used = router.used;
@@ -134,7 +140,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
         static_cast<int32_t>(std::min(pairs, pairs / routing.tile_rows + n_experts));
     routing.tiles = parts.take<RowTile>(routing.max_tiles);
     routing.n_tiles = parts.take<int32_t>(1);
-    route(scores.row_range(first, tokens), router, routing, queue);
+    route(scores.row_range(first, tokens), router, experts.n_experts, routing, queue);
 
     const Matrix activated = parts.take(x.dtype, pairs, middle);
     const Matrix results = parts.take(DType::f32, pairs, hidden);
@@ -181,7 +187,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     queue.launch("adding up experts", combine_kernel, {grid, kThreads},
                  static_cast<const float*>(results.data),
                  router.weighs_input ? static_cast<const float*>(nullptr) : routing.weights,
-                 static_cast<int>(used), adds, out.row_range(first, tokens));
+                 static_cast<const int32_t*>(routing.experts), static_cast<int>(n_experts),
+                 x.row_range(first, tokens), static_cast<int>(used), adds,
+                 out.row_range(first, tokens));
   }
 }
 

@@ -35,9 +35,11 @@ struct Routing {
   int32_t max_tiles = 0;        ///< of any choice of experts
 };
 
-/// Fills `routing` for the tokens of `scores`. Where the tokens of an expert come among its places
+/// Fills `routing` for the tokens of `scores`; those of them from n_experts on that are chosen have
+/// no place. Where the tokens of an expert come among its places
 /// is not determined; no result depends on it.
-void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue);
+void route(const Matrix& scores, const Router& router, int32_t n_experts, const Routing& routing,
+           const Queue& queue);
 
 /// Rows of x [rows, in] times the matrices of their experts.
 struct GroupedProduct {

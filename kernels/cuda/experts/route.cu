@@ -15,7 +15,8 @@ constexpr int kBlockThreads = 1024;
 constexpr size_t kBlockSharedBytes = 48 << 10;  // that any kernel may have
 constexpr int kMostEach = 16;  // experts of a lane, for which kBlockThreads threads have registers
 
-// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place.
+// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place but
+// those of experts from n_experts on, which have no work.
 __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
                                std::byte* shared) {
   auto* counts = reinterpret_cast<int32_t*>(shared);  // [n_experts]
@@ -25,7 +26,7 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
   for (int e = thread; e < n_experts; e += threads) counts[e] = 0;
   __syncthreads();
   for (int pair = thread; pair < n_pairs; pair += threads) {
-    atomicAdd(&counts[r.experts[pair]], 1);
+    if (r.experts[pair] < n_experts) atomicAdd(&counts[r.experts[pair]], 1);
   }
   __syncthreads();
 
@@ -58,6 +59,7 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
   }
   __syncthreads();
   for (int pair = thread; pair < n_pairs; pair += threads) {
+    if (r.experts[pair] >= n_experts) continue;
     const int place = atomicAdd(&next[r.experts[pair]], 1);
     r.pair_at[place] = pair;
     r.token_at[place] = pair / used;
@@ -100,28 +102,28 @@ __global__ __launch_bounds__(kBlockThreads) void sort_by_expert_kernel(Routing r
 // Both, in one block of a warp for each token.
 template <int kEach>
 __global__ __launch_bounds__(kBlockThreads) void route_kernel(Matrix scores, Router router,
-                                                              Routing routing, int warp_bytes) {
+                                                              Routing routing, int n_experts,
+                                                              int warp_bytes) {
   extern __shared__ __align__(16) std::byte memory[];
   begin_kernel();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   choose_experts_of<kEach>(scores, warp, router, routing, memory + warp * warp_bytes);
   __syncthreads();
-  sort_by_expert(routing, static_cast<int>(scores.cols), router.used,
-                 static_cast<int>(scores.rows) * router.used, memory);
+  sort_by_expert(routing, n_experts, router.used, static_cast<int>(scores.rows) * router.used,
+                 memory);
 }
 
 template <int kEach>
-void route_from(const Matrix& scores, const Router& router, const Routing& routing,
-                const Queue& queue) {
+void route_from(const Matrix& scores, const Router& router, int32_t n_experts,
+                const Routing& routing, const Queue& queue) {
   const auto tokens = static_cast<unsigned>(scores.rows);
-  const auto n_experts = static_cast<int>(scores.cols);
-  const size_t warp_bytes = choice_bytes(n_experts, router);
+  const size_t warp_bytes = choice_bytes(scores.cols, router);
   const size_t sort_bytes = static_cast<size_t>(2 * n_experts) * sizeof(int32_t);
   const size_t bytes = std::max(tokens * warp_bytes, sort_bytes);
   if constexpr (kEach <= kMostEach) {
     if (tokens * kWarp <= kBlockThreads && bytes <= kBlockSharedBytes) {
       queue.launch("choosing experts", route_kernel<kEach>, {1, tokens * kWarp, bytes}, scores,
-                   router, routing, static_cast<int>(warp_bytes));
+                   router, routing, n_experts, static_cast<int>(warp_bytes));
       return;
     }
   }
@@ -133,13 +135,14 @@ void route_from(const Matrix& scores, const Router& router, const Routing& routi
 
 }  // namespace
 
-void route(const Matrix& scores, const Router& router, const Routing& routing, const Queue& queue) {
+void route(const Matrix& scores, const Router& router, int32_t n_experts, const Routing& routing,
+           const Queue& queue) {
   if (scores.cols <= 4 * kWarp) {
-    route_from<4>(scores, router, routing, queue);
+    route_from<4>(scores, router, n_experts, routing, queue);
   } else if (scores.cols <= kMostEach * kWarp) {
-    route_from<kMostEach>(scores, router, routing, queue);
+    route_from<kMostEach>(scores, router, n_experts, routing, queue);
   } else {
-    route_from<kMostExperts / kWarp>(scores, router, routing, queue);
+    route_from<kMostExperts / kWarp>(scores, router, n_experts, routing, queue);
   }
 }
 

@@ -86,7 +86,7 @@ class Attender {
         __syncwarp();
       }
       DecodeTokens<kDim> stage;
-      stage.load(keys, values, dim, [&](int token) { return sums.is_seen(base + token); });
+      stage.load(attention.kv, keys, values, [&](int token) { return sums.is_seen(base + token); });
       sums.add(queries, stage, base);
       StageReader::release(number);
     }
@@ -204,7 +204,7 @@ class Attender {
     const KvLayer& kv = attention.kv;
     const int dim = kv.head_dim;
     const int64_t page = attention.page_table[split.position / kPageTokens];
-    const int64_t slot = element_of_token(kv, page, split.kv_head, split.position);
+    const int64_t slot = row_of_token(kv, page, split.kv_head, split.position) * dim;
     const int key_head = attention.n_heads + split.kv_head;
     const bool is_first = split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
     if (task == split.n_heads + 1) {
@@ -218,14 +218,15 @@ class Attender {
     }
     const bool is_key = task == split.n_heads;
     const int head = split.first_head + task;
-    const float* weight = is_key ? a.transform.k_weight + int64_t{split.kv_head} * dim
-                                 : a.transform.q_weight + int64_t{head} * dim;
+    const HeadWeights weights =
+        is_key ? weights_of_head(a.transform.k_weight, a.transform.k_bias, split.kv_head, dim)
+               : weights_of_head(a.transform.q_weight, a.transform.q_bias, head, dim);
     T* to = is_key ? memory.key : memory.queries + task * dim;
     T* in_page = is_key && is_first ? static_cast<T*>(kv.k) + slot : nullptr;
     const float factor = is_key ? 1 : query_factor(a.transform, split.position);
     ask_for(a.cos_sin, a.rotated_dims);
-    if (a.transform.norm != NormKind::none) ask_for(weight, dim);
-    transform_head(bring_head(a, is_key ? key_head : head), dim, a.transform, weight, a.cos_sin,
+    if (a.transform.norm != NormKind::none) ask_for(weights.weight, dim);
+    transform_head(bring_head(a, is_key ? key_head : head), dim, a.transform, weights, a.cos_sin,
                    a.rotated_dims, [&](int i, float value) {
                      to[i] = from_float<T>(__fmul_rn(value, factor));
                      if (in_page != nullptr) in_page[i] = to[i];

@@ -139,8 +139,8 @@ class Producer {
         announce(full, copies ? bytes : 0);
         if (copies && lane_ == 0) {
           copy_bulk(shared_address(shared_.ring[place.stage].weights) + warp_ * bytes,
-                    from + element_of_token(kv, its_page, split.kv_head, base), bytes, full,
-                    policy_);
+                    from + row_of_token(kv, its_page, split.kv_head, base) * kv.head_dim, bytes,
+                    full, policy_);
         }
         __syncwarp();
       }

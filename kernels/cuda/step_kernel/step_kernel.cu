@@ -260,6 +260,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
 bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arguments,
                            const HeadTransform& transform, const Matrix& cos_sin) {
   const KvLayer& kv = arguments.kv;
+  if (kv.v_head_dim != kv.head_dim) return false;
   if (instructions_.empty() || batch.n_tokens != 1 || kv.dtype != DType::bf16) return false;
   if (head_dim_ != 0 && head_dim_ != kv.head_dim) return false;
   const Span qkv = span_of(arguments.q.data,

@@ -10,6 +10,7 @@ namespace {
 
 struct ExpertsCase {
   int32_t n_experts = 8;
+  int32_t identities = 0;  // further ones
   int64_t in = 96;
   int64_t middle = 48;
   int64_t hidden = 64;
@@ -51,9 +52,10 @@ class BackendExperts : public BackendTest {
     Inputs inputs;
     inputs.shape = shape;
     inputs.x = random_tensor(random_, backend_->activation_dtype(format), tokens, shape.in, 8);
-    inputs.scores = random_tensor(random_, DType::f32, tokens, n, 0, 2);
-    inputs.correction = random_tensor(random_, DType::f32, 1, n, 0, 0.3F);
-    inputs.expert_scales = random_tensor(random_, DType::f32, 1, n);
+    const int64_t scored = n + shape.identities;
+    inputs.scores = random_tensor(random_, DType::f32, tokens, scored, 0, 2);
+    inputs.correction = random_tensor(random_, DType::f32, 1, scored, 0, 0.3F);
+    inputs.expert_scales = random_tensor(random_, DType::f32, 1, scored);
     inputs.up = random_weight(random_, format, up_rows, shape.in);
     inputs.up_bias = random_tensor(random_, DType::f32, 1, up_rows);
     inputs.down = random_weight(random_, format, n * shape.hidden, shape.middle);
@@ -201,6 +203,35 @@ TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
                         .scale = 2.5F,
                         .expert_scales = &kScaled}},
             WeightFormat::f32, 30);
+    }
+  }
+}
+
+TEST_P(BackendExperts, AreMixedSparsely) {
+  for (const int32_t n_experts : {5, 40}) {
+    for (const float margin : {0.02F, 0.5F}) {
+      for (const int64_t tokens : {1, 30}) {
+        check({.n_experts = n_experts,
+               .router = {.used = 2, .score = Router::Score::sparse_mixer, .margin = margin}},
+              WeightFormat::f32, tokens);
+      }
+    }
+  }
+}
+
+TEST_P(BackendExperts, MayGiveWhatTheyRead) {
+  constexpr float kCorrected = 0;  // any: run() has its own
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t tokens : {1, 3, 40}) {
+      for (const OutputMode output : {OutputMode::store, OutputMode::add}) {
+        check({.n_experts = 5,
+               .identities = 3,
+               .in = 64,
+               .router = {.used = 3, .correction = &kCorrected, .scale = 1.5F},
+               .output = output},
+              format, tokens);
+      }
+      check({.n_experts = 1, .identities = 30, .in = 64, .router = {.used = 2}}, format, tokens);
     }
   }
 }

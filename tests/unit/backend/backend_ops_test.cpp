@@ -277,6 +277,106 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsGroupsOrAll) {
   }
 }
 
+TEST_P(BackendOps, KeepLargestLeavesWhatIsAboveItsCutoff) {
+  const auto check = [&](Backend& backend, float deviations, const HostTensor& m) {
+    const DeviceTensor device(backend, m);
+    backend.keep_largest(deviations, device.matrix());
+    HostTensor want(DType::f32, m.rows, m.cols);
+    for (int64_t r = 0; r < m.rows; ++r) {
+      double sum = 0;
+      double squares = 0;
+      for (int64_t c = 0; c < m.cols; ++c) sum += m.at(r, c);
+      const double mean = sum / static_cast<double>(m.cols);
+      for (int64_t c = 0; c < m.cols; ++c) squares += std::pow(m.at(r, c) - mean, 2);
+      const double cutoff = mean + deviations * std::sqrt(squares / static_cast<double>(m.cols));
+      for (int64_t c = 0; c < m.cols; ++c) {
+        want.set(r, c, static_cast<float>(std::max(m.at(r, c) - cutoff, 0.0)));
+      }
+    }
+    expect_near(
+        device.fetch(), want,
+        [&](int64_t r, int64_t c) { return unit_roundoff(m.dtype) * want.at(r, c) + 2e-5; },
+        backend.description() + ": keep_largest");
+  };
+  for (const DType type : activation_types()) {
+    for (const int64_t cols : {1, 20, 259, 3000}) {
+      const HostTensor m = random_tensor(random_, type, 3, cols, 5, 4);
+      for (const float deviations : {-0.5F, 0.0F, 1.6F}) {
+        check(*reference_, deviations, m);
+        for (const auto& backend : backends_) check(*backend, deviations, m);
+      }
+    }
+  }
+}
+
+TEST_P(BackendOps, CombineMakesEachPartASumOfAll) {
+  const auto check = [&](Backend& backend, int32_t parts, const HostTensor& weights,
+                         const HostTensor& m) {
+    const DeviceTensor device_weights(backend, weights);
+    const DeviceTensor device(backend, m);
+    backend.combine(device_weights.matrix(), parts, device.matrix());
+    const int64_t n = m.cols / parts;
+    HostTensor want(DType::f32, m.rows, m.cols);
+    for (int64_t row = 0; row < m.rows; ++row) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        double sum = 0;
+        for (int64_t r = 0; r < parts; ++r) {
+          sum += weights.at(row, c / n * parts + r) * m.at(row, r * n + c % n);
+        }
+        want.set(row, c, static_cast<float>(sum));
+      }
+    }
+    expect_near(
+        device.fetch(), want, [](int64_t, int64_t) { return 1e-4; },
+        backend.description() + ": combine");
+  };
+  for (const int32_t parts : {1, 2, 5, kMostParts}) {
+    for (const int64_t n : {1, 20, 1500}) {
+      const HostTensor weights = random_tensor(random_, DType::f32, 7, parts * parts, 3);
+      const HostTensor m = random_tensor(random_, DType::f32, 7, parts * n, 5);
+      check(*reference_, parts, weights, m);
+      for (const auto& backend : backends_) check(*backend, parts, weights, m);
+    }
+  }
+}
+
+TEST_P(BackendOps, MatchLengthsMakesRowsAsLargeAsOthers) {
+  const auto mean_square = [](const HostTensor& of, int64_t r) {
+    double sum = 0;
+    for (int64_t c = 0; c < of.cols; ++c) sum += double{of.at(r, c)} * of.at(r, c);
+    return sum / static_cast<double>(of.cols);
+  };
+  const auto check = [&](Backend& backend, const HostTensor& like, const HostTensor& m) {
+    const DeviceTensor device_like(backend, like);
+    const DeviceTensor device(backend, m);
+    backend.match_lengths(device_like.matrix(), device.matrix());
+    HostTensor want(DType::f32, m.rows, m.cols);
+    for (int64_t r = 0; r < m.rows; ++r) {
+      const double factor =
+          std::sqrt(mean_square(like, r) / std::max(mean_square(m, r), kLeastMeanSquare));
+      for (int64_t c = 0; c < m.cols; ++c) {
+        want.set(r, c, static_cast<float>(m.at(r, c) * factor));
+      }
+    }
+    expect_near(
+        device.fetch(), want,
+        [&](int64_t r, int64_t c) {
+          return (unit_roundoff(m.dtype) + 1e-5) * std::abs(want.at(r, c)) + 1e-7;
+        },
+        backend.description() + ": match_lengths");
+  };
+  for (const DType type : activation_types()) {
+    for (const int64_t cols : {1, 20, 259, 3000}) {
+      const HostTensor like = random_tensor(random_, DType::f32, 4, cols, 5);
+      HostTensor m = random_tensor(random_, type, 4, cols, 3, 4);
+      for (int64_t c = 0; c < cols; ++c) m.set(2, c, 0);      // nothing to match
+      for (int64_t c = 0; c < cols; ++c) m.set(3, c, 1e-4F);  // less than the least
+      check(*reference_, like, m);
+      for (const auto& backend : backends_) check(*backend, like, m);
+    }
+  }
+}
+
 TEST_P(BackendOps, XieluFulfilsItsFormula) {
   HostTensor numbers(DType::f32, 1, kXieluNumbers);
   for (int64_t i = 0; i < kXieluNumbers; ++i)

@@ -15,13 +15,15 @@ struct RopeCase {
   bool norm_after_rotation = false;
   float query_scaling = 0;
   bool v_norm = false;
+  bool biases = false;
 };
 
 std::string describe(const RopeCase& shape) {
   return "head_dim " + std::to_string(shape.head_dim) + ", " + std::to_string(shape.rotated) +
          " rotated, norm " + std::to_string(static_cast<int>(shape.norm)) +
          (shape.norm_after_rotation ? " after" : "") + ", query scaling " +
-         std::to_string(shape.query_scaling) + (shape.v_norm ? ", values too" : "");
+         std::to_string(shape.query_scaling) + (shape.v_norm ? ", values too" : "") +
+         (shape.biases ? ", biases" : "");
 }
 
 class BackendRope : public BackendTest {
@@ -48,6 +50,8 @@ class BackendRope : public BackendTest {
     const HostTensor q_weight = random_tensor(random_, DType::f32, kHeads, dim);
     const HostTensor k_weight = random_tensor(random_, DType::f32, kKvHeads, dim);
     const HostTensor v_weight = random_tensor(random_, DType::f32, kKvHeads, dim);
+    const HostTensor q_bias = random_tensor(random_, DType::f32, kHeads, dim);
+    const HostTensor k_bias = random_tensor(random_, DType::f32, kKvHeads, dim);
     HostTensor cos_sin(DType::f32, batch.n_tokens(), shape.rotated);
     for (int64_t t = 0; t < cos_sin.rows; ++t) {
       for (int64_t i = 0; i < shape.rotated / 2; ++i) {
@@ -70,6 +74,8 @@ class BackendRope : public BackendTest {
       const DeviceNumbers device_q_weight(backend, has_norm ? &q_weight : nullptr);
       const DeviceNumbers device_k_weight(backend, has_norm ? &k_weight : nullptr);
       const DeviceNumbers device_v_weight(backend, shape.v_norm ? &v_weight : nullptr);
+      const DeviceNumbers device_q_bias(backend, shape.biases ? &q_bias : nullptr);
+      const DeviceNumbers device_k_bias(backend, shape.biases ? &k_bias : nullptr);
       const DeviceTensor k(backend, empty);
       const DeviceTensor v(backend, empty);
       const DeviceTensor out(backend, HostTensor(q_type, batch.n_tokens(), int64_t{kHeads} * dim));
@@ -79,6 +85,8 @@ class BackendRope : public BackendTest {
                          .q_weight = device_q_weight.data(),
                          .k_weight = device_k_weight.data(),
                          .v_weight = device_v_weight.data(),
+                         .q_bias = device_q_bias.data(),
+                         .k_bias = device_k_bias.data(),
                          .eps = 1e-6F,
                          .query_scaling = shape.query_scaling,
                          .query_scaling_from = 16},
@@ -209,6 +217,9 @@ TEST_P(BackendRope, AppendNormalizesEachHead) {
         for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm, after});
         check_append(weights, {128, 32, norm, after, 0.5F});
         check_append(weights, {128, 0, norm, after});
+        if (norm != NormKind::layer) continue;
+        check_append(weights, {20, 10, norm, after, 0, false, true});
+        check_append(weights, {128, 64, norm, after, 0, false, true});
       }
       if (norm != NormKind::rms) continue;  // sums of values would cancel
       for (const int32_t dim : {20, 64, 512}) {

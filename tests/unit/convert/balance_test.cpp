@@ -72,6 +72,27 @@ TEST(Balance, LeavesAloneWhatIsZeroOrNotFinite) {
   EXPECT_EQ(norm_factors(std::vector<double>{0, 0}), (std::vector<float>{1, 1}));
 }
 
+TEST(Balance, LeavesAloneANormThatMoreThanOneProductReads) {
+  const auto balances_norm = [](const ModelConfig& config) {
+    const std::vector<TensorPlan> plans = tensor_plan(config);
+    const auto norm = std::ranges::find(plans, "layers.0.attention_norm", &TensorPlan::name);
+    return balanced_matrix(config, plans, static_cast<size_t>(norm - plans.begin())).has_value();
+  };
+  ModelConfig config = plain_decoder({.n_layers = 1,
+                                      .hidden = 64,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .ffn_hidden = 128,
+                                      .vocab = 100,
+                                      .max_context = 512});
+  config.weight_format = WeightFormat::int8;
+  config.rotated = true;
+  EXPECT_TRUE(balances_norm(config));
+  config.layer_kinds[0].laurel = {.rank = 8, .norm = config.output.norm};
+  EXPECT_FALSE(balances_norm(config));
+}
+
 // What a norm, or another layer, does with values depends on their size.
 TEST(Balance, LeavesAloneValuesThatOthersSeeToo) {
   const auto balances_values = [](const ModelConfig& config) {

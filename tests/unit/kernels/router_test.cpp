@@ -69,6 +69,19 @@ TEST(Router, TakesTheSmallerNumberOfEqualExpertsAndGroups) {
             (std::vector<int32_t>{0, 1, 2}));
 }
 
+// As Transformers' Phi-MoE: the second expert's softmax is without the first.
+TEST(Router, MixesSparselyThoseNearTheBest) {
+  const Router router{.used = 2, .score = Router::Score::sparse_mixer, .margin = 0.5F};
+  const auto chosen = choose({1.4F, 3, 2, -5}, router);
+  EXPECT_EQ(numbers(chosen), (std::vector<int32_t>{1, 2}));
+  EXPECT_FLOAT_EQ(chosen[0].weight, static_cast<float>(1 / (1 + std::exp(-1))));
+  EXPECT_FLOAT_EQ(chosen[1].weight, static_cast<float>(1 / (1 + std::exp(-0.6))));
+  const auto below_zero = choose({-4, -1, -1.5F}, router);
+  EXPECT_EQ(numbers(below_zero), (std::vector<int32_t>{1, 2}));
+  EXPECT_FLOAT_EQ(below_zero[0].weight, static_cast<float>(1 / (1 + std::exp(-0.5))));
+  EXPECT_FLOAT_EQ(below_zero[1].weight, 1);
+}
+
 TEST(Router, DoesNotDivideByZero) {
   const auto chosen =
       choose({-2000, -2000}, {.used = 2, .score = Router::Score::sigmoid, .normalized = true});
@@ -84,6 +97,11 @@ TEST(Router, GivesExpertsThatExistForLogitsThatAreNot) {
                                            std::vector<float>(4, kNan),
                                            std::vector<float>(4, -kInfinity),
                                            std::vector<float>(4, kInfinity)}) {
+    for (const ChosenExpert& one :
+         choose(logits, {.used = 2, .score = Router::Score::sparse_mixer, .margin = 0.1F})) {
+      EXPECT_GE(one.expert, 0);
+      EXPECT_LT(one.expert, 4);
+    }
     for (const auto score : {Router::Score::softmax, Router::Score::sigmoid}) {
       for (const int32_t groups : {1, 2}) {
         for (const ChosenExpert& one :
@@ -103,6 +121,8 @@ TEST(Router, RefusesRulesThatDoNotFit) {
   EXPECT_THROW(choose(logits, {.used = 1, .groups = 2, .groups_used = 3}), std::logic_error);
   EXPECT_THROW(choose(logits, {.used = 4, .groups = 2, .groups_used = 1}), std::logic_error);
   EXPECT_THROW(choose_experts(logits, {.used = 2}, {}), std::logic_error);
+  EXPECT_THROW(choose(logits, {.used = 1, .score = Router::Score::sparse_mixer, .groups = 2}),
+               std::logic_error);
 }
 
 }  // namespace

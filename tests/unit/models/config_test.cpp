@@ -173,6 +173,21 @@ TEST(ModelConfig, RefusesContradictions) {
       << "it is after rotation";
   EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.xielu = true; }))
       << "it has an activation";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].ffn.cutoff = 1; }))
+      << "it has no gates";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[0].laurel.norm = {}; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.layer_kinds[1].laurel = c.layer_kinds[0].laurel; }))
+      << "its branches are parallel";
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.altup.streams = 1; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.altup.streams = kMostParts; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.altup.norm = {}; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.margin = 1; })) << "they are sigmoids";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.score = Router::Score::sparse_mixer; }))
+      << "they are in groups";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.each.cutoff = 1; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.identities = 4; })) << "their inputs are weighed";
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.deferred = true; }))
+      << "others follow that are, too";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.window = 0; })) << "it is in blocks";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.scale = std::nanf(""); }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.kv_of = 0; })) << "layer 0 is none before it";

@@ -27,7 +27,9 @@ inline ModelConfig rich_decoder() {
                          .multiplier = 3,
                          .norm = norm,
                          .activation = Activation::gelu,
-                         .norm_after = norm};
+                         .norm_after = norm,
+                         .scaled = true};
+  config.altup = {.streams = 3, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
   config.weight_format = WeightFormat::int8;
   config.down_format = WeightFormat::f16;
@@ -60,11 +62,13 @@ inline ModelConfig rich_decoder() {
   first.attention().soft_cap = 50;
   first.attention().slopes = {1, 0.5F, 0.25F, 0.125F};
   first.mixer_norms = {.before = norm, .after = norm, .stream = norm};
+  first.laurel = {.rank = 6, .norm = norm};
   first.ffn = {.size = 80, .gated = false, .activation = Activation::relu_squared, .bias = true};
   LayerConfig second = first;
   second.name = "experts";
   second.parallel = true;
   second.mixer_norms.stream = {};
+  second.laurel = {};
   second.attention().rope = 1;
   second.ffn = {};
   second.experts = {.count = 8,
@@ -87,6 +91,9 @@ inline ModelConfig rich_decoder() {
   third.experts->router.expert_scales = true;
   third.experts->router_norm = third.experts->norm = norm;
   third.experts->norm_after = third.experts->shared_norm_after = norm;
+  third.experts->shared.cutoff = 0.5F;
+  third.experts->identities = 4;
+  third.experts->router.weighs_input = false;
   third.scaled = true;
   config.layer_kinds.push_back(second);
   config.layer_kinds.push_back(third);

@@ -50,12 +50,30 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   for (const TensorPlan& tensor : tensor_plan(rich_decoder())) {
     EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
   }
-  for (const char* name :
-       {"positions", "segments", "embedding_norm_bias", "layers.0.attention_sinks",
-        "layers.0.ffn_up.scales", "layers.0.ffn_up_bias", "layers.1.router_bias",
-        "layers.1.router_correction", "layers.2.experts_gate_up", "layers.2.shared_gate",
-        "layers.3.attention_stream_norm", "output_bias", "layer_inputs", "layer_inputs_projection",
-        "layers.4.experts_after_norm_bias", "layers.4.stream_scale", "layers.0.input_gate"}) {
+  for (const char* name : {"positions",
+                           "segments",
+                           "embedding_norm_bias",
+                           "layers.0.attention_sinks",
+                           "layers.0.ffn_up.scales",
+                           "layers.0.ffn_up_bias",
+                           "layers.1.router_bias",
+                           "layers.1.router_correction",
+                           "layers.2.experts_gate_up",
+                           "layers.2.shared_gate",
+                           "layers.3.attention_stream_norm",
+                           "output_bias",
+                           "layer_inputs",
+                           "layer_inputs_projection",
+                           "layers.4.experts_after_norm_bias",
+                           "layers.4.stream_scale",
+                           "layers.0.input_gate",
+                           "layers.0.input_scale",
+                           "altup_in",
+                           "altup_out",
+                           "layers.3.altup_gates",
+                           "layers.0.altup_predict_bias",
+                           "layers.0.laurel_out",
+                           "layers.3.laurel_norm_bias"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
   EXPECT_FALSE(names.contains("output")) << "it is tied";
