@@ -61,8 +61,8 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
                               .n_new = n_new,
                               .n_heads = n_heads,
                               .geometry = geometry,
-                              .head_dims = head_dims,
-                              .kv = kv});
+                              .kv = kv,
+                              .head_dims = head_dims});
     };
     if (layer.aside) add_attention(layer.aside->attention.n_heads, kv_read(layer.aside->attention));
     for (const Mixer& mixer : layer.mixers) {
