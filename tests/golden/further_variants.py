@@ -158,7 +158,8 @@ VARIANTS = [
                               "shared_expert_intermediate_size": 16, "intermediate_size": 30,
                               "layer_types": ["full_attention", "sliding_attention"]}),
     Variant("youtu", "latent attention, no experts, biases, tied",
-            config={**LATENT, "attention_bias": True, "mlp_bias": True}),
+            # Transformers makes the padding's row of the embedding zero as it loads.
+            config={**LATENT, "attention_bias": True, "mlp_bias": True, "pad_token_id": None}),
     Variant("minicpm3", "latent attention whose rope turns halves; multipliers; tied",
             config={**LATENT, "scale_emb": 3.0, "scale_depth": 0.9, "dim_model_base": 18, "attention_bias": True}),
     Variant("qwen2_5_vl", "the text model of a multimodal checkpoint, as Transformers 5 stores it",

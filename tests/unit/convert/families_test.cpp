@@ -72,6 +72,15 @@ TEST(Families, RefuseOptionsThatTheyLack) {
                                            {"hy_v3", "mlp_layer_types", {"dense", "mixed"}},
                                            {"llama4_text", "layer_types", {"full_attention"}},
                                            {"cohere2_moe", "expert_selection_fn", "sparsemax"},
+                                           {"phimoe", "num_experts_per_tok", 3},
+                                           {"mimo_v2_flash", "swa_head_dim", 16},
+                                           {"mimo_v2_flash", "moe_layer_freq", {0, 1}},
+                                           {"gemma3n", "altup_active_idx", 1},
+                                           {"gemma3n", "activation_sparsity_pattern", {0.5}},
+                                           {"gemma3n", "intermediate_size", {44, 44}},
+                                           {"longcat_flash", "router_bias", true},
+                                           {"granite_swa", "layer_rope_theta", {1000.0}},
+                                           {"mpt", "attn_config", {{"alibi", false}}},
                                            {"exaone4", "layer_types", {"chunked_attention"}}}) {
     std::ifstream file(golden_root() / "families" / family / "config.json");
     json config = json::parse(file);
