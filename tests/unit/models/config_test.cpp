@@ -68,8 +68,8 @@ TEST(ModelConfig, RefusesEveryMemberOfAnotherTypeOrOutOfRange) {
     damage_each(json, json, "", wrong, [&](const std::string& path) {
       // Numbers may be negative where a factor is asked for, and names are free.
       const bool may_be = path.ends_with("name") || path.ends_with("multiplier") ||
-                          path.ends_with("scale") || path.ends_with("prompt") ||
-                          path.find("slopes") != std::string::npos ||
+                          path.ends_with("scale") || path.ends_with("cutoff") ||
+                          path.ends_with("prompt") || path.find("slopes") != std::string::npos ||
                           path.ends_with("attention_factor");
       if (may_be) return;
       EXPECT_TRUE(message_of([&] { config_from_json(json, "model.bin"); }).starts_with("model.bin"))
