@@ -6,19 +6,19 @@
 
 namespace faststream {
 
-/// One row of queries or keys to kWidth floats, scaled, zero beyond key_dim, by a warp.
-template <int kWidth>
-__device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
-                                   float scale, float* to) {
+/// One row of queries or keys to kWidth floats, scaled, zero beyond key_dim, by a warp, whose lanes
+/// have elements kWarp apart: element(turn), of those that exist, is element turn kWarp + lane.
+template <int kWidth, typename Element>
+__device__ inline void prepare_row(const Recurrence& r, float scale, const Element& element,
+                                   float* to) {
   constexpr int kTurns = (kWidth + kWarp - 1) / kWarp;
   const int lane = threadIdx.x % kWarp;
   float values[kTurns];
   float squares = 0;
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int i = turn * kWarp + lane;
-    values[turn] = i < r.key_dim ? load_element(m.data, m.dtype, row * m.stride + first + i) : 0.0F;
-    squares += values[turn] * values[turn];
+    values[turn] = turn * kWarp + lane < r.key_dim ? element(turn) : 0.0F;
+    squares = __fmaf_rn(values[turn], values[turn], squares);
   }
   if (r.unit_eps > 0) scale *= rsqrtf(warp_sum(squares) + r.unit_eps);
 #pragma unroll
@@ -28,21 +28,35 @@ __device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, 
   }
 }
 
+/// The same of a matrix' row, from element `first` on.
+template <int kWidth>
+__device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
+                                   float scale, float* to) {
+  const int64_t of_lane = row * m.stride + first + threadIdx.x % kWarp;
+  prepare_row<kWidth>(
+      r, scale, [&](int turn) { return load_element(m.data, m.dtype, of_lane + turn * kWarp); },
+      to);
+}
+
 struct TokenGates {
   float log_decay = 0;
   float strength = 0;
 };
 
-/// How the head's matrix changes with the token of a row.
-__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
-  const Recurrence& r = a.recurrence;
-  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
-  const float g = gates[head] + r.steps[head];
+/// How the head's matrix changes with a token of gates g and, if `delta`, b.
+__device__ inline TokenGates token_gates(const Recurrence& r, int head, float g, float b) {
+  g += r.steps[head];
   constexpr float kLinearFrom = 20;  // where adding 1 to e^g changes nothing
   const float softplus = g > kLinearFrom ? g : log1pf(expf(g));
   const float step = fminf(fmaxf(softplus, r.least_step), r.most_step);
-  return {r.rates[head] * step,
-          r.delta ? r.strength / (1.0F + expf(-gates[r.n_heads + head])) : step};
+  return {r.rates[head] * step, r.delta ? r.strength / (1.0F + expf(-b)) : step};
+}
+
+/// The same with the token of a row.
+__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
+  const Recurrence& r = a.recurrence;
+  const float* gates = static_cast<const float*>(a.gates.data) + row * a.gates.stride;
+  return token_gates(r, head, gates[head], r.delta ? gates[r.n_heads + head] : 0.0F);
 }
 
 }  // namespace faststream
