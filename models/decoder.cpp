@@ -120,6 +120,9 @@ class Decoder : public Model {
     const Pass pass{backend_, activations_, batch, memory};
     Stream stream(backend_, activations_, batch.n_tokens);
 
+    for (size_t n = 0; n < ropes_.size(); ++n) {
+      backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
+    }
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
     if (activations_.beside_embedding.cols > 0) {
@@ -137,9 +140,6 @@ class Decoder : public Model {
       inputs.keep_wanted();
       deferred.keep_wanted();
     };
-    for (size_t n = 0; n < ropes_.size(); ++n) {
-      backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
-    }
     for (size_t n = 0; n < weights_.layers.size(); ++n) {
       const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
       const LayerWeights& weights = weights_.layers[n];

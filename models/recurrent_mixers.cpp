@@ -124,8 +124,8 @@ void complete(SelectiveScanWeights& mixer, Backend& backend, Tables& tables) {
 LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input) {
   const DeltaNetConfig& config = mixer.config;
   const int64_t k_dim = config.k_dim();
-  const Matrix projected = project(pass, mixer, input);
   const Matrix gates = gates_of(pass, mixer, input);
+  const Matrix projected = project(pass, mixer, input);
   const int64_t of_recurrence = config.n_decays() + config.n_value_heads;
   if (mixer.gates_up) {
     const Matrix latent = gates.columns(of_recurrence, config.decay_rank);
@@ -153,8 +153,8 @@ LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input) 
   const StateSpaceConfig& config = mixer.config;
   const int64_t x_dim = config.x_dim();
   const int64_t of_groups = config.n_groups * config.state_size;
-  const Matrix projected = project(pass, mixer, input);
   const Matrix steps = gates_of(pass, mixer, input);
+  const Matrix projected = project(pass, mixer, input);
   const Matrix xbc = convolve(pass, mixer, projected.columns(0, mixer.shape.channels));
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 

@@ -120,7 +120,7 @@ __global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_st
 }  // namespace
 
 void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) {
-  if (x.rows == 0) return;
+  if (x.rows == 0 || step_kernel_.norm(x, norm, output == OutputMode::add, out)) return;
   const Queue queue = this->queue();
   with_float_type(x.dtype, [&](auto x_zero) {
     with_float_type(out.dtype, [&](auto zero) {

@@ -60,7 +60,7 @@ bool has_whole_eights(const Matrix& m) {
 }  // namespace
 
 void CudaBackend::scale(const Matrix& factors, Activation activation, const Matrix& m) {
-  if (m.rows == 0) return;
+  if (m.rows == 0 || step_kernel_.scale(factors, activation, m)) return;
   const auto blocks = static_cast<unsigned>((m.cols + kThreads * kEach - 1) / (kThreads * kEach));
   const Grid grid{{blocks, static_cast<unsigned>(m.rows)}, kThreads};
   const bool in_eights = factors.rows == m.rows && factors.cols == m.cols &&

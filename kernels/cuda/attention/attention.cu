@@ -166,10 +166,9 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
   const AttentionArguments arguments =
       attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
   const bool appends = qkv.cols != arguments.q.cols;
-  // What the step's kernel does before attention.
-  const bool is_usual = appends && transform.v_weight == nullptr;
-  if (is_usual && tensor_cores_fit(arguments) &&
-      step_kernel_.attention(batch, arguments, transform, cos_sin)) {
+  // The step's kernel sees no tokens after the query's own, as of a source.
+  if (!rule.bidirectional && tensor_cores_fit(arguments) &&
+      step_kernel_.attention(batch, arguments, transform, cos_sin, appends)) {
     return;
   }
   rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);

@@ -144,7 +144,7 @@ void launch(const Queue& queue, const ConvolveArguments& a) {
 
 void CudaBackend::convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
                            const StateLayer& states, const Matrix& out) {
-  if (batch.n_tokens == 0) return;
+  if (batch.n_tokens == 0 || step_kernel_.convolve(batch, x, convolution, states, out)) return;
   const ConvolveArguments arguments{batch, x, convolution, states, out};
   with_float_type(x.dtype, [&](auto type) { launch<decltype(type)>(queue(), arguments); });
 }

@@ -1,6 +1,7 @@
 // Matrices that go from token to token, or over whole pages of tokens at once.
 //
 //   a new token of each sequence, columns in fours                    recur_token.cu
+//     of a sequence alone, on Hopper                                    in the step's kernel
 //   16-bit queries, keys and values, rows at multiples of 16 bytes,
 //   keys and values of multiples of 16 elements:
 //     pages of which the step has all tokens, all of a head's
@@ -212,7 +213,7 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
   }
   if (batch.n_tokens == 0) return;
   const RecurArguments arguments{batch, q, k, v, gates, recurrence, states, out};
-  if (recur_token(queue(), arguments)) return;
+  if (step_kernel_.recur(arguments) || recur_token(queue(), arguments)) return;
   const auto pieces =
       static_cast<unsigned>((recurrence.value_dim + kBlockColumns - 1) / kBlockColumns);
   const Grid grid{

@@ -6,19 +6,19 @@
 
 namespace faststream {
 
-/// One row of queries or keys to kWidth floats, scaled, zero beyond key_dim, by a warp.
-template <int kWidth>
-__device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
-                                   float scale, float* to) {
+/// One row of queries or keys to kWidth floats, scaled, zero beyond key_dim, by a warp, whose lanes
+/// have elements kWarp apart: element(turn), of those that exist, is element turn kWarp + lane.
+template <int kWidth, typename Element>
+__device__ inline void prepare_row(const Recurrence& r, float scale, const Element& element,
+                                   float* to) {
   constexpr int kTurns = (kWidth + kWarp - 1) / kWarp;
   const int lane = threadIdx.x % kWarp;
   float values[kTurns];
   float squares = 0;
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int i = turn * kWarp + lane;
-    values[turn] = i < r.key_dim ? load_element(m.data, m.dtype, row * m.stride + first + i) : 0.0F;
-    squares += values[turn] * values[turn];
+    values[turn] = turn * kWarp + lane < r.key_dim ? element(turn) : 0.0F;
+    squares = __fmaf_rn(values[turn], values[turn], squares);
   }
   if (r.unit_eps > 0) scale *= rsqrtf(warp_sum(squares) + r.unit_eps);
 #pragma unroll
@@ -46,11 +46,25 @@ __device__ inline const float* gate_row(const RecurArguments& a, int64_t row) {
   return static_cast<const float*>(a.gates.data) + row * a.gates.stride;
 }
 
-/// How much of a value the token of a row writes, if `delta`.
+/// How much of a value a token of gate b writes, if `delta`.
+__device__ inline float strength_of(const Recurrence& r, float b) {
+  return r.strength / (1.0F + expf(-b));
+}
+
+/// The same of the token of a row.
 __device__ inline float strength_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
-  const int64_t at = gate_columns(r) - r.n_heads + head;
-  return r.strength / (1.0F + expf(-gate_row(a, row)[at]));
+  return strength_of(r, gate_row(a, row)[gate_columns(r) - r.n_heads + head]);
+}
+
+/// The same of a matrix' row, from element `first` on.
+template <int kWidth>
+__device__ inline void prepare_row(const Matrix& m, int64_t row, int64_t first, const Recurrence& r,
+                                   float scale, float* to) {
+  const int64_t of_lane = row * m.stride + first + threadIdx.x % kWarp;
+  prepare_row<kWidth>(
+      r, scale, [&](int turn) { return load_element(m.data, m.dtype, of_lane + turn * kWarp); },
+      to);
 }
 
 struct TokenGates {
@@ -58,14 +72,23 @@ struct TokenGates {
   float strength = 0;
 };
 
-/// How the head's matrix changes with the token of a row, where all of it decays alike.
-__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
-  const Recurrence& r = a.recurrence;
-  const float gate = r.steps == nullptr ? 0 : gate_row(a, row)[head] + r.steps[head];
-  return {log_decay_of(r, head, gate), r.delta ? strength_of(a, row, head) : step_of(r, gate)};
+/// How the head's matrix changes with a token of gates g and, if `delta`, b, where all of it decays
+/// alike.
+__device__ inline TokenGates token_gates(const Recurrence& r, int head, float g, float b) {
+  if (r.steps != nullptr) g += r.steps[head];
+  return {log_decay_of(r, head, g), r.delta ? strength_of(r, b) : step_of(r, g)};
 }
 
-/// By channel of keys: factors of the matrix' rows to kWidth floats, zero beyond key_dim, by a warp.
+/// The same with the token of a row.
+__device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
+  const Recurrence& r = a.recurrence;
+  if (r.steps == nullptr) return token_gates(r, head, 0, 0);
+  const float* gates = gate_row(a, row);
+  return token_gates(r, head, gates[head], r.delta ? gates[r.n_heads + head] : 0.0F);
+}
+
+/// By channel of keys: factors of the matrix' rows to kWidth floats, zero beyond key_dim, by a
+/// warp.
 template <int kWidth>
 __device__ inline void prepare_decays(const RecurArguments& a, int64_t row, int head, float* to) {
   const Recurrence& r = a.recurrence;

@@ -141,10 +141,9 @@ constexpr int kMostKeys = 32;  // of a part
 // The kernel whose parts have keys enough.
 template <int kLanes, bool kByChannel, int kKeys = 4>
 void launch_with(const Queue& queue, const RecurArguments& arguments) {
-  constexpr int kParts = kWarps * kWarp / kLanes;
   const Recurrence& r = arguments.recurrence;
   if constexpr (kKeys < kMostKeys) {
-    if (r.key_dim > kParts * kKeys) {
+    if (token_keys_of_part(r) > kKeys) {
       return launch_with<kLanes, kByChannel, 2 * kKeys>(queue, arguments);
     }
   }
@@ -167,15 +166,16 @@ void launch(const Queue& queue, const RecurArguments& arguments) {
 
 }  // namespace
 
+bool recur_token_fits(const Recurrence& recurrence, const StateLayer& states) {
+  return recurrence.value_dim % kColumns == 0 && states.stride % kColumns == 0 &&
+         reinterpret_cast<uintptr_t>(states.data) % sizeof(float4) == 0 &&
+         token_keys_of_part(recurrence) <= kMostKeys;
+}
+
 bool recur_token(const Queue& queue, const RecurArguments& arguments) {
   const Recurrence& r = arguments.recurrence;
-  const StateLayer& states = arguments.states;
-  const bool has_whole_fours = r.value_dim % kColumns == 0 && states.stride % kColumns == 0 &&
-                               reinterpret_cast<uintptr_t>(states.data) % sizeof(float4) == 0;
-  const bool is_narrow = r.value_dim <= kWarp / 2 * kColumns;
-  const int most_keys = kMostKeys * kWarps * (is_narrow ? 2 : 1);
-  if (arguments.batch.max_query_len != 1 || !has_whole_fours || r.key_dim > most_keys) return false;
-  if (is_narrow) {
+  if (arguments.batch.max_query_len != 1 || !recur_token_fits(r, arguments.states)) return false;
+  if (token_parts(r) == kWarps * kWarp / (kWarp / 2)) {
     launch<kWarp / 2>(queue, arguments);
   } else {
     launch<kWarp>(queue, arguments);

@@ -1,6 +1,6 @@
-// The selective scan: a thread has a channel, its state in registers while tokens pass. B and C, which
-// all channels share, are read for several tokens at a time; so are x and the steps, lest each token
-// wait for its own.
+// The selective scan: a thread has a channel, its state in registers while tokens pass. B and C,
+// which all channels share, are read for several tokens at a time; so are x and the steps, lest
+// each token wait for its own.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/types.cuh"
 #include "support/error.h"
@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const ScanArguments a) {
     for (int t = 0; t < kTile; ++t) {
       const bool is_there = has_channel && t < count;
       x[t] = is_there ? load_element(a.x.data, a.x.dtype, (row + t) * a.x.stride + channel) : 0.0F;
-      steps[t] = is_there ? static_cast<const float*>(
-                                a.steps.data)[(row + t) * a.steps.stride + channel]
-                          : 0.0F;
+      steps[t] = is_there
+                     ? static_cast<const float*>(a.steps.data)[(row + t) * a.steps.stride + channel]
+                     : 0.0F;
     }
     __syncthreads();
 #pragma unroll

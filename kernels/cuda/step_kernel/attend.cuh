@@ -8,7 +8,8 @@
 namespace faststream::step_kernel {
 
 /// By teams of kDecodeWarps consumers, each with a part of the context for a tile of heads.
-template <int kDim, typename Rule>
+/// kMixed: whether values may have norms, and keys and values be those of an earlier layer.
+template <int kDim, typename Rule, bool kMixed>
 class Attender {
  public:
   explicit __device__ Attender(const RowMemory& rows) : rows_(rows) {}
@@ -31,7 +32,7 @@ class Attender {
           own_begin = end;
         }
         end += ceil_div(split.last - split.first, kDecodeTokens);
-        const int tasks = split.n_heads + (split.last == a.kv_len ? 2 : 0);
+        const int tasks = split.n_heads + (has_own(a) && split.last == a.kv_len ? 2 : 0);
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
       }
@@ -76,7 +77,7 @@ class Attender {
       const int base = split.first + n * kDecodeTokens;
       T* keys = reinterpret_cast<T*>(stages.await(number).weights);
       T* values = keys + kDecodeTokens * dim;
-      if (const int row = split.position - base; row < kDecodeTokens) {
+      if (const int row = split.position - base; has_own(a) && row < kDecodeTokens) {
         // What the copies brought of the token itself is not what it has now.
         for (int i = lane(); i < dim; i += kWarp) {
           keys[row * dim + i] = memory.key[i];
@@ -99,6 +100,11 @@ class Attender {
       publish(partial(a, head, split.part) + i, first, second);
     };
     store_split(attention, a.splits, split, memory.results, store, keep);
+  }
+
+  // Whether the token's key and value are not in their page yet.
+  static __device__ bool has_own(const AttendInstruction& a) {
+    return !kMixed || a.keys.offset >= 0;
   }
 
   __device__ void store_output(const AttendInstruction& a, int index, float first,
@@ -166,13 +172,13 @@ class Attender {
     }
   }
 
-  // A head of the queries, keys and values, once it is there, in shared memory: by a warp.
-  __device__ T* bring_head(const AttendInstruction& a, int head) const {
-    const int pairs = a.attention.kv.head_dim / 2;
-    const auto* from = static_cast<const uint32_t*>(rows_.at(a.qkv)) + int64_t{head} * pairs;
+  // A head of a row, once it is there, in shared memory: by a warp.
+  __device__ T* bring_head(const Row& row, int dim, int head) const {
+    const int pairs = dim / 2;
+    const auto* from = static_cast<const uint32_t*>(rows_.at(row)) + int64_t{head} * pairs;
     uint32_t words[kDim / 2 / kWarp];
     bring(
-        words, a.qkv.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
+        words, row.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
         [&](int i) { return from + i * kWarp + lane(); });
     T* to = shared_memory().heads[warp()];
     __syncwarp();
@@ -185,17 +191,6 @@ class Attender {
     return to;
   }
 
-  // Asks for memory that is read after something else was awaited, so that it will be in the L1
-  // cache: by a warp, in sectors of 32 bytes.
-  template <typename Element>
-  static __device__ void ask_for(const Element* from, int count) {
-    constexpr int kSector = 32 / static_cast<int>(sizeof(Element));
-    for (int i = lane() * kSector; i < count; i += kWarp * kSector) {
-      uint32_t ignored;
-      asm volatile("ld.global.u32 %0, [%1];" : "=r"(ignored) : "l"(from + i));
-    }
-  }
-
   // By a warp: task h < n_heads brings the split's query h, the next two the token's key and value,
   // which those of the KV head's first queries also bring to their page.
   __device__ void transform(const AttendInstruction& a, const Split& split, int task,
@@ -205,11 +200,20 @@ class Attender {
     const int dim = kv.head_dim;
     const int64_t page = attention.page_table[split.position / kPageTokens];
     const int64_t slot = row_of_token(kv, page, split.kv_head, split.position) * dim;
-    const int key_head = attention.n_heads + split.kv_head;
-    const bool is_first = split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
+    const bool is_first =
+        (!kMixed || a.appends) && split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
     if (task == split.n_heads + 1) {
       T* to = static_cast<T*>(kv.v) + slot;
-      const T* value = bring_head(a, key_head + kv.n_kv_heads);
+      const T* value = bring_head(a.values, dim, split.kv_head);
+      if (kMixed && a.transform.v_weight != nullptr) {
+        transform_head(value, dim, a.transform,
+                       weights_of_head(a.transform.v_weight, nullptr, split.kv_head, dim),
+                       a.cos_sin, 0, [&](int i, float normalized) {
+                         memory.value[i] = from_float<T>(normalized);
+                         if (is_first) to[i] = memory.value[i];
+                       });
+        return;
+      }
       for (int i = lane(); i < dim; i += kWarp) {
         memory.value[i] = value[i];
         if (is_first) to[i] = value[i];
@@ -226,8 +230,10 @@ class Attender {
     const float factor = is_key ? 1 : query_factor(a.transform, split.position);
     ask_for(a.cos_sin, a.rotated_dims);
     if (a.transform.norm != NormKind::none) ask_for(weights.weight, dim);
-    transform_head(bring_head(a, is_key ? key_head : head), dim, a.transform, weights, a.cos_sin,
-                   a.rotated_dims, [&](int i, float value) {
+    const T* brought =
+        is_key ? bring_head(a.keys, dim, split.kv_head) : bring_head(a.queries, dim, head);
+    transform_head(brought, dim, a.transform, weights, a.cos_sin, a.rotated_dims,
+                   [&](int i, float value) {
                      to[i] = from_float<T>(__fmul_rn(value, factor));
                      if (in_page != nullptr) in_page[i] = to[i];
                    });

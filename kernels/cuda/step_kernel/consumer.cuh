@@ -2,17 +2,38 @@
 #pragma once
 
 #include "kernels/cuda/step_kernel/attend.cuh"
+#include "kernels/cuda/step_kernel/convolve.cuh"
 #include "kernels/cuda/step_kernel/multiply.cuh"
+#include "kernels/cuda/step_kernel/norm.cuh"
 #include "kernels/cuda/step_kernel/prepare.cuh"
+#include "kernels/cuda/step_kernel/recur.cuh"
 
 namespace faststream::step_kernel {
 
-/// Carries out instructions, one after the other.
-template <int kDim, typename Rule>
+// Functions of their own, so that they take no registers from products and attention.
+inline __device__ __noinline__ void carry_out(const ConvolveInstruction& c, RowMemory rows) {
+  look(true);
+  Convolver(rows).convolve(c);
+  look(false);
+}
+inline __device__ __noinline__ void carry_out(const RecurInstruction& r, RowMemory rows) {
+  look(true);
+  Recurrer(rows).recur(r);
+  look(false);
+}
+inline __device__ __noinline__ void carry_out(const NormInstruction& n, RowMemory rows) {
+  look(true);
+  Normalizer(rows).normalize(n);
+  look(false);
+}
+
+/// Carries out instructions, one after the other. kMixed: whether there may be others than products
+/// and attention.
+template <int kDim, typename Rule, bool kMixed>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
-      : preparer_(rows), multiplier_(rows), attender_(rows) {}
+      : rows_(rows), preparer_(rows), multiplier_(rows), attender_(rows) {}
 
   __device__ void run(int count) {
     StageReader stages;
@@ -22,11 +43,8 @@ class Consumer {
       const Instruction& instruction = shared_memory().instructions[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
         attender_.attend(instruction.attend, stages);
-      } else if (const ProductInstruction& p = instruction.product; TilesOfBlock(p).count > 0) {
-        look(true);
-        preparer_.prepare(p);
-        look(false);
-        multiplier_.run(instruction.kind, p, stages);
+      } else if (!kMixed || !carry_out(instruction)) {
+        multiply(instruction.kind, instruction.product, stages);
       }
       synchronize();
       if (thread() == 0) arrive(shared_memory().carried_out[place.stage]);
@@ -34,9 +52,36 @@ class Consumer {
   }
 
  private:
+  // False: it is a product.
+  __device__ bool carry_out(const Instruction& instruction) const {
+    switch (instruction.kind) {
+      case Instruction::Kind::convolve:
+        step_kernel::carry_out(instruction.convolve, rows_);
+        return true;
+      case Instruction::Kind::recur:
+        step_kernel::carry_out(instruction.recur, rows_);
+        return true;
+      case Instruction::Kind::norm:
+        step_kernel::carry_out(instruction.norm, rows_);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  __device__ void multiply(Instruction::Kind kind, const ProductInstruction& p,
+                           StageReader& stages) const {
+    if (TilesOfBlock(p).count == 0) return;
+    look(true);
+    preparer_.prepare(p);
+    look(false);
+    multiplier_.run(kind, p, stages);
+  }
+
+  RowMemory rows_;
   Preparer preparer_;
   Multiplier multiplier_;
-  Attender<kDim, Rule> attender_;
+  Attender<kDim, Rule, kMixed> attender_;
 };
 
 }  // namespace faststream::step_kernel

@@ -21,7 +21,10 @@ struct Row {
 /// are in their page.
 struct AttendInstruction {
   AttentionArguments attention;  ///< of one sequence; out: null where nobody needs it there
-  Row qkv;                       ///< queries, not transformed, keys and values
+  Row queries;                   ///< not transformed
+  Row keys;                      ///< of the token, likewise, and its values; none where an earlier
+  Row values;                    ///< step has brought them to their page
+  bool appends = true;           ///< brings them there, or an earlier instruction does
   Row result;
   Splits splits;
   Row partials;  ///< where there are several splits: pairs of floats [head, split, 1 + head_dim /
@@ -66,16 +69,112 @@ struct ProductInstruction {
   bool sums_experts = false;  ///< the results by their weights, or each in a row of its own
 };
 
+/// The state that a layer of the only sequence goes on from, and the one that it leaves.
+struct StateOfToken {
+  StateLayer states;
+  const int32_t* from = nullptr;  ///< number of the state
+  const int32_t* to = nullptr;
+
+  [[nodiscard]] __host__ __device__ const float* before() const {
+    return states.data + *from * states.stride;
+  }
+  [[nodiscard]] __host__ __device__ float* after() const {
+    return states.data + *to * states.stride;
+  }
+};
+
+/// A convolution over a row and those of the tokens before.
+struct ConvolveInstruction {
+  Row x;
+  Convolution convolution;
+  StateOfToken state;
+  int32_t channels = 0;
+  Row result;
+  void* out = nullptr;  ///< null where nobody needs it there
+};
+
+/// A token of a recurrence.
+struct RecurInstruction {
+  Row q;
+  Row k;
+  Row v;
+  Row gates;
+  Recurrence recurrence;
+  StateOfToken state;
+  int32_t pieces = 0;         ///< that a head's columns are dealt in
+  int32_t heads_of_key = 1;   ///< that a key head serves
+  int32_t parts_of_warp = 1;  ///< see token_parts()
+  int32_t keys_of_part = 4;
+  Row result;
+  void* out = nullptr;  ///< null where nobody needs it there
+};
+
+/// RowElements of a row, or of several with so many elements from one to the next.
+struct RowElements {
+  Row row;
+  DType dtype = DType::f32;
+  int64_t stride = 0;
+  const void* in_place = nullptr;  ///< where no instruction makes them
+};
+
+/// result = (before + norm(x)) · activation(factors), of rows; rounded to the result's type after
+/// the sum and after the product.
+struct NormInstruction {
+  RowElements x;
+  bool x_is_held = false;  ///< the only row, by whoever made it: the instruction before
+  int32_t rows = 1;
+  int32_t columns = 0;
+  int32_t first_block = 0;  ///< that has the first row
+  Norm norm;                ///< or none
+  Row before;               ///< if anything, of the result's type and stride
+  enum class Factors : int32_t { none, one, of_elements };
+  Factors factors_are = Factors::none;
+  Activation activation = Activation::none;
+  RowElements factors;
+  RowElements result;
+  void* out = nullptr;  ///< null where nobody needs it there
+};
+
 struct alignas(16) Instruction {
-  enum class Kind : int32_t { attend, multiply, multiply_in_order, multiply_floats };
+  enum class Kind : int32_t {
+    attend,
+    multiply,
+    multiply_in_order,
+    multiply_floats,
+    convolve,
+    recur,
+    norm
+  };
   Kind kind = Kind::multiply;
   union {
     AttendInstruction attend;
     ProductInstruction product;
+    ConvolveInstruction convolve;
+    RecurInstruction recur;
+    NormInstruction norm;
   };
 
   explicit Instruction(const AttendInstruction& a) : kind(Kind::attend), attend(a) {}
   Instruction(Kind k, const ProductInstruction& p) : kind(k), product(p) {}
+  explicit Instruction(const ConvolveInstruction& c) : kind(Kind::convolve), convolve(c) {}
+  explicit Instruction(const RecurInstruction& r) : kind(Kind::recur), recur(r) {}
+  explicit Instruction(const NormInstruction& n) : kind(Kind::norm), norm(n) {}
+
+  /// Where its result goes in memory, besides the step's.
+  [[nodiscard]] void*& out() {
+    switch (kind) {
+      case Kind::attend:
+        return attend.attention.out.data;
+      case Kind::convolve:
+        return convolve.out;
+      case Kind::recur:
+        return recur.out;
+      case Kind::norm:
+        return norm.out;
+      default:
+        return product.to.out;
+    }
+  }
 };
 static_assert(std::is_trivially_copyable_v<Instruction>);
 

@@ -33,16 +33,24 @@ class Producer {
         piece = fetched(instructions, i + 1, count);
       }
       wait_for_phase(shared_.fetched[place.stage], place.parity);
-      if (instruction.kind == Instruction::Kind::attend) {
-        copy(instruction.attend);
-      } else {
-        const ProductInstruction& p = instruction.product;
-        if (leads()) prefetch(p.norm.weight, p.inputs);
-        if (instruction.kind == Instruction::Kind::multiply_floats) {
-          copy<1>(p);
-        } else {
-          copy<kTileRows>(p);
-        }
+      switch (instruction.kind) {
+        case Instruction::Kind::attend:
+          copy(instruction.attend);
+          break;
+        case Instruction::Kind::convolve:
+          if (leads()) prefetch(instruction.convolve);
+          break;
+        case Instruction::Kind::recur:
+          if (leads()) prefetch(instruction.recur);
+          break;
+        case Instruction::Kind::norm:
+          if (leads()) prefetch(instruction.norm.norm.weight, instruction.norm.columns);
+          break;
+        case Instruction::Kind::multiply_floats:
+          copy<1>(instruction.product);
+          break;
+        default:
+          copy<kTileRows>(instruction.product);
       }
       if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
@@ -69,6 +77,18 @@ class Producer {
          i += int64_t{gridDim.x} * kWarp * kLine) {
       asm volatile("prefetch.global.L2 [%0];" ::"l"(numbers + i));
     }
+  }
+
+  __device__ void prefetch(const ConvolveInstruction& c) {
+    const Convolution& convolution = c.convolution;
+    prefetch(convolution.weight, int64_t{convolution.taps} * c.channels);
+    prefetch(convolution.bias, c.channels);
+    prefetch(c.state.before(), int64_t{convolution.taps - 1} * c.channels);
+  }
+  __device__ void prefetch(const RecurInstruction& r) {
+    const Recurrence& recurrence = r.recurrence;
+    prefetch(r.state.before(),
+             int64_t{recurrence.n_heads} * recurrence.key_dim * recurrence.value_dim);
   }
 
   // Experts: each warp for itself. Who sums their results weighs them.
@@ -149,6 +169,7 @@ class Producer {
 
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
+    if (leads()) prefetch(p.norm.weight, p.inputs);
     constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
     constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);

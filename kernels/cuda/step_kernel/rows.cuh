@@ -56,17 +56,20 @@ __device__ inline void make_unset(uint4& words) {
   words = make_uint4(kUnset, kUnset, kUnset, kUnset);
 }
 
-/// By a warp: brings pieces of a row, one, two or four words, once they are there: piece i from
-/// from(i), or zeros where exists(i) is false. All lanes look until none misses any: where some
-/// went on alone, the warp would stay divided, and gather anew for every shuffle and vote behind.
+/// By a warp: asks for pieces of a row, one, two or four words: piece i from from(i), or zeros
+/// where exists(i) is false.
 template <int kPieces, typename Piece, typename Exists, typename From>
-__device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exists,
-                      const From& from) {
+__device__ void ask_for(Piece (&pieces)[kPieces], const Exists& exists, const From& from) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     pieces[i] = Piece{};
     if (exists(i)) load(from(i), pieces[i]);
   }
+}
+/// Until those that it has asked for are there. All lanes look until none misses any: where some
+/// went on alone, the warp would stay divided, and gather anew for every shuffle and vote behind.
+template <int kPieces, typename Piece, typename From>
+__device__ void await(Piece (&pieces)[kPieces], bool awaited, const From& from) {
   while (awaited) {
     bool missing = false;
 #pragma unroll
@@ -76,6 +79,27 @@ __device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exis
     for (int i = 0; i < kPieces; ++i) {
       if (is_unset(pieces[i])) load(from(i), pieces[i]);
     }
+  }
+}
+/// Both.
+template <int kPieces, typename Piece, typename Exists, typename From>
+__device__ void bring(Piece (&pieces)[kPieces], bool awaited, const Exists& exists,
+                      const From& from) {
+  ask_for(pieces, exists, from);
+  await(pieces, awaited, from);
+}
+
+/// Asks for memory that is read after something else was awaited, so that it will be in the L1
+/// cache: a sector of 32 bytes.
+__device__ inline void touch(const void* sector) {
+  asm volatile("{ .reg .u32 ignored; ld.global.u32 ignored, [%0]; }" ::"l"(sector));
+}
+/// The same of all sectors, by a warp.
+template <typename Element>
+__device__ void ask_for(const Element* from, int count) {
+  constexpr int kSector = 32 / static_cast<int>(sizeof(Element));
+  for (int i = static_cast<int>(threadIdx.x) % kWarp * kSector; i < count; i += kWarp * kSector) {
+    touch(from + i);
   }
 }
 
@@ -90,6 +114,14 @@ __device__ inline void publish(void* to, uint32_t word) {
 __device__ inline void publish(void* to, float first, float second) {
   asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to),
                "r"(made_set(__float_as_uint(first))), "r"(made_set(__float_as_uint(second)))
+               : "memory");
+}
+
+/// Or four.
+__device__ inline void publish(void* to, const uint4& words) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(made_set(words.x)), "r"(made_set(words.y)), "r"(made_set(words.z)),
+               "r"(made_set(words.w))
                : "memory");
 }
 

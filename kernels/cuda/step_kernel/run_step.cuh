@@ -17,11 +17,15 @@
 // kernels of one operation.
 //
 // A layer is five instructions: queries, keys and values; attention; its output; gate and up; down.
-// Each needs all of a row that all blocks make, looks for it in the L2 cache (rows.cuh), normalizes
-// and quantizes it, every block for itself. That is latency, not bytes (measured: RESULTS.md).
-// Every result has a place of its own in the step's memory, so no block waits for another to
-// have read. What would not fit into registers would be in local memory, for which the L1 cache has
-// no room beside the ring: as slow as the L2 cache. So functions are inlined and hold little.
+// One of a delta net has gates, a projection, a convolution, a recurrence and a norm with its gate
+// in the place of the first two; norms around branches are more. Each needs all of a row that all
+// blocks make, looks for it in the L2 cache (rows.cuh), normalizes and quantizes it, every block
+// for itself. That is latency, not bytes (measured: RESULTS.md). Every result has a place of its
+// own in the step's memory, so no block waits for another to have read. What would not fit into
+// registers would be in local memory, for which the L1 cache has no room beside the ring: as slow
+// as the L2 cache. So functions are inlined and hold little. What only some steps have is functions
+// of its own in a kernel of its own (mixed_kernel.cu), with short code: an instruction cache of 128
+// kB has what a layer needs of a plain step's, and not much more.
 //
 // Bytes and time, Llama-3-8B in INT8: 8.03 GB, 2.59 ms at 3.10 TB/s, 386 tokens/s; bf16: 15.01 GB,
 // 4.84 ms, 207 tokens/s.
@@ -42,9 +46,16 @@ inline __device__ void unset(uint4* memory, int64_t pieces) {
   }
 }
 
-/// One block a multiprocessor. rows: unset but for what comes from outside. used: the rows of the
-/// step before, of which so many pieces are to be unset for the next.
-template <int kDim, typename Rule>
+using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
+
+/// That of steps of more than products and attention, for any rule of heads of up to so many
+/// dimensions.
+Kernel mixed_kernel(int head_dim);
+
+/// One block a multiprocessor. kDim: what heads have at most; kMixed: see Consumer. rows: unset but
+/// for what comes from outside. used: the rows of the step before, of which so many pieces are to
+/// be unset for the next.
+template <int kDim, typename Rule, bool kMixed>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
                                                           int count, RowMemory rows, uint4* used,
                                                           int64_t used_pieces) {
@@ -70,7 +81,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   __syncthreads();
   begin_kernel();
   if (threadIdx.x < kConsumerThreads) {
-    Consumer<kDim, Rule>(rows).run(count);
+    Consumer<kDim, Rule, kMixed>(rows).run(count);
   } else {
     Producer(shared, rows).run(instructions, count);
   }

@@ -24,11 +24,11 @@ inline constexpr int kStages = 10;
 // for an instruction's input, whose words wait in the L2 cache behind all copies asked for before.
 inline constexpr uint32_t kOnTheWay = 3;
 inline constexpr uint32_t kOnTheWayBeside = 2;
-inline constexpr int kInstructions = 4;  // that the producers are ahead at most
+inline constexpr int kInstructions = 7;  // that the producers are ahead at most
 
 /// A chunk of a tile's weights, or a row of floats, and what it is.
 struct Stage {
-  alignas(128) unsigned char weights[kTileRows * kPitch];
+  alignas(16) unsigned char weights[kTileRows * kPitch];
   float scales[kTileRows];  ///< with a part's last chunk
   float biases[kTileRows];  ///< likewise, if there are any
   int32_t tile;             ///< of the part's weight

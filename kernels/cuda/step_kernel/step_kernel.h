@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/recurrent/recur.h"
 #include "kernels/cuda/step_kernel/instruction.h"
 
 namespace faststream {
@@ -18,6 +19,11 @@ inline constexpr int kMaxInputBytes = 40 << 10;
 /// Elements of a row that is normalized, and eights of any other for each thread; what registers
 /// hold.
 inline constexpr int kMaxNormalized = 8192;
+/// Elements of a row that has an instruction for its norm; of one for a warp; and of one whose
+/// elements have factors each.
+inline constexpr int kMaxNormRow = 5120;
+inline constexpr int kMaxWarpNormalized = 256;
+inline constexpr int kMaxFactors = 256;
 inline constexpr int kMaxEights = 8;  ///< a thread
 inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
@@ -26,10 +32,16 @@ inline constexpr int kMaxWarpInputs = 8 * kMaxEights * 32;  // where a warp has 
 inline constexpr size_t kMaxRowBytes = size_t{64} << 10;
 inline constexpr int kMaxFloatInputs = 4096;  ///< beside weights of floats
 inline constexpr int kMaxTileStages = 40;     ///< where a tile sums several experts' results
+inline constexpr int kMaxTaps = 4;            ///< of a convolution
+inline constexpr int kMaxStateKeys = 128;     ///< of a recurrence
 /// Limits of an instruction's experts.
 inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;
 inline constexpr int kChoiceBytes = (256 + 64) * 4;  ///< 256 experts of 64 groups
+
+inline bool begins_at(const void* data, size_t multiple) {
+  return reinterpret_cast<uintptr_t>(data) % multiple == 0;
+}
 
 /// The right to run the step's kernel on a GPU. Its blocks wait for each other, so all must run at
 /// once, and they would not beside those of another one: one backend of a process has it, and none
@@ -49,7 +61,8 @@ class StepKernelTurn {
 };
 
 /// Collects operations on one row and launches them together: from Hopper on, products of i8 and
-/// bf16 weights, and what is between them. Each method adds an operation and returns true, or
+/// bf16 weights, and what is between them: attention, convolutions, recurrences, norms and factors.
+/// Each method adds an operation and returns true, or
 /// returns false where the kernel cannot have it, or where it begins with anything else.
 /// An operation's results are there once launch() was called and the kernel has run.
 class StepKernel {
@@ -61,9 +74,15 @@ class StepKernel {
   bool gated_linear(const Input& input, const Weight& gate_up, const Destination& to);
   bool experts(const Input& input, const Matrix& scores, const Router& router,
                const Experts& experts, bool add, const Matrix& out);
-  /// arguments, but for rotation; see Backend::attention().
+  /// arguments, but for rotation; see Backend::attention(). appends: queries have keys and values
+  /// behind them.
   bool attention(const BatchView& batch, const AttentionArguments& arguments,
-                 const HeadTransform& transform, const Matrix& cos_sin);
+                 const HeadTransform& transform, const Matrix& cos_sin, bool appends);
+  bool convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
+                const StateLayer& states, const Matrix& out);
+  bool recur(const RecurArguments& arguments);
+  bool norm(const Matrix& x, const Norm& norm, bool add, const Matrix& out);
+  bool scale(const Matrix& factors, Activation activation, const Matrix& m);
 
   /// Launches what was added, if anything.
   void launch();
@@ -95,17 +114,25 @@ class StepKernel {
   /// Before an instruction is added that reads and writes these: launches the step, where one
   /// could not say from which result something is read, or which one is there at last.
   void make_way(std::initializer_list<Span> read, const Span& written);
+  /// Whether such a part of what is known may be written anew.
+  static bool can_cut(const Known& known, const Span& written);
+  /// Adds what brings to memory what a step leaves of results that were written anew in part.
+  void store_what_is_left();
   /// The row that is read from there.
   Row row_of(const Span& span);
   /// The row of the result that the next instruction makes there.
   Row result_at(const Span& span);
   int64_t reserve(size_t bytes);
+  int64_t reserve(const Span& span);
 
   /// Whether the kernel can multiply what `input` says by rows of `weight`: fills in what follows
   /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(ProductInstruction product);
+  NormInstruction* maker_of(const Span& span);
+  void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
+                   bool is_one);
 
   StepKernelTurn turn_;
   bool enabled_;
@@ -113,10 +140,11 @@ class StepKernel {
   int multiprocessors_ = 0;
   std::vector<Instruction> instructions_;
   int32_t dealt_ = 0;     ///< the block that gets the next tile
-  int32_t head_dim_ = 0;  ///< 0: nothing attends
+  int32_t head_dim_ = 0;  ///< the largest; 0: nothing attends
   bool varied_ = false;   ///< some rule is no PlainRule
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
+  std::vector<Span> in_place_;       ///< what comes from outside and is read where it is
   size_t reserved_ = 0;              ///< bytes of that memory
   /// Two steps' memories, by turns: one makes unset again what the other has used.
   struct Rows {

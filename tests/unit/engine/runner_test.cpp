@@ -440,49 +440,155 @@ TEST_P(RunnerTest, ReachesTheLongestContext) {
   EXPECT_LT(distance(model.logits(tokens, {500, 1}), model.logits(tokens, {512})), 1e-5);
 }
 
+// Layers whose recurrences and convolutions go on from token to token, in sizes that GPUs like.
+ModelConfig even_hybrid_shape() {
+  ModelConfig config = plain_decoder({.n_layers = 6,
+                                      .hidden = 128,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 64,
+                                      .ffn_hidden = 256,
+                                      .vocab = 131,
+                                      .max_context = 1024});
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().output_gate = true;
+  attention.attention().qk_norm = QkNorm::head;
+  attention.attention().qk_norm_as = rms;
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
+                                   .n_value_heads = 4,
+                                   .key_head_dim = 32,
+                                   .value_head_dim = 40,
+                                   .convolution = {.taps = 4, .activation = Activation::silu},
+                                   .norm = rms};
+  LayerConfig state_space = attention;
+  state_space.name = "state space";
+  state_space.mixer =
+      StateSpaceConfig{.n_heads = 6,
+                       .head_dim = 16,
+                       .n_groups = 2,
+                       .state_size = 24,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .norm = rms};
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 2}};
+  config.layer_kinds = {attention, delta_net, state_space, convolution};
+  config.layers = {1, 2, 0, 3, 2, 1};
+  return config;
+}
+
+// Norms around branches, values with a norm, layers that read the keys of others, windows, wide
+// heads beside narrow ones, scales, and inputs of layers.
+ModelConfig even_rich_shape() {
+  ModelConfig config = plain_decoder({.n_layers = 6,
+                                      .hidden = 128,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 64,
+                                      .ffn_hidden = 256,
+                                      .vocab = 131,
+                                      .max_context = 1024});
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig windowed = config.layer_kinds[0];
+  windowed.name = "windowed";
+  windowed.scaled = true;
+  windowed.mixer_norms.after = windowed.ffn_norms.after = rms;
+  windowed.ffn.activation = Activation::gelu_tanh;
+  windowed.attention().window = 300;
+  windowed.attention().qk_norm = QkNorm::head;
+  windowed.attention().qk_norm_as = rms;
+  windowed.attention().v_norm = true;
+  LayerConfig wide = windowed;
+  wide.name = "wide";
+  wide.attention().window = 0;
+  wide.attention().head_dim = 512;
+  wide.attention().n_kv_heads = 1;
+  wide.attention().rope.reset();
+  LayerConfig experts = windowed;
+  experts.name = "experts";
+  experts.ffn = {};
+  experts.experts = {.count = 8,
+                     .router = {.used = 2, .normalized = true, .expert_scales = true},
+                     .each = {.size = 64, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared = {.size = 96, .gated = true, .activation = Activation::gelu_tanh},
+                     .router_norm = rms,
+                     .norm = rms,
+                     .norm_after = rms,
+                     .shared_norm_after = rms};
+  LayerConfig sharing = windowed;
+  sharing.name = "sharing";
+  sharing.attention().kv_of = 0;
+  LayerConfig wide_sharing = wide;
+  wide_sharing.name = "wide, sharing";
+  wide_sharing.attention().kv_of = 1;
+  config.layer_inputs = {.size = 32,
+                         .multiplier = 2,
+                         .norm = rms,
+                         .activation = Activation::gelu_tanh,
+                         .norm_after = rms};
+  config.layer_kinds = {windowed, wide, experts, sharing, wide_sharing};
+  config.layers = {0, 1, 2, 3, 4, 3};
+  return config;
+}
+
 // A token alone may take another way than one beside others: on some GPUs it is a program's.
-TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
+void expect_same_logits_after_a_long_context(ModelConfig shape, Backend& backend, bool same_bits) {
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
-    for (const int head_dim : {64, 128}) {
-      ModelConfig shape = plain_decoder({.n_layers = 2,
-                                         .hidden = 128,
-                                         .n_heads = 6,
-                                         .n_kv_heads = 2,
-                                         .head_dim = head_dim,
-                                         .ffn_hidden = 256,
-                                         .vocab = 131,
-                                         .max_context = 1024});
-      shape.weight_format = format;
-      shape.embedding_format = shape.output_format = WeightFormat::bf16;
-      TestModel model(shape, *backend_);
-      Runner& runner = model.runner();
-      // Three splits of attention, of which the last begins on the way.
-      const std::vector<int32_t> tokens = tokens_for(515, 9);
-      const std::vector<int32_t> others = tokens_for(5, 4);
-      std::vector<float> got[2];
-      for (const bool in_batch : {false, true}) {
-        Sequence sequence;
-        Sequence other;
-        const std::span text = tokens;
-        runner.step({{{&sequence, text.first(510), NewTokens::Logits::all}}});
-        for (size_t i = 0; i < others.size(); ++i) {
-          std::vector<NewTokens> inputs = {
-              {&sequence, text.subspan(510 + i, 1), NewTokens::Logits::all}};
-          if (in_batch) {
-            inputs.push_back({&other, std::span(others).subspan(i, 1), NewTokens::Logits::all});
-          }
-          runner.step(inputs);
-          const std::vector<float> logits = runner.logits();
-          got[in_batch ? 1 : 0].insert(got[in_batch ? 1 : 0].end(), logits.begin(),
-                                       logits.begin() + 131);
+    shape.weight_format = format;
+    shape.embedding_format = shape.output_format = WeightFormat::bf16;
+    TestModel model(shape, backend);
+    Runner& runner = model.runner();
+    // Three splits of attention, of which the last begins on the way.
+    const std::vector<int32_t> tokens = tokens_for(515, 9);
+    const std::vector<int32_t> others = tokens_for(5, 4);
+    std::vector<float> got[2];
+    for (const bool in_batch : {false, true}) {
+      Sequence sequence;
+      Sequence other;
+      const std::span text = tokens;
+      runner.step({{{&sequence, text.first(510), NewTokens::Logits::all}}});
+      for (size_t i = 0; i < others.size(); ++i) {
+        std::vector<NewTokens> inputs = {
+            {&sequence, text.subspan(510 + i, 1), NewTokens::Logits::all}};
+        if (in_batch) {
+          inputs.push_back({&other, std::span(others).subspan(i, 1), NewTokens::Logits::all});
         }
-        runner.release(sequence);
-        runner.release(other);
+        runner.step(inputs);
+        const std::vector<float> logits = runner.logits();
+        got[in_batch ? 1 : 0].insert(got[in_batch ? 1 : 0].end(), logits.begin(),
+                                     logits.begin() + 131);
       }
-      const double bound = GetParam() == "cuda" ? 0 : 0.02;
-      EXPECT_LE(distance(got[0], got[1]), bound) << format_name(format) << ", " << head_dim;
+      runner.release(sequence);
+      runner.release(other);
     }
+    EXPECT_LE(distance(got[0], got[1]), same_bits ? 0 : 0.02) << format_name(format);
   }
+}
+
+TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
+  for (const int head_dim : {64, 128}) {
+    const ModelConfig shape = plain_decoder({.n_layers = 2,
+                                             .hidden = 128,
+                                             .n_heads = 6,
+                                             .n_kv_heads = 2,
+                                             .head_dim = head_dim,
+                                             .ffn_hidden = 256,
+                                             .vocab = 131,
+                                             .max_context = 1024});
+    expect_same_logits_after_a_long_context(shape, *backend_, GetParam() == "cuda");
+  }
+}
+
+TEST_P(RunnerTest, GivesATokenOfAHybridTheSameLogitsInABatch) {
+  expect_same_logits_after_a_long_context(even_hybrid_shape(), *backend_, GetParam() == "cuda");
+}
+
+TEST_P(RunnerTest, GivesATokenOfARichDecoderTheSameLogitsInABatch) {
+  expect_same_logits_after_a_long_context(even_rich_shape(), *backend_, GetParam() == "cuda");
 }
 
 TEST_P(RunnerTest, ChangesNothingWhenItRefuses) {

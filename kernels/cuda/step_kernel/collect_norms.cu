@@ -1,0 +1,138 @@
+// Which norms and factors of rows become instructions.
+#include "kernels/cuda/step_kernel/step_kernel.h"
+
+#include <algorithm>
+
+namespace faststream {
+
+namespace {
+
+// Whether all elements follow each other, in eights at multiples of 16 bytes.
+bool has_eights_in_a_row(const Matrix& m) {
+  const bool is_known = m.dtype == DType::f32 || m.dtype == DType::bf16;
+  return is_known && m.cols % 8 == 0 && (m.rows == 1 || m.stride == m.cols) &&
+         begins_at(m.data, 16) &&
+         static_cast<size_t>(m.rows * m.cols) * dtype_size(m.dtype) <= kMaxRowBytes;
+}
+
+// Of rows that are functions of their elements alone, so many that all multiprocessors have some.
+int32_t piece_of_elements(int64_t elements) {
+  int32_t piece = kMaxFactors;
+  while (elements % piece != 0) piece /= 2;
+  return piece;
+}
+
+}  // namespace
+
+// The last instruction, if it is a norm that makes all of a span and nothing else; or null.
+NormInstruction* StepKernel::maker_of(const Span& span) {
+  if (instructions_.empty() || instructions_.back().kind != Instruction::Kind::norm) return nullptr;
+  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
+  const bool is_made = std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return known.instruction == last && known.span.covers(span) && span.covers(known.span);
+  });
+  return is_made ? &instructions_.back().norm : nullptr;
+}
+
+bool StepKernel::norm(const Matrix& x, const Norm& norm, bool add, const Matrix& out) {
+  if (instructions_.empty() || !has_eights_in_a_row(x) || !has_eights_in_a_row(out) ||
+      x.cols > kMaxNormRow || !begins_at(norm.weight, 16) || !begins_at(norm.bias, 16)) {
+    return false;
+  }
+  const Span from = span_of(x.data, x.rows * x.cols, x.dtype);
+  const Span result = span_of(out.data, out.rows * out.cols, out.dtype);
+  make_way(add ? std::initializer_list<Span>{from, result} : std::initializer_list<Span>{from},
+           result);
+  NormInstruction n;
+  const bool has_norm = norm.kind != NormKind::none;
+  n.columns = has_norm ? static_cast<int32_t>(x.cols) : piece_of_elements(x.rows * x.cols);
+  n.rows = static_cast<int32_t>(x.rows * x.cols / n.columns);
+  n.first_block = dealt_;
+  n.norm = has_norm ? norm : Norm{};
+  if (const NormInstruction* maker = maker_of(from); maker != nullptr && maker->rows == 1 &&
+                                                     n.rows == 1 && maker->columns == n.columns &&
+                                                     x.dtype == DType::f32) {
+    n.x_is_held = true;
+    n.first_block = maker->first_block;
+  }
+  n.x = {row_of(from), x.dtype, n.columns};
+  if (add) n.before = row_of(result);
+  n.result = {result_at(result), out.dtype, n.columns};
+  n.out = out.data;
+  instructions_.emplace_back(n);
+  return true;
+}
+
+bool StepKernel::scale(const Matrix& factors, Activation activation, const Matrix& m) {
+  const bool is_one = factors.rows == 1 && factors.cols == 1 && factors.dtype == DType::f32;
+  const bool of_elements =
+      factors.rows == m.rows && factors.cols == m.cols && has_eights_in_a_row(factors);
+  if (instructions_.empty() || !has_eights_in_a_row(m) || (!is_one && !of_elements)) return false;
+  const Span by = span_of(factors.data, factors.rows * factors.cols, factors.dtype);
+  const Span result = span_of(m.data, m.rows * m.cols, m.dtype);
+
+  make_way({by, result}, result);
+  if (instructions_.empty()) return false;
+  // What makes the rows may multiply them, too.
+  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
+  const auto makes = [&](const Span& span) {
+    return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+      return known.instruction == last && known.span.overlaps(span);
+    });
+  };
+  NormInstruction* maker = maker_of(result);
+  const bool joins = maker != nullptr && maker->factors_are == NormInstruction::Factors::none &&
+                     (is_one || (maker->columns <= kMaxFactors && maker->before.offset < 0)) &&
+                     !makes(by);
+  if (!joins) {
+    NormInstruction n;
+    n.columns = piece_of_elements(m.rows * m.cols);
+    n.rows = static_cast<int32_t>(m.rows * m.cols / n.columns);
+    n.first_block = dealt_;
+    n.x = {row_of(result), m.dtype, n.columns};
+    n.out = m.data;
+    add_factors(n, by, factors.dtype, activation, is_one);
+    n.result = {result_at(result), m.dtype, n.columns};
+    instructions_.emplace_back(n);
+  } else {
+    add_factors(*maker, by, factors.dtype, activation, is_one);
+  }
+  return true;
+}
+
+void StepKernel::add_factors(NormInstruction& n, const Span& factors, DType type,
+                             Activation activation, bool is_one) {
+  n.activation = activation;
+  n.factors_are = is_one ? NormInstruction::Factors::one : NormInstruction::Factors::of_elements;
+  const bool is_known = std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return known.span.overlaps(factors);
+  });
+  n.factors.dtype = type;
+  n.factors.stride = n.columns;
+  if (is_known) {
+    n.factors.row = row_of(factors);
+  } else {
+    n.factors.in_place = factors.data;
+    in_place_.push_back(factors);
+  }
+}
+
+void StepKernel::store_what_is_left() {
+  for (const Known& known : known_) {
+    if (known.instruction < 0 ||
+        instructions_[static_cast<size_t>(known.instruction)].out() != nullptr) {
+      continue;
+    }
+    const auto words = static_cast<int64_t>(known.span.bytes / sizeof(float));
+    NormInstruction n;
+    n.columns = piece_of_elements(words);
+    n.rows = static_cast<int32_t>(words / n.columns);
+    n.x = {.row = {.offset = known.offset, .awaited = true}, .stride = n.columns};
+    n.result = n.x;
+    n.result.row = {};
+    n.out = const_cast<std::byte*>(known.span.data);
+    instructions_.emplace_back(n);
+  }
+}
+
+}  // namespace faststream

@@ -1,0 +1,164 @@
+// Which products become instructions.
+#include "kernels/cuda/step_kernel/step_kernel.h"
+
+#include "kernels/cuda/experts/choose_experts.cuh"
+#include "kernels/cuda/hadamard.cuh"
+#include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/step_kernel/shared_memory.cuh"
+
+namespace faststream {
+
+namespace {
+
+constexpr int64_t kMaxOutputs = int64_t{1} << 30;
+
+// Whether those of any eight channels can be copied, in pieces of 16 bytes: of `outputs` channels,
+// or twice as many where there are gates.
+bool copies_in_pieces(const float* scales, const float* bias, int64_t outputs) {
+  return outputs % 4 == 0 && begins_at(scales, 16) && begins_at(bias, 16);
+}
+
+}  // namespace
+
+bool StepKernel::describe(const Input& input, const Weight& weight,
+                          ProductInstruction& product) const {
+  const Matrix& x = input.x;
+  const bool is_float = x.dtype == DType::f32;
+  const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
+  const int64_t row_bytes = weight.row_bytes();
+  const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
+                     (weight.quantizes_inputs() || weight.format == WeightFormat::f32 ||
+                      (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
+  const size_t kept = dtype_size(weight.format == WeightFormat::int8 ? DType::i8 : act);
+  const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
+                    static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
+  // A row with a norm is of the residual stream, and alone.
+  const bool has_norm = !input.is_ready() && input.norm.kind != NormKind::none;
+  const bool held = is_float
+                        ? x.rows == 1 && weight.cols <= kMaxNormalized
+                        : !has_norm && weight.cols <= (x.rows == 1 ? kMaxInputs : kMaxExpertInputs);
+  const bool rotates = !weight.rotated || can_rotate(weight.cols);
+  if (!enabled_ || !types || !fits || !held || !rotates || !begins_at(weight.data, 16) ||
+      !rows_begin_at_16(x.data, x.stride, x.dtype) || !begins_at(input.norm.weight, 16)) {
+    return false;
+  }
+  product.x_dtype = x.dtype;
+  product.x_rows = static_cast<int32_t>(x.rows);
+  product.x_stride = x.stride;
+  product.norm = has_norm ? input.norm : Norm{};
+  product.weight = weight.data;
+  product.weight_format = weight.format;
+  product.rotated = weight.rotated;
+  product.inputs = static_cast<int32_t>(weight.cols);
+  product.row_bytes = row_bytes;
+  return true;
+}
+
+bool StepKernel::multiply(const Input& input, const Weight& weight, const Destination& to,
+                          bool gated) {
+  ProductInstruction p;
+  if (input.x.rows != 1 || !describe(input, weight, p)) return false;
+  const bool floats = weight.format == WeightFormat::f32;
+  const bool is_float = to.dtype == DType::f32;
+  if (floats && (gated || !is_float || instructions_.empty())) return false;
+  if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
+  if (floats ? weight.cols > kMaxFloatInputs
+             : !copies_in_pieces(to.scales, to.bias, gated ? weight.rows / 2 : weight.rows)) {
+    return false;
+  }
+  p.outputs = static_cast<int32_t>(gated ? weight.rows / 2 : weight.rows);
+  p.gated = gated;
+  p.tiles = floats ? p.outputs : ceil_div(p.outputs, gated ? 8 : 16);
+  p.to = to;
+
+  const Span x = span_of(input.x.data, p.inputs, p.x_dtype);
+  const Span out = span_of(to.out, p.outputs, to.dtype);
+  make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
+  p.x = row_of(x);
+  if (to.add) p.added = row_of(out);
+  p.result = result_at(out);
+  add(p);
+  return true;
+}
+
+bool StepKernel::linear(const Input& input, const Weight& weight, const Destination& to) {
+  return multiply(input, weight, to, false);
+}
+
+bool StepKernel::gated_linear(const Input& input, const Weight& gate_up, const Destination& to) {
+  return multiply(input, gate_up, to, true);
+}
+
+bool StepKernel::experts(const Input& input, const Matrix& scores, const Router& router,
+                         const Experts& experts, bool add_to, const Matrix& out) {
+  ProductInstruction up;
+  ProductInstruction down;
+  const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
+  if (input.x.rows != 1 || router.used > kMaxExpertsUsed ||
+      experts.n_experts > kMaxExpertsChosenFrom ||
+      choice_bytes(experts.n_experts, router) > kChoiceBytes ||
+      experts.up.format == WeightFormat::f32 || experts.down.format == WeightFormat::f32 ||
+      out.dtype != DType::f32 || !describe(input, experts.up, up) ||
+      !describe({.x = middle}, experts.down, down) ||
+      router.used * ceil_div(down.row_bytes, step_kernel::kChunkBytes) > kMaxTileStages ||
+      !copies_in_pieces(experts.up.row_scales(), experts.up_bias, middle.cols) ||
+      !copies_in_pieces(experts.down.row_scales(), experts.down_bias, out.cols)) {
+    return false;
+  }
+  const Span x = span_of(input.x.data, up.inputs, up.x_dtype);
+  const Span logits = span_of(scores.data, scores.cols, DType::f32);
+  const Span result = span_of(out.data, out.cols, out.dtype);
+  make_way(add_to ? std::initializer_list<Span>{x, logits, result}
+                  : std::initializer_list<Span>{x, logits},
+           result);
+
+  up.x = row_of(x);
+  up.outputs = static_cast<int32_t>(middle.cols);
+  up.gated = experts.gated;
+  up.tiles = ceil_div(middle.cols, experts.gated ? 8 : 16);
+  up.result = {
+      .offset = reserve(static_cast<size_t>(middle.rows * middle.cols) * dtype_size(middle.dtype)),
+      .awaited = true};
+  up.logits = row_of(logits);
+  up.n_experts = experts.n_experts;
+  up.router = router;
+  up.to = {.dtype = middle.dtype,
+           .stride = middle.stride,
+           .scales = experts.up.row_scales(),
+           .bias = experts.up_bias,
+           .activation = experts.activation};
+  add(up);
+
+  down.x = up.result;
+  down.outputs = static_cast<int32_t>(out.cols);
+  down.tiles = ceil_div(out.cols, 16);
+  down.n_experts = experts.n_experts;
+  down.router = router;
+  down.sums_experts = true;
+  down.to = {.out = out.data,
+             .dtype = out.dtype,
+             .stride = out.stride,
+             .scales = experts.down.row_scales(),
+             .bias = experts.down_bias,
+             .add = add_to};
+  if (add_to) down.added = row_of(result);
+  down.result = result_at(result);
+  add(down);
+  return true;
+}
+
+void StepKernel::add(ProductInstruction product) {
+  const bool in_turn = product.n_experts > 0 && !product.sums_experts;
+  const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
+  product.dealt = dealt_;
+  product.tiles_of_each = tiles / multiprocessors_;
+  product.tiles_more = tiles % multiprocessors_;
+  dealt_ = (dealt_ + tiles) % multiprocessors_;
+  const auto kind = product.weight_format == WeightFormat::int8 ? Instruction::Kind::multiply
+                    : product.weight_format == WeightFormat::f32
+                        ? Instruction::Kind::multiply_floats
+                        : Instruction::Kind::multiply_in_order;
+  instructions_.emplace_back(kind, product);
+}
+
+}  // namespace faststream
