@@ -3,10 +3,10 @@
 // other's sequences.
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
-//   heads of up to 256 dimensions                                         tensor cores
-//     one token alone, on Hopper                                            in the step's kernel
-//     of prompts, heads of 64 or 128 dimensions, on Hopper                  by warpgroups
-//     of one query of many sequences, on Hopper                             by blocks that stay
+//   heads of up to 512 dimensions                                         tensor cores
+//     one token alone, up to 256, on Hopper                                 in the step's kernel
+//     of prompts, heads of 64, 128 or 256 dimensions, on Hopper             by warpgroups
+//     of one query of many sequences, up to 256, on Hopper                  by blocks that stay
 //   else                                                                  float arithmetic
 //
 // Keys that have their values in them (latent attention) have kernels of their own, which read them
@@ -170,7 +170,8 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
       attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
   const bool appends = qkv.cols != arguments.q.cols;
   // What the step's kernel does before attention.
-  const bool is_usual = appends && transform.v_weight == nullptr;
+  const bool is_usual =
+      appends && transform.v_weight == nullptr && kv.head_dim <= kLargestStepHeadDim;
   if (is_usual && tensor_cores_fit(arguments) &&
       step_kernel_.attention(batch, arguments, transform, cos_sin)) {
     return;
