@@ -3,8 +3,6 @@
 // Where memory allows loads of 16 bytes and there are at most four taps, a thread has 8 channels of
 // a run of tokens, whose last elements and weights it keeps in registers: an element is read once,
 // but for those before a run. Else a thread has a channel of a token.
-#include <algorithm>
-
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/types.cuh"
@@ -18,6 +16,7 @@ constexpr int kChannels = 8;  // of a thread, where memory is aligned
 constexpr int kMostTaps = 4;  // of such threads
 constexpr int kLongRun = 32;  // tokens; a run more reads taps - 1 rows more
 constexpr int kShortRun = 4;
+constexpr int kAhead = 4;            // rows that a thread reads ahead; with 8 it spills
 constexpr int kLongRunsFrom = 2048;  // tokens from which on long runs are enough for all of a GPU
 
 struct ConvolveArguments {
@@ -115,10 +114,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolveArgume
 
 // Eight channels of kRun tokens.
 template <typename T, int kTaps, int kRun>
-__global__ void __launch_bounds__(kThreads, 4) convolve_run_kernel(const ConvolveArguments a) {
-  // Rows that a thread reads ahead: what is on its way for all of a multiprocessor's is 64 KB.
-  constexpr int kAhead = std::min<int>(kRun, 16 / sizeof(T));
-  constexpr int kRowParts = kChannels * static_cast<int>(sizeof(T) / sizeof(uint16_t)) / 8;
+__global__ void __launch_bounds__(kThreads) convolve_run_kernel(const ConvolveArguments a) {
   begin_kernel();
   const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kChannels;
   if (c >= a.x.cols) return;
@@ -145,15 +141,10 @@ __global__ void __launch_bounds__(kThreads, 4) convolve_run_kernel(const Convolv
   T* out = static_cast<T*>(a.out.data) + c;
 #pragma unroll 1
   for (int64_t ahead = first; ahead < end; ahead += kAhead) {
-    T rows[kAhead][kChannels];
+    float rows[kAhead][kChannels];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const auto* row = reinterpret_cast<const uint4*>(x + min(ahead + i, end - 1) * a.x.stride);
-#pragma unroll
-      for (int part = 0; part < kRowParts; ++part) {
-        const uint4 raw = row[part];
-        memcpy(&rows[i][part * kChannels / kRowParts], &raw, sizeof raw);
-      }
+      load_floats<kChannels>(x + min(ahead + i, end - 1) * a.x.stride, rows[i]);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -163,23 +154,21 @@ __global__ void __launch_bounds__(kThreads, 4) convolve_run_kernel(const Convolv
         text = Text<T, kChannels>(a, a.batch.sequence_of[t], c);
         begin_text(t);
       }
-      float own[kChannels];
       float sums[kChannels];
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
-        own[j] = to_float(rows[i][j]);
         float sum = bias[j];
 #pragma unroll
         for (int tap = 0; tap < kTaps - 1; ++tap) {
           elements[tap][j] = elements[tap + 1][j];
           sum = fmaf(weights[tap][j], elements[tap][j], sum);
         }
-        elements[kTaps - 1][j] = own[j];
-        sums[j] = fmaf(weights[kTaps - 1][j], own[j], sum);
+        elements[kTaps - 1][j] = rows[i][j];
+        sums[j] = fmaf(weights[kTaps - 1][j], rows[i][j], sum);
       }
       activate(a.convolution.activation, sums);
       store_floats(sums, out + t * a.out.stride);
-      text.keep(static_cast<int32_t>(t - text.begin()), own);
+      text.keep(static_cast<int32_t>(t - text.begin()), rows[i]);
     }
   }
 }
