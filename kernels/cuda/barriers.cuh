@@ -1,5 +1,5 @@
-// Barriers in shared memory, for bulk copies and for some of a block's warps. From sm_90 on. PTX
-// ISA: "mbarrier", "bar".
+// Barriers in shared memory, for asynchronous copies and for some of a block's warps. What copies
+// in bulk or speaks of clusters is there from sm_90 on. PTX ISA: "mbarrier", "bar".
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,30 @@ __device__ inline void arrive_and_expect(uint64_t& barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
+/// Arrives when all asynchronous copies that this thread has begun are there.
+__device__ inline void arrive_when_copied(uint64_t& barrier) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier))
+      : "memory");
+}
 /// Waits for the end of the phase of that parity; the first phase has parity 0.
 __device__ inline void wait_for_phase(uint64_t& barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+#define FASTSTREAM_WAIT "try_wait"  // which sleeps a while
+#else
+#define FASTSTREAM_WAIT "test_wait"
+#endif
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier." FASTSTREAM_WAIT
+      ".parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
       "}" ::"r"(shared_address(&barrier)),
       "r"(parity)
       : "memory");
+#undef FASTSTREAM_WAIT
 }
 /// Writes of this thread to shared memory become visible to products and bulk copies.
 __device__ inline void publish_shared_writes() {

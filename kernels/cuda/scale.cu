@@ -42,14 +42,12 @@ __global__ void scale_eights_kernel(Matrix factors, Activation activation, Matri
   T* at = static_cast<T*>(m.data) + row * m.stride + c;
   float values[kEach];
   float by[kEach];
-  load_floats<kEach>(at, values);
-  load_floats<kEach>(static_cast<const T*>(factors.data) + row * factors.stride + c, by);
-  T scaled[kEach];
+  load_floats(at, values);
+  load_floats(static_cast<const T*>(factors.data) + row * factors.stride + c, by);
+  activate(activation, by);
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    scaled[i] = from_float<T>(values[i] * activate(activation, by[i]));
-  }
-  memcpy(at, scaled, sizeof(uint4));
+  for (int i = 0; i < kEach; ++i) values[i] *= by[i];
+  store_floats(values, at);
 }
 
 bool has_whole_eights(const Matrix& m) {

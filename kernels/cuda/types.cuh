@@ -109,6 +109,25 @@ __device__ inline void load_floats(const T* data, float (&out)[kCount]) {
   }
 }
 
+/// The reverse, rounded, in stores of 16 bytes where these are multiples; `to` is aligned to that.
+template <int kCount, typename T>
+__device__ inline void store_floats(const float (&values)[kCount], T* to) {
+  T elements[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) elements[i] = from_float<T>(values[i]);
+  if constexpr (sizeof elements % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof elements / 16); ++i) {
+      uint4 raw;
+      memcpy(&raw, &elements[i * 16 / sizeof(T)], sizeof raw);
+      reinterpret_cast<uint4*>(to)[i] = raw;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = elements[i];
+  }
+}
+
 /// Sixteen bytes that are read once: they do not displace activations from the L1 cache.
 __device__ inline uint4 load_streaming(const void* data) {
   uint4 value;
@@ -116,6 +135,13 @@ __device__ inline uint4 load_streaming(const void* data) {
       : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
       : "l"(data));
   return value;
+}
+
+/// 2^exponent, within two units in the last place.
+__device__ inline float power_of_two(float exponent) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+  return power;
 }
 
 __device__ inline float warp_sum(float value) {

@@ -254,16 +254,18 @@ __device__ void pin(int32_t (&values)[kCount]) {
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
   "%127"
 
-/// c [64, N] f32 += a [64, 16] · b [16, N], N = 128 or 64: a in registers as mma_16x8x16() has it,
-/// rows 16w to 16w + 15 in warp w; b from shared memory.
+/// c [64, N] f32 += a [64, 16] · b [16, N], N = 64, 128 or 256: a in registers as mma_16x8x16() has
+/// it, rows 16w to 16w + 15 in warp w; b from shared memory.
 #define FASTSTREAM_MULTIPLY(n, count, type, a_at, b_at)                             \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type       \
                " {" FASTSTREAM_NAMES_##count "}, {" a_at "}, " b_at ", 1, 1, 1, 1;" \
                : FASTSTREAM_REGISTERS_##count("+f", c)                              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define FASTSTREAM_MULTIPLY_ANY(type)                                                           \
-  if constexpr (kCount == 32) FASTSTREAM_MULTIPLY("64", 32, type, "%32, %33, %34, %35", "%36"); \
-  if constexpr (kCount == 64) FASTSTREAM_MULTIPLY("128", 64, type, "%64, %65, %66, %67", "%68");
+#define FASTSTREAM_MULTIPLY_ANY(type)                                                            \
+  if constexpr (kCount == 32) FASTSTREAM_MULTIPLY("64", 32, type, "%32, %33, %34, %35", "%36");  \
+  if constexpr (kCount == 64) FASTSTREAM_MULTIPLY("128", 64, type, "%64, %65, %66, %67", "%68"); \
+  if constexpr (kCount == 128)                                                                   \
+    FASTSTREAM_MULTIPLY("256", 128, type, "%128, %129, %130, %131", "%132");
 template <typename T, int kCount>
 __device__ void multiply_add_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
   if constexpr (std::is_same_v<T, __half>) {

@@ -164,6 +164,64 @@ class Bench {
     for (const int32_t length : {128, 512, 2048}) {
       attention("attention prefill " + std::to_string(length), {length}, length, 32);
     }
+    struct Shape {
+      int32_t head_dim;
+      int32_t n_heads;
+      int32_t n_kv_heads;
+    };
+    for (const Shape& shape : {Shape{128, 32, 8}, {256, 16, 4}, {256, 16, 8}, {512, 16, 2}}) {
+      attention("attention prefill 8192, heads of " + std::to_string(shape.head_dim) + ", " +
+                    std::to_string(shape.n_kv_heads) + " KV heads",
+                {8192}, 8192, shape.n_kv_heads, shape.n_heads, shape.head_dim);
+    }
+    for (const int32_t kv_len : {2048, 8192}) {
+      for (const Shape& shape : {Shape{256, 16, 4}, {512, 16, 2}}) {
+        attention("attention decode, 16 sequences, heads of " + std::to_string(shape.head_dim) +
+                      ", " + std::to_string(kv_len),
+                  std::vector<int32_t>(16, kv_len), 1, shape.n_kv_heads, shape.n_heads,
+                  shape.head_dim);
+      }
+    }
+  }
+
+  /// Prompts of 8,192 tokens of layers as qwen3.5-9b has them, and of Mamba 2's heads.
+  void recurrent_layers() {
+    constexpr int64_t kTokens = 8192;
+    Batch batch;
+    batch.add_sequence(std::vector<int32_t>(kTokens), 0);
+    batch.state_from = {0};
+    batch.state_to = {1};
+    batch.state_border = {2};
+    const BatchView view = backend_.upload(batch);
+    recur("recur 32 heads of 128 x 128, delta", view,
+          {.n_heads = 32,
+           .n_key_heads = 16,
+           .key_dim = 128,
+           .value_dim = 128,
+           .delta = true,
+           .unit_eps = 1e-6F,
+           .query_scale = 0.088F});
+    recur("recur 64 heads of 128 x 64", view,
+          {.n_heads = 64, .n_key_heads = 1, .key_dim = 128, .value_dim = 64});
+
+    constexpr int64_t kChannels = 8192;
+    constexpr int64_t kTaps = 4;
+    const Buffer x = filled(kTokens * (kChannels + 4096) * 2, DType::bf16);
+    const Buffer out = filled(kTokens * kChannels * 2, DType::bf16);
+    const Buffer states = zeros(3 * (kTaps - 1) * kChannels);
+    const Matrix projected{x.get(), DType::bf16, kTokens, kChannels + 4096};
+    const Convolution convolution{.taps = kTaps,
+                                  .weight = reinterpret_cast<const float*>(scales_.get()),
+                                  .activation = Activation::silu};
+    run_memory("convolve 8192 tokens of 8192 channels", 8, kTokens * kChannels * 4, [&](int64_t) {
+      backend_.convolve(view, projected.columns(0, kChannels), convolution,
+                        {reinterpret_cast<float*>(states.get()), (kTaps - 1) * kChannels, 3},
+                        {out.get(), DType::bf16, kTokens, kChannels});
+    });
+    run_memory("scale 8192 rows of 4096", 8, kTokens * 4096 * 6, [&](int64_t) {
+      backend_.scale(projected.columns(kChannels, 4096), Activation::silu,
+                     {out.get(), DType::bf16, kTokens, 4096});
+    });
   }
 
   void small_operations() {
@@ -472,19 +530,51 @@ class Bench {
     }
   }
 
+  Buffer zeros(int64_t floats) {
+    const auto bytes = static_cast<size_t>(floats) * sizeof(float);
+    Buffer buffer = backend_.allocate(bytes);
+    cuda_check(cudaMemsetAsync(buffer.get(), 0, bytes, backend_.launched_stream()),
+               "clearing a buffer");
+    return buffer;
+  }
+
+  /// Of one sequence; its rows of queries, keys and values are joined.
+  void recur(const std::string& name, const BatchView& view, Recurrence recurrence) {
+    if (!wanted(name)) return;
+    const int64_t keys = int64_t{recurrence.n_key_heads} * recurrence.key_dim;
+    const int64_t values = int64_t{recurrence.n_heads} * recurrence.value_dim;
+    const int64_t matrix = values * recurrence.key_dim;
+    const Buffer rows = filled(view.n_tokens * (2 * keys + values) * 2, DType::bf16);
+    const Buffer out = backend_.allocate(static_cast<size_t>(view.n_tokens * values) * 2);
+    const Buffer gates = zeros(int64_t{view.n_tokens} * 2 * recurrence.n_heads);
+    const Buffer states = zeros(3 * matrix);
+    const std::vector<float> rates(static_cast<size_t>(recurrence.n_heads), -0.1F);
+    const Buffer device_rates = zeros(recurrence.n_heads);
+    const Buffer steps = zeros(recurrence.n_heads);
+    backend_.copy_to_device(device_rates.get(), rates.data(), rates.size() * sizeof(float));
+    recurrence.rates = reinterpret_cast<const float*>(device_rates.get());
+    recurrence.steps = reinterpret_cast<const float*>(steps.get());
+    const Matrix qkv{rows.get(), DType::bf16, view.n_tokens, 2 * keys + values};
+    run_memory(name, 4, view.n_tokens * (2 * keys + 2 * values) * 2, [&](int64_t) {
+      backend_.recur(view, qkv.columns(0, keys), qkv.columns(keys, keys),
+                     qkv.columns(2 * keys, values),
+                     {gates.get(), DType::f32, view.n_tokens, int64_t{2} * recurrence.n_heads},
+                     recurrence, {reinterpret_cast<float*>(states.get()), matrix, 3},
+                     {out.get(), DType::bf16, view.n_tokens, values});
+    });
+  }
+
   /// Of sequences with caches of these lengths, each with so many queries at its end.
   void attention(const std::string& name, const std::vector<int32_t>& kv_lens, int32_t n_queries,
-                 int32_t n_kv_heads) {
+                 int32_t n_kv_heads, int32_t n_heads = 32, int32_t head_dim = 128) {
     if (!wanted(name)) return;
-    constexpr int32_t kHeads = 32;
-    constexpr int32_t kDim = 128;
     int32_t n_pages = 0;
     Batch batch;
     for (const int32_t kv_len : kv_lens) {
       n_pages += pages_for(kv_len);
       batch.max_pages = std::max(batch.max_pages, pages_for(kv_len));
     }
-    const int64_t token_bytes = int64_t{n_kv_heads} * kDim * 2;  // of K, and of V
+    const int64_t token_bytes = int64_t{n_kv_heads} * head_dim * 2;  // of K, and of V
     const int64_t bytes = n_pages * kPageTokens * token_bytes;
     if (2 * bytes > kRotation) return;
     const int64_t copies = kRotation / (2 * bytes);
@@ -512,21 +602,21 @@ class Bench {
     batch.query_start.push_back(batch.n_tokens());
     const BatchView view = backend_.upload(batch);
     const int64_t rows = batch.n_tokens();
-    const int64_t columns = (kHeads + 2 * n_kv_heads) * kDim;
+    const int64_t columns = (n_heads + 2 * n_kv_heads) * head_dim;
     const Buffer qkv = filled(rows * columns * 2, DType::bf16);
-    const Buffer out = backend_.allocate(static_cast<size_t>(rows) * kHeads * kDim * 2);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows) * n_heads * head_dim * 2);
     const auto call = [&](int64_t i) {
       std::byte* k = weights_.get() + i % copies * 2 * bytes;
       backend_.attention(view, {qkv.get(), DType::bf16, rows, columns},
                          {nullptr, DType::f32, rows, 0}, {},
-                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, kDim, kDim},
-                         {.scale = 0.088F}, {out.get(), DType::bf16, rows, kHeads * kDim});
+                         {k, k + bytes, DType::bf16, n_pages, n_kv_heads, head_dim, head_dim},
+                         {.scale = 0.06F}, {out.get(), DType::bf16, rows, n_heads * head_dim});
     };
-    const int calls = static_cast<int>(std::clamp<int64_t>(copies, 8, 32));
+    const int calls = static_cast<int>(std::clamp<int64_t>(copies, n_queries > 4096 ? 2 : 8, 32));
     if (n_queries == 1) {
       run_memory(name, calls, seen_bytes, call);
     } else {
-      run_compute(name, calls, 2.0 * n_queries * n_queries * kDim * kHeads, kTflopsBf16, call);
+      run_compute(name, calls, 2.0 * n_queries * n_queries * head_dim * n_heads, kTflopsBf16, call);
     }
   }
 
@@ -550,6 +640,7 @@ int run(int argc, char** argv) {
   bench.attention_decodes();
   bench.attention_prefills();
   bench.latents();
+  bench.recurrent_layers();
   bench.samples();
   return 0;
 }

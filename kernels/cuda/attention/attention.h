@@ -12,9 +12,11 @@
 
 namespace faststream {
 
-/// The largest head_dim, and that of the tensor cores' kernels: accumulators are in registers.
+/// The largest head_dim, that of the tensor cores' kernels, where accumulators are in registers,
+/// and that of the step's kernel.
 inline constexpr int kLargestHeadDim = 512;
-inline constexpr int kLargestMmaHeadDim = 256;
+inline constexpr int kLargestMmaHeadDim = 512;
+inline constexpr int kLargestStepHeadDim = 256;
 
 /// Throws Error where heads are of widths that no kernel takes: keys, and values beside them, that
 /// are wider than kLargestHeadDim or of an odd width.
@@ -76,7 +78,7 @@ void attention_prefill(const AttentionArguments& arguments, const BatchView& bat
 void attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            const Queue& queue);
 
-/// Likewise, on Hopper, for keys and values of 64 dimensions, or of 128. False, with nothing done,
+/// Likewise, on Hopper, for keys and values of 64, 128 or 256 dimensions. False, with nothing done,
 /// for others.
 bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
                              const Queue& queue);

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace faststream {
@@ -30,24 +31,28 @@ inline constexpr int kDecodeHeads = 8;    // columns of a tensor core instructio
 inline constexpr int kDecodeTokens = 16;  // rows
 static_assert(kPageTokens % kDecodeTokens == 0, "the tokens of a turn are in one page");
 
+/// Warps that share tokens, each with as many columns of them, where all are too many for one.
 template <int kDim>
-using DecodeResults = WarpResults<kDecodeWarps, kDecodeHeads, kDim + 4>;
+inline constexpr int kDecodeParts = kDim > 256 ? 2 : 1;
+
+template <int kDim>
+using DecodeResults = WarpResults<kDecodeWarps / kDecodeParts<kDim>, kDecodeHeads, kDim + 4>;
 
 /// A lane's part of the queries of up to kDecodeHeads heads. kDim here and below: the width of keys
-/// or values, the larger, rounded up; the columns past them are zeros.
+/// or values, the larger, rounded up, or a part of it; the columns past them are zeros.
 template <int kDim>
 struct DecodeQueries {
   static constexpr int kLoads = kDim / 32;  // 16 bytes each, of a row by four lanes
   uint4 q[kLoads];
 
-  /// queries [n_heads, dim]: rows at multiples of 16 bytes.
+  /// queries [n_heads, dim]: rows at multiples of 16 bytes. Columns from `first` on.
   template <typename T>
-  __device__ void load(const T* queries, int n_heads, int dim) {
+  __device__ void load(const T* queries, int n_heads, int dim, int first = 0) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int head = lane / 4;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int d = 32 * i + 8 * (lane % 4);
+      const int d = first + 32 * i + 8 * (lane % 4);
       q[i] = head < n_heads && d < dim ? *reinterpret_cast<const uint4*>(queries + head * dim + d)
                                        : make_uint4(0, 0, 0, 0);
     }
@@ -61,10 +66,11 @@ struct DecodeTokens {
   uint4 k[DecodeQueries<kDim>::kLoads][2];
   uint4 v[kValueLoads][4];
 
-  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv. Tokens that are
-  /// not seen become zeros, as whatever is in their place may be NaN.
+  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv, columns from
+  /// `first` on. Tokens that are not seen become zeros, as whatever is in their place may be NaN.
   template <typename T, typename IsSeen>
-  __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen) {
+  __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen,
+                       int first = 0) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const auto load_part = [&](const T* rows, int dim, int token, int d) {
       return is_seen(token) && d < dim ? *reinterpret_cast<const uint4*>(rows + token * dim + d)
@@ -74,7 +80,8 @@ struct DecodeTokens {
     for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        k[i][half] = load_part(keys, kv.head_dim, lane / 4 + 8 * half, 32 * i + 8 * (lane % 4));
+        k[i][half] =
+            load_part(keys, kv.head_dim, lane / 4 + 8 * half, first + 32 * i + 8 * (lane % 4));
       }
     }
 #pragma unroll
@@ -82,7 +89,7 @@ struct DecodeTokens {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         v[i][j] = load_part(values, kv.v_head_dim, 2 * (lane % 4) + j % 2 + 8 * (j / 2),
-                            64 * i + 8 * (lane / 4));
+                            first + 64 * i + 8 * (lane / 4));
       }
     }
   }
@@ -110,6 +117,13 @@ class DecodeSums {
   /// Tokens from `base` on.
   __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim>& tokens,
                       int base) {
+    add(queries, tokens, base, [](const float4&) { return make_float4(0, 0, 0, 0); });
+  }
+  /// The same where warps have parts of the columns: others_of(scores of this warp's) are those of
+  /// the others'.
+  template <typename OthersOf>
+  __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim>& tokens,
+                      int base, const OthersOf& others_of) {
     // Of tokens group and group + 8, each with heads 2 in_group and 2 in_group + 1.
     float scores[4] = {};
     float more_scores[4] = {};  // a second chain of instructions
@@ -120,12 +134,19 @@ class DecodeSums {
       mma_16x8x16<T>(scores, {k[0].x, k[1].x, k[0].y, k[1].y}, q.x, q.y);
       mma_16x8x16<T>(more_scores, {k[0].z, k[1].z, k[0].w, k[1].w}, q.z, q.w);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[i] += more_scores[i];
+    const float4 others = others_of(make_float4(scores[0], scores[1], scores[2], scores[3]));
+    scores[0] += others.x;
+    scores[1] += others.y;
+    scores[2] += others.z;
+    scores[3] += others.w;
 
     float new_maxima[2] = {maxima_[0], maxima_[1]};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = base + group_ + 8 * (i / 2);
-      const float score = (scores[i] + more_scores[i]) * scale_log2_;
+      const float score = scores[i] * scale_log2_;
       scores[i] = is_seen(token) ? rules_[i % 2].vary(score, split_.position, token) : -INFINITY;
       new_maxima[i % 2] = fmaxf(new_maxima[i % 2], scores[i]);
     }
@@ -171,8 +192,9 @@ class DecodeSums {
   __device__ void put(DecodeResults<kDim>& results) {
     put(results, static_cast<int>(threadIdx.x) / kWarp % kDecodeWarps);
   }
-  /// As those of warp `warp`.
-  __device__ void put(DecodeResults<kDim>& results, int warp) {
+  /// As those of warp `warp`; columns from `first` on.
+  template <typename Results>
+  __device__ void put(Results& results, int warp, int first = 0) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       for (int step = 4; step < kWarp; step *= 2) {
@@ -187,7 +209,7 @@ class DecodeSums {
       // + 1.
 #pragma unroll
       for (int i = 0; i < kValueLoads; ++i) {
-        float* to = &results.sums[warp][head][64 * i + 8 * group_];
+        float* to = &results.sums[warp][head][first + 64 * i + 8 * group_];
 #pragma unroll
         for (int tile = 0; tile < 4; tile += 2) {
           const float(&left)[4] = sums_[i][tile];
@@ -223,28 +245,47 @@ inline __device__ int64_t row_of_token(const KvLayer& kv, int64_t page, int kv_h
 template <typename T, int kDim, typename Rule>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
                              DecodeResults<kDim>& results) {
-  DecodeQueries<kDim> q;
-  q.load(queries, split.n_heads, a.kv.head_dim);
-  DecodeSums<T, kDim, Rule> sums(a, split);
+  constexpr int kParts = kDecodeParts<kDim>;
+  constexpr int kPartDim = kDim / kParts;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int team = warp / kParts;  // the warps of the same tokens
+  const int first_column = warp % kParts * kPartDim;
+  DecodeQueries<kPartDim> q;
+  q.load(queries, split.n_heads, a.kv.head_dim, first_column);
+  DecodeSums<T, kPartDim, Rule> sums(a, split);
   const int32_t* pages = a.page_table + static_cast<int64_t>(split.sequence) * a.max_pages;
-  constexpr int kTurnTokens = kDecodeWarps * kDecodeTokens;
+  constexpr int kTurnTokens = kDecodeWarps / kParts * kDecodeTokens;
   int64_t next_page = 0;
-  if (const int base = split.first + warp * kDecodeTokens; base < split.last) {
+  if (const int base = split.first + team * kDecodeTokens; base < split.last) {
     next_page = pages[base / kPageTokens];
   }
-  for (int base = split.first + warp * kDecodeTokens; base < split.last; base += kTurnTokens) {
+  int turn = 0;
+  for (int base = split.first + team * kDecodeTokens; base < split.last; base += kTurnTokens) {
     const int64_t page = next_page;
     const int next = base + kTurnTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
     const int64_t row = row_of_token(a.kv, page, split.kv_head, base);
-    DecodeTokens<kDim> tokens;
-    tokens.load(a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
-                static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim,
-                [&](int token) { return sums.is_seen(base + token); });
-    sums.add(q, tokens, base);
+    DecodeTokens<kPartDim> tokens;
+    tokens.load(
+        a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
+        static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim,
+        [&](int token) { return sums.is_seen(base + token); }, first_column);
+    if constexpr (kParts == 1) {
+      sums.add(q, tokens, base);
+    } else {
+      static_assert(kParts == 2);
+      // By turns in two places, so that one barrier a turn is enough.
+      __shared__ float4 scores[2][kDecodeWarps][kWarp];
+      const int lane = static_cast<int>(threadIdx.x) % kWarp;
+      sums.add(q, tokens, base, [&](const float4& own) {
+        scores[turn % 2][warp][lane] = own;
+        synchronize_threads(1 + team, kParts * kWarp);
+        return scores[turn % 2][warp ^ 1][lane];
+      });
+      ++turn;
+    }
   }
-  sums.put(results);
+  sums.put(results, team, first_column);
 }
 
 }  // namespace faststream

@@ -265,6 +265,7 @@ bool attention_decode_sm90a(const AttentionArguments& a, int32_t n_sequences, in
   const int64_t most = int64_t{n_sequences} * splits.count * a.kv.n_kv_heads * splits.head_tiles;
   bool done = false;
   with_mma_shape(a, [&]<typename T, int kDim>() {
+    if constexpr (kDecodeParts < kDim >> 1) return;
     const int64_t stay =
         int64_t{gpu_attribute(cudaDevAttrMultiProcessorCount)} * Shared<T, kDim>::kBlocks;
     done = seen > kTurnTokens && most > 2 * stay;

@@ -18,8 +18,10 @@ void with_mma_shape(const AttentionArguments& a, const F& f) {
       f.template operator()<T, 64>();
     } else if (dim <= 128) {
       f.template operator()<T, 128>();
-    } else {
+    } else if (dim <= 256) {
       f.template operator()<T, 256>();
+    } else {
+      f.template operator()<T, kLargestMmaHeadDim>();
     }
   };
   if (a.kv.dtype == DType::f16) {

@@ -1,11 +1,16 @@
 // Attention of tiles of queries on the tensor cores: FlashAttention-2 (arXiv:2307.08691) over KV
 // pages. A warp owns 16 queries, whose scores, probabilities and sums never leave its registers; a
-// block of four warps shares a tile of keys and values in shared memory.
+// block shares a tile of keys and values in shared memory, the values being on their way while
+// scores are computed, and the next keys while probabilities are multiplied. Of heads of more than
+// 256 dimensions two warps have 16 queries: each multiplies half of the columns, and they add their
+// scores through shared memory.
 #include <cfloat>
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/attention/score_rule.cuh"
+#include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -13,20 +18,39 @@ namespace faststream {
 
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
 constexpr int kWarpRows = 16;
-constexpr int kTile = kWarps * kWarpRows;
+constexpr int kTile = 64;
+constexpr int kTeams = kTile / kWarpRows;
 
 /// kDim: the width of keys or values, the larger, rounded up; the columns past them are zeros.
+template <typename T, int kDim>
+struct Block {
+  static constexpr int kParts = kDim > 256 ? 2 : 1;  // warps of a team, which have 16 queries
+  static constexpr int kThreads = kTeams * kParts * kWarp;
+  static constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile of keys and values
+  static constexpr int kScoreTiles = kTokens / 8;
+  using Rows = T[kTokens][kDim + 8];  // of which rows fall into different banks
+  struct Memory {
+    alignas(16) Rows k;
+    alignas(16) Rows v;
+  };
+  struct SharedMemory : Memory {
+    float4 scores[kTeams][kParts][kScoreTiles][kWarp];
+  };
+  static constexpr size_t kBytes = kParts > 1 ? sizeof(SharedMemory) : sizeof(Memory);
+};
+
 template <typename T, int kDim, typename Rule>
-__global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArguments a) {
-  constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile of keys and values
-  constexpr int kStride = kDim + 8;              // rows of a matrix fall into different banks
-  constexpr int kScoreTiles = kTokens / 8;
-  constexpr int kDimTiles = kDim / 8;
-  __shared__ alignas(16) T k[kTokens][kStride];
-  __shared__ alignas(16) T v[kTokens][kStride];
+__global__ __launch_bounds__(Block<T, kDim>::kThreads) void attention_mma_kernel(
+    AttentionArguments a) {
+  using Block = Block<T, kDim>;
+  constexpr int kParts = Block::kParts;
+  constexpr int kTokens = Block::kTokens;
+  constexpr int kScoreTiles = Block::kScoreTiles;
+  constexpr int kPartDim = kDim / kParts;
+  constexpr int kDimTiles = kPartDim / 8;
+  extern __shared__ float4 shared_memory[];
+  auto& memory = *reinterpret_cast<typename Block::SharedMemory*>(shared_memory);
 
   begin_kernel();
   const QueryTile tile = query_tile(a, kTile);
@@ -34,7 +58,9 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 
   const int dim = a.kv.head_dim;
   const int v_dim = a.kv.v_head_dim;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp / kParts;  // its team's
+  const int part = static_cast<int>(threadIdx.x) / kWarp % kParts;
+  const int first_column = part * kPartDim;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = lane / 4;
   const int in_group = lane % 4;
@@ -42,12 +68,12 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
   // Queries past the end repeat the last one and are not stored.
   const int rows[2] = {tile.first + warp * kWarpRows + group,
                        tile.first + warp * kWarpRows + group + 8};
-  uint32_t q[kDim / 16][4];
+  uint32_t q[kPartDim / 16][4];
 #pragma unroll
-  for (int step = 0; step < kDim / 16; ++step) {
+  for (int step = 0; step < kPartDim / 16; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int d = step * 16 + 2 * in_group + 8 * (i / 2);
+      const int d = first_column + step * 16 + 2 * in_group + 8 * (i / 2);
       const int64_t row = tile.first_query + min(rows[i % 2], tile.n_queries - 1);
       const T* from = static_cast<const T*>(a.q.data) + row * a.q.stride +
                       static_cast<int64_t>(tile.head) * dim + d;
@@ -62,40 +88,61 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 
   const Rule rule(a, tile.head, tile.n_tokens);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
-  // From a multiple of kTokens on, so that a query's sums have the same order in any tile.
-  for (int base = first_seen / kTokens * kTokens; base <= tile.last_token; base += kTokens) {
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += kThreads) {
+  const auto copy = [&](const void* cache, int width, int base, typename Block::Rows& to) {
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < kTokens * kDim / 8; i += Block::kThreads) {
       const int token = i / (kDim / 8);
       const int d = i % (kDim / 8) * 8;
-      uint4 key = make_uint4(0, 0, 0, 0);
-      uint4 value = key;
       // Tokens that are not seen: zeros, as whatever is in the page may be NaN.
-      if (base + token >= first_seen && base + token <= tile.last_token) {
-        const int64_t page = pages[(base + token) / kPageTokens];
-        const int64_t row =
-            (page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens;
-        const auto load = [d, row](const void* rows, int width) {
-          return *reinterpret_cast<const uint4*>(static_cast<const T*>(rows) + row * width + d);
-        };
-        if (d < dim) key = load(a.kv.k, dim);
-        if (d < v_dim) value = load(a.kv.v, v_dim);
-      }
-      *reinterpret_cast<uint4*>(&k[token][d]) = key;
-      *reinterpret_cast<uint4*>(&v[token][d]) = value;
+      const bool wanted =
+          base + token >= first_seen && base + token <= tile.last_token && d < width;
+      const int64_t page = wanted ? pages[(base + token) / kPageTokens] : 0;
+      const int64_t row =
+          (page * a.kv.n_kv_heads + tile.kv_head) * kPageTokens + (base + token) % kPageTokens;
+      copy_async(shared_address(&to[token][d]),
+                 static_cast<const T*>(cache) + (wanted ? row * width + d : 0), wanted);
     }
-    __syncthreads();
+    close_copies();
+  };
+  // From a multiple of kTokens on, so that a query's sums have the same order in any tile.
+  const int first_base = first_seen / kTokens * kTokens;
+  copy(a.kv.k, dim, first_base, memory.k);
+  for (int base = first_base; base <= tile.last_token; base += kTokens) {
+    wait_for_copies<0>();
+    __syncthreads();  // keys are there, and nobody reads the values before
+    copy(a.kv.v, v_dim, base, memory.v);
 
     float scores[kScoreTiles][4] = {};
 #pragma unroll
-    for (int step = 0; step < kDim / 16; ++step) {
+    for (int step = 0; step < kPartDim / 16; ++step) {
 #pragma unroll
       for (int pair = 0; pair < kScoreTiles / 2; ++pair) {
         uint32_t b[4];
-        load_matrices<false>(
-            b, &k[pair * 16 + lane % 8 + lane / 16 * 8][step * 16 + lane / 8 % 2 * 8]);
+        load_matrices<false>(b, &memory.k[pair * 16 + lane % 8 + lane / 16 * 8]
+                                         [first_column + step * 16 + lane / 8 % 2 * 8]);
         mma_16x8x16<T>(scores[2 * pair], q[step], b[0], b[1]);
         mma_16x8x16<T>(scores[2 * pair + 1], q[step], b[2], b[3]);
+      }
+    }
+
+    if constexpr (kParts > 1) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+        memory.scores[warp][part][n][lane] =
+            make_float4(scores[n][0], scores[n][1], scores[n][2], scores[n][3]);
+      }
+    }
+    __syncthreads();  // all have read the keys, and halves of scores are there
+    if (base + kTokens <= tile.last_token) copy(a.kv.k, dim, base + kTokens, memory.k);
+    if constexpr (kParts > 1) {
+      static_assert(kParts == 2);
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+        const float4 others = memory.scores[warp][part ^ 1][n][lane];
+        scores[n][0] += others.x;
+        scores[n][1] += others.y;
+        scores[n][2] += others.z;
+        scores[n][3] += others.w;
       }
     }
 
@@ -135,6 +182,12 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
       }
     }
 
+    if (base + kTokens <= tile.last_token) {
+      wait_for_copies<1>();
+    } else {
+      wait_for_copies<0>();
+    }
+    __syncthreads();  // values are there
 #pragma unroll
     for (int step = 0; step < kTokens / 16; ++step) {
       const float(&left)[4] = scores[2 * step];
@@ -144,8 +197,8 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
 #pragma unroll
       for (int pair = 0; pair < kDimTiles / 2; ++pair) {
         uint32_t b[4];
-        load_matrices<true>(b,
-                            &v[step * 16 + lane % 8 + lane / 8 % 2 * 8][pair * 16 + lane / 16 * 8]);
+        load_matrices<true>(b, &memory.v[step * 16 + lane % 8 + lane / 8 % 2 * 8]
+                                        [first_column + pair * 16 + lane / 16 * 8]);
         mma_16x8x16<T>(sums[2 * pair], p, b[0], b[1]);
         mma_16x8x16<T>(sums[2 * pair + 1], p, b[2], b[3]);
       }
@@ -162,7 +215,7 @@ __global__ __launch_bounds__(kThreads) void attention_mma_kernel(AttentionArgume
         (tile.first_query + rows[half]) * a.out.stride + static_cast<int64_t>(tile.head) * v_dim;
 #pragma unroll
     for (int n = 0; n < kDimTiles; ++n) {
-      const int d = n * 8 + 2 * in_group;
+      const int d = first_column + n * 8 + 2 * in_group;
       if (d >= v_dim) continue;
       store_element(a.out.data, a.out.dtype, row + d, sums[n][2 * half] * factor);
       store_element(a.out.data, a.out.dtype, row + d + 1, sums[n][2 * half + 1] * factor);
@@ -177,7 +230,10 @@ void attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_mma_shape(a, [&]<typename T, int kDim>() {
     with_rule(a, [&]<typename Rule>() {
-      queue.launch("computing attention", attention_mma_kernel<T, kDim, Rule>, {grid, kThreads}, a);
+      const auto kernel = attention_mma_kernel<T, kDim, Rule>;
+      allow_shared_memory(kernel, Block<T, kDim>::kBytes);
+      queue.launch("computing attention", kernel,
+                   {grid, Block<T, kDim>::kThreads, Block<T, kDim>::kBytes}, a);
     });
   });
 }

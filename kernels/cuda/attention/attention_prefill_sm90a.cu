@@ -7,8 +7,6 @@
 // Tiles begin at multiples of their size, from the first that a query sees to the last, so
 // that a query's sums have the same order whatever is in the batch beside it: tiles that it does
 // not see add zeros.
-#include <cfloat>
-
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/attention/score_rule.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -23,13 +21,11 @@ namespace {
 constexpr int kConsumers = 2;  // warpgroups
 constexpr int kGroupRows = 64;
 constexpr int kTileRows = kConsumers * kGroupRows;
-constexpr int kTokens = 128;  // of a tile of keys and values
-constexpr int kTilePages = kTokens / kPageTokens;
 constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kStages = 2;  // tiles of queries, keys and values that are there or on their way
-constexpr int kBlockBytes = kTokens * kBlockRowBytes;  // of 64 columns of a tile
+// Of 64 columns of a tile of queries, and of a page.
+constexpr int kQueryBlockBytes = kTileRows * kBlockRowBytes;
 constexpr int kPageBlockBytes = kPageTokens * kBlockRowBytes;
-static_assert(kTileRows == kTokens, "tiles of queries and of keys have blocks of one size");
 
 // Named barriers.
 constexpr int kResultsThere = 1;  // and one more for each warpgroup
@@ -44,11 +40,14 @@ struct Barriers {
   uint64_t values_done[kStages];
 };
 
-/// Heads of so many dimensions.
+/// Heads of so many dimensions, and the tokens of a tile of their keys and values. Wide ones leave
+/// registers and shared memory for less: 128 x 256 sums are half of all registers.
 template <int kKey, int kValue>
 struct Heads {
   static constexpr int kKeyDim = kKey;
   static constexpr int kValueDim = kValue;
+  static constexpr int kTokens = kValue > 128 ? 64 : 128;
+  static constexpr int kBlockBytes = kTokens * kBlockRowBytes;  // of 64 columns
 };
 
 template <typename H>
@@ -57,9 +56,9 @@ struct Shared {
   static constexpr int kKeyBlocks = H::kKeyDim / kBlockColumns;
   static constexpr int kValueBlocks = H::kValueDim / kBlockColumns;
   static_assert(kValueBlocks <= kKeyBlocks, "results fit where queries were");
-  std::byte queries[kQueryStages][kKeyBlocks][kBlockBytes];  // then results
-  std::byte keys[kStages][kKeyBlocks][kBlockBytes];
-  std::byte values[kStages][kValueBlocks][kBlockBytes];
+  std::byte queries[kQueryStages][kKeyBlocks][kQueryBlockBytes];  // then results
+  std::byte keys[kStages][kKeyBlocks][H::kBlockBytes];
+  std::byte values[kStages][kValueBlocks][H::kBlockBytes];
   Barriers barriers;
 };
 
@@ -67,16 +66,13 @@ using Place = PipelinePlace<kStages>;
 template <typename H>
 using QueryPlace = PipelinePlace<Shared<H>::kQueryStages>;
 
-__device__ inline float power_of_two(float exponent) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
-  return power;
-}
+// Finite, also when it is scaled: the difference of two is no NaN.
+constexpr float kLowest = -1e30F;
 
 /// The first token of the first tile that any of the queries sees.
-template <typename Rule>
+template <typename H, typename Rule>
 __device__ int first_tile_token(const Rule& rule, const QueryTile& tile) {
-  return rule.first_seen(tile.first_position + tile.first) / kTokens * kTokens;
+  return rule.first_seen(tile.first_position + tile.first) / H::kTokens * H::kTokens;
 }
 
 /// Keys and values in a layer's pages.
@@ -135,8 +131,9 @@ template <typename Rule, typename H, typename Source>
 __device__ void copy_tiles(const AttentionArguments& a, const Maps<Source>& maps,
                            const QueryTile& tile, uint32_t nth, uint32_t& filled,
                            Shared<H>& shared) {
+  constexpr int kTilePages = H::kTokens / kPageTokens;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = first_tile_token(Rule(a, tile.head, tile.n_tokens), tile);
+  const int first = first_tile_token<H>(Rule(a, tile.head, tile.n_tokens), tile);
   const int n_pages = (tile.last_token - first) / kPageTokens + 1;
   Barriers& barriers = shared.barriers;
 
@@ -157,7 +154,7 @@ __device__ void copy_tiles(const AttentionArguments& a, const Maps<Source>& maps
     if (lane < in_tile) {
       row = maps.source.row(a, tile, first / kPageTokens + n * kTilePages + lane);
     }
-    const auto copy = [&]<int kBlocks>(std::byte(&to)[kBlocks][kBlockBytes], uint64_t& done,
+    const auto copy = [&]<int kBlocks>(std::byte(&to)[kBlocks][H::kBlockBytes], uint64_t& done,
                                        uint64_t& there, const auto& copy_block) {
       wait_for_phase(done, at.parity ^ 1U);
       if (lane == 0) arrive_and_expect(there, in_tile * kPageBlockBytes * kBlocks);
@@ -196,7 +193,7 @@ class Consumer {
         row_(group_ * kGroupRows + thread_ / kWarp * 16 + thread_ % kWarp / 4),
         rule_(a, tile.head, tile.n_tokens),
         first_seen_(rule_.first_seen(tile.first_position + tile.first)),
-        first_token_(first_tile_token(rule_, tile)) {}
+        first_token_(first_tile_token<H>(rule_, tile)) {}
 
   /// Returns how many tiles of keys there were.
   __device__ uint32_t run() {
@@ -236,6 +233,7 @@ class Consumer {
 
  private:
   static constexpr int kValueBlocks = Shared<H>::kValueBlocks;
+  static constexpr int kTokens = H::kTokens;
 
   [[nodiscard]] __device__ Place place(int n) const { return Place(filled_ + n); }
 
@@ -271,7 +269,8 @@ class Consumer {
     for (int step = 0; step < kTokens / 16; ++step) {
       multiply_add_rows<T>(
           sums_, probabilities_[step],
-          matrix_descriptor(&shared_.values[at.stage][0][step * 16 * kBlockRowBytes], kBlockBytes));
+          matrix_descriptor(&shared_.values[at.stage][0][step * 16 * kBlockRowBytes],
+                            H::kBlockBytes));
     }
   }
 
@@ -281,7 +280,9 @@ class Consumer {
     const int base = first_token_ + n * kTokens;
     if constexpr (Rule::kPlain) {
       const int first_position = tile_.first_position + tile_.first + group_ * kGroupRows;
-      if (!rule_.sees(first_position, base + kTokens - 1)) vary(base, 1);
+      const bool all_seen = rule_.sees(first_position, base + kTokens - 1) &&
+                            rule_.sees(first_position + kGroupRows - 1, base);
+      if (!all_seen) vary(base, 1);
     } else {
       vary(base, a_.scale_log2);
     }
@@ -323,7 +324,9 @@ class Consumer {
     }
   }
 
+  // Most tiles have no new maximum.
   __device__ void correct() {
+    if (__all_sync(kAllLanes, corrections_[0] == 1 && corrections_[1] == 1)) return;
 #pragma unroll
     for (int i = 0; i < H::kValueDim / 2; ++i) sums_[i] *= corrections_[i / 2 % 2];
   }
@@ -418,7 +421,7 @@ class Consumer {
   float scores_[kTokens / 2];
   float sums_[H::kValueDim / 2] = {};
   uint32_t probabilities_[kTokens / 16][4];
-  float maxima_[2] = {-FLT_MAX, -FLT_MAX};
+  float maxima_[2] = {kLowest, kLowest};
   float weights_[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   float corrections_[2];
 };
@@ -493,13 +496,19 @@ bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch
                              const Queue& queue) {
   if (a.scale_log2 <= 0 || !writes_16_bytes(a)) return false;
   if (a.kv.v_head_dim != a.kv.head_dim) return false;
-  if (a.kv.head_dim != 64 && a.kv.head_dim != 128) return false;
+  const int dim = a.kv.head_dim;
+  if (dim != 64 && dim != 128 && dim != 256) return false;
   const auto n = static_cast<int>(batch.n_sequences);
   const Pages pages{describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};
   const auto with_type = [&]<typename T>() {
     with_rule(a, [&]<typename Rule>() {
-      a.kv.head_dim == 64 ? launch<T, Heads<64, 64>, Rule>(a, n, pages, queue)
-                          : launch<T, Heads<128, 128>, Rule>(a, n, pages, queue);
+      if (dim == 64) {
+        launch<T, Heads<64, 64>, Rule>(a, n, pages, queue);
+      } else if (dim == 128) {
+        launch<T, Heads<128, 128>, Rule>(a, n, pages, queue);
+      } else {
+        launch<T, Heads<256, 256>, Rule>(a, n, pages, queue);
+      }
     });
   };
   a.kv.dtype == DType::f16 ? with_type.template operator()<__half>()

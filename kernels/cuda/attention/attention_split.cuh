@@ -146,7 +146,7 @@ __device__ MergedPair merge_warps(const Results& results, int n_warps, int h, in
 /// Merges the warps' results and stores the block's: as output if its split is the only one that
 /// any sequence may have, by store(head, d, elements d and d + 1); else, to be merged, by
 /// keep(head, i, two floats), which are the maximum and the weight where i is 0 and elements 2 i -
-/// 2 and 2 i - 1 of the sums elsewhere. By these warps, after a barrier.
+/// 2 and 2 i - 1 of the sums elsewhere. By these warps, after a barrier; others do the same again.
 template <int kWarps, int kHeads, int kStride, typename Store, typename Keep>
 __device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
                             const WarpResults<kWarps, kHeads, kStride>& results, const Store& store,

@@ -20,7 +20,6 @@ class PlainRule {
   __device__ PlainRule(const AttentionArguments& /*a*/, int /*head*/, int n_tokens)
       : n_tokens_(n_tokens) {}
   [[nodiscard]] __device__ int first_seen(int /*position*/) const { return 0; }
-  /// Later positions see no less.
   [[nodiscard]] __device__ bool sees(int position, int token) const {
     return kBidirectional ? token < n_tokens_ : token <= position;
   }
@@ -30,6 +29,27 @@ class PlainRule {
 
  private:
   int n_tokens_;
+};
+
+/// Scores as they are, of the last tokens up to the query's own.
+class WindowRule {
+ public:
+  static constexpr bool kPlain = true;
+
+  __device__ WindowRule(const AttentionArguments& a, int /*head*/, int /*n_tokens*/)
+      : window_(a.rule.window) {}
+  [[nodiscard]] __device__ int first_seen(int position) const {
+    return max(0, position - window_ + 1);
+  }
+  [[nodiscard]] __device__ bool sees(int position, int token) const {
+    return token <= position && position - token < window_;
+  }
+  [[nodiscard]] __device__ float vary(float score, int /*position*/, int /*token*/) const {
+    return score;
+  }
+
+ private:
+  int window_;
 };
 
 /// Scores with a window, soft cap, slopes or bias.
@@ -85,15 +105,19 @@ inline __device__ float with_sink(const AttentionArguments& a, int head, float m
   return weight + exp2f(a.rule.sinks[head] * kLog2E - maximum);
 }
 
-inline bool is_plain(const AttentionRule& rule) {
-  return rule.window == 0 && rule.soft_cap == 0 && rule.slopes == nullptr && rule.bias == nullptr;
+/// Whether scores remain as they are.
+inline bool is_unvaried(const AttentionRule& rule) {
+  return rule.soft_cap == 0 && rule.slopes == nullptr && rule.bias == nullptr;
 }
+/// And all tokens up to the query's are seen, or all.
+inline bool is_plain(const AttentionRule& rule) { return rule.window == 0 && is_unvaried(rule); }
 
 /// Calls f.operator()<Rule>() with the functor that the rule needs.
 template <typename F>
 void with_rule(const AttentionArguments& a, const F& f) {
   if (!is_plain(a.rule)) {
-    f.template operator()<VariedRule>();
+    const bool is_window = is_unvaried(a.rule) && !a.rule.bidirectional && !a.rule.window_in_blocks;
+    is_window ? f.template operator()<WindowRule>() : f.template operator()<VariedRule>();
   } else if (a.rule.bidirectional) {
     f.template operator()<PlainRule<true>>();
   } else {

@@ -1,6 +1,8 @@
 // The last step of every product.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/types.cuh"
 
@@ -36,6 +38,34 @@ __device__ inline float activate(Activation activation, float x) {
       break;
   }
   return x;
+}
+
+/// The same of several: the kind is looked at once, and code of others is not fetched.
+template <int kCount>
+__device__ inline void activate(Activation activation, float (&x)[kCount]) {
+  const auto all = [&](auto kind) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = activate(decltype(kind)::value, x[i]);
+  };
+  switch (activation) {
+    case Activation::silu:
+      return all(std::integral_constant<Activation, Activation::silu>{});
+    case Activation::gelu:
+      return all(std::integral_constant<Activation, Activation::gelu>{});
+    case Activation::gelu_tanh:
+      return all(std::integral_constant<Activation, Activation::gelu_tanh>{});
+    case Activation::relu:
+      return all(std::integral_constant<Activation, Activation::relu>{});
+    case Activation::relu_squared:
+      return all(std::integral_constant<Activation, Activation::relu_squared>{});
+    case Activation::tanh:
+      return all(std::integral_constant<Activation, Activation::tanh>{});
+    case Activation::sigmoid:
+      return all(std::integral_constant<Activation, Activation::sigmoid>{});
+    case Activation::none:
+    case Activation::swiglu_clamped:
+      return;
+  }
 }
 
 /// What a gate and an up projection's value become.

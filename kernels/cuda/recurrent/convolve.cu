@@ -1,4 +1,8 @@
 // Sums over the last elements of each channel.
+//
+// Where memory allows loads of 16 bytes and there are at most four taps, a thread has 8 channels of
+// a run of tokens, whose last elements and weights it keeps in registers: an element is read once,
+// but for those before a run. Else a thread has a channel of a token.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/types.cuh"
@@ -8,8 +12,12 @@ namespace faststream {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kChannels = 4;  // of a thread, where memory is aligned
-constexpr int kTokens = 4;    // of a thread, one after the other: they read the same elements
+constexpr int kChannels = 8;  // of a thread, where memory is aligned
+constexpr int kMostTaps = 4;  // of such threads
+constexpr int kLongRun = 32;  // tokens; a run more reads taps - 1 rows more
+constexpr int kShortRun = 4;
+constexpr int kAhead = 4;            // rows that a thread reads ahead; with 8 it spills
+constexpr int kLongRunsFrom = 2048;  // tokens from which on long runs are enough for all of a GPU
 
 struct ConvolveArguments {
   BatchView batch;
@@ -19,124 +27,182 @@ struct ConvolveArguments {
   Matrix out;
 };
 
-template <int kEach>
-struct Elements {
-  float values[kEach];
-};
-
-template <int kEach>
-__device__ Elements<kEach> load_state(const float* from) {
-  Elements<kEach> elements;
-  load_floats<kEach>(from, elements.values);
-  return elements;
-}
-
-template <int kEach>
-__device__ void store_state(float* to, const Elements<kEach>& elements) {
-  if constexpr (kEach == 4) {
-    const float* v = elements.values;
-    *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
-  } else {
-    for (int i = 0; i < kEach; ++i) to[i] = elements.values[i];
-  }
-}
-
-// kEach channels of one sequence: what it had before the step, and the elements of the step's
-// tokens.
+// kEach channels, from c on, of one sequence: what it had before the step, its tokens in the step,
+// and where states of it are kept.
 template <typename T, int kEach>
-struct Text {
-  const float* before;  // [tail, channels]
-  const T* x;
-  int64_t x_stride;
-  int64_t channels;
-  int32_t tail;
+class Text {
+ public:
+  __device__ Text(const ConvolveArguments& a, int32_t s, int64_t c)
+      : begin_(a.batch.query_start[s]),
+        n_new_(a.batch.query_start[s + 1] - begin_),
+        until_border_(border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_new_)),
+        tail_(a.convolution.taps - 1),
+        channels_(a.x.cols),
+        x_(static_cast<const T*>(a.x.data) + begin_ * a.x.stride + c),
+        x_stride_(a.x.stride) {
+    const auto state = [&](int32_t n) { return a.states.data + n * a.states.stride + c; };
+    before_ = state(a.batch.state_from[s]);
+    last_ = state(a.batch.state_to[s]);
+    border_ = a.batch.state_border[s] != 0 && until_border_ > 0 ? state(a.batch.state_border[s])
+                                                                : nullptr;
+  }
+
+  [[nodiscard]] __device__ int64_t begin() const { return begin_; }
+  [[nodiscard]] __device__ int64_t end() const { return begin_ + n_new_; }
 
   // Of token i of the step, from 0 on, or before it.
-  __device__ Elements<kEach> element(int32_t i) const {
-    if (i < 0) return load_state<kEach>(before + (tail + i) * channels);
-    Elements<kEach> elements;
-    load_floats<kEach>(x + i * x_stride, elements.values);
-    return elements;
-  }
-
-  // Writes of the last `tail` elements after n_tokens of the step what token `place`, whose element
-  // this is, has to: its own, and if it is the first one those before it.
-  __device__ void keep(int32_t place, const Elements<kEach>& own, int32_t n_tokens,
-                       float* to) const {
-    const int32_t slot = place - (n_tokens - tail);
-    if (slot >= 0 && slot < tail) store_state<kEach>(to + slot * channels, own);
-    if (place != 0) return;
-    for (int32_t i = 0; i < tail - n_tokens; ++i) {
-      store_state<kEach>(to + i * channels, load_state<kEach>(before + (i + n_tokens) * channels));
+  __device__ void element(int32_t i, float (&to)[kEach]) const {
+    if (i < 0) {
+      load_floats<kEach>(before_ + (tail_ + i) * channels_, to);
+    } else {
+      load_floats<kEach>(x_ + i * x_stride_, to);
     }
   }
+
+  // Writes what token `place`, whose element this is, has to of the states that are kept.
+  __device__ void keep(int32_t place, const float (&own)[kEach]) const {
+    keep(place, own, n_new_, last_);
+    if (border_ != nullptr) keep(place, own, until_border_, border_);
+  }
+
+ private:
+  // Of the last elements after n_tokens of the step: its own, and if it is the first token those
+  // before it.
+  __device__ void keep(int32_t place, const float (&own)[kEach], int32_t n_tokens,
+                       float* to) const {
+    const int32_t slot = place - (n_tokens - tail_);
+    if (slot >= 0 && slot < tail_) store_floats<kEach>(own, to + slot * channels_);
+    if (place != 0) return;
+    for (int32_t i = 0; i < tail_ - n_tokens; ++i) {
+      float element[kEach];
+      load_floats<kEach>(before_ + (i + n_tokens) * channels_, element);
+      store_floats<kEach>(element, to + i * channels_);
+    }
+  }
+
+  int32_t begin_;
+  int32_t n_new_;
+  int32_t until_border_;  // tokens of the step
+  int32_t tail_;
+  int64_t channels_;
+  const T* x_;
+  int64_t x_stride_;
+  const float* before_;  // [tail, channels], as the others
+  float* last_;
+  float* border_;  // or null
 };
 
-// kEach channels, from c on, of token t.
-template <typename T, int kEach>
-__device__ void convolve_token(const ConvolveArguments& a, int64_t t, int64_t c) {
-  const int32_t s = a.batch.sequence_of[t];
-  const int32_t begin = a.batch.query_start[s];
-  const int32_t n_new = a.batch.query_start[s + 1] - begin;
-  const int32_t place = static_cast<int32_t>(t) - begin;
-  const int32_t tail = a.convolution.taps - 1;
-  float* states = a.states.data + c;
-  const Text<T, kEach> text{states + a.batch.state_from[s] * a.states.stride,
-                            static_cast<const T*>(a.x.data) + begin * a.x.stride + c, a.x.stride,
-                            a.x.cols, tail};
-
-  float sums[kEach] = {};
-  if (a.convolution.bias != nullptr) load_floats<kEach>(a.convolution.bias + c, sums);
-  Elements<kEach> own;
-  for (int32_t i = 0; i <= tail; ++i) {
-    own = text.element(place - tail + i);
-    float weights[kEach];
-    load_floats<kEach>(a.convolution.weight + i * a.x.cols + c, weights);
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) sums[j] = fmaf(weights[j], own.values[j], sums[j]);
-  }
-  T* out = static_cast<T*>(a.out.data) + t * a.out.stride + c;
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    out[j] = from_float<T>(activate(a.convolution.activation, sums[j]));
-  }
-
-  text.keep(place, own, n_new, states + a.batch.state_to[s] * a.states.stride);
-  const int32_t until_border = border_of(a.batch.kv_len[s]) - (a.batch.kv_len[s] - n_new);
-  if (a.batch.state_border[s] != 0 && until_border > 0) {
-    text.keep(place, own, until_border, states + a.batch.state_border[s] * a.states.stride);
-  }
-}
-
-template <typename T, int kEach>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolveArguments a) {
   begin_kernel();
-  const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+  const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (c >= a.x.cols) return;
-  const int64_t first = int64_t{blockIdx.y} * kTokens;
-  const int64_t end = min(first + kTokens, int64_t{a.batch.n_tokens});
-  for (int64_t t = first; t < end; ++t) convolve_token<T, kEach>(a, t, c);
+  const int64_t t = blockIdx.y;
+  const Text<T, 1> text(a, a.batch.sequence_of[t], c);
+  const auto place = static_cast<int32_t>(t - text.begin());
+  const int32_t tail = a.convolution.taps - 1;
+  float sum = a.convolution.bias != nullptr ? a.convolution.bias[c] : 0.0F;
+  float own[1];
+  for (int32_t i = 0; i <= tail; ++i) {
+    text.element(place - tail + i, own);
+    sum = fmaf(a.convolution.weight[i * a.x.cols + c], own[0], sum);
+  }
+  static_cast<T*>(a.out.data)[t * a.out.stride + c] =
+      from_float<T>(activate(a.convolution.activation, sum));
+  text.keep(place, own);
 }
 
-bool is_aligned(const void* data, int64_t stride, size_t element) {
-  return reinterpret_cast<uintptr_t>(data) % (kChannels * element) == 0 && stride % kChannels == 0;
+// Eight channels of kRun tokens.
+template <typename T, int kTaps, int kRun>
+__global__ void __launch_bounds__(kThreads) convolve_run_kernel(const ConvolveArguments a) {
+  begin_kernel();
+  const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kChannels;
+  if (c >= a.x.cols) return;
+  const int64_t first = int64_t{blockIdx.y} * kRun;
+  const int64_t end = min(first + kRun, int64_t{a.batch.n_tokens});
+  float weights[kTaps][kChannels];
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) {
+    load_floats<kChannels>(a.convolution.weight + i * a.x.cols + c, weights[i]);
+  }
+  float bias[kChannels] = {};
+  if (a.convolution.bias != nullptr) load_floats<kChannels>(a.convolution.bias + c, bias);
+
+  Text<T, kChannels> text(a, a.batch.sequence_of[first], c);
+  float elements[kTaps][kChannels];  // the last ones, then the token's own
+  const auto begin_text = [&](int64_t t) {
+#pragma unroll
+    for (int i = 1; i < kTaps; ++i) {
+      text.element(static_cast<int32_t>(t - text.begin()) - kTaps + i, elements[i]);
+    }
+  };
+  begin_text(first);
+  const T* x = static_cast<const T*>(a.x.data) + c;
+  T* out = static_cast<T*>(a.out.data) + c;
+#pragma unroll 1
+  for (int64_t ahead = first; ahead < end; ahead += kAhead) {
+    float rows[kAhead][kChannels];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      load_floats<kChannels>(x + min(ahead + i, end - 1) * a.x.stride, rows[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t t = ahead + i;
+      if (t >= end) break;
+      if (t == text.end()) {
+        text = Text<T, kChannels>(a, a.batch.sequence_of[t], c);
+        begin_text(t);
+      }
+      float sums[kChannels];
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        float sum = bias[j];
+#pragma unroll
+        for (int tap = 0; tap < kTaps - 1; ++tap) {
+          elements[tap][j] = elements[tap + 1][j];
+          sum = fmaf(weights[tap][j], elements[tap][j], sum);
+        }
+        elements[kTaps - 1][j] = rows[i][j];
+        sums[j] = fmaf(weights[kTaps - 1][j], rows[i][j], sum);
+      }
+      activate(a.convolution.activation, sums);
+      store_floats(sums, out + t * a.out.stride);
+      text.keep(static_cast<int32_t>(t - text.begin()), rows[i]);
+    }
+  }
+}
+
+bool is_aligned(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % sizeof(uint4) == 0 && stride % kChannels == 0;
+}
+
+template <typename T, int kRun, int kTaps = 2>
+void launch_runs(const Queue& queue, const ConvolveArguments& a) {
+  if constexpr (kTaps < kMostTaps) {
+    if (a.convolution.taps > kTaps) return launch_runs<T, kRun, kTaps + 1>(queue, a);
+  }
+  const Grid grid{{static_cast<unsigned>(ceil_div(a.x.cols, kThreads * kChannels)),
+                   static_cast<unsigned>(ceil_div(a.batch.n_tokens, kRun))},
+                  kThreads};
+  queue.launch("convolving", convolve_run_kernel<T, kTaps, kRun>, grid, a);
 }
 
 template <typename T>
 void launch(const Queue& queue, const ConvolveArguments& a) {
-  const bool aligned = a.x.cols % kChannels == 0 && is_aligned(a.x.data, a.x.stride, sizeof(T)) &&
-                       is_aligned(a.out.data, a.out.stride, sizeof(T)) &&
-                       is_aligned(a.states.data, a.states.stride, sizeof(float)) &&
-                       is_aligned(a.convolution.weight, 0, sizeof(float)) &&
-                       is_aligned(a.convolution.bias, 0, sizeof(float));
-  const int64_t of_block = int64_t{kThreads} * (aligned ? kChannels : 1);
-  const Grid grid{{static_cast<unsigned>((a.x.cols + of_block - 1) / of_block),
-                   static_cast<unsigned>((a.batch.n_tokens + kTokens - 1) / kTokens)},
-                  kThreads};
-  if (aligned) {
-    queue.launch("convolving", convolve_kernel<T, kChannels>, grid, a);
+  const bool aligned = a.convolution.taps <= kMostTaps && a.x.cols % kChannels == 0 &&
+                       is_aligned(a.x.data, a.x.stride) && is_aligned(a.out.data, a.out.stride) &&
+                       is_aligned(a.states.data, a.states.stride) &&
+                       is_aligned(a.convolution.weight, 0) && is_aligned(a.convolution.bias, 0);
+  if (!aligned) {
+    const Grid grid{{static_cast<unsigned>(ceil_div(a.x.cols, kThreads)),
+                     static_cast<unsigned>(a.batch.n_tokens)},
+                    kThreads};
+    queue.launch("convolving", convolve_kernel<T>, grid, a);
+  } else if (a.batch.n_tokens < kLongRunsFrom) {
+    launch_runs<T, kShortRun>(queue, a);
   } else {
-    queue.launch("convolving", convolve_kernel<T, 1>, grid, a);
+    launch_runs<T, kLongRun>(queue, a);
   }
 }
 

@@ -9,18 +9,22 @@
 //
 // and a state space is the same with W = diag(Δ) V. One kernel computes T diag(β), P and the
 // factors of rows for all chunks at once; the other passes from chunk to chunk, and has S in
-// registers. Keys and queries enter as they are in memory, exact in TF32, and their lengths and
-// scales with the factors of rows; S, W and the sums are float32, rounded to TF32 as factors of
-// products. Exponents are differences G_i - G_j with j <= i and never above 0.
+// registers. Keys and queries enter as they are in memory, and their lengths and scales with the
+// factors of rows; S, W and the sums are float32, as factors of products sums of two parts; T and P
+// are rounded to TF32. Exponents are differences G_i - G_j with j <= i and never above 0.
 //
 // The second kernel's products are transposed, with values as rows and tokens or keys as columns:
-// the accumulators of one product are then the left factor of the next as they are, if a step's
-// columns t and t + 4 stand for 2t and 2t + 1, and all right factors are what ldmatrix gives.
+// the accumulators of one product are then the left factor of the next as they are, if in TF32 a
+// step's columns t and t + 4 stand for 2t and 2t + 1, and all right factors are what ldmatrix
+// gives. An instruction's 16 rows are the upper parts of 8 values and what is left of them, so that
+// a warp has only 8 values and all of a multiprocessor's warps have some: 32 heads of 128 values
+// are 512 warps, as many as an H100 has schedulers, and how long a prompt takes is how long one of
+// them takes from chunk to chunk.
 //
-// Predicted for 8,192 tokens of 32 heads of 128 x 128 on an H100: the first kernel moves 175 MB,
-// 0.06 ms. The second, 128 blocks: a warp's 113 products of a chunk take 8 cycles each, and four
-// dependent stages (S's products, their exchange, T, P) another 600 cycles: 1,500 cycles, 0.22 ms,
-// beside 24 KB a block and chunk from the L2 cache, 0.16 ms. Not measured.
+// Of 8,192 tokens of 32 heads of 128 x 128 on an H100 the first kernel, which moves 112 MB, takes
+// 0.05 ms, and the second 0.33 ms: 2,400 cycles a chunk, of which 107 products take 740, the other
+// 510 instructions 700, and most of the rest is waiting for shared memory, as a scheduler has
+// nothing else to do meanwhile (measured: RESULTS.md).
 #include <algorithm>
 #include <cstdint>
 
@@ -34,17 +38,19 @@ namespace faststream {
 
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kFactorWarps = 2;
 constexpr int kChunk = kPageTokens;
 constexpr int kTileEdge = 8;
 constexpr int kTileElements = kTileEdge * kTileEdge;
 constexpr int kTokenTiles = kChunk / kTileEdge;
 constexpr int kTriangle = kTokenTiles * (kTokenTiles + 1) / 2;
-constexpr int kColumns = 32;      // values of a block of the second kernel
-constexpr int kWarpColumns = 16;  // of a warp
-constexpr int kPad = 8;           // elements after which rows fall into different banks
+constexpr int kWarps = 4;  // of a block of the second kernel, and one that copies
+constexpr int kThreads = (kWarps + 1) * kWarp;
+constexpr int kWarpColumns = 8;  // values of a warp
+constexpr int kColumns = kWarps * kWarpColumns;
+constexpr int kPad = 8;  // elements after which rows fall into different banks
 constexpr int kMostKeys = 256;
+constexpr float kLog2E = 1.44269504F;
 static_assert(kChunk == kWarp, "a lane has a token");
 
 /// Where tile (i, j), j <= i, of a lower triangle begins.
@@ -84,82 +90,109 @@ __device__ int chunk_of_slot(const BatchView& batch, int slot) {
   return found == 0 ? -1 : slot * kChunk + __ffs(static_cast<int>(found)) - 1;
 }
 
+// Accumulators: see the file's head.
+using Fragment = float[4];
+
 template <typename T, int kKeys>
 using KeyRows = T[kChunk][kKeys + kPad];
 
-// Begins the copy of a chunk's rows of a head, with zeros beyond its `count` elements. By a block.
-template <int kWidth, typename T>
-__device__ void copy_rows(T (&to)[kChunk][kWidth + kPad], const Matrix& m, int64_t row,
-                          int64_t first, int count) {
+// Begins the copy of a chunk's rows of a matrix, from `row` and column `first` on, with zeros
+// beyond `count` elements. By a warp.
+template <typename T, int kPitch>
+__device__ void copy_rows(T (&to)[kChunk][kPitch], const Matrix& m, int64_t row, int64_t first,
+                          int count) {
   constexpr int kUnit = 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kWidth / kUnit; i += kThreads) {
-    const int token = i / (kWidth / kUnit);
-    const int column = i % (kWidth / kUnit) * kUnit;
-    const T* from = static_cast<const T*>(m.data) + (row + token) * m.stride + first;
-    const bool wanted = column < count;
-    copy_async(shared_address(&to[token][column]), from + (wanted ? column : 0), wanted);
+  constexpr int kUnits = (kPitch - kPad) / kUnit;  // of a row
+  constexpr int kRows = kWarp / kUnits;            // at a time
+  static_assert(kWarp % kUnits == 0);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column = lane % kUnits * kUnit;
+  const bool wanted = column < count;
+  const T* from = static_cast<const T*>(m.data) + (row + lane / kUnits) * m.stride + first +
+                  (wanted ? column : 0);
+#pragma unroll
+  for (int token = 0; token < kChunk; token += kRows) {
+    copy_async(shared_address(&to[token + lane / kUnits][column]), from, wanted);
+    from += kRows * m.stride;
   }
 }
 
-// 16 rows of `left`, from first_row on, by all of `right`. By a warp.
+template <typename T>
+__device__ float2 widen_pair(uint32_t pair);
+template <>
+__device__ float2 widen_pair<__nv_bfloat16>(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
+}
+template <>
+__device__ float2 widen_pair<__half>(uint32_t pair) {
+  __half2 halves;
+  memcpy(&halves, &pair, sizeof halves);
+  return __half22float2(halves);
+}
+
+// `left` by `right`, in accumulators of 16 rows; and what the rows of `left` are multiplied by,
+// `scale` or, if unit_eps is above 0, as much over their lengths. By a warp.
 template <typename T, int kKeys>
-__device__ void multiply_rows(const KeyRows<T, kKeys>& left, int first_row,
-                              const KeyRows<T, kKeys>& right, float (&to)[kChunk][kChunk + 1]) {
+__device__ void multiply_rows(const KeyRows<T, kKeys>& left, const KeyRows<T, kKeys>& right,
+                              Fragment (&products)[2][kTokenTiles], float unit_eps, float scale,
+                              float (&scales)[kChunk]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float sums[kTokenTiles][4] = {};
-#pragma unroll 4
+  float squares[2][2] = {};  // of rows lane / 4 and that + 8, a quarter each
+#pragma unroll 2
   for (int step = 0; step < kKeys; step += 16) {
-    uint32_t a[4];
-    load_matrices<false>(a, &left[first_row + lane % 16][step + lane / 16 * 8]);
     uint32_t low[4];
     uint32_t high[4];
     load_matrices<false>(low, &right[lane][step]);
     load_matrices<false>(high, &right[lane][step + 8]);
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) mma_16x8x16<T>(sums[n], a, low[n], high[n]);
+    for (int half = 0; half < 2; ++half) {
+      uint32_t a[4];
+      load_matrices<false>(a, &left[half * 16 + lane % 16][step + lane / 16 * 8]);
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        mma_16x8x16<T>(products[half][n], a, low[n], high[n]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = widen_pair<T>(a[i]);
+        float& sum = squares[half][i % 2];
+        sum = fmaf(pair.x, pair.x, fmaf(pair.y, pair.y, sum));
+      }
+    }
   }
 #pragma unroll
-  for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      to[first_row + lane / 4 + i / 2 * 8][n * kTileEdge + lane % 4 * 2 + i % 2] = sums[n][i];
+  for (int i = 0; i < 4; ++i) {
+    float sum = squares[i / 2][i % 2];
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    if (lane % 4 == 0) {
+      scales[lane / 4 + i * 8] = unit_eps > 0 ? scale * rsqrtf(sum + unit_eps) : scale;
     }
   }
 }
 
-// What rows are multiplied by. By a block: a warp has 8 rows.
-template <typename T, int kKeys>
-__device__ void measure_rows(const KeyRows<T, kKeys>& rows, float unit_eps, float scale,
-                             float (&factors)[kChunk]) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int token = warp; token < kChunk; token += kWarps) {
-    float squares = 0;
-    for (int i = lane; i < kKeys; i += kWarp) {
-      const float x = to_float(rows[token][i]);
-      squares = fmaf(x, x, squares);
-    }
-    const float sum = warp_sum(squares);
-    if (lane == 0) factors[token] = unit_eps > 0 ? scale * rsqrtf(sum + unit_eps) : scale;
-  }
-}
+using Square = float[kChunk][kChunk + 1];
 
 template <typename T, int kKeys>
 struct FactorMemory {
   // Rows of L's columns, which have their banks to themselves where lanes write fours.
   static constexpr int kStride = kChunk + 4;
   struct Rows {
-    KeyRows<T, kKeys> q;
     KeyRows<T, kKeys> k;
+    KeyRows<T, kKeys> q;
+  };
+  struct Products {
+    Square keys;                                               // k_i·k_j
+    Square queries;                                            // q_i·k_j
+    alignas(16) float columns[kFactorWarps][kChunk][kStride];  // of L, a warp's head each
   };
   union alignas(16) {
     Rows rows;
-    float columns[kWarps][kChunk][kStride];  // of L, a warp's head each
+    Products products;  // then
   };
-  float keys[kChunk][kChunk + 1];     // k_i·k_j
-  float queries[kChunk][kChunk + 1];  // q_i·k_j
   float key_scales[kChunk];
   float query_scales[kChunk];
+  float4 factors[kFactorWarps][kChunk];  // of rows: G in powers of two, of L, of P
 };
 
 // Solves (I + L) T = I: a lane has a column, and each row that is known is taken off those below.
@@ -182,156 +215,328 @@ __device__ void invert(const float (*columns)[kChunk + 4], float (&solution)[kCh
   }
 }
 
-// A block has up to four heads of a key head, a warp each.
+// A block's two warps multiply keys and queries, and then have a head each, of one key head.
 template <typename T, int kKeys>
-__global__ void __launch_bounds__(kThreads) chunk_factors_kernel(const ChunkArguments a) {
-  begin_kernel();
+__global__ void __launch_bounds__(kFactorWarps* kWarp)
+    chunk_factors_kernel(const ChunkArguments a) {
+  wait_for_inputs();
   __shared__ FactorMemory<T, kKeys> memory;
   const Recurrence& r = a.recur.recurrence;
   const int row = chunk_of_slot(a.recur.batch, a.first_slot + static_cast<int>(blockIdx.x));
   if (row < 0) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool has_keys = warp == 0;
   const int64_t key_first = int64_t{blockIdx.y} * r.key_dim;
-
-  copy_rows<kKeys>(memory.rows.q, a.recur.q, row, key_first, r.key_dim);
-  copy_rows<kKeys>(memory.rows.k, a.recur.k, row, key_first, r.key_dim);
+  auto& own_rows = has_keys ? memory.rows.k : memory.rows.q;
+  copy_rows(own_rows, has_keys ? a.recur.k : a.recur.q, row, key_first, r.key_dim);
   close_copies();
-  wait_for_copies<0>();
-  __syncthreads();
-  measure_rows<T, kKeys>(memory.rows.q, r.unit_eps, r.query_scale, memory.query_scales);
-  measure_rows<T, kKeys>(memory.rows.k, r.unit_eps, 1.0F, memory.key_scales);
-  if (warp % 2 == 0) {
-    multiply_rows<T, kKeys>(memory.rows.k, warp / 2 * 16, memory.rows.k, memory.keys);
-  } else {
-    multiply_rows<T, kKeys>(memory.rows.q, warp / 2 * 16, memory.rows.k, memory.queries);
-  }
-  __syncthreads();
 
   const int heads = r.n_heads / r.n_key_heads;
-  const int of_key_head = static_cast<int>(blockIdx.z) * kWarps + warp;
-  if (of_key_head >= heads) return;
-  const int head = static_cast<int>(blockIdx.y) * heads + of_key_head;
+  const int of_key_head = static_cast<int>(blockIdx.z) * kFactorWarps + warp;
+  const int head = static_cast<int>(blockIdx.y) * heads + min(of_key_head, heads - 1);
   const TokenGates gates = gates_of(a.recur, row + lane, head);
-  float sum = gates.log_decay;  // G
+  float sum = gates.log_decay * kLog2E;  // G, in powers of two
 #pragma unroll
   for (int distance = 1; distance < kWarp; distance *= 2) {
     const float before = __shfl_up_sync(kAllLanes, sum, distance);
     if (lane >= distance) sum += before;
   }
   const float last_sum = __shfl_sync(kAllLanes, sum, kWarp - 1);
+
+  wait_for_copies<0>();
+  __syncthreads();
+  Fragment found[2][kTokenTiles] = {};
+  multiply_rows<T, kKeys>(own_rows, memory.rows.k, found, r.unit_eps,
+                          has_keys ? 1.0F : r.query_scale,
+                          has_keys ? memory.key_scales : memory.query_scales);
+  __syncthreads();
+  Square& square = has_keys ? memory.products.keys : memory.products.queries;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        square[half * 16 + lane / 4 + i / 2 * 8][n * kTileEdge + lane % 4 * 2 + i % 2] =
+            found[half][n][i];
+      }
+    }
+  }
+  __syncthreads();
+  if (of_key_head >= heads) return;
+
   const float key_scale = memory.key_scales[lane];
-  const float state_strength = r.delta ? 1.0F : gates.strength;  // W is V itself where not delta
+  const float query_scale = memory.query_scales[lane];
+  // W is V itself where not delta.
+  const float given = key_scale * (r.delta ? 1.0F : gates.strength);
   ChunkFactors& to = a.factors_of(row, head);
-  to.known[lane] = expf(sum) * key_scale;
-  to.seen[lane] = expf(sum) * memory.query_scales[lane];
-  to.written[lane] = expf(last_sum - sum) * key_scale * state_strength;
-  if (lane == 0) to.kept[0] = expf(last_sum);
+  to.known[lane] = exp2f(sum) * key_scale;
+  to.seen[lane] = exp2f(sum) * query_scale;
+  to.written[lane] = exp2f(last_sum - sum) * given;
+  if (lane == 0) to.kept[0] = exp2f(last_sum);
+  float4(&rows)[kChunk] = memory.factors[warp];
+  rows[lane] = make_float4(sum, gates.strength * key_scale, query_scale, 0);
+  __syncwarp();
 
   // From here on a lane has a column of the matrices, its token's: what it gives.
-  const int column = lane % kTileEdge;
-  float fours[4];
+  const auto place = [&](int i) {
+    return tile_at(i / kTileEdge, lane / kTileEdge) + i % kTileEdge * kTileEdge + lane % kTileEdge;
+  };
+  auto& columns = memory.products.columns[warp];
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const float taken_sum = __shfl_sync(kAllLanes, sum, i);
-    const float taken_strength = __shfl_sync(kAllLanes, gates.strength, i);
-    const float factor = lane <= i ? expf(taken_sum - sum) * key_scale : 0.0F;
-    if (lane / kTileEdge <= i / kTileEdge) {
-      const float score = memory.query_scales[i] * memory.queries[i][lane] * factor;
-      to.scores[tile_at(i / kTileEdge, lane / kTileEdge) + i % kTileEdge * kTileEdge + column] =
-          round_to_tf32(score * state_strength);
+  for (int first = 0; first < kChunk; first += 4) {
+    float fours[4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int i = first + n;
+      const float4 taken = rows[i];
+      const float decayed = power_of_two(taken.x - sum) * given;
+      const float score = taken.z * memory.products.queries[i][lane] * decayed;
+      if (lane / kTileEdge <= i / kTileEdge) {
+        to.scores[place(i)] = round_to_tf32(lane <= i ? score : 0.0F);
+      }
+      const float written = taken.y * memory.products.keys[i][lane] * decayed;
+      fours[n] = lane < i ? written : 0.0F;
     }
-    fours[i % 4] =
-        lane < i ? taken_strength * memory.key_scales[i] * memory.keys[i][lane] * factor : 0.0F;
-    if (i % 4 == 3) {
-      *reinterpret_cast<float4*>(&memory.columns[warp][lane][i - 3]) =
-          make_float4(fours[0], fours[1], fours[2], fours[3]);
+    *reinterpret_cast<float4*>(&columns[lane][first]) =
+        make_float4(fours[0], fours[1], fours[2], fours[3]);
+  }
+  if (r.delta) {
+    __syncwarp();
+    float solution[kChunk];
+    invert(columns, solution);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      if (lane / kTileEdge <= i / kTileEdge) {
+        to.writes[place(i)] = round_to_tf32(solution[i] * gates.strength);
+      }
     }
   }
-  if (!r.delta) return;
-  __syncwarp();
-  float solution[kChunk];
-  invert(memory.columns[warp], solution);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if (lane / kTileEdge <= i / kTileEdge) {
-      to.writes[tile_at(i / kTileEdge, lane / kTileEdge) + i % kTileEdge * kTileEdge + column] =
-          round_to_tf32(solution[i] * gates.strength);
-    }
-  }
+  // Not before, or the next kernel's blocks, of which each multiprocessor is to have one, would go
+  // where there is room first.
+  allow_next_kernel();
 }
 
-// What the second kernel needs of a chunk.
-template <typename T, int kKeys>
-struct alignas(16) Stage {
-  KeyRows<T, kKeys> q;
-  KeyRows<T, kKeys> k;
-  T v[kChunk][kColumns + kPad];
-  ChunkFactors factors;
-};
-
-// Accumulators, and with columns t, t + 4 for 2t, 2t + 1, a left factor: see the file's head.
-using Fragment = float[4];
-
-template <typename T, int kKeys>
-struct ChunkMemory {
-  static constexpr int kStages = kKeys > 128 ? 2 : 3;
-  Stage<T, kKeys> stages[kStages];
-  // Sums over half of the keys that a warp tells the other one of its columns: of K S, then of Q S
-  // for the tokens that the other one finishes.
-  float4 sums[kWarps][kTokenTiles + kTokenTiles / 2][kWarp];
-};
-
+// 8 values by 16 columns as left factor of 16 rows: their upper parts, and below them what these
+// leave. So a product is exact but for what two parts leave: of bfloat16 with bfloat16, and of TF32
+// with f16, whose range sums may exceed, eight columns each.
 template <typename T>
-__device__ float2 widen_pair(uint32_t pair);
+struct LeftFactor;
 template <>
-__device__ float2 widen_pair<__nv_bfloat16>(uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
-}
+struct LeftFactor<__nv_bfloat16> {
+  uint32_t a[4];
+};
 template <>
-__device__ float2 widen_pair<__half>(uint32_t pair) {
-  __half2 halves;
-  memcpy(&halves, &pair, sizeof halves);
-  return __half22float2(halves);
+struct LeftFactor<__half> {
+  uint32_t first[4];
+  uint32_t second[4];
+};
+
+// A lane's two columns of 8 values by 8 columns.
+using Pair = float[2];
+
+// Of eight columns in TF32. What the second part has beyond its bits is cut off.
+__device__ void left_factor(const Pair& pair, uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float upper = round_to_tf32(pair[i]);
+    a[2 * i] = __float_as_uint(upper);
+    a[2 * i + 1] = __float_as_uint(pair[i] - upper);
+  }
 }
-
-__device__ float4 packed(const Fragment& f) { return make_float4(f[0], f[1], f[2], f[3]); }
-
-__device__ void add(Fragment& to, const float4& other) {
-  to[0] += other.x;
-  to[1] += other.y;
-  to[2] += other.z;
-  to[3] += other.w;
+__device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__nv_bfloat16>& to) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const Pair& pair = i == 0 ? first : second;
+    const uint32_t upper = pack_pair<__nv_bfloat16>(pair[0], pair[1]);
+    const float2 wide = widen_pair<__nv_bfloat16>(upper);
+    to.a[2 * i] = upper;
+    to.a[2 * i + 1] = pack_pair<__nv_bfloat16>(pair[0] - wide.x, pair[1] - wide.y);
+  }
 }
-
-// A fragment as left factor, its columns multiplied by those of `factors` that belong to the lane.
-__device__ void left_factor(const Fragment& f, float2 factors, uint32_t (&a)[4]) {
-  a[0] = __float_as_uint(round_to_tf32(f[0] * factors.x));
-  a[1] = __float_as_uint(round_to_tf32(f[2] * factors.x));
-  a[2] = __float_as_uint(round_to_tf32(f[1] * factors.y));
-  a[3] = __float_as_uint(round_to_tf32(f[3] * factors.y));
+__device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__half>& to) {
+  left_factor(first, to.first);
+  left_factor(second, to.second);
 }
 
 __device__ void multiply(Fragment& c, const uint32_t (&a)[4], float2 b) {
   mma_16x8x8(c, a, __float_as_uint(b.x), __float_as_uint(b.y));
 }
+__device__ void multiply(Fragment& c, const LeftFactor<__nv_bfloat16>& a, uint32_t b0,
+                         uint32_t b1) {
+  mma_16x8x16<__nv_bfloat16>(c, a.a, b0, b1);
+}
+__device__ void multiply(Fragment& c, const LeftFactor<__half>& a, uint32_t b0, uint32_t b1) {
+  multiply(c, a.first, widen_pair<__half>(b0));
+  multiply(c, a.second, widen_pair<__half>(b1));
+}
 
-// Of each 32 values of a head, a pair of warps has 16: one the first half of the keys, the other
-// the second. Both know all of W; each finishes half of the tokens.
+// The products of both parts together.
+__device__ float sum_of_parts(const Fragment& c, int i) { return c[i] + c[i + 2]; }
+
+// S of a warp's values, transposed.
+template <int kKeys>
+using State = Pair[kKeys / kTileEdge];
+
+// Two tiles of tokens by 16 keys.
+template <typename T, int kKeys>
+__device__ void load_keys(uint32_t (&to)[2][4], const KeyRows<T, kKeys>& rows, int first_key) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    load_matrices<false>(to[i], &rows[i * 2 * kTileEdge + lane / 16 * kTileEdge + lane % 8]
+                                     [first_key + lane / 8 % 2 * kTileEdge]);
+  }
+}
+
+// Q S and, of the delta rule, K S, transposed; then S is multiplied by `kept`.
+template <typename T, int kKeys, bool kDelta>
+__device__ void multiply_state(State<kKeys>& state, const KeyRows<T, kKeys>& q,
+                               const KeyRows<T, kKeys>& k, float kept,
+                               Fragment (&seen)[kTokenTiles], Fragment (&known)[kTokenTiles]) {
+#pragma unroll
+  for (int step = 0; step < kKeys; step += 16) {
+    Pair& first = state[step / kTileEdge];
+    Pair& second = state[step / kTileEdge + 1];
+    LeftFactor<T> left;
+    left_factor(first, second, left);
+    uint32_t right[2][4];
+    if constexpr (kDelta) {
+      load_keys<T, kKeys>(right, k, step);
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        multiply(known[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
+      }
+    }
+    load_keys<T, kKeys>(right, q, step);
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      multiply(seen[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      first[i] *= kept;
+      second[i] *= kept;
+    }
+  }
+}
+
+// Adds Kᵀ W, transposed.
+template <typename T, int kKeys>
+__device__ void write_state(State<kKeys>& state, const Pair (&written)[kTokenTiles],
+                            const KeyRows<T, kKeys>& keys) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  LeftFactor<T> left[kTokenTiles / 2];
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; n += 2) left_factor(written[n], written[n + 1], left[n / 2]);
+  constexpr int kTogether = 8;  // so that a product need not wait for the one before
+#pragma unroll
+  for (int tile = 0; tile < kKeys / kTileEdge; tile += kTogether) {
+    uint32_t rows[kTogether][4];  // tiles of tokens
+    Fragment sums[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      load_matrices<true>(rows[i], &keys[lane][(tile + i) * kTileEdge]);
+      sums[i][0] = state[tile + i][0];
+      sums[i][1] = state[tile + i][1];
+      sums[i][2] = sums[i][3] = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; n += 2) {
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        multiply(sums[i], left[n / 2], rows[i][n], rows[i][n + 1]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) state[tile + i][j] = sum_of_parts(sums[i], j);
+    }
+  }
+}
+
+// A lane's part of a lower triangle of a chunk's tokens, as right factor.
+struct Triangle {
+  float2 tiles[kTriangle];
+
+  explicit __device__ Triangle(const float (&from)[kTriangle * kTileElements]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int i = 0; i < kTriangle; ++i) {
+      tiles[i] = *reinterpret_cast<const float2*>(&from[i * kTileElements + 2 * lane]);
+    }
+  }
+
+  // Its product with a matrix of tokens, transposed.
+  __device__ void multiply_by(const Pair (&matrix)[kTokenTiles],
+                              Pair (&product)[kTokenTiles]) const {
+    Fragment sums[kTokenTiles] = {};
+#pragma unroll
+    for (int j = 0; j < kTokenTiles; ++j) {
+      uint32_t left[4];
+      left_factor(matrix[j], left);
+#pragma unroll
+      for (int i = j; i < kTokenTiles; ++i) {
+        multiply(sums[i], left, tiles[tile_at(i, j) / kTileElements]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) product[n][i] = sum_of_parts(sums[n], i);
+    }
+  }
+};
+
+// What the lane's tokens have of numbers of a chunk's.
+struct TokenFactors {
+  float2 of[kTokenTiles];
+
+  explicit __device__ TokenFactors(const float (&of_tokens)[kChunk]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      of[n] = *reinterpret_cast<const float2*>(&of_tokens[n * kTileEdge + lane % 4 * 2]);
+    }
+  }
+  [[nodiscard]] __device__ float operator()(int n, int i) const {
+    return i == 0 ? of[n].x : of[n].y;
+  }
+};
+
+// A block's warps have 8 values each, for which they go from chunk to chunk; one more copies what
+// they need next.
+template <typename T, int kKeys>
+struct Block {
+  static constexpr int kStages = kKeys > 128 ? 2 : 3;
+
+  struct alignas(16) Stage {
+    KeyRows<T, kKeys> q;
+    KeyRows<T, kKeys> k;
+    T v[kChunk][kColumns + kPad];
+    ChunkFactors factors;
+  };
+  struct Memory {
+    Stage stages[kStages];
+    uint64_t copied[kStages];
+    uint64_t used[kStages];
+  };
+};
+
 template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a) {
-  begin_kernel();
-  using Memory = ChunkMemory<T, kKeys>;
-  constexpr int kStages = Memory::kStages;
-  constexpr int kKeyTiles = kKeys / 2 / kTileEdge;
-  constexpr int kHalfTiles = kTokenTiles / 2;
+  using Memory = typename Block<T, kKeys>::Memory;
+  constexpr int kStages = Block<T, kKeys>::kStages;
   extern __shared__ float4 shared_memory[];
   Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
+  begin_kernel();
 
   const Recurrence& r = a.recur.recurrence;
   const BatchView& batch = a.recur.batch;
-  const int s = blockIdx.z;
-  const int head = blockIdx.y;
+  const auto s = static_cast<int>(blockIdx.z);
+  const auto head = static_cast<int>(blockIdx.y);
   const int piece_first = batch.query_start[s];
   const int n_tokens = batch.query_start[s + 1] - piece_first;
   const int kv_len = batch.kv_len[s];
@@ -346,31 +551,58 @@ __global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a
   const int last_chunk = before_slot(a.last_slot);
   if (first_chunk == last_chunk) return;
 
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(memory.copied[i], kWarp);
+      init_barrier(memory.used[i], kWarps);
+    }
+  }
+  __syncthreads();
+
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int group = lane / 4;
-  const int pair = lane % 4 * 2;
-  const int half = warp % 2;
-  const int first_key = half * kKeys / 2;
   const int block_column = static_cast<int>(blockIdx.x) * kColumns;
-  const int warp_column = warp / 2 * kWarpColumns;
-  const bool has_columns = block_column + warp_column < r.value_dim;
-  const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
   const int64_t value_first = int64_t{head} * r.value_dim + block_column;
 
-  // S, transposed.
-  Fragment state[kKeyTiles];
+  if (warp == kWarps) {
+    const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
+    for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
+      const PipelinePlace<kStages> place(chunk - first_chunk);
+      auto& stage = memory.stages[place.stage];
+      const int64_t row = first_row + int64_t{chunk} * kChunk;
+      wait_for_phase(memory.used[place.stage], place.parity ^ 1);
+      copy_rows(stage.k, a.recur.k, row, key_first, r.key_dim);
+      copy_rows(stage.v, a.recur.v, row, value_first, r.value_dim - block_column);
+      copy_rows(stage.q, a.recur.q, row, key_first, r.key_dim);
+      const auto* from = reinterpret_cast<const float4*>(&a.factors_of(row, head)) + lane;
+      auto* to = reinterpret_cast<float4*>(&stage.factors) + lane;
+      constexpr int kFours = sizeof(ChunkFactors) / sizeof(float4);
+      constexpr int kSkipped = kDelta ? 0 : sizeof(ChunkFactors::writes) / sizeof(float4);
+#pragma unroll
+      for (int i = kSkipped; i < kFours; i += kWarp) {
+        if (i + lane < kFours) copy_async(shared_address(to + i), from + i, true);
+      }
+      arrive_when_copied(memory.copied[place.stage]);
+    }
+    close_copies();
+    wait_for_copies<0>();
+    return;
+  }
+
+  const int warp_column = warp * kWarpColumns;
+  const bool has_columns = block_column + warp_column < r.value_dim;
+
+  State<kKeys> state;
   const auto for_each_element = [&](int32_t n, const auto& use) {
-    float* matrix =
-        a.recur.states.data + n * a.recur.states.stride + int64_t{head} * r.key_dim * r.value_dim;
+    float* column = a.recur.states.data + n * a.recur.states.stride +
+                    int64_t{head} * r.key_dim * r.value_dim + block_column + warp_column + lane / 4;
 #pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
-      if (!has_columns || first_key + tile * kTileEdge >= r.key_dim) continue;
+    for (int tile = 0; tile < kKeys / kTileEdge; ++tile) {
+      if (!has_columns || tile * kTileEdge >= r.key_dim) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int64_t key = first_key + tile * kTileEdge + pair + i % 2;
-        use(state[tile][i],
-            matrix[key * r.value_dim + block_column + warp_column + group + i / 2 * 8]);
+      for (int i = 0; i < 2; ++i) {
+        const int key = tile * kTileEdge + lane % 4 * 2 + i;
+        use(state[tile][i], column[int64_t{key} * r.value_dim]);
       }
     }
   };
@@ -378,172 +610,87 @@ __global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a
     for_each_element(n, [](float element, float& to) { to = element; });
   };
 #pragma unroll
-  for (Fragment& fragment : state) {
-#pragma unroll
-    for (float& element : fragment) element = 0;
-  }
+  for (Pair& pair : state) pair[0] = pair[1] = 0;
   const bool begins_piece = pages.begin + first_chunk == 0;
   for_each_element(begins_piece ? batch.state_from[s] : batch.state_to[s],
                    [](float& element, float from) { element = from; });
 
-  const auto load = [&](int chunk) {
-    if (chunk < last_chunk) {
-      Stage<T, kKeys>& stage = memory.stages[chunk % kStages];
-      const int row = first_row + chunk * kChunk;
-      copy_rows<kKeys>(stage.q, a.recur.q, row, key_first, r.key_dim);
-      copy_rows<kKeys>(stage.k, a.recur.k, row, key_first, r.key_dim);
-      copy_rows<kColumns>(stage.v, a.recur.v, row, value_first, r.value_dim - block_column);
-      const auto* from = reinterpret_cast<const float4*>(&a.factors_of(row, head));
-      auto* to = reinterpret_cast<float4*>(&stage.factors);
-      constexpr int kSkipped = kDelta ? 0 : kTriangle * kTileElements / 4;
-      for (int i = kSkipped + static_cast<int>(threadIdx.x);
-           i < static_cast<int>(sizeof(ChunkFactors) / sizeof(float4)); i += kThreads) {
-        copy_async(shared_address(to + i), from + i, true);
-      }
-    }
-    close_copies();
-  };
-  for (int i = 0; i < kStages - 1; ++i) load(first_chunk + i);
-
   const float skip = r.skips != nullptr ? r.skips[head] : 0.0F;
-  const int border = border_of(kv_len) - (kv_len - n_tokens);  // in the piece
+  // The chunk that ends at the border whose state is wanted.
+  const int border = border_of(kv_len) - (kv_len - n_tokens) - pages.begin;  // in the pages
+  const int border_chunk = batch.state_border[s] != 0 ? border / kChunk - 1 : -1;
+  const int64_t tile_rows = kTileEdge * a.recur.out.stride;
+  T* out = static_cast<T*>(a.recur.out.data) +
+           (first_row + int64_t{first_chunk} * kChunk + lane / 4) * a.recur.out.stride +
+           value_first + warp_column + lane % 4 * 2;
   for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-    wait_for_copies<kStages - 2>();
-    __syncthreads();  // the chunk is there, and nobody reads the one before
-    load(chunk + kStages - 1);
-    const Stage<T, kKeys>& stage = memory.stages[chunk % kStages];
+    const PipelinePlace<kStages> place(chunk - first_chunk);
+    const auto& stage = memory.stages[place.stage];
     const ChunkFactors& factors = stage.factors;
-    const auto of_lane = [&](const float* of_tokens, int tile) {
-      return *reinterpret_cast<const float2*>(of_tokens + tile * kTileEdge + pair);
-    };
+    wait_for_phase(memory.copied[place.stage], place.parity);
 
-    Fragment known[kTokenTiles] = {};  // K S
+    uint32_t values[kTokenTiles];
+    load_matrices<true>(values, &stage.v[lane][warp_column]);
+    const TokenFactors of_known(factors.known);
+    const Triangle writes(factors.writes);
     Fragment seen[kTokenTiles] = {};   // Q S
-#pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
-      uint32_t left[4];
-      left_factor(state[tile], {1.0F, 1.0F}, left);
-      uint32_t queries[4];
-      load_matrices<false>(queries, &stage.q[lane][first_key + tile * kTileEdge]);
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) multiply(seen[n], left, widen_pair<T>(queries[n]));
-      if constexpr (kDelta) {
-        uint32_t keys[4];
-        load_matrices<false>(keys, &stage.k[lane][first_key + tile * kTileEdge]);
-#pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) multiply(known[n], left, widen_pair<T>(keys[n]));
-      }
-    }
+    Fragment known[kTokenTiles] = {};  // K S
+    multiply_state<T, kKeys, kDelta>(state, stage.q, stage.k, factors.kept[0], seen, known);
 
-    // The other half of the keys. A sum of two does not depend on which warp has which.
-    auto& mine = memory.sums[warp];
-    const auto& theirs = memory.sums[warp ^ 1];
+    Pair written[kTokenTiles];  // V, then V - e^G K S, then W
+    Pair results[kTokenTiles];  // Y
+    const TokenFactors of_seen(factors.seen);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      if constexpr (kDelta) mine[n][lane] = packed(known[n]);
-      if (n / kHalfTiles != half) mine[kTokenTiles + n % kHalfTiles][lane] = packed(seen[n]);
-    }
-    synchronize_threads(1 + warp / 2, 2 * kWarp);
-
-    // V, then V - e^G K S, then W.
-    Fragment written[kTokenTiles];
+      const float2 two = widen_pair<T>(values[n]);
+      written[n][0] = two.x;
+      written[n][1] = two.y;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; n += 2) {
-      uint32_t values[4];  // of two tiles of tokens, the first and the last 8 values of each
-      load_matrices<true>(
-          values,
-          &stage.v[n * kTileEdge + lane / 16 * 8 + lane % 8][warp_column + lane / 8 % 2 * 8]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 two = widen_pair<T>(values[i]);
-        written[n + i / 2][i % 2 * 2] = two.x;
-        written[n + i / 2][i % 2 * 2 + 1] = two.y;
+      for (int i = 0; i < 2; ++i) {
+        results[n][i] = fmaf(of_seen(n, i), sum_of_parts(seen[n], i), skip * written[n][i]);
+        if constexpr (kDelta) {
+          written[n][i] = fmaf(-of_known(n, i), sum_of_parts(known[n], i), written[n][i]);
+        }
       }
     }
-    Fragment finished[kHalfTiles];  // Y, of the warp's half of the tokens
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      if (n / kHalfTiles != half) continue;
-      Fragment& y = finished[n % kHalfTiles];
-      add(seen[n], theirs[kTokenTiles + n % kHalfTiles][lane]);
-      const float2 factor = of_lane(factors.seen, n);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        y[i] = fmaf(i % 2 == 0 ? factor.x : factor.y, seen[n][i], skip * written[n][i]);
-      }
-    }
-    uint32_t left[kTokenTiles][4];
     if constexpr (kDelta) {
+      Pair found[kTokenTiles];
+      writes.multiply_by(written, found);
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
-        add(known[n], theirs[n][lane]);
-        const float2 factor = of_lane(factors.known, n);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          written[n][i] = fmaf(-(i % 2 == 0 ? factor.x : factor.y), known[n][i], written[n][i]);
-        }
-        left_factor(written[n], {1.0F, 1.0F}, left[n]);
-#pragma unroll
-        for (float& element : written[n]) element = 0;
-      }
-#pragma unroll
-      for (int j = 0; j < kTokenTiles; ++j) {
-#pragma unroll
-        for (int i = j; i < kTokenTiles; ++i) {
-          multiply(written[i], left[j],
-                   *reinterpret_cast<const float2*>(&factors.writes[tile_at(i, j) + 2 * lane]));
-        }
+        written[n][0] = found[n][0];
+        written[n][1] = found[n][1];
       }
     }
+    Pair scored[kTokenTiles];
+    Triangle(factors.scores).multiply_by(written, scored);
+    const TokenFactors of_written(factors.written);
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        results[n][i] += scored[n][i];
+        written[n][i] *= of_written(n, i);
+      }
+    }
+    write_state<T, kKeys>(state, written, stage.k);
+    __syncwarp();
+    if (lane == 0) arrive(memory.used[place.stage]);
 
 #pragma unroll
-    for (int j = 0; j < kTokenTiles; ++j) {
-      left_factor(written[j], {1.0F, 1.0F}, left[j]);
-#pragma unroll
-      for (int i = j; i < kTokenTiles; ++i) {
-        if (i / kHalfTiles != half) continue;
-        multiply(finished[i % kHalfTiles], left[j],
-                 *reinterpret_cast<const float2*>(&factors.scores[tile_at(i, j) + 2 * lane]));
-      }
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const uint32_t pair = transpose_8x8(pack_pair<T>(results[n][0], results[n][1]));
+      if (has_columns) *reinterpret_cast<uint32_t*>(out + n * tile_rows) = pair;
     }
-#pragma unroll
-    for (int j = 0; j < kTokenTiles; ++j) {
-      left_factor(written[j], of_lane(factors.written, j), left[j]);
-    }
-    const float kept = factors.kept[0];
-#pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
-#pragma unroll
-      for (float& element : state[tile]) element *= kept;
-      uint32_t keys[4];
-      load_matrices<true>(keys, &stage.k[lane][first_key + tile * kTileEdge]);
-#pragma unroll
-      for (int j = 0; j < kTokenTiles; ++j) multiply(state[tile], left[j], widen_pair<T>(keys[j]));
-    }
-
-    const int64_t row = first_row + chunk * kChunk + half * kChunk / 2;
-#pragma unroll
-    for (int n = 0; n < kHalfTiles; ++n) {
-#pragma unroll
-      for (int eight = 0; eight < 2; ++eight) {
-        const uint32_t values =
-            transpose_8x8(pack_pair<T>(finished[n][2 * eight], finished[n][2 * eight + 1]));
-        T* to = static_cast<T*>(a.recur.out.data) +
-                (row + n * kTileEdge + group) * a.recur.out.stride + value_first + warp_column +
-                eight * 8 + pair;
-        if (has_columns) *reinterpret_cast<uint32_t*>(to) = values;
-      }
-    }
-    if (batch.state_border[s] != 0 && pages.begin + (chunk + 1) * kChunk == border) {
-      store(batch.state_border[s]);
-    }
+    out += kTokenTiles * tile_rows;
+    if (chunk == border_chunk) store(batch.state_border[s]);
   }
   store(batch.state_to[s]);
 }
 
 template <typename T, int kKeys, bool kDelta>
 void go_on(const ChunkArguments& a, const Queue& queue) {
-  constexpr size_t kBytes = sizeof(ChunkMemory<T, kKeys>);
+  constexpr size_t kBytes = sizeof(typename Block<T, kKeys>::Memory);
   const Recurrence& r = a.recur.recurrence;
   const Grid grid{
       {static_cast<unsigned>(ceil_div(r.value_dim, kColumns)), static_cast<unsigned>(r.n_heads),
@@ -562,8 +709,8 @@ void launch(const ChunkArguments& a, const Queue& queue) {
   }
   const Grid grid{
       {static_cast<unsigned>(a.last_slot - a.first_slot), static_cast<unsigned>(r.n_key_heads),
-       static_cast<unsigned>(ceil_div(r.n_heads / r.n_key_heads, kWarps))},
-      kThreads};
+       static_cast<unsigned>(ceil_div(r.n_heads / r.n_key_heads, kFactorWarps))},
+      kFactorWarps * kWarp};
   queue.launch("preparing chunks", chunk_factors_kernel<T, kKeys>, grid, a);
   if (r.delta) {
     go_on<T, kKeys, true>(a, queue);
@@ -584,7 +731,7 @@ bool chunks_fit(const RecurArguments& a) {
   return !r.by_channel && (dtype == DType::f16 || dtype == DType::bf16) && rows_fit(a.q, dtype) &&
          rows_fit(a.k, dtype) && rows_fit(a.v, dtype) && a.out.dtype == dtype &&
          a.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(a.out.data) % 4 == 0 &&
-         r.key_dim % 16 == 0 && r.key_dim <= kMostKeys && r.value_dim % kWarpColumns == 0;
+         r.key_dim % 16 == 0 && r.key_dim <= kMostKeys && r.value_dim % 16 == 0;
 }
 
 ScratchPiece chunks_piece(int64_t chunks, int64_t heads) {

@@ -395,7 +395,7 @@ TEST_P(BackendAttention, AgreesOverLongContexts) {
 
 TEST_P(BackendAttention, PrefillAgreesOverManyTiles) {
   for (const WeightFormat weights : kFloatFormats) {
-    for (const int32_t dim : {64, 128}) {
+    for (const int32_t dim : {64, 128, 256, 512}) {
       check_attention(weights, {4, 2, dim, {{300, 300}, {1, 5}, {129, 1000}, {256, 384}}});
     }
   }
@@ -423,7 +423,9 @@ TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
       check_attention(weights, {4, 2, 64, {{40, 40}, {130, 300}, {2, 97}}, window});
     }
     check_attention(weights, {8, 1, 128, {{1, 1500}, {1, 1}}, 128});
-    check_attention(weights, {2, 2, 64, {{150, 900}}, 257});
+    for (const int32_t dim : {64, 128, 256, 512}) {
+      check_attention(weights, {2, 2, dim, {{150, 900}}, 257});
+    }
   }
 }
 

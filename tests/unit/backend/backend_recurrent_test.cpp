@@ -11,7 +11,7 @@ namespace {
 // One token, pieces within a page and over several, with and without a state before.
 const std::vector<TestSequence> kSequences = {{1, 1},   {1, 40}, {40, 40},
                                               {33, 65}, {5, 69}, {70, 100}};
-constexpr int32_t kStates = 20;
+constexpr int32_t kStates = 24;
 
 struct RecurrenceShape {
   int32_t heads = 1;
@@ -99,9 +99,8 @@ class BackendRecurrent : public BackendTest {
   }
 
   // Small numbers, but for the state of an empty text.
-  HostTensor random_states(int64_t size) {
-    constexpr int64_t kGap = 3;
-    HostTensor states = random_tensor(random_, DType::f32, kStates, size, kGap, 0.5F);
+  HostTensor random_states(int64_t size, int64_t gap = 3) {
+    HostTensor states = random_tensor(random_, DType::f32, kStates, size, gap, 0.5F);
     for (int64_t c = 0; c < size; ++c) states.set(0, c, 0);
     return states;
   }
@@ -179,36 +178,58 @@ class BackendRecurrent : public BackendTest {
       expect_near(got.second, want.second, bound(want.second, 0), name + ", states");
     }
   }
+
+  // Rows and states with gaps of so many elements.
+  void compare_convolve(const std::vector<TestSequence>& sequences, int64_t channels, int32_t taps,
+                        Activation activation, DType act, int64_t gap) {
+    const Batch batch = batch_with_states(sequences);
+    const HostTensor x = random_tensor(random_, act, batch.n_tokens(), channels, gap);
+    const HostTensor weight = random_tensor(random_, DType::f32, taps, channels);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, channels);
+    const HostTensor states = random_states((taps - 1) * channels, gap);
+    const bool has_bias = taps != 3;
+    compare(
+        batch, states, channels, act, 2e-6 * taps,
+        std::to_string(taps) + " taps of " + std::to_string(channels),
+        [&](Backend& backend, DType type, const BatchView& view, const StateLayer& layer,
+            const Matrix& out) {
+          const DeviceTensor device_x(backend, x.map(type, [](float v) { return v; }));
+          const DeviceTensor device_weight(backend, weight);
+          const DeviceNumbers device_bias(backend, has_bias ? &bias : nullptr);
+          const Convolution convolution{.taps = taps,
+                                        .weight = static_cast<const float*>(device_weight.data()),
+                                        .bias = device_bias.data(),
+                                        .activation = activation};
+          backend.convolve(view, device_x.matrix(), convolution, layer, out);
+          backend.synchronize();
+        },
+        gap);
+  }
 };
 
 TEST_P(BackendRecurrent, ConvolveTakesTheLastElementsOfItsText) {
   for (const DType act : activation_types()) {
     for (const int64_t channels : {1, 20, 150}) {
-      for (const int32_t taps : {2, 3, 4}) {
+      for (const int32_t taps : {2, 3, 4, 5}) {
         for (const Activation activation : {Activation::none, Activation::silu}) {
-          const Batch batch = batch_with_states();
-          const HostTensor x = random_tensor(random_, act, batch.n_tokens(), channels, 7);
-          const HostTensor weight = random_tensor(random_, DType::f32, taps, channels);
-          const HostTensor bias = random_tensor(random_, DType::f32, 1, channels);
-          const HostTensor states = random_states((taps - 1) * channels);
-          const bool has_bias = taps != 3;
-          compare(batch, states, channels, act, 2e-6 * taps,
-                  std::to_string(taps) + " taps of " + std::to_string(channels),
-                  [&](Backend& backend, DType type, const BatchView& view, const StateLayer& layer,
-                      const Matrix& out) {
-                    const DeviceTensor device_x(backend, x.map(type, [](float v) { return v; }));
-                    const DeviceTensor device_weight(backend, weight);
-                    const DeviceNumbers device_bias(backend, has_bias ? &bias : nullptr);
-                    const Convolution convolution{
-                        .taps = taps,
-                        .weight = static_cast<const float*>(device_weight.data()),
-                        .bias = device_bias.data(),
-                        .activation = activation};
-                    backend.convolve(view, device_x.matrix(), convolution, layer, out);
-                    backend.synchronize();
-                  });
+          compare_convolve(kSequences, channels, taps, activation, act, 7);
         }
       }
+    }
+  }
+}
+
+// A GPU then reads eight channels at a time, and in a long step runs of tokens one after the other.
+TEST_P(BackendRecurrent, ConvolveTakesEightChannels) {
+  constexpr int64_t kGap = 8;
+  const std::vector<TestSequence> longer = {{1, 1},   {700, 760},   {2, 30}, {1, 7},
+                                            {33, 65}, {1400, 1400}, {3, 3},  {1, 33}};
+  for (const DType act : activation_types()) {
+    for (const int32_t taps : {2, 3, 4}) {
+      for (const int64_t channels : {8, 1048}) {
+        compare_convolve(kSequences, channels, taps, Activation::silu, act, kGap);
+      }
+      compare_convolve(longer, 24, taps, Activation::none, act, kGap);
     }
   }
 }
