@@ -11,10 +11,11 @@
 
 namespace faststream::convert {
 
-uint64_t SourceTensor::bytes() const {
-  return format->bytes(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+int64_t SourceTensor::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
+
+uint64_t SourceTensor::bytes() const { return format->bytes(elements()); }
 
 void refuse_overlaps(std::span<const SourceTensor> tensors, std::string_view where) {
   std::vector<const SourceTensor*> in_order;

@@ -39,6 +39,7 @@ struct SourceTensor {
   };
   std::optional<BlockFactors> block_factors = {};
 
+  [[nodiscard]] int64_t elements() const;
   [[nodiscard]] uint64_t bytes() const;
 };
 

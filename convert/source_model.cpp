@@ -74,6 +74,8 @@ bool fits(const TensorPart& part, int64_t width) {
   const int64_t elements = elements_of(part.shape);
   const int64_t last = part.first_row + part.row_step * (part_rows(part, width) - 1);
   const int64_t own = source_width(part, width);
+  const auto blocks = static_cast<int64_t>(part.column_blocks.size());
+  if (blocks > 0 && own % blocks != 0) return false;
   if (!part.transposed) return elements % own == 0 && last < elements / own;
   if (part.shape.size() < 2) return false;
   const int64_t inputs = part.shape.end()[-2];

@@ -59,6 +59,10 @@ struct TensorPart {
   /// In place of a tensor of the checkpoint: what is computed, of this shape.
   std::shared_ptr<const std::vector<float>> values = nullptr;
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
+  /// Blocks of as many columns each: which one of the checkpoint's becomes the first, the second
+  /// and so on; empty: columns stay where they are.
+  std::vector<int64_t> column_blocks = {};
+  bool log_of_opposite = false;  ///< each value x becomes log(-x), before all else
 };
 
 /// The parts of each tensor of tensor_plan(), scales aside, top to bottom. The output matrix is

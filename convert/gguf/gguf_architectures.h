@@ -23,6 +23,8 @@ struct GgufArchitecture {
   void (*adjust)(const GgufSource&, GgufFamilyModel&) = nullptr;
   /// Whether adjust() knows layers of different sizes; the plain decoder has the first one's.
   bool sizes_differ = false;
+  /// Of all norms, whatever their epsilon is called; none: as it is called.
+  NormKind norms = NormKind::none;
 };
 
 /// Throws Error when there is no such architecture.
