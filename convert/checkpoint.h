@@ -81,4 +81,7 @@ class Checkpoint {
   std::map<std::string, SourceTensor, std::less<>> tensors_;
 };
 
+/// Whether two tensors of a checkpoint have the same elements.
+bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b);
+
 }  // namespace faststream::convert

@@ -203,6 +203,18 @@ int64_t part_rows(const TensorPart& part, int64_t width) {
          part.row_step;
 }
 
+bool has_rows_of(const SourceTensor& tensor, const TensorPart& part) {
+  if (tensor.shape == part.shape) return true;
+  if (part.transposed) return false;
+  const auto without_ones = [](std::vector<int64_t> shape) {
+    std::erase(shape, 1);
+    return shape;
+  };
+  const bool is_vector = part.shape.size() == 1 && part.n_rows == 0;
+  return without_ones(tensor.shape) == without_ones(part.shape) ||
+         (is_vector && tensor.elements() == part.shape[0]);
+}
+
 std::string to_text(std::span<const LeftOut> left_out) {
   std::string text;
   for (const LeftOut& other : left_out) {

@@ -78,7 +78,11 @@ std::vector<int64_t> projection_shape(const RowProjection& projection, int64_t w
 /// Rows that a part gives to a tensor with rows of `width` values.
 int64_t part_rows(const TensorPart& part, int64_t width);
 
-/// Tensors of a checkpoint that have no place in the model file on purpose.
+/// Whether a tensor holds the rows that a part asks for, if its shape is another: it may have
+/// dimensions of one element more or less, or be a vector's elements in any shape.
+bool has_rows_of(const SourceTensor& tensor, const TensorPart& part);
+
+/// Tensors of a checkpoint that have no place in the model file on purpose, or could have none.
 struct LeftOut {
   std::string name;  ///< what their names begin with
   size_t tensors = 0;
@@ -113,6 +117,7 @@ struct SourceModel {
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
   std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
+  std::vector<LeftOut> predictors = {};  ///< tensors of config.predictors, by what they begin with
   /// Of generation: what the checkpoint recommends and the model file will not say.
   std::vector<std::string> untaken_settings = {};
   SourceFiles files;  ///< all that were read

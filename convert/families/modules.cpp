@@ -41,6 +41,10 @@ class PartsMaker {
       case layer_inputs_norm:
         return {scaled(norm(base_ + m.layer_inputs_norm, config_.layer_inputs.size),
                        m.layer_inputs_norm_scale)};
+      case hidden_norm:
+        return {base_norm(m.hidden_norm)};
+      case hidden_projection:
+        return {matrix(base_ + m.hidden_projection, hidden, 2 * hidden)};
       case attention_norm:
         return {layer_norm(m.attention_norm)};
       case attention_qkv:
@@ -571,10 +575,10 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
   TensorParts parts;
   for (const TensorPlan& plan : tensor_plan(config)) {
     const TensorId& id = plan.id;
-    if (plan.role == TensorRole::scales || id.of_encoder) continue;
+    if (plan.role == TensorRole::scales || id.of_encoder || id.predictor > 0) continue;
     parts[id] = PartsMaker(config, modules, base, id).make();
   }
-  if (!config.output.none) {
+  if (!config.output.none && !config.output.shared) {
     const TensorId output{.kind = TensorKind::output};
     parts[output] = PartsMaker(config, modules, base, output).make();
   }

@@ -47,7 +47,9 @@ struct Modules {
   std::string layer_inputs_projection = {};
   std::string layer_inputs_norm = {};
   float layer_inputs_norm_scale = 1;  ///< of its weights
-  std::string layers = "layers.";     ///< the number and a dot follow
+  std::string hidden_norm = {};       ///< these two: of HiddenInputConfig
+  std::string hidden_projection = {};
+  std::string layers = "layers.";  ///< the number and a dot follow
   /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
   /// layers of their own there; empty: the layer's.
   std::vector<int64_t> mixer_layers = {};

@@ -25,6 +25,8 @@ struct GgufArchitecture {
   bool sizes_differ = false;
   /// Of all norms, whatever their epsilon is called; none: as it is called.
   NormKind norms = NormKind::none;
+  /// Whether layers that predict further tokens are like the model's last ones with attention.
+  bool predicts = false;
 };
 
 /// Throws Error when there is no such architecture.

@@ -350,11 +350,25 @@ void set_dense_layers(const GgufSource& source, const FeedForwardConfig& plain,
   });
 }
 
-// The last layers may predict further tokens.
-void leave_out_predictions(const GgufSource& source, GgufFamilyModel& model) {
+// The last layers may predict further tokens. Those that differ from the model's stay out.
+void add_predictors(const GgufSource& source, bool are_alike, GgufFamilyModel& model) {
   const int64_t first = source.count("block_count", kMaxLayers) - source.n_predicting_layers();
-  for (int64_t n = 0; n < source.n_predicting_layers(); ++n) {
-    model.modules.left_out.push_back(model.modules.layers + std::to_string(first + n) + ".");
+  for (int64_t n = first; n < first + source.n_predicting_layers(); ++n) {
+    const std::string block = model.modules.layers + std::to_string(n) + ".";
+    model.predictors.names.push_back(block);
+    const LayerConfig* kind =
+        find_attention_layer(model.config, source.layer_has(n, model.modules.router + ".weight"));
+    if (!are_alike || kind == nullptr || !source.layer_has(n, "nextn.eh_proj.weight")) continue;
+    Modules own = model.modules;
+    own.embedding = block + "nextn.embed_tokens";
+    own.embedding_norm = block + "nextn.enorm";
+    own.hidden_norm = block + "nextn.hnorm";
+    own.hidden_projection = block + "nextn.eh_proj";
+    own.output = block + "nextn.shared_head_head";
+    if (source.layer_has(n, "nextn.shared_head_norm.weight")) {
+      own.output_norm = block + "nextn.shared_head_norm";
+    }
+    static_cast<void>(add_predictor(*kind, n, std::move(own), model.config, model.predictors));
   }
 }
 
@@ -386,7 +400,7 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", 0));
   if (architecture.adjust != nullptr) architecture.adjust(source, model);
   set_dense_layers(source, plain, model);
-  leave_out_predictions(source, model);
+  add_predictors(source, architecture.predicts, model);
   refuse_scalings(source);
   validate(config, metadata.where());
   return model;

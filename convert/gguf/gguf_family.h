@@ -5,6 +5,7 @@
 
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
+#include "convert/families/predictors.h"
 #include "convert/gguf/metadata.h"
 #include "models/config.h"
 
@@ -14,6 +15,7 @@ namespace faststream::convert {
 struct GgufFamilyModel {
   ModelConfig config;  ///< valid; types of weights left as they are by default
   Modules modules;
+  PredictorModules predictors = {};
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, TensorParts&)> finish = {};
 };

@@ -47,21 +47,13 @@ nlohmann::json recommended_sampling(const GgufMetadata& metadata) {
   return sampling;
 }
 
-std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
-  std::erase(shape, 1);
-  return shape;
-}
-
 // Dimensions of one element come and go, and vectors have been stored as matrices. Gives parts the
 // shapes that their tensors have where these hold the same rows.
 void take_shapes(const Checkpoint& weights, TensorParts& parts) {
   for (auto& [id, of_tensor] : parts) {
     for (TensorPart& part : of_tensor) {
       const SourceTensor* tensor = part.source.empty() ? nullptr : weights.find(part.source);
-      if (tensor == nullptr || part.transposed) continue;
-      const bool is_vector = part.shape.size() == 1 && part.n_rows == 0;
-      const bool is_same = without_ones(tensor->shape) == without_ones(part.shape);
-      if (is_same || (is_vector && tensor->elements() == part.shape[0])) part.shape = tensor->shape;
+      if (tensor != nullptr && has_rows_of(*tensor, part)) part.shape = tensor->shape;
     }
   }
 }
@@ -93,6 +85,8 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   }
   model.parts = parts_of(model.config, family.modules, model.weights);
   if (family.finish) family.finish(model.config, model.parts);
+  model.predictors = keep_predictors(family.predictors, family.modules, model.config, model.weights,
+                                     model.parts, model.left_out);
   take_shapes(model.weights, model.parts);
   take_types_of_weights(model);
   refuse_unknown_tensors(model, [&](std::string_view name) {

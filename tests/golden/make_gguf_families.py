@@ -72,6 +72,7 @@ CHANGES = {
     "nemotron_h": lambda config: config.update(mamba_d_head=config["mamba_head_dim"]),
     "hunyuan_v1_dense": use_plain_rope,
     "hunyuan_v1_moe": name_experts_of_layers,
+    "glm4_moe": lambda config: config.update(num_nextn_predict_layers=1),
     "deepseek_v3": use_sigmoid,
     "deepseek_v32": use_sigmoid,
     "glm4_moe_lite": use_sigmoid,

@@ -173,7 +173,8 @@ TEST_F(GgufFamily, Deepseek2KeepsLatentsAndHasExpertsBehindDenseLayers) {
   tensor("blk.2.ffn_up_shexp.weight", {24, 16});
   const GgufFamilyModel model = describe();
   EXPECT_EQ(model.config.n_layers(), 5);
-  EXPECT_EQ(model.modules.left_out, std::vector<std::string>{"blk.5."});
+  EXPECT_EQ(model.predictors.names, std::vector<std::string>{"blk.5."});
+  EXPECT_TRUE(model.config.predictors.empty()) << "it has no projection";
   EXPECT_EQ(model.config.layer(1).ffn.size, 24);
   const auto& attention = std::get<LatentAttentionConfig>(model.config.layer(0).mixer);
   EXPECT_EQ(attention.nope_dim, 6);
