@@ -11,10 +11,11 @@
 
 namespace faststream::convert {
 
-uint64_t SourceTensor::bytes() const {
-  return format->bytes(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+int64_t SourceTensor::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
+
+uint64_t SourceTensor::bytes() const { return format->bytes(elements()); }
 
 void refuse_overlaps(std::span<const SourceTensor> tensors, std::string_view where) {
   std::vector<const SourceTensor*> in_order;
@@ -89,6 +90,24 @@ void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::
     std::copy_n(rest.begin() + static_cast<std::ptrdiff_t>(i * (bytes - 1)), bytes - 1,
                 out.begin() + static_cast<std::ptrdiff_t>(i * bytes + 1));
   }
+}
+
+bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
+  if (a.format != b.format || a.shape != b.shape) return false;
+  constexpr int64_t kPieceBlocks = int64_t{1} << 20;
+  const auto block_bytes = static_cast<uint64_t>(a.format->block_bytes);
+  const auto n_blocks = static_cast<int64_t>(a.bytes() / block_bytes);
+  std::vector<std::byte> of_a;
+  std::vector<std::byte> of_b;
+  for (int64_t block = 0; block < n_blocks; block += kPieceBlocks) {
+    const auto count = static_cast<uint64_t>(std::min(kPieceBlocks, n_blocks - block));
+    of_a.resize(count * block_bytes);
+    of_b.resize(count * block_bytes);
+    weights.read(a, block * a.format->block_elements, of_a);
+    weights.read(b, block * b.format->block_elements, of_b);
+    if (of_a != of_b) return false;
+  }
+  return true;
 }
 
 }  // namespace faststream::convert

@@ -39,6 +39,7 @@ struct SourceTensor {
   };
   std::optional<BlockFactors> block_factors = {};
 
+  [[nodiscard]] int64_t elements() const;
   [[nodiscard]] uint64_t bytes() const;
 };
 
@@ -79,5 +80,8 @@ class Checkpoint {
   std::vector<InputFile> files_;
   std::map<std::string, SourceTensor, std::less<>> tensors_;
 };
+
+/// Whether two tensors of a checkpoint have the same elements.
+bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b);
 
 }  // namespace faststream::convert

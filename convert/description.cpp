@@ -288,6 +288,19 @@ std::string output(const OutputConfig& output) {
   return text + cap.str();
 }
 
+// One line: a predictor is a small decoder beside the one that is described.
+std::string predictor(const ModelConfig& predictor) {
+  const LayerConfig& layer = predictor.layer(0);
+  auto [label, what] = std::visit([&](const auto& of_layer) { return mixer(predictor, of_layer); },
+                                  layer.mixers.front());
+  label.erase(0, label.find_first_not_of(' '));
+  std::string text = label + ": " + what + "; ";
+  text += layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn);
+  if (!predictor.embedding.shared) text += "; an embedding of its own";
+  if (!predictor.output.shared) text += "; an output matrix of its own";
+  return text + " (in the file, not computed)";
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& config) {
@@ -334,6 +347,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     lines.emplace_back("rotary", "\"" + each.name + "\": " + rope(each));
   }
   lines.emplace_back("output", output(config.output));
+  for (const ModelConfig& each : config.predictors) {
+    lines.emplace_back("predicts on", predictor(each));
+  }
   if (config.encoder) {
     for (auto& line : describe(*config.encoder)) lines.push_back(std::move(line));
   }

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "convert/families/predictors.h"
 #include "convert/weights/balance.h"
 #include "convert/weights/tensor_stream.h"
 #include "model_file/model_writer.h"
@@ -139,6 +140,7 @@ void set_activation_bits(ModelConfig& config, int bits) {
   config.rotated = bits == 8;
   config.values_rotated = config.rotated && config.weight_format == WeightFormat::int8;
   if (bits == 16) config.down_format = WeightFormat::bf16;
+  for (ModelConfig& predictor : config.predictors) set_activation_bits(predictor, bits);
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
   set_activation_bits(*encoder, bits);
@@ -210,6 +212,12 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
 
 }  // namespace
 
+SourceModel open_source(const ConvertOptions& options) {
+  SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  if (options.no_mtp) leave_out_predictors(source);
+  return source;
+}
+
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
   const WeightFormat format = options.format.value_or(source.weight_format);
   if (options.keep_output && is_float(format)) {
@@ -245,7 +253,7 @@ uint64_t model_size(const SourceModel& source, const ConvertOptions& options) {
 ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
-  const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  const SourceModel source = open_source(options);
   source.files.refuse_as_output(options.output);
   check_pooling(source, options);
   const ModelConfig config = target_config(source.config, options);
@@ -293,6 +301,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
   report.left_out = source.left_out;
+  report.predictors = source.predictors;
   report.untaken_settings = source.untaken_settings;
   report.chat_template_fault = source.chat_template_fault;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -309,6 +318,10 @@ void print_report(const ConvertReport& report, std::ostream& out) {
        << (report.source_files == 1 ? " file in " : " files in ") << std::fixed
        << std::setprecision(report.seconds < 10 ? 2 : 0) << report.seconds << " s, "
        << format_bytes(speed) << "/s\n";
+  if (!report.predictors.empty()) {
+    text << "kept to predict further tokens: " << to_text(report.predictors)
+         << " (--no-mtp leaves them out)\n";
+  }
   if (!report.left_out.empty()) text << "left out: " << to_text(report.left_out) << '\n';
   if (!report.untaken_settings.empty()) {
     text << "settings of generation that are not taken over: " << to_text(report.untaken_settings)

@@ -27,6 +27,7 @@ struct ConvertOptions {
   /// length 1.
   std::optional<Pooling> pooling = {};
   bool normalize = false;
+  bool no_mtp = false;         ///< leave out what predicts further tokens
   bool force = false;          ///< overwrite `output`
   bool show_progress = false;  ///< on a terminal
   int threads = 1;
@@ -53,6 +54,7 @@ struct ConvertReport {
   double seconds = 0;
   std::vector<QuantizationError> errors;      ///< quantized tensors in file order
   std::vector<LeftOut> left_out;              ///< of the checkpoint
+  std::vector<LeftOut> predictors;            ///< kept, which predict further tokens
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };
@@ -62,6 +64,9 @@ struct ConvertReport {
 /// output is one of the files it is made from, or cannot be written; UsageError when options
 /// contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
+
+/// The checkpoint with all that is to be converted of it.
+SourceModel open_source(const ConvertOptions& options);
 
 /// The hyperparameters of the model file: the checkpoint's with the formats that `options` ask for.
 /// Throws UsageError when they make no sense together.

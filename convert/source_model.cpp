@@ -74,6 +74,8 @@ bool fits(const TensorPart& part, int64_t width) {
   const int64_t elements = elements_of(part.shape);
   const int64_t last = part.first_row + part.row_step * (part_rows(part, width) - 1);
   const int64_t own = source_width(part, width);
+  const auto blocks = static_cast<int64_t>(part.column_blocks.size());
+  if (blocks > 0 && own % blocks != 0) return false;
   if (!part.transposed) return elements % own == 0 && last < elements / own;
   if (part.shape.size() < 2) return false;
   const int64_t inputs = part.shape.end()[-2];
@@ -203,6 +205,18 @@ int64_t part_rows(const TensorPart& part, int64_t width) {
   return (elements_of(part.shape) / source_width(part, width) - part.first_row + part.row_step -
           1) /
          part.row_step;
+}
+
+bool has_rows_of(const SourceTensor& tensor, const TensorPart& part) {
+  if (tensor.shape == part.shape) return true;
+  if (part.transposed) return false;
+  const auto without_ones = [](std::vector<int64_t> shape) {
+    std::erase(shape, 1);
+    return shape;
+  };
+  const bool is_vector = part.shape.size() == 1 && part.n_rows == 0;
+  return without_ones(tensor.shape) == without_ones(part.shape) ||
+         (is_vector && tensor.elements() == part.shape[0]);
 }
 
 std::string to_text(std::span<const LeftOut> left_out) {

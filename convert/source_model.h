@@ -61,6 +61,10 @@ struct TensorPart {
   bool unit_rows = false;  ///< each row is divided by its Euclidean norm, at last
   /// Another one, of as many rows, whose values are added to these.
   std::shared_ptr<const TensorPart> plus = nullptr;
+  /// Blocks of as many columns each: which one of the checkpoint's becomes the first, the second
+  /// and so on; empty: columns stay where they are.
+  std::vector<int64_t> column_blocks = {};
+  bool log_of_opposite = false;  ///< each value x becomes log(-x), before all else
 };
 
 /// Calls use(part) for a part and what is added to it.
@@ -82,7 +86,11 @@ std::vector<int64_t> projection_shape(const RowProjection& projection, int64_t w
 /// Rows that a part gives to a tensor with rows of `width` values.
 int64_t part_rows(const TensorPart& part, int64_t width);
 
-/// Tensors of a checkpoint that have no place in the model file on purpose.
+/// Whether a tensor holds the rows that a part asks for, if its shape is another: it may have
+/// dimensions of one element more or less, or be a vector's elements in any shape.
+bool has_rows_of(const SourceTensor& tensor, const TensorPart& part);
+
+/// Tensors of a checkpoint that have no place in the model file on purpose, or could have none.
 struct LeftOut {
   std::string name;  ///< what their names begin with
   size_t tensors = 0;
@@ -117,6 +125,7 @@ struct SourceModel {
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
   std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
+  std::vector<LeftOut> predictors = {};  ///< tensors of config.predictors, by what they begin with
   /// Of generation: what the checkpoint recommends and the model file will not say.
   std::vector<std::string> untaken_settings = {};
   SourceFiles files;  ///< all that were read

@@ -241,6 +241,9 @@ void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embeddin
   config.weight_format = layers;
   config.embedding_format = embedding;
   config.output_format = output;
+  for (ModelConfig& predictor : config.predictors) {
+    set_formats(predictor, layers, embedding, output);
+  }
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
   set_formats(*encoder, layers, embedding, output);
@@ -718,6 +721,30 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   }
 }
 
+// A predictor is a decoder that begins with another one's hidden states.
+void check_predictor(const ModelConfig& predictor, const ModelConfig& decoder,
+                     std::string_view where) {
+  const Checker check(where, "predictor: ");
+  if (!predictor.hidden_input) check.fail("it reads no hidden states");
+  check.norm("the norm of hidden states", predictor.hidden_input->norm);
+  if (predictor.hidden != decoder.hidden || predictor.vocab != decoder.vocab) {
+    check.fail("it has another width or vocabulary than the decoder");
+  }
+  if (predictor.encoder || !predictor.predictors.empty() || predictor.layer_inputs) {
+    check.fail("it has an encoder, predictors or layers' inputs itself");
+  }
+  if (predictor.output.none || (predictor.output.shared && decoder.output.none)) {
+    check.fail("it has no output matrix");
+  }
+  if (predictor.output.shared && (predictor.output.tied || predictor.output.bias)) {
+    check.fail("its output matrix is the decoder's, but something else is said of it");
+  }
+  ModelConfig alone = predictor;
+  alone.embedding.shared = alone.output.shared = false;
+  alone.hidden_input.reset();
+  validate(alone, std::string(where) + ": predictor");
+}
+
 void check_pooling(const ModelConfig& config, const Checker& check) {
   const PoolingConfig& pooling = *config.pooling;
   if (!config.output.none) check.fail("there is pooling beside an output matrix");
@@ -793,6 +820,11 @@ void validate(const ModelConfig& config, std::string_view where) {
     check.fail("the output matrix is tied to the embedding table but has another type");
   }
   if (config.embedding.shared) check.fail("the embedding is shared with no decoder");
+  if (output.shared) check.fail("the output matrix is shared with no decoder");
+  if (config.hidden_input) check.fail("hidden states are of no decoder");
+  check.count("the number of predictors", static_cast<int64_t>(config.predictors.size()),
+              kMaxPredictors, 0);
+  for (const ModelConfig& predictor : config.predictors) check_predictor(predictor, config, where);
   if (config.encoder) check_encoder(*config.encoder, config, where);
 }
 

@@ -23,6 +23,7 @@ inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxContext = int64_t{1} << 28;  ///< positions
+inline constexpr int64_t kMaxPredictors = 16;
 
 struct NormConfig {
   NormKind kind = NormKind::none;
@@ -430,13 +431,23 @@ std::optional<KvGeometry> kv_geometry(const LayerConfig& layer);
 std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t hidden);
 
 struct EmbeddingConfig {
-  bool shared = false;  ///< of an encoder: the table is the decoder's
+  bool shared = false;  ///< of an encoder or a predictor: the table is the decoder's
   float multiplier = 1;
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
   int64_t segments = 0;   ///< rows of the table of segments (BERT's token types); 0: none
   NormConfig norm;
   bool operator==(const EmbeddingConfig&) const = default;
+};
+
+/// What a predictor of further tokens (arXiv:2404.19737, arXiv:2412.19437) reads beside embeddings.
+/// Its layers' input is P [e, h]: e the embedding of the token after the one that h belongs to,
+/// with the embedding's norm, h a hidden state, with this norm, P a matrix [hidden, 2 · hidden].
+struct HiddenInputConfig {
+  NormConfig norm;
+  /// h is what the output's norm reads; else what that norm gives.
+  bool before_output_norm = false;
+  bool operator==(const HiddenInputConfig&) const = default;
 };
 
 /// What each layer learns of a token by itself (per-layer embeddings: Gemma 3n and 4). All layers'
@@ -472,8 +483,9 @@ struct AltUpConfig {
 
 struct OutputConfig {
   NormConfig norm;
-  bool none = false;  ///< no output matrix: the model gives hidden states, not logits
-  bool tied = false;  ///< the output matrix is the embedding table
+  bool none = false;    ///< no output matrix: the model gives hidden states, not logits
+  bool shared = false;  ///< of a predictor: the matrix is the decoder's, and whether it has a bias
+  bool tied = false;    ///< the output matrix is the embedding table
   bool bias = false;
   float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
   bool operator==(const OutputConfig&) const = default;
@@ -524,7 +536,12 @@ struct ModelConfig {
   WeightFormat output_format =
       WeightFormat::f32;  ///< of the output matrix; as embedding_format when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
-  std::optional<PoolingConfig> pooling;        ///< only where there is no output matrix
+  /// Decoders that predict further tokens: the first one the token after the next, of this one's
+  /// hidden states, each other one the token after that, of those of the predictor before it.
+  /// Nothing computes them yet.
+  std::vector<ModelConfig> predictors;
+  std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
+  std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
 
   /// The length by which ropes whose rules depend on it rotate a text that begins with n_tokens;
   /// 0 if none does. Texts of the same are rotated alike as far as their tokens agree.
@@ -557,7 +574,7 @@ bool lends_kv(const ModelConfig& config, int64_t layer);
 /// The same of those that keep a state, for which it is given a StateLayer.
 std::vector<int64_t> state_layers(const ModelConfig& config);
 
-/// Gives a description and its encoder's other formats of weights.
+/// Gives a description, its encoder's and its predictors', other formats of weights.
 void set_formats(ModelConfig& config, WeightFormat layers, WeightFormat embedding,
                  WeightFormat output);
 

@@ -282,6 +282,12 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const HiddenInputConfig* /*of*/) {
+  visit("norm", &HiddenInputConfig::norm);
+  visit("before_output_norm", &HiddenInputConfig::before_output_norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const LayerInputsConfig* /*of*/) {
   visit("size", &LayerInputsConfig::size);
   visit("multiplier", &LayerInputsConfig::multiplier);
@@ -295,6 +301,7 @@ template <typename Visit>
 void members(Visit visit, const OutputConfig* /*of*/) {
   visit("norm", &OutputConfig::norm);
   visit("none", &OutputConfig::none);
+  visit("shared", &OutputConfig::shared);
   visit("tied", &OutputConfig::tied);
   visit("bias", &OutputConfig::bias);
   visit("soft_cap", &OutputConfig::soft_cap);
@@ -325,6 +332,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("vocab", &ModelConfig::vocab);
   visit("max_context", &ModelConfig::max_context);
   visit("embedding", &ModelConfig::embedding);
+  visit("hidden_input", &ModelConfig::hidden_input);
   visit("layer_inputs", &ModelConfig::layer_inputs);
   visit("altup", &ModelConfig::altup);
   visit("ropes", &ModelConfig::ropes);
@@ -341,7 +349,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
 }
 
 // Members that config_to_json() writes by itself: those that tell entries of another list by name,
-// a layer's mixers, each called what its kind is called (in their order), and the encoder.
+// a layer's mixers, each called what its kind is called (in their order), and other stacks.
 template <typename T>
 inline constexpr std::array<const char*, 0> kApart = {};
 template <>
@@ -353,7 +361,7 @@ inline constexpr std::array kApart<LayerConfig> = {
     "attention",         "latent_attention", "delta_net",       "state_space",
     "short_convolution", "selective_scan",   "linear_attention"};
 template <>
-inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder"};
+inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder", "predictors"};
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -476,6 +484,16 @@ std::vector<Mixer> read_mixers(const JsonView& layer, const ModelConfig& config)
   return mixers;
 }
 
+ModelConfig read_model(const JsonView& model);
+
+// One that belongs to another.
+ModelConfig read_stack(const JsonView& stack) {
+  for (const char* name : {"encoder", "predictors"}) {
+    if (stack.find(name)) stack.fail("has " + in_quotes(name) + " itself");
+  }
+  return read_model(stack);
+}
+
 ModelConfig read_model(const JsonView& model) {
   ModelConfig config;
   read(model, config);
@@ -492,8 +510,12 @@ ModelConfig read_model(const JsonView& model) {
     config.layers.push_back(index_of(config.layer_kinds, kind));
   }
   if (const auto encoder = model.find("encoder")) {
-    if (encoder->find("encoder")) encoder->fail("has an encoder itself");
-    config.encoder = std::make_shared<const ModelConfig>(read_model(*encoder));
+    config.encoder = std::make_shared<const ModelConfig>(read_stack(*encoder));
+  }
+  if (const auto predictors = model.find("predictors")) {
+    for (const JsonView& predictor : predictors->elements()) {
+      config.predictors.push_back(read_stack(predictor));
+    }
   }
   return config;
 }
@@ -514,6 +536,9 @@ json config_to_json(const ModelConfig& config) {
     model["layers"].push_back(config.layer_kinds[kind].name);
   }
   if (config.encoder) model["encoder"] = config_to_json(*config.encoder);
+  for (const ModelConfig& predictor : config.predictors) {
+    model["predictors"].push_back(config_to_json(predictor));
+  }
   return model;
 }
 

@@ -212,8 +212,8 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
   }
   std::vector<ProductBound> bounds;
   for (const TensorPlan& plan : plans) {
-    if (!plan.is_multiplied()) continue;
-    const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
+    if (!plan.is_multiplied() || plan.id.predictor > 0) continue;
+    const ModelConfig& stack = stack_of(config, plan.id);
     const RouterConfig router =
         plan.experts > 0 ? stack.layer(plan.id.n).experts->router : RouterConfig{};
     const int64_t rows =

@@ -14,7 +14,7 @@ class Finder {
       : config_(config), kv_layers_(kv_layers(config)), state_layers_(state_layers(config)) {
     for (TensorPlan& tensor : tensor_plan(config)) {
       const TensorId id = tensor.id;
-      if (id.of_encoder) continue;
+      if (id.of_encoder || id.predictor > 0) continue;
       TensorId in_file = id;  // where this is an encoder, "encoder." begins its names
       in_file.of_encoder = of_encoder;
       found_[id] = {std::move(tensor), lookup(in_file)};

@@ -25,6 +25,10 @@ std::string_view name_of(TensorKind kind) {
       return "layer_inputs_projection";
     case TensorKind::layer_inputs_norm:
       return "layer_inputs_norm";
+    case TensorKind::hidden_norm:
+      return "hidden_norm";
+    case TensorKind::hidden_projection:
+      return "hidden_projection";
     case TensorKind::altup_in:
       return "altup_in";
     case TensorKind::altup_norm:
@@ -210,6 +214,11 @@ class Planner {
   std::vector<TensorPlan> plan() {
     embedding();
     if (config_.layer_inputs) layer_inputs(config_.layer_inputs);
+    if (config_.hidden_input) {
+      norm(TensorKind::hidden_norm, config_.hidden_input->norm);
+      matrix(TensorKind::hidden_projection, config_.weight_format, config_.hidden,
+             2 * config_.hidden, false, {});
+    }
     if (config_.altup) altup_projection(TensorKind::altup_in, {});
     for (n_ = 0; n_ < config_.n_layers(); ++n_) layer(config_.layer(n_));
     n_ = 0;
@@ -545,7 +554,7 @@ class Planner {
 
   void output() {
     const OutputConfig& output = config_.output;
-    if (output.none) return;
+    if (output.none || output.shared) return;
     if (!output.tied) {
       matrix(TensorKind::output, config_.output_format, config_.vocab, config_.hidden, output.bias,
              {.readers = TensorReaders::wanted, .split = of_vocabulary()});
@@ -700,8 +709,14 @@ std::vector<int64_t> TensorPlan::stored_shape() const {
   return stored;
 }
 
+const ModelConfig& stack_of(const ModelConfig& config, const TensorId& id) {
+  if (id.predictor > 0) return config.predictors.at(static_cast<size_t>(id.predictor) - 1);
+  return id.of_encoder ? *config.encoder : config;
+}
+
 std::string tensor_name(const TensorId& id) {
   std::string name = id.of_encoder ? "encoder." : "";
+  if (id.predictor > 0) name = "predictors." + std::to_string(id.predictor - 1) + ".";
   if (is_of_layers(id.kind)) name += "layers." + std::to_string(id.n) + ".";
   const bool is_dense_norm = id.kind == TensorKind::dense_norm;
   name += is_dense_norm ? "dense" : name_of(id.kind);
@@ -746,11 +761,17 @@ std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t
 
 std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
   std::vector<TensorPlan> tensors = Planner(config).plan();
-  if (!config.encoder) return tensors;
-  for (TensorPlan& tensor : Planner(*config.encoder).plan()) {
-    tensor.id.of_encoder = true;
-    tensor.name = tensor_name(tensor.id);
-    tensors.push_back(std::move(tensor));
+  const auto add = [&](const ModelConfig& stack, bool of_encoder, int64_t predictor) {
+    for (TensorPlan& tensor : Planner(stack).plan()) {
+      tensor.id.of_encoder = of_encoder;
+      tensor.id.predictor = predictor;
+      tensor.name = tensor_name(tensor.id);
+      tensors.push_back(std::move(tensor));
+    }
+  };
+  if (config.encoder) add(*config.encoder, true, 0);
+  for (size_t n = 0; n < config.predictors.size(); ++n) {
+    add(config.predictors[n], false, static_cast<int64_t>(n) + 1);
   }
   return tensors;
 }

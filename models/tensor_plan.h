@@ -24,6 +24,8 @@ enum class TensorKind : uint8_t {
   layer_inputs,
   layer_inputs_projection,
   layer_inputs_norm,
+  hidden_norm,
+  hidden_projection,
   altup_in,
   altup_norm,  // of each layer, from here on
   altup_gates,
@@ -124,13 +126,17 @@ struct TensorId {
   int64_t n = 0;  ///< of which layer, or of which dense layer of pooling; else 0
   TensorMember member = TensorMember::weights;
   bool of_encoder = false;
+  int64_t predictor = 0;  ///< of which predictor, counted from 1; 0: of none
 
   bool operator==(const TensorId&) const = default;
   bool operator<(const TensorId& other) const {
-    return std::tie(of_encoder, n, kind, member) <
-           std::tie(other.of_encoder, other.n, other.kind, other.member);
+    return std::tie(of_encoder, predictor, n, kind, member) <
+           std::tie(other.of_encoder, other.predictor, other.n, other.kind, other.member);
   }
 };
+
+/// Whose layers' a tensor is: the description's, its encoder's or a predictor's.
+const ModelConfig& stack_of(const ModelConfig& config, const TensorId& id);
 
 /// Those that belong to a tensor.
 constexpr TensorId scales_of(TensorId id) {
@@ -142,7 +148,8 @@ constexpr TensorId bias_of(TensorId id) {
   return id;
 }
 
-/// "layers.3.attention_qkv_bias", "encoder.embedding": its name in a model file.
+/// "layers.3.attention_qkv_bias", "encoder.embedding", "predictors.0.hidden_norm": its name in a
+/// model file.
 std::string tensor_name(const TensorId& id);
 
 /// The first and the last matrix of a layer's feed-forward, of its experts, or of the one that all
@@ -259,6 +266,9 @@ struct TensorPlan {
 ///   layer_inputs                      [vocab, layers · size]
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]
+///   hidden_norm                       [hidden]              of a predictor
+///   hidden_projection                 [hidden, 2 hidden]    likewise: columns of the embedding,
+///                                                           then of the hidden state
 ///   altup_in                          [(streams - 1) hidden, hidden]
 ///   layers.N.altup_norm               [hidden]
 ///   layers.N.altup_gates             [streams, hidden]     f32
@@ -344,10 +354,11 @@ struct TensorPlan {
 ///   dense.N_norm                      [size]
 ///   output                            [vocab, hidden]       unless tied or none
 ///
-/// and then those of the encoder, whose names begin with "encoder.". X.scales follows a matrix
-/// whose format has scales (support/weight_format.h); X_bias, f32 with as many elements as X has
-/// rows, follows X where that has a bias. Rows of Q and K are in Transformers' order (halves of
-/// what is rotated are the pairs' members).
+/// and then those of the encoder, whose names begin with "encoder.", and those of predictors, last
+/// of all, as nothing computes with them yet: "predictors.N.". X.scales follows a matrix whose
+/// format has scales (support/weight_format.h); X_bias, f32 with as many elements as X has rows,
+/// follows X where that has a bias. Rows of Q and K are in Transformers' order (halves of what is
+/// rotated are the pairs' members).
 std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
 
 }  // namespace faststream

@@ -71,7 +71,7 @@ std::string chat_template(const SourceModel& source) {
 }  // namespace
 
 void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
-  const SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  const SourceModel source = open_source(options);
   const ModelConfig config = target_config(source.config, options);
   std::ostringstream text;
   text << printable(options.checkpoint.string()) << ": can be converted\n";
@@ -82,6 +82,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   if (source.encoder_tokenizer) line(text, "of sources", kind(*source.encoder_tokenizer));
   line(text, "special ids", special_tokens(source.tokenizer.config));
   line(text, "chat template", chat_template(source));
+  if (!source.predictors.empty()) line(text, "kept beside", to_text(source.predictors));
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   if (!source.untaken_settings.empty()) {
     line(text, "not taken over", to_text(source.untaken_settings));

@@ -20,6 +20,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.checkpoint = checkpoint;
   conversion.format = format_from_name(options.dtype);
   conversion.keep_output = options.keep_output;
+  conversion.no_mtp = options.no_mtp;
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
   conversion.normalize = options.normalize;

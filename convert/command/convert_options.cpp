@@ -26,6 +26,9 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
                "With --dtype int8: leave the output matrix in 16 bits");
+  app.add_flag("--no-mtp", options.no_mtp,
+               "Leave out the heads that predict further tokens (multi-token prediction), which "
+               "are kept in the file for later use");
   app.add_option(
          "--activation-bits", options.activation_bits,
          "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "
@@ -56,7 +59,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep-output, --activation-bits and --tokenizer")
+             "leave; takes --dtype, --keep-output, --no-mtp, --activation-bits and --tokenizer")
           ->type_name("PATH");
   for (const char* name : {"CHECKPOINT", "--output", "--force", "--quiet", "--threads"}) {
     check->excludes(app.get_option(name));

@@ -21,6 +21,7 @@ struct ConvertCommandOptions {
   std::string pooling;      ///< of an encoder whose checkpoint names none
   bool normalize = false;
   bool keep_output = false;
+  bool no_mtp = false;
   bool force = false;
   bool quiet = false;
   int threads = 0;  ///< 0: all

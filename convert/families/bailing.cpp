@@ -7,7 +7,8 @@
 namespace faststream::convert {
 namespace {
 
-FamilyModel bailing_in(const JsonView& config) {
+FamilyModel bailing_in(const FamilySource& source) {
+  const JsonView& config = source.config;
   refuse_if(config, "norm_head", "an output matrix with normalized columns");
   refuse_if(config, "multi_gate", "routers of other kinds of input");
   FamilyModel model{plain_decoder_in(config, shape_in(config, {.max_context = 16384}))};
@@ -27,14 +28,15 @@ FamilyModel bailing_in(const JsonView& config) {
       model.config, config,
       sparse_in(config, n_layers, number_of(config, "first_k_dense_replace", kMaxLayers, 0)),
       {.shared = 0});
-  leave_out_layers(model, n_layers, number_of(config, "num_nextn_predict_layers", kMaxLayers, 0));
+  use_predicting_layers(model, source.weights,
+                        number_of(config, "num_nextn_predict_layers", kMaxLayers, 0));
   return model;
 }
 
 }  // namespace
 
 FamilyModel describe_bailing_moe(const FamilySource& source) {
-  FamilyModel model = bailing_in(source.config);
+  FamilyModel model = bailing_in(source);
   for (LayerConfig& layer : model.config.layer_kinds) {
     if (!layer.experts) continue;
     layer.experts->router.score = Router::Score::softmax;
@@ -48,7 +50,7 @@ FamilyModel describe_bailing_moe_v2(const FamilySource& source) {
   refuse_other(config, "use_qk_norm", true);
   refuse_other(config, "score_function", "sigmoid");
   refuse_other(config, "moe_router_enable_expert_bias", true);
-  FamilyModel model = bailing_in(config);
+  FamilyModel model = bailing_in(source);
   for (LayerConfig& layer : model.config.layer_kinds) {
     layer.attention().qk_norm = QkNorm::head;
     layer.attention().qk_norm_as = layer.mixer_norms.before;

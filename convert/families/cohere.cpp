@@ -35,14 +35,6 @@ bool is_first(const JsonView& config, std::string_view key, std::string_view fir
   config.member(key).fail("is " + in_quotes(word) + ", which is unknown");
 }
 
-// Half of what the shared expert gives.
-void halve_shared(const ModelConfig& config, const Checkpoint& /*weights*/, TensorParts& parts) {
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    const auto shared = parts.find({TensorKind::shared_down, n});
-    if (shared != parts.end()) shared->second.front().scale *= 0.5F;
-  }
-}
-
 }  // namespace
 
 FamilyModel describe_cohere(const FamilySource& source) {
@@ -115,7 +107,7 @@ FamilyModel describe_cohere2_moe(const FamilySource& source) {
     experts.shared.size *= n_shared;
   });
   name_routed_experts(model.modules);
-  if (averages) model.finish = halve_shared;
+  if (averages) model.modules.shared_scale = 0.5F;
   return model;
 }
 

@@ -100,15 +100,6 @@ void use_routed_experts(ModelConfig& model, const JsonView& config, const Defaul
   });
 }
 
-// The layers behind the last, which predict further tokens, are not run.
-void leave_out_predictions(const JsonView& config, int64_t n_layers, Modules& modules) {
-  const int64_t count = count_or_null_in(
-      config, key_in(config, {"num_nextn_predict_layers", "num_mtp_layers"}), kMaxLayers, 0);
-  for (int64_t n = n_layers; n < n_layers + count; ++n) {
-    modules.left_out.push_back("layers." + std::to_string(n) + ".");
-  }
-}
-
 // Layers of latent attention, dense.
 FamilyModel latent_decoder(const JsonView& config, const PlainShape& otherwise,
                            const LatentAttentionConfig& attention_otherwise, bool tied = false) {
@@ -128,27 +119,33 @@ FamilyModel latent_decoder(const JsonView& config, const PlainShape& otherwise,
   return model;
 }
 
-FamilyModel describe(const JsonView& config, const Defaults& defaults, const RouterConfig& router) {
+FamilyModel describe(const FamilySource& source, const Defaults& defaults,
+                     const RouterConfig& router) {
+  const JsonView& config = source.config;
   FamilyModel model = latent_decoder(config, defaults.shape, defaults.attention);
   use_routed_experts(model.config, config, defaults, router);
   Modules& m = model.modules;
   m.shared_gate_up = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"};
   m.shared_down = "mlp.shared_experts.down_proj";
-  leave_out_predictions(config, model.config.n_layers(), m);
+  use_predicting_layers(
+      model, source.weights,
+      count_or_null_in(config, key_in(config, {"num_nextn_predict_layers", "num_mtp_layers"}),
+                       kMaxLayers, 0));
   return model;
 }
 
-FamilyModel describe_like_v3(const JsonView& config, const Defaults& defaults) {
+FamilyModel describe_like_v3(const FamilySource& source, const Defaults& defaults) {
+  const JsonView& config = source.config;
   refuse_unless(config, "scoring_func", "sigmoid");
   refuse_unless(config, "topk_method", "noaux_tc");
-  return describe(config, defaults, router_in(config, defaults.router));
+  return describe(source, defaults, router_in(config, defaults.router));
 }
 
 // While a text is no longer than what the indexer chooses, each token sees all before it, whatever
 // the indexer says. Longer texts are refused.
-FamilyModel describe_with_indexer(const JsonView& config, const Defaults& defaults) {
-  FamilyModel model = describe_like_v3(config, defaults);
-  const int64_t budget = count_in(config, "index_topk", kMaxContext, 2048);
+FamilyModel describe_with_indexer(const FamilySource& source, const Defaults& defaults) {
+  FamilyModel model = describe_like_v3(source, defaults);
+  const int64_t budget = count_in(source.config, "index_topk", kMaxContext, 2048);
   model.config.max_context = std::min(model.config.max_context, budget);
   model.modules.left_out.emplace_back("self_attn.indexer.");
   return model;
@@ -214,17 +211,17 @@ FamilyModel describe_deepseek_v2(const FamilySource& source) {
   } else if (method != "group_limited_greedy") {
     config.member("topk_method").fail("is " + in_quotes(method) + ", which is not supported");
   }
-  return describe(config, defaults, router);
+  return describe(source, defaults, router);
 }
 
 FamilyModel describe_deepseek_v3(const FamilySource& source) {
-  return describe_like_v3(source.config, {.shape = kV3Shape});
+  return describe_like_v3(source, {.shape = kV3Shape});
 }
 
 FamilyModel describe_deepseek_v32(const FamilySource& source) {
   Defaults defaults{.shape = kV3Shape};
   defaults.shape.max_context = 163840;
-  return describe_with_indexer(source.config, defaults);
+  return describe_with_indexer(source, defaults);
 }
 
 FamilyModel describe_glm4_moe_lite(const FamilySource& source) {
@@ -246,7 +243,7 @@ FamilyModel describe_glm4_moe_lite(const FamilySource& source) {
   defaults.attention.value_head_dim = 256;
   defaults.router.groups = defaults.router.groups_used = 1;
   defaults.router.scale = 1.8F;
-  return describe_like_v3(source.config, defaults);
+  return describe_like_v3(source, defaults);
 }
 
 FamilyModel describe_youtu(const FamilySource& source) {
@@ -294,7 +291,7 @@ FamilyModel describe_minicpm3(const FamilySource& source) {
 }
 
 FamilyModel describe_glm_moe_dsa(const FamilySource& source) {
-  return describe_with_indexer(source.config, of_glm_5());
+  return describe_with_indexer(source, of_glm_5());
 }
 
 }  // namespace faststream::convert

@@ -246,15 +246,16 @@ ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t c
   return experts;
 }
 
-void use_joined_experts(FamilyModel& model, const Checkpoint& weights) {
-  Modules& m = model.modules;
-  const std::string up = m.experts + "gate_up_proj";
-  const bool are_joined = std::ranges::any_of(
-      weights.tensors(), [&](const auto& tensor) { return tensor.first.ends_with("." + up); });
-  if (!are_joined) return;
-  m.experts_gate_up = {up};
-  m.experts_down = m.experts + "down_proj";
-  m.experts_are_tensors = true;
+void use_joined_experts(Modules& modules, const Checkpoint& weights, const std::string& begin) {
+  const std::string up = modules.experts + "gate_up_proj";
+  modules.experts_are_tensors = std::ranges::any_of(weights.tensors(), [&](const auto& tensor) {
+    return tensor.first.starts_with(begin) && tensor.first.ends_with("." + up);
+  });
+  modules.experts_gate_up.clear();
+  modules.experts_down.clear();
+  if (!modules.experts_are_tensors) return;
+  modules.experts_gate_up = {up};
+  modules.experts_down = modules.experts + "down_proj";
 }
 
 void set_norms(ModelConfig& model, const NormConfig& norm) {
@@ -306,6 +307,7 @@ ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
 
 void remove_output(FamilyModel& model) {
   model.config.output = {.norm = model.config.output.norm, .none = true};
+  model.config.predictors.clear();
   model.modules.unused.push_back(model.modules.output + ".weight");
 }
 
@@ -461,12 +463,9 @@ void refuse_other(const JsonView& config, std::string_view key, const nlohmann::
               known.dump() + " is");
 }
 
-void leave_out_layers(FamilyModel& model, int64_t first, int64_t count) {
-  for (int64_t n = first; n < first + std::min(count, kMaxLayers); ++n) {
-    const std::string layer = model.modules.layers + std::to_string(n) + ".";
-    model.modules.left_out.insert(model.modules.left_out.end(),
-                                  {model.modules.base + layer, layer});
-  }
+void use_predicting_layers(FamilyModel& model, const Checkpoint& weights, int64_t count) {
+  add_predicting_layers(model.config.n_layers(), count, weights, model.modules, model.config,
+                        model.predictors);
 }
 
 void refuse_if_present(const JsonView& config, std::string_view key, std::string_view what) {

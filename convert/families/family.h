@@ -14,6 +14,7 @@
 
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
+#include "convert/families/predictors.h"
 #include "convert/families/rope_rules.h"
 #include "convert/tokenizers/control_tokens.h"
 #include "engine/answer_rules.h"
@@ -39,6 +40,7 @@ struct FamilyModel {
   AnswerRules answers = {};           ///< of a model with an encoder, where nothing else is said
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, const Checkpoint&, TensorParts&)> finish = {};
+  PredictorModules predictors = {};
   std::string name = {};  ///< the model type; describe_family() sets it
 };
 
@@ -181,8 +183,8 @@ std::vector<std::string> layer_types_in(const JsonView& config, int64_t n_layers
                                         std::string_view key = "layer_types");
 
 /// Has experts read from one tensor for all of a layer, "gate_up_proj" and "down_proj", where the
-/// checkpoint has them so.
-void use_joined_experts(FamilyModel& model, const Checkpoint& weights);
+/// checkpoint has them so in layers whose tensors' names begin so.
+void use_joined_experts(Modules& modules, const Checkpoint& weights, const std::string& begin);
 
 /// Whether each layer is one with a window: as "layer_types" says, or where that is absent as
 /// `otherwise` says of the layer's number. Throws Error when there are other types.
@@ -212,8 +214,8 @@ void refuse_if_present(const JsonView& config, std::string_view key, std::string
 /// or does, whatever config.json says.
 void refuse_other(const JsonView& config, std::string_view key, const nlohmann::json& known);
 
-/// Leaves out the layers from number `first` on, which predict further tokens.
-void leave_out_layers(FamilyModel& model, int64_t first, int64_t count);
+/// Keeps `count` layers behind the model's, which predict further tokens.
+void use_predicting_layers(FamilyModel& model, const Checkpoint& weights, int64_t count);
 
 /// 1 / sqrt(size).
 float inverse_root(double size);

@@ -17,7 +17,8 @@ FamilyModel describe_glm4_moe(const FamilySource& source) {
   const auto dense = number_of(config, "first_k_dense_replace", kMaxLayers, 1);
   use_routed_experts(model.config, config, sparse_in(config, n_layers, dense), {});
   name_routed_experts(model.modules);
-  leave_out_layers(model, n_layers, number_of(config, "num_nextn_predict_layers", kMaxLayers, 1));
+  use_predicting_layers(model, source.weights,
+                        number_of(config, "num_nextn_predict_layers", kMaxLayers, 1));
   return model;
 }
 

@@ -97,7 +97,7 @@ FamilyModel describe_hy_v3(const FamilySource& source) {
   m.correction = "mlp.expert_bias";
   m.shared_gate_up = {"mlp.shared_mlp.gate_proj", "mlp.shared_mlp.up_proj"};
   m.shared_down = "mlp.shared_mlp.down_proj";
-  leave_out_layers(model, n_layers, 1);
+  use_predicting_layers(model, source.weights, 1);
   return model;
 }
 

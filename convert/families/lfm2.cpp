@@ -118,7 +118,7 @@ FamilyModel describe_lfm2_moe(const FamilySource& source) {
   m.experts = "feed_forward.experts.";
   m.expert_gate_up = {"w1", "w3"};
   m.expert_down = "w2";
-  use_joined_experts(model, source.weights);
+  use_joined_experts(m, source.weights, base_in(source.weights, m));
   return model;
 }
 

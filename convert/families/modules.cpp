@@ -43,6 +43,10 @@ class PartsMaker {
       case layer_inputs_norm:
         return {scaled(norm(base_ + m.layer_inputs_norm, config_.layer_inputs.size),
                        m.layer_inputs_norm_scale)};
+      case hidden_norm:
+        return {base_norm(m.hidden_norm)};
+      case hidden_projection:
+        return {matrix(base_ + m.hidden_projection, hidden, 2 * hidden)};
       case altup_in:
         return of_other_streams(m.altup_in);
       case altup_norm:
@@ -97,15 +101,18 @@ class PartsMaker {
       case recurrent_gates:
         return recurrent_rows();
       case recurrent_convolution:
-        return {convolution()};
+        return by_value_head(convolution(), recurrent().value_dim);
       case recurrent_gates_norm:
         return scan_norms();
       case recurrent_gates_up:
         return {product(m.recurrent_gates_up, recurrent().raised, gates_rank())};
       case recurrent_decay:
-        return {{.source = in_layer(m.recurrent_decay), .shape = rates_shape()}};
+        return by_value_head({.source = in_layer(m.recurrent_decay),
+                              .shape = rates_shape(),
+                              .log_of_opposite = m.decay_is_rate},
+                             1);
       case recurrent_step:
-        return {{.source = in_layer(m.recurrent_step), .shape = {n_steps()}}};
+        return by_value_head({.source = in_layer(m.recurrent_step), .shape = {n_steps()}}, 1);
       case recurrent_skip:
         return {{.source = in_layer(m.recurrent_skip), .shape = {rates_shape()[0]}}};
       case recurrent_norm:
@@ -114,7 +121,7 @@ class PartsMaker {
         return {product(m.recurrent_factors, recurrent().sums,
                         delta_net() != nullptr ? delta_net()->gate_rank : hidden)};
       case recurrent_out:
-        return {residual(product(m.recurrent_out, hidden, recurrent().sums))};
+        return {recurrent_out_product()};
       case attention_after_norm:
         return {residual(layer_norm(m.attention_after_norm))};
       case attention_stream_norm:
@@ -175,7 +182,7 @@ class PartsMaker {
       case shared_up:
         return gate_up(layer_.experts->shared, "", m.shared_gate_up);
       case shared_down:
-        return {branch_end(product(m.shared_down, hidden, layer_.experts->shared.size))};
+        return {shared_down_product()};
       case shared_gate:
         return {product(m.shared_gate, 1, hidden)};
       case shared_after_norm:
@@ -349,10 +356,25 @@ class PartsMaker {
     const RecurrentShape shape = recurrent();
     const std::string module = in_layer(modules_.recurrent_convolution);
     if (is_bias_) return {.source = module + ".bias", .shape = {shape.channels}};
-    if (modules_.convolution_is_matrix) {
-      return {.source = module + ".weight", .shape = {shape.channels, shape.taps}};
-    }
     return {.source = module + ".weight", .shape = {shape.channels, 1, shape.taps}};
+  }
+
+  // Rows of which the last ones belong to heads of values, so many to each, where these stand in
+  // another order.
+  [[nodiscard]] Parts by_value_head(const TensorPart& all, int64_t rows) const {
+    const std::vector<int64_t>& heads = modules_.value_heads;
+    if (heads.empty()) return {all};
+    const int64_t before = all.shape[0] - static_cast<int64_t>(heads.size()) * rows;
+    Parts parts;
+    if (before > 0) parts.push_back(rows_of(all, 0, before));
+    for (const int64_t head : heads) parts.push_back(rows_of(all, before + head * rows, rows));
+    return parts;
+  }
+
+  [[nodiscard]] TensorPart recurrent_out_product() const {
+    TensorPart part = residual(product(modules_.recurrent_out, config_.hidden, recurrent().sums));
+    if (!is_bias_) part.column_blocks = modules_.value_heads;
+    return part;
   }
 
   [[nodiscard]] TensorPart recurrent_norm_weights() const {
@@ -426,7 +448,8 @@ class PartsMaker {
   [[nodiscard]] SidewisePairs pairs() const {
     const AttentionConfig& attention = layer_.attention();
     if (!modules_.interleaved || !attention.rope) return {};
-    return {attention.head_dim, config_.ropes[*attention.rope].dims()};
+    return {attention.head_dim, modules_.interleaved_heads ? attention.head_dim
+                                                           : config_.ropes[*attention.rope].dims()};
   }
 
   [[nodiscard]] TensorPart distances() const {
@@ -449,6 +472,13 @@ class PartsMaker {
     const bool is_attention = target_.kind == TensorKind::attention_out;
     const BranchNorms& norms = is_attention ? layer_.mixer_norms : layer_.ffn_norms;
     return norms.after ? part : residual(std::move(part));
+  }
+
+  [[nodiscard]] TensorPart shared_down_product() const {
+    TensorPart part =
+        branch_end(product(modules_.shared_down, config_.hidden, layer_.experts->shared.size));
+    part.scale *= modules_.shared_scale;
+    return part;
   }
 
   [[nodiscard]] Parts queries_keys_values() const {
@@ -692,10 +722,10 @@ TensorParts parts_of(const ModelConfig& config, const Modules& modules, const Ch
   TensorParts parts;
   for (const TensorPlan& plan : tensor_plan(config)) {
     const TensorId& id = plan.id;
-    if (plan.role == TensorRole::scales || id.of_encoder) continue;
+    if (plan.role == TensorRole::scales || id.of_encoder || id.predictor > 0) continue;
     parts[id] = PartsMaker(config, modules, base, id).make();
   }
-  if (!config.output.none) {
+  if (!config.output.none && !config.output.shared) {
     const TensorId output{.kind = TensorKind::output};
     parts[output] = PartsMaker(config, modules, base, output).make();
   }

@@ -56,6 +56,8 @@ struct Modules {
   std::string altup_predict = {};  ///< what makes all weights [streams², streams], target by target
   std::string altup_correct = {};  ///< what makes those of changes [streams, streams], less 1
   std::string altup_out = {};
+  std::string hidden_norm = {};  ///< these two: of HiddenInputConfig
+  std::string hidden_projection = {};
   std::string layers = "layers.";  ///< the number and a dot follow
   /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
   /// layers of their own there; empty: the layer's.
@@ -97,13 +99,16 @@ struct Modules {
   std::vector<std::string> recurrent_gate_norms = {};
   std::string recurrent_gates_up = {};
   std::string recurrent_convolution = {};
-  bool convolution_is_matrix = false;  ///< [channels, taps], not [channels, 1, taps]
-  std::string recurrent_decay = {};    ///< a tensor's name, as the next two
+  std::string recurrent_decay = {};  ///< a tensor's name, as the next two
+  bool decay_is_rate = false;        ///< it holds rates below 0, not logarithms of their opposites
   std::string recurrent_step = {};
   std::string recurrent_skip = {};
   std::string recurrent_norm = {};
   std::string recurrent_factors = {};
   std::string recurrent_out = {};
+  /// Where the checkpoint has each head of a delta net's values; empty: in their order. The rows of
+  /// first products are as `recurrent_in` and `recurrent_gates` have them.
+  std::vector<int64_t> value_heads = {};
   std::string attention_after_norm = {};
   std::string attention_stream_norm = {};
   std::string laurel_in = {};  ///< these three: of LaurelConfig
@@ -141,6 +146,7 @@ struct Modules {
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";
+  float shared_scale = 1;  ///< of what the shared one gives
   std::string shared_gate = "mlp.shared_expert_gate";
   std::string shared_after_norm = {};
   std::string ffn_after_norm = {};
@@ -154,12 +160,13 @@ struct Modules {
   std::string output = "lm_head";
   std::vector<DenseModules> dense = {};  ///< of PoolingConfig::dense
 
-  bool transposed = false;      ///< matrices of layers are [in, out]
-  bool interleaved = false;     ///< rotary pairs lie side by side in queries and keys
-  float norm_add = 0;           ///< to weights of norms: 1 where they are 1 + γ
-  float residual_scale = 1;     ///< of what attention and the feed-forward add to the stream
-  float output_norm_scale = 1;  ///< of the last norm, and so of logits
-  bool unit_output = false;     ///< rows of the output matrix are divided by their norms
+  bool transposed = false;         ///< matrices of layers are [in, out]
+  bool interleaved = false;        ///< rotary pairs lie side by side in queries and keys
+  bool interleaved_heads = false;  ///< likewise, and as if all of a head were rotated
+  float norm_add = 0;              ///< to weights of norms: 1 where they are 1 + γ
+  float residual_scale = 1;        ///< of what attention and the feed-forward add to the stream
+  float output_norm_scale = 1;     ///< of the last norm, and so of logits
+  bool unit_output = false;        ///< rows of the output matrix are divided by their norms
 
   /// Modules of something beside the model, such as heads that predict further tokens: names of
   /// tensors begin with these, or go on with them after a dot.

@@ -1,6 +1,8 @@
 // Nemotron-H (arXiv:2504.03624), dense and with experts: its layers are a state space, attention
 // without rotation, a feed-forward or experts alone, each with a norm before it.
-#include <optional>
+#include "convert/families/nemotron_h.h"
+
+#include <algorithm>
 
 #include "convert/families/state_space.h"
 #include "support/printable.h"
@@ -8,7 +10,7 @@
 namespace faststream::convert {
 namespace {
 
-enum class Block { state_space, attention, feed_forward, experts };
+using Block = NemotronBlock;
 
 Block block_named(const JsonView& list, std::string_view name) {
   if (name == "mamba" || name == "linear_attention" || name == "M") return Block::state_space;
@@ -54,6 +56,38 @@ ExpertsConfig experts_in(const JsonView& config, const FeedForwardConfig& ffn) {
 
 }  // namespace
 
+bool make_nemotron_h(const NemotronBlocks& blocks, ModelConfig& model, Modules& modules) {
+  const LayerConfig attention = model.layer_kinds[0];
+  std::vector<LayerConfig> layers;
+  for (size_t n = 0; n < blocks.order.size(); ++n) {
+    const Block block = blocks.order[n];
+    if (block == Block::state_space || block == Block::attention) {
+      LayerConfig& layer = layers.emplace_back(attention);
+      layer.name = block == Block::attention ? "attention" : "state space";
+      if (block == Block::state_space) layer.mixers = {blocks.state_space};
+      layer.ffn_norms = {};
+      layer.ffn = {};
+      layer.experts.reset();
+      modules.mixer_layers.push_back(static_cast<int64_t>(n));
+      modules.ffn_layers.push_back(-1);
+      continue;
+    }
+    if (layers.empty() || modules.ffn_layers.back() >= 0) return false;
+    LayerConfig& layer = layers.back();
+    modules.ffn_layers.back() = static_cast<int64_t>(n);
+    layer.ffn_norms.before = attention.mixer_norms.before;
+    if (block == Block::experts) {
+      layer.name += " with experts";
+      layer.experts = blocks.experts;
+    } else {
+      layer.name += " with feed-forward";
+      layer.ffn = blocks.feed_forward;
+    }
+  }
+  set_layers(model, std::move(layers));
+  return true;
+}
+
 FamilyModel describe_nemotron_h(const FamilySource& source) {
   const JsonView& config = source.config;
   const std::vector<Block> blocks = blocks_in(config);
@@ -70,7 +104,7 @@ FamilyModel describe_nemotron_h(const FamilySource& source) {
   FamilyModel model{plain_decoder(shape)};
   remove_rotation(model.config);
   model.config.output.tied = config.get("tie_word_embeddings", false);
-  const LayerConfig attention = model.config.layer_kinds[0];
+  const LayerConfig& attention = model.config.layer_kinds[0];
   const StateSpaceKeys keys{
       .heads = "mamba_num_heads",
       .head_dim = "mamba_head_dim",
@@ -91,39 +125,14 @@ FamilyModel describe_nemotron_h(const FamilySource& source) {
   ffn.activation = activation_in(config, "mlp_hidden_act", "relu2");
   ffn.bias = config.get("mlp_bias", false);
 
-  // A mixer and the feed-forward or experts after it, if there are any, are one layer here.
-  Modules& m = model.modules;
-  model.config.layer_kinds.clear();
-  model.config.layers.clear();
-  std::vector<LayerConfig> layers;
-  for (size_t n = 0; n < blocks.size(); ++n) {
-    const bool is_mixer = blocks[n] == Block::state_space || blocks[n] == Block::attention;
-    if (is_mixer) {
-      LayerConfig& layer = layers.emplace_back(attention);
-      layer.name = blocks[n] == Block::attention ? "attention" : "state space";
-      if (blocks[n] == Block::state_space) layer.mixers = {mixer};
-      layer.ffn_norms = {};
-      layer.ffn = {};
-      m.mixer_layers.push_back(static_cast<int64_t>(n));
-      m.ffn_layers.push_back(-1);
-      continue;
-    }
-    if (layers.empty() || m.ffn_layers.back() >= 0) {
-      config.fail("a feed-forward that follows no mixer is not supported");
-    }
-    LayerConfig& layer = layers.back();
-    m.ffn_layers.back() = static_cast<int64_t>(n);
-    layer.ffn_norms.before = attention.ffn_norms.before;
-    if (blocks[n] == Block::experts) {
-      layer.name += " with experts";
-      layer.experts = experts_in(config, ffn);
-    } else {
-      layer.name += " with feed-forward";
-      layer.ffn = ffn;
-    }
+  NemotronBlocks all{.order = blocks, .state_space = mixer, .feed_forward = ffn, .experts = {}};
+  if (std::ranges::find(blocks, Block::experts) != blocks.end()) {
+    all.experts = experts_in(config, ffn);
   }
-  set_layers(model.config, layers);
-
+  Modules& m = model.modules;
+  if (!make_nemotron_h(all, model.config, m)) {
+    config.fail("a feed-forward that follows no mixer is not supported");
+  }
   m.base = "backbone.";
   m.embedding = "embeddings";
   m.attention_norm = m.ffn_norm = "norm";

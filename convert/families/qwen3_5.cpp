@@ -1,5 +1,7 @@
 // Qwen 3.5, dense and with experts, and Qwen3-Next: three of four layers are gated delta nets
 // (arXiv:2412.06464), the others have attention with a gate.
+#include "convert/families/qwen3_5.h"
+
 #include <algorithm>
 
 #include "convert/families/family.h"
@@ -29,31 +31,6 @@ void name_flat_products(const DeltaNetConfig& mixer, Modules& m) {
                     {"linear_attn.in_proj_z", mixer.v_dim(), 0, mixer.v_dim()}};
   m.recurrent_gates = {{"linear_attn.in_proj_a", mixer.n_value_heads, 0, mixer.n_value_heads},
                        {"linear_attn.in_proj_b", mixer.n_value_heads, 0, mixer.n_value_heads}};
-}
-
-// The same where each key head has all of its own together.
-void name_products_by_head(const DeltaNetConfig& mixer, Modules& m) {
-  const int64_t heads = mixer.n_key_heads;
-  const int64_t values = mixer.n_value_heads / heads;  // heads of them beside each key head
-  const int64_t key = mixer.key_head_dim;
-  const int64_t value = values * mixer.value_head_dim;
-  const int64_t of_head = 2 * key + 2 * value;
-  const auto add = [&](int64_t first, int64_t count) {
-    for (int64_t head = 0; head < heads; ++head) {
-      m.recurrent_in.push_back(
-          {"linear_attn.in_proj_qkvz", heads * of_head, head * of_head + first, count});
-    }
-  };
-  add(0, key);
-  add(key, key);
-  add(2 * key, value);
-  add(2 * key + value, value);
-  for (const int64_t first : {values, int64_t{0}}) {
-    for (int64_t head = 0; head < heads; ++head) {
-      m.recurrent_gates.push_back(
-          {"linear_attn.in_proj_ba", heads * 2 * values, head * 2 * values + first, values});
-    }
-  }
 }
 
 DeltaNetConfig delta_net_in(const JsonView& config, const NormConfig& norm) {
@@ -99,7 +76,7 @@ FamilyModel hybrid_in(const JsonView& config, const PlainShape& otherwise) {
   m.recurrent_step = "linear_attn.dt_bias";
   m.recurrent_norm = "linear_attn.norm";
   m.recurrent_out = "linear_attn.out_proj";
-  m.left_out = {"mtp."};
+  model.predictors.names = {"mtp."};
   return model;
 }
 
@@ -122,7 +99,30 @@ void set_experts(FamilyModel& model, const FamilySource& source, int64_t count, 
     experts.shared.size = count_in(config, "shared_expert_intermediate_size", kMaxSize, 512);
     experts.shared_gate = true;
   });
-  use_joined_experts(model, source.weights);
+  Modules& m = model.modules;
+  use_joined_experts(m, source.weights, base_in(source.weights, m) + m.layers);
+}
+
+// Layers with attention beside the model, which share what stands around them.
+void add_predictors(FamilyModel& model, const Checkpoint& weights) {
+  const auto has = [&](const std::string& name) { return weights.find(name) != nullptr; };
+  if (!has("mtp.fc.weight")) return;
+  Modules modules = model.modules;
+  modules.base = "mtp.";
+  modules.embedding_norm = "pre_fc_norm_embedding";
+  modules.hidden_norm = "pre_fc_norm_hidden";
+  modules.hidden_projection = "fc";
+  modules.output_norm = "norm";
+  modules.output = "mtp.lm_head";
+  for (int64_t n = 0;; ++n) {
+    const std::string layer = "mtp.layers." + std::to_string(n) + ".";
+    if (!has(layer + "input_layernorm.weight")) return;
+    const LayerConfig* kind =
+        find_attention_layer(model.config, has(layer + modules.router + ".weight"));
+    if (kind == nullptr) return;
+    use_joined_experts(modules, weights, layer);
+    if (!add_predictor(*kind, n, modules, model.config, model.predictors)) return;
+  }
 }
 
 const DeltaNetConfig& delta_net_of(const FamilyModel& model, const JsonView& config) {
@@ -134,9 +134,37 @@ const DeltaNetConfig& delta_net_of(const FamilyModel& model, const JsonView& con
 
 }  // namespace
 
+void name_products_by_head(const DeltaNetConfig& mixer, const std::string& in, Modules& modules) {
+  const int64_t heads = mixer.n_key_heads;
+  const int64_t key = mixer.key_head_dim;
+  const int64_t value = mixer.n_value_heads / heads * mixer.value_head_dim;
+  const int64_t of_head = 2 * key + 2 * value;
+  const auto add = [&](int64_t first, int64_t count) {
+    for (int64_t head = 0; head < heads; ++head) {
+      modules.recurrent_in.push_back({in, heads * of_head, head * of_head + first, count});
+    }
+  };
+  add(0, key);
+  add(key, key);
+  add(2 * key, value);
+  add(2 * key + value, value);
+}
+
+void name_gates_by_head(const DeltaNetConfig& mixer, const std::string& gates, Modules& modules) {
+  const int64_t heads = mixer.n_key_heads;
+  const int64_t values = mixer.n_value_heads / heads;
+  for (const int64_t first : {values, int64_t{0}}) {  // steps stand behind strengths
+    for (int64_t head = 0; head < heads; ++head) {
+      modules.recurrent_gates.push_back(
+          {gates, 2 * mixer.n_value_heads, head * 2 * values + first, values});
+    }
+  }
+}
+
 FamilyModel describe_qwen3_5(const FamilySource& source) {
   FamilyModel model = hybrid_in(source.config, kHybridOtherwise);
   name_flat_products(delta_net_of(model, source.config), model.modules);
+  add_predictors(model, source.weights);
   return model;
 }
 
@@ -149,6 +177,7 @@ FamilyModel describe_qwen3_5_moe(const FamilySource& source) {
   FamilyModel model = hybrid_in(source.config, otherwise);
   set_experts(model, source, 256, 8);
   name_flat_products(delta_net_of(model, source.config), model.modules);
+  add_predictors(model, source.weights);
   return model;
 }
 
@@ -161,7 +190,10 @@ FamilyModel describe_qwen3_next(const FamilySource& source) {
   otherwise.vocab = 151936;
   FamilyModel model = hybrid_in(source.config, otherwise);
   set_experts(model, source, 512, 10);
-  name_products_by_head(delta_net_of(model, source.config), model.modules);
+  const DeltaNetConfig& mixer = delta_net_of(model, source.config);
+  name_products_by_head(mixer, "linear_attn.in_proj_qkvz", model.modules);
+  name_gates_by_head(mixer, "linear_attn.in_proj_ba", model.modules);
+  add_predictors(model, source.weights);
   return model;
 }
 

@@ -1,49 +1,23 @@
 // Facts about llama.cpp's architectures are from its src/models and conversion scripts.
 #include "convert/gguf/gguf_architectures.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "convert/families/family.h"
+#include "convert/gguf/gguf_experts.h"
 #include "convert/gguf/gguf_gemma4.h"
+#include "convert/gguf/gguf_hybrids.h"
+#include "convert/gguf/gguf_layers.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
 namespace {
-
-int64_t window_of(const GgufSource& source) {
-  return source.metadata().find_integer(source.key("attention.sliding_window")).value_or(0);
-}
-
-// A window for all layers but every so manieth, or, where that is given, for every so manieth.
-void set_windows(const GgufSource& source, GgufFamilyModel& model,
-                 const std::function<bool(int64_t)>& windowed) {
-  const int64_t window = window_of(source);
-  if (window <= 0) return;
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    if (!windowed(n)) return;
-    layer.name = "windowed";
-    layer.attention().window = window;
-  });
-}
-
-std::function<bool(int64_t)> all_but_every(int64_t pattern) {
-  return [=](int64_t n) { return (n + 1) % pattern != 0; };
-}
-
-// A rotation without rules for layers with a window.
-void set_plain_rope_of_windows(GgufFamilyModel& model, double theta) {
-  RopeConfig rope;
-  rope.name = "windowed";
-  rope.frequencies = plain_frequencies(theta, model.config.ropes[0].dims());
-  for (LayerConfig& layer : model.config.layer_kinds) {
-    if (layer.attention().window > 0) layer.attention().rope = model.config.ropes.size();
-  }
-  model.config.ropes.push_back(std::move(rope));
-}
 
 void normalize_experts(const GgufSource& /*source*/, GgufFamilyModel& model) {
   for (LayerConfig& layer : model.config.layer_kinds) {
@@ -76,34 +50,20 @@ void adjust_gemma2(const GgufSource& source, GgufFamilyModel& model) {
   constexpr int64_t kLayersOf27B = 46;
   adjust_gemma(source, model);
   set_gemma_scale(model, kLayersOf27B);
-  set_windows(source, model, all_but_every(2));
+  set_windows(source, model, 2);
 }
 
 void adjust_gemma3(const GgufSource& source, GgufFamilyModel& model) {
   constexpr int64_t kLayersOf27B = 62;
   adjust_gemma(source, model);
   set_gemma_scale(model, kLayersOf27B);
-  set_windows(source, model,
-              all_but_every(source.count("attention.sliding_window_pattern", kMaxLayers, 6)));
-  const double theta = source.number("rope.freq_base_swa", 10000);
-  if (theta <= 0) source.fail("rope.freq_base_swa", "is not above 0");
-  set_plain_rope_of_windows(model, theta);
+  set_windows(source, model, 6);
+  set_plain_rope_of_windows(source, model, 10000);
 }
 
 // The window of the first Phi 3, as Transformers has it; llama.cpp leaves it out.
 void adjust_phi3(const GgufSource& source, GgufFamilyModel& model) {
-  set_windows(source, model, [](int64_t /*n*/) { return true; });
-}
-
-void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
-  model.config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", 1));
-  AttentionConfig& attention = model.config.layer_kinds[0].attention();
-  attention.scale = static_cast<float>(source.number("attention.scale", attention.scale));
-  model.modules.residual_scale = static_cast<float>(source.number("residual_scale", 1));
-  const double scale = source.number("logit_scale", 1);
-  if (scale == 0) source.fail("logit_scale", "is 0, by which logits are divided");
-  model.modules.output_norm_scale = static_cast<float>(1 / scale);
-  normalize_experts(source, model);
+  set_windows(source, model, std::vector<bool>(model.config.layers.size(), true));
 }
 
 void adjust_smollm3(const GgufSource& /*source*/, GgufFamilyModel& model) {
@@ -118,8 +78,8 @@ void adjust_smollm3(const GgufSource& /*source*/, GgufFamilyModel& model) {
 void adjust_olmo2(const GgufSource& source, GgufFamilyModel& model) {
   model.config.layer_kinds[0].attention().qk_norm = QkNorm::whole;
   if (window_of(source) <= 0) return;
-  set_windows(source, model, all_but_every(4));
-  set_plain_rope_of_windows(model, source.number("rope.freq_base", 10000));
+  set_windows(source, model, 4);
+  set_plain_rope_of_windows(source, model, source.number("rope.freq_base", 10000));
 }
 
 void adjust_olmoe(const GgufSource& /*source*/, GgufFamilyModel& model) {
@@ -139,10 +99,8 @@ void adjust_command_r(const GgufSource& source, GgufFamilyModel& model) {
 
 void adjust_cohere2(const GgufSource& source, GgufFamilyModel& model) {
   adjust_command_r(source, model);
-  set_windows(source, model, all_but_every(4));
-  for (LayerConfig& layer : model.config.layer_kinds) {
-    if (layer.attention().window == 0) layer.attention().rope.reset();
-  }
+  set_windows(source, model, 4);
+  rotate_windows_alone(model.config);
 }
 
 void adjust_gpt2(const GgufSource& source, GgufFamilyModel& model) {
@@ -189,11 +147,7 @@ void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {
     layer.experts->router.normalized = true;
     layer.experts->each.activation = Activation::swiglu_clamped;
   }
-  // What is called after attention comes before the feed-forward.
-  layer.ffn_norms.before = layer.mixer_norms.after;
-  layer.mixer_norms.after = {};
-  model.modules.ffn_norm = "post_attention_norm";
-  set_windows(source, model, all_but_every(2));
+  set_windows(source, model, 2);
 }
 
 // DeepSeek V2 and V3 and what has their layers. Where keys' lengths are of what is kept, products
@@ -248,55 +202,34 @@ void move_yarn_factor(const GgufSource& source, GgufFamilyModel& model,
       static_cast<float>(source.number("rope.scaling.attn_factor", 1));
 }
 
-RouterConfig router_of(const GgufSource& source, RouterConfig router) {
-  constexpr int64_t kSigmoid = 2;
+// Which experts GLM-4.7-Flash's first files chose, they did not say.
+Router::Score deepseek_score(const GgufSource& source) {
   constexpr int64_t kVocabOfGlm = 154880;
-  const auto gating = source.metadata().find_integer(source.key("expert_gating_func"));
   const int64_t layers = source.count("block_count", kMaxLayers);
-  const bool is_glm = !gating && (layers == 47 || layers == 48) &&
-                      source.count("vocab_size", kMaxSize, 1) == kVocabOfGlm;
-  const bool is_sigmoid = is_glm || gating.value_or(1) == kSigmoid;
-  if (gating.value_or(1) > kSigmoid) source.fail("expert_gating_func", "is not supported");
-  router.score = is_sigmoid ? Router::Score::sigmoid : Router::Score::softmax;
-  router.group_score = is_sigmoid ? Router::GroupScore::two_best : Router::GroupScore::largest;
-  router.groups = static_cast<int32_t>(source.count("expert_group_count", kMaxExperts, 1));
-  router.groups_used =
-      static_cast<int32_t>(source.count("expert_group_used_count", kMaxExperts, 1));
-  router.normalized =
-      source.metadata().find_boolean(source.key("expert_weights_norm")).value_or(false);
-  router.scale = static_cast<float>(source.number("expert_weights_scale", 1));
-  return router;
+  const bool is_glm =
+      (layers == 47 || layers == 48) && source.count("vocab_size", kMaxSize, 1) == kVocabOfGlm;
+  return is_glm ? Router::Score::sigmoid : Router::Score::softmax;
+}
+
+void use_latent_attention(const GgufSource& source, GgufFamilyModel& model) {
+  LatentAttentionConfig attention = latent_attention_of(source, model);
+  move_yarn_factor(source, model, attention);
+  model.config.layer_kinds[0].mixers = {attention};
 }
 
 void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
-  LatentAttentionConfig attention = latent_attention_of(source, model);
-  move_yarn_factor(source, model, attention);
-  LayerConfig& all = model.config.layer_kinds[0];
-  all.mixers = {attention};
-  const int64_t dense =
-      source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
-  const int64_t n_shared =
-      source.metadata().find_integer(source.key("expert_shared_count")).value_or(0);
-  model.modules.correction = "exp_probs_b.bias";
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    if (!layer.experts) return;
-    ExpertsConfig& experts = *layer.experts;
-    if (n < dense) {
-      layer.name = "dense";
-      layer.ffn = experts.each;
-      layer.ffn.size = source.count("feed_forward_length", kMaxSize);
-      layer.experts.reset();
-      return;
-    }
-    experts.router = router_of(source, experts.router);
-    experts.router.correction =
-        source.weights().find("blk." + std::to_string(n) + ".exp_probs_b.bias") != nullptr;
-    experts.shared = experts.each;
-    experts.shared.size = n_shared * experts.each.size;
-  });
-  for (int64_t n = 0; n < source.n_predicting_layers(); ++n) {
-    model.modules.left_out.push_back("blk." + std::to_string(model.config.n_layers() + n) + ".");
-  }
+  use_latent_attention(source, model);
+  set_routers(source, model, {.score = deepseek_score(source), .normalized = false});
+}
+
+// DeepSeek V3.2 and GLM-5: while a text is no longer than what the indexer chooses, each token sees
+// all before it. Longer texts are refused.
+void adjust_with_indexer(const GgufSource& source, GgufFamilyModel& model) {
+  use_latent_attention(source, model);
+  set_routers(source, model, {});
+  const int64_t budget = source.count("attention.indexer.top_k", kMaxContext);
+  model.config.max_context = std::min(model.config.max_context, budget);
+  model.modules.left_out.emplace_back("indexer.");
 }
 
 // Layers without heads of keys have short convolutions.
@@ -314,7 +247,6 @@ void adjust_lfm2(const GgufSource& source, GgufFamilyModel& model) {
   Modules& m = model.modules;
   m.recurrent_in = {{"shortconv.in_proj", rows, 0, rows}};
   m.recurrent_convolution = "shortconv.conv";
-  m.convolution_is_matrix = true;
   m.recurrent_out = "shortconv.out_proj";
   // What is called the embedding's norm is the output's.
   m.output_norm = m.embedding_norm;
@@ -322,27 +254,64 @@ void adjust_lfm2(const GgufSource& source, GgufFamilyModel& model) {
 }
 
 void adjust_lfm2moe(const GgufSource& source, GgufFamilyModel& model) {
-  constexpr int64_t kSigmoid = 2;
-  if (source.count("expert_gating_func", kMaxSize, kSigmoid) != kSigmoid) {
-    source.fail("expert_gating_func", "is another function of scores than a sigmoid");
-  }
-  const int64_t dense =
-      source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
   adjust_lfm2(source, model);
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    if (n < dense) {
-      layer.experts.reset();
-      layer.ffn.size = source.count("feed_forward_length", kMaxSize);
-      return;
+  set_routers(source, model, {.score = Router::Score::sigmoid, .normalized = true});
+}
+
+// Each layer's numbers of xIELU are metadata.
+void adjust_apertus(const GgufSource& source, GgufFamilyModel& model) {
+  FeedForwardConfig& ffn = model.config.layer_kinds[0].ffn;
+  ffn.activation = Activation::none;
+  ffn.xielu = true;
+  ffn.gated = false;
+  model.modules.gate_up = {"ffn_up"};
+  std::vector<std::vector<float>> numbers;
+  for (const char* name : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta"}) {
+    numbers.push_back(source.metadata().numbers(name));
+    if (numbers.back().size() == model.config.layers.size()) continue;
+    source.metadata().fail(name, "has not a number for each layer");
+  }
+  model.finish = [numbers](const ModelConfig& config, TensorParts& parts) {
+    for (int64_t n = 0; n < config.n_layers(); ++n) {
+      std::vector<float> of_layer;
+      for (const std::vector<float>& each : numbers) {
+        of_layer.push_back(each[static_cast<size_t>(n)]);
+      }
+      parts[{TensorKind::ffn_xielu, n}] = {
+          {.source = "",
+           .shape = {static_cast<int64_t>(of_layer.size())},
+           .values = std::make_shared<const std::vector<float>>(std::move(of_layer))}};
     }
-    layer.name += " with experts";
-    RouterConfig& router = layer.experts.value().router;
-    router.score = Router::Score::sigmoid;
-    router.correction = true;
-    router.normalized = true;
-    router.scale = static_cast<float>(source.number("expert_weights_scale", 1));
-  });
-  model.modules.correction = "exp_probs_b.bias";
+  };
+}
+
+// Norms without weights.
+void adjust_olmo(const GgufSource& source, GgufFamilyModel& model) {
+  if (source.number("attention.clamp_kqv", 0) != 0) {
+    source.fail("attention.clamp_kqv",
+                "asks for products that are cut off, which are not supported");
+  }
+  const NormConfig norm{
+      .kind = NormKind::layer,
+      .eps = static_cast<float>(source.number("attention.layer_norm_epsilon", 0))};
+  set_norms(model.config, norm);
+  Modules& m = model.modules;
+  m.attention_norm = m.ffn_norm = m.output_norm = "";
+}
+
+void adjust_phi2(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].parallel = true;
+}
+
+// EXAONE 4: where there are windows, layers without one rotate nothing.
+void adjust_exaone4(const GgufSource& source, GgufFamilyModel& model) {
+  if (window_of(source) <= 0) return;
+  set_windows(source, model, 4);
+  rotate_windows_alone(model.config);
+}
+
+void adjust_hunyuan(const GgufSource& /*source*/, GgufFamilyModel& model) {
+  model.config.layer_kinds[0].attention().qk_norm_after_rope = true;
 }
 
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
@@ -375,9 +344,49 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"internlm2", GgufPairs::side_by_side},
     {"baichuan", GgufPairs::side_by_side, Activation::silu, adjust_baichuan},
     {"gpt-oss", GgufPairs::halves, Activation::silu, adjust_gpt_oss},
-    {"deepseek2", GgufPairs::side_by_side, Activation::silu, adjust_deepseek2},
+    {"deepseek2", GgufPairs::side_by_side, Activation::silu, adjust_deepseek2, false,
+     NormKind::none, true},
     {"lfm2", GgufPairs::halves, Activation::silu, adjust_lfm2},
     {"lfm2moe", GgufPairs::halves, Activation::silu, adjust_lfm2moe},
+    {"qwen", GgufPairs::halves, Activation::silu, nullptr, false, NormKind::rms},
+    {"qwen3next", GgufPairs::halves, Activation::silu, adjust_qwen3next, false, NormKind::none,
+     true},
+    {"qwen35", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
+    {"qwen35moe", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
+    {"mamba2", GgufPairs::none, Activation::silu, adjust_mamba2},
+    {"granitehybrid", GgufPairs::side_by_side, Activation::silu, adjust_granitehybrid},
+    {"nemotron_h", GgufPairs::none, Activation::relu_squared, adjust_nemotron_h, false,
+     NormKind::rms},
+    {"nemotron_h_moe", GgufPairs::none, Activation::relu_squared, adjust_nemotron_h, false,
+     NormKind::rms},
+    {"deepseek32", GgufPairs::side_by_side, Activation::silu, adjust_with_indexer, false,
+     NormKind::none, true},
+    {"glm-dsa", GgufPairs::side_by_side, Activation::silu, adjust_with_indexer, false,
+     NormKind::none, true},
+    {"glm4moe", GgufPairs::halves, Activation::silu, adjust_routed, false, NormKind::none, true},
+    {"dots1", GgufPairs::halves, Activation::silu, adjust_routed},
+    {"minimax-m2", GgufPairs::halves, Activation::silu, adjust_minimax_m2},
+    {"ernie4_5", GgufPairs::side_by_side},
+    {"ernie4_5-moe", GgufPairs::side_by_side, Activation::silu, adjust_ernie4_5_moe},
+    {"bailingmoe", GgufPairs::side_by_side, Activation::silu, adjust_bailingmoe},
+    {"bailingmoe2", GgufPairs::halves, Activation::silu, adjust_routed},
+    {"exaone4", GgufPairs::halves, Activation::silu, adjust_exaone4},
+    {"exaone-moe", GgufPairs::halves, Activation::silu, adjust_exaone_moe},
+    {"afmoe", GgufPairs::halves, Activation::silu, adjust_afmoe},
+    {"hunyuan-dense", GgufPairs::halves, Activation::silu, adjust_hunyuan},
+    {"hunyuan-moe", GgufPairs::halves, Activation::silu, adjust_hunyuan_moe},
+    {"hy_v3", GgufPairs::halves, Activation::silu, adjust_routed},
+    {"llama4", GgufPairs::side_by_side, Activation::silu, adjust_llama4},
+    {"cohere2moe", GgufPairs::side_by_side, Activation::silu, adjust_cohere2moe},
+    {"mellum", GgufPairs::halves, Activation::silu, adjust_mellum},
+    {"seed_oss"},
+    {"arcee", GgufPairs::side_by_side, Activation::relu_squared},
+    {"nemotron", GgufPairs::halves, Activation::relu_squared},
+    {"jais2", GgufPairs::halves, Activation::relu_squared},
+    {"apertus", GgufPairs::halves, Activation::silu, adjust_apertus},
+    {"olmo", GgufPairs::side_by_side, Activation::silu, adjust_olmo},
+    {"starcoder", GgufPairs::none, Activation::gelu_tanh, adjust_gpt2},
+    {"phi2", GgufPairs::halves, Activation::gelu_tanh, adjust_phi2},
 });
 
 }  // namespace
@@ -395,7 +404,8 @@ bool has_latent_attention(const GgufSource& source) { return source.has("attenti
 
 void refuse_scalings(const GgufSource& source) {
   const bool granite = source.architecture().starts_with("granite");
-  const bool cohere = source.architecture() == "command-r" || source.architecture() == "cohere2";
+  const bool cohere =
+      source.architecture() == "command-r" || source.architecture().starts_with("cohere2");
   for (const std::string_view name :
        {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"}) {
     if (!source.has(name) || granite || (cohere && name == "logit_scale")) continue;

@@ -23,6 +23,10 @@ struct GgufArchitecture {
   void (*adjust)(const GgufSource&, GgufFamilyModel&) = nullptr;
   /// Whether adjust() knows layers of different sizes; the plain decoder has the first one's.
   bool sizes_differ = false;
+  /// Of all norms, whatever their epsilon is called; none: as it is called.
+  NormKind norms = NormKind::none;
+  /// Whether layers that predict further tokens are like the model's last ones with attention.
+  bool predicts = false;
 };
 
 /// Throws Error when there is no such architecture.

@@ -2,6 +2,7 @@
 // tensors there are; gguf_architectures.cpp adds what each has of its own.
 #include "convert/gguf/gguf_family.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -15,6 +16,12 @@
 namespace faststream::convert {
 namespace {
 
+// Whether feed-forwards with this ending have no gates.
+bool is_plain(const GgufSource& source, const std::string& ending) {
+  return source.a_layer_has("ffn_up" + ending + ".weight") &&
+         !source.a_layer_has("ffn_gate" + ending + ".weight");
+}
+
 // The names of llama.cpp's gguf-py (constants.py).
 Modules gguf_modules(const GgufSource& source) {
   Modules modules;
@@ -25,7 +32,9 @@ Modules gguf_modules(const GgufSource& source) {
   modules.layers = "blk.";
   modules.attention_norm = "attn_norm";
   modules.qkv = {"attn_q", "attn_k", "attn_v"};
-  if (source.a_layer_has("attn_qkv.weight")) modules.qkv = {"attn_qkv"};
+  if (!source.a_layer_has("attn_q.weight") && source.a_layer_has("attn_qkv.weight")) {
+    modules.qkv = {"attn_qkv"};
+  }
   modules.q_norm = "attn_q_norm";
   modules.k_norm = "attn_k_norm";
   modules.norms_of_each_head = source.shape_in_layer("attn_q_norm.weight").size() == 2;
@@ -33,13 +42,21 @@ Modules gguf_modules(const GgufSource& source) {
   modules.attention_out = "attn_output";
   modules.attention_after_norm = "post_attention_norm";
   modules.ffn_norm = "ffn_norm";
+  if (!source.a_layer_has("ffn_norm.weight") && !source.a_layer_has("post_ffw_norm.weight")) {
+    std::swap(modules.ffn_norm, modules.attention_after_norm);  // it stands before the feed-forward
+  }
   modules.gate_up = {"ffn_gate", "ffn_up"};
   if (!source.a_layer_has("ffn_gate.weight")) modules.gate_up = {"ffn_up"};
   modules.down = "ffn_down";
   modules.router = "ffn_gate_inp";
+  modules.correction = "exp_probs_b.bias";
+  if (source.a_layer_has("exp_probs_b")) modules.correction = "exp_probs_b";
   modules.experts_gate_up = {"ffn_gate_exps", "ffn_up_exps"};
+  if (source.a_layer_has("ffn_gate_up_exps.weight")) modules.experts_gate_up = {"ffn_gate_up_exps"};
+  if (is_plain(source, "_exps")) modules.experts_gate_up = {"ffn_up_exps"};
   modules.experts_down = "ffn_down_exps";
   modules.shared_gate_up = {"ffn_gate_shexp", "ffn_up_shexp"};
+  if (is_plain(source, "_shexp")) modules.shared_gate_up = {"ffn_up_shexp"};
   modules.shared_down = "ffn_down_shexp";
   modules.shared_gate = "ffn_gate_inp_shexp";
   modules.ffn_after_norm = "post_ffw_norm";
@@ -88,21 +105,46 @@ int64_t kv_heads_in(const GgufSource& source, const PlainShape& shape) {
   return source.in_range(kName, heads, kMaxHeads);
 }
 
+// Those of the first layer where layers may differ, else of all.
+void set_heads(const GgufSource& source, bool sizes_differ, PlainShape& shape) {
+  constexpr std::string_view kHeads = "attention.head_count";
+  constexpr std::string_view kKvHeads = "attention.head_count_kv";
+  if (source.metadata().find_integer(source.key(kHeads)) == 0) {  // no layer has attention
+    shape.n_heads = shape.n_kv_heads = 1;
+    shape.head_dim = 2;
+    return;
+  }
+  shape.n_heads = source.count(kHeads, kMaxHeads);
+  shape.n_kv_heads = sizes_differ && source.has(kKvHeads)
+                         ? source.counts(kKvHeads, shape.n_layers, kMaxHeads).front()
+                         : kv_heads_in(source, shape);
+  shape.head_dim = head_dim_in(source, shape);
+}
+
+// Of the first feed-forward that is none of experts, if there is one: not all converters have meant
+// the same by the number that metadata give.
+int64_t ffn_size_in(const GgufSource& source, const PlainShape& shape, bool sizes_differ) {
+  constexpr std::string_view kName = "feed_forward_length";
+  if (sizes_differ) return source.counts(kName, shape.n_layers, kMaxSize).front();
+  const std::vector<int64_t> down = source.shape_in_layer("ffn_down.weight");
+  if (down.size() == 2) return source.in_range(kName, down[1], kMaxSize);
+  if (source.a_layer_has("ffn_gate.weight") || source.a_layer_has("ffn_up.weight")) {
+    return source.count(kName, kMaxSize);
+  }
+  // None but of experts, or none at all.
+  const auto found = source.metadata().values().find(source.key(kName));
+  if (found == source.metadata().values().end()) return 1;
+  if (found->second.type == GgufType::array) return 1;
+  const int64_t size = source.metadata().integer(source.key(kName));
+  return size == 0 ? 1 : source.in_range(kName, size, kMaxSize);
+}
+
 PlainShape shape_in(const GgufSource& source, bool sizes_differ) {
   PlainShape shape;
   shape.n_layers = source.count("block_count", kMaxLayers) - source.n_predicting_layers();
-  // Of the first layer where layers may differ, else of all.
-  const auto size = [&](std::string_view name, int64_t most) {
-    return sizes_differ ? source.counts(name, shape.n_layers, most).front()
-                        : source.count(name, most);
-  };
   shape.hidden = source.count("embedding_length", kMaxSize);
-  shape.n_heads = source.count("attention.head_count", kMaxHeads);
-  constexpr std::string_view kKvHeads = "attention.head_count_kv";
-  shape.n_kv_heads =
-      sizes_differ && source.has(kKvHeads) ? size(kKvHeads, kMaxHeads) : kv_heads_in(source, shape);
-  shape.head_dim = head_dim_in(source, shape);
-  shape.ffn_hidden = size("feed_forward_length", kMaxSize);
+  set_heads(source, sizes_differ, shape);
+  shape.ffn_hidden = ffn_size_in(source, shape, sizes_differ);
   shape.vocab = vocabulary_rows(source);
   shape.max_context = source.count("context_length", kMaxContext);
   shape.rope_theta = source.number("rope.freq_base", shape.rope_theta);
@@ -159,8 +201,10 @@ class Scaling {
     const double all = source_.number("rope.scaling.yarn_log_multiplier", 0);
     const double attention =
         yarn_attention_factor(factor) / (all == 0 ? 1 : yarn_attention_factor(factor, all));
+    // As Transformers has it; llama.cpp goes by the rule in any case.
+    const double given = source_.number("rope.scaling.yarn_attn_factor", attention);
     rope.attention_factor =
-        static_cast<float>(attention * source_.number("rope.scaling.attn_factor", 1));
+        static_cast<float>(given * source_.number("rope.scaling.attn_factor", 1));
   }
 
   void apply_longrope(const std::vector<float>& short_factors, RopeConfig& rope) const {
@@ -199,10 +243,12 @@ RopeConfig rope_in(const GgufSource& source, const PlainShape& shape) {
 // Norms are where their tensors are; their kind is in the name of their epsilon.
 class Norms {
  public:
-  explicit Norms(const GgufSource& source) : source_(source) {
-    norm_.kind = source.has("attention.layer_norm_epsilon") ? NormKind::layer : NormKind::rms;
-    const char* key = norm_.kind == NormKind::layer ? "attention.layer_norm_epsilon"
-                                                    : "attention.layer_norm_rms_epsilon";
+  Norms(const GgufSource& source, NormKind kind) : source_(source) {
+    const bool has_layer_norm = source.has("attention.layer_norm_epsilon");
+    const char* key =
+        has_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    norm_.kind = has_layer_norm ? NormKind::layer : NormKind::rms;
+    if (kind != NormKind::none) norm_.kind = kind;
     norm_.eps = static_cast<float>(source.metadata().number(source.key(key)));
   }
 
@@ -226,8 +272,9 @@ class Norms {
   NormConfig norm_;
 };
 
-void set_norms(const GgufSource& source, const Modules& modules, ModelConfig& config) {
-  const Norms norms(source);
+void set_norms(const GgufSource& source, NormKind kind, const Modules& modules,
+               ModelConfig& config) {
+  const Norms norms(source, kind);
   config.embedding.norm = norms.named(modules.embedding_norm);
   config.output.norm = norms.named(modules.output_norm);
   LayerConfig& layer = config.layer_kinds[0];
@@ -261,18 +308,68 @@ void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& 
   experts.count = source.count("expert_count", 1024);
   experts.router.used = static_cast<int32_t>(source.count("expert_used_count", experts.count));
   experts.router.bias = source.a_layer_has(modules.router + ".bias");
+  experts.router.correction = source.a_layer_has(modules.correction);
   experts.each = layer.ffn;
-  experts.each.gated = true;
+  experts.each.gated = !is_plain(source, "_exps");
   experts.each.bias = source.a_layer_has("ffn_up_exps.bias");
   experts.each.size = source.count("expert_feed_forward_length", kMaxSize, layer.ffn.size);
   const std::vector<int64_t> shared = source.shape_in_layer("ffn_up_shexp.weight");
   if (shared.size() == 2) {
     experts.shared = layer.ffn;
-    experts.shared.gated = true;
+    experts.shared.gated = !is_plain(source, "_shexp");
+    experts.shared.bias = source.a_layer_has("ffn_up_shexp.bias");
     experts.shared.size = shared[0];
     experts.shared_gate = source.a_layer_has(modules.shared_gate + ".weight");
   }
   layer.ffn.size = 0;
+}
+
+// Of layers with experts those have a plain feed-forward that lack a router, or that are before.
+void set_dense_layers(const GgufSource& source, const FeedForwardConfig& plain,
+                      GgufFamilyModel& model) {
+  const int64_t first =
+      source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
+  const std::vector<int64_t>& numbers = model.modules.ffn_layers;
+  const auto is_dense = [&](int64_t n) {
+    if (!model.config.layer(n).experts) return false;
+    const int64_t block = numbers.empty() ? n : numbers[static_cast<size_t>(n)];
+    return block < first || (source.layer_has(block, model.modules.down + ".weight") &&
+                             !source.layer_has(block, model.modules.router + ".weight"));
+  };
+  std::vector<bool> dense;
+  for (int64_t n = 0; n < model.config.n_layers(); ++n) dense.push_back(is_dense(n));
+  if (std::ranges::find(dense, true) == dense.end()) return;
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (!layer.experts) return;
+    if (!dense[static_cast<size_t>(n)]) {
+      layer.name += " with experts";
+      return;
+    }
+    layer.experts.reset();
+    layer.ffn = plain;
+  });
+}
+
+// The last layers may predict further tokens. Those that differ from the model's stay out.
+void add_predictors(const GgufSource& source, bool are_alike, GgufFamilyModel& model) {
+  const int64_t first = source.count("block_count", kMaxLayers) - source.n_predicting_layers();
+  for (int64_t n = first; n < first + source.n_predicting_layers(); ++n) {
+    const std::string block = model.modules.layers + std::to_string(n) + ".";
+    model.predictors.names.push_back(block);
+    const LayerConfig* kind =
+        find_attention_layer(model.config, source.layer_has(n, model.modules.router + ".weight"));
+    if (!are_alike || kind == nullptr || !source.layer_has(n, "nextn.eh_proj.weight")) continue;
+    Modules own = model.modules;
+    own.embedding = block + "nextn.embed_tokens";
+    own.embedding_norm = block + "nextn.enorm";
+    own.hidden_norm = block + "nextn.hnorm";
+    own.hidden_projection = block + "nextn.eh_proj";
+    own.output = block + "nextn.shared_head_head";
+    if (source.layer_has(n, "nextn.shared_head_norm.weight")) {
+      own.output_norm = block + "nextn.shared_head_norm";
+    }
+    static_cast<void>(add_predictor(*kind, n, std::move(own), model.config, model.predictors));
+  }
 }
 
 }  // namespace
@@ -290,10 +387,11 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   } else {
     config.ropes = {rope_in(source, shape)};
   }
-  set_norms(source, model.modules, config);
+  set_norms(source, architecture.norms, model.modules, config);
   set_attention(source, model.modules, layer.attention());
   layer.ffn.activation = architecture.activation;
   set_feed_forward(source, model.modules, layer.ffn);
+  const FeedForwardConfig plain = layer.ffn;
   if (source.metadata().find_integer(source.key("expert_count")).value_or(0) != 0) {
     set_experts(source, model.modules, layer);
   }
@@ -301,6 +399,8 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   config.output.bias = weights.find("output.bias") != nullptr;
   config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", 0));
   if (architecture.adjust != nullptr) architecture.adjust(source, model);
+  set_dense_layers(source, plain, model);
+  add_predictors(source, architecture.predicts, model);
   refuse_scalings(source);
   validate(config, metadata.where());
   return model;

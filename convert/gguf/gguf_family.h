@@ -1,8 +1,11 @@
 // Descriptions of the models in GGUF files, by their metadata and tensors.
 #pragma once
 
+#include <functional>
+
 #include "convert/checkpoint.h"
 #include "convert/families/modules.h"
+#include "convert/families/predictors.h"
 #include "convert/gguf/metadata.h"
 #include "models/config.h"
 
@@ -12,6 +15,9 @@ namespace faststream::convert {
 struct GgufFamilyModel {
   ModelConfig config;  ///< valid; types of weights left as they are by default
   Modules modules;
+  PredictorModules predictors = {};
+  /// Changes what modules cannot say; may be empty.
+  std::function<void(const ModelConfig&, TensorParts&)> finish = {};
 };
 
 /// What "general.architecture" and its metadata describe. `weights` tells what metadata leave out:

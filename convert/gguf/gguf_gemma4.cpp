@@ -10,14 +10,6 @@
 namespace faststream::convert {
 namespace {
 
-std::vector<bool> windowed_in(const GgufSource& source, int64_t n_layers) {
-  constexpr const char* kPattern = "attention.sliding_window_pattern";
-  std::vector<bool> pattern = source.metadata().booleans(source.key(kPattern));
-  if (pattern.size() == static_cast<size_t>(n_layers)) return pattern;
-  source.fail(kPattern, "has " + std::to_string(pattern.size()) + " entries for " +
-                            std::to_string(n_layers) + " layers");
-}
-
 // Whole numbers that may be 0, and are where nothing is said.
 int64_t size_in(const GgufSource& source, std::string_view name, int64_t most) {
   const int64_t size = source.metadata().find_integer(source.key(name)).value_or(0);
@@ -27,14 +19,15 @@ int64_t size_in(const GgufSource& source, std::string_view name, int64_t most) {
 
 Gemma4Shape layers_in(const GgufSource& source, const ModelConfig& config) {
   const int64_t n_layers = config.n_layers();
-  const std::vector<bool> windowed = windowed_in(source, n_layers);
+  constexpr int64_t kPattern = 6;
+  const std::vector<bool> windowed = source.windowed_layers(n_layers, kPattern);
   const std::vector<int64_t> n_kv_heads =
       source.counts("attention.head_count_kv", n_layers, kMaxHeads);
   const std::vector<int64_t> ffn_sizes = source.counts("feed_forward_length", n_layers, kMaxSize);
   const int64_t wide = config.layer(0).attention().head_dim;
   const int64_t of_windowed = source.count("attention.key_length_swa", kMaxHeadDim, wide);
   Gemma4Shape shape;
-  for (size_t n = 0; n < windowed.size(); ++n) {
+  for (size_t n = 0; n < static_cast<size_t>(n_layers); ++n) {
     shape.layers.push_back({.windowed = windowed[n],
                             .head_dim = windowed[n] ? of_windowed : wide,
                             .n_kv_heads = n_kv_heads[n],
@@ -72,7 +65,6 @@ void set_modules(const GgufSource& source, const ModelConfig& config, Modules& m
   m.expert_scales = "ffn_down_exps.scale";
   m.experts_norm = "pre_ffw_norm_2";
   m.experts_after_norm = "post_ffw_norm_2";
-  if (source.a_layer_has("ffn_gate_up_exps.weight")) m.experts_gate_up = {"ffn_gate_up_exps"};
   m.shared_gate_up = m.gate_up;
   m.shared_down = m.down;
   m.shared_after_norm = "post_ffw_norm_1";

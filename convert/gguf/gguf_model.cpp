@@ -47,6 +47,17 @@ nlohmann::json recommended_sampling(const GgufMetadata& metadata) {
   return sampling;
 }
 
+// Dimensions of one element come and go, and vectors have been stored as matrices. Gives parts the
+// shapes that their tensors have where these hold the same rows.
+void take_shapes(const Checkpoint& weights, TensorParts& parts) {
+  for (auto& [id, of_tensor] : parts) {
+    for (TensorPart& part : of_tensor) {
+      const SourceTensor* tensor = part.source.empty() ? nullptr : weights.find(part.source);
+      if (tensor != nullptr && has_rows_of(*tensor, part)) part.shape = tensor->shape;
+    }
+  }
+}
+
 }  // namespace
 
 SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
@@ -73,6 +84,10 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
     use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model.tokenizer);
   }
   model.parts = parts_of(model.config, family.modules, model.weights);
+  if (family.finish) family.finish(model.config, model.parts);
+  model.predictors = keep_predictors(family.predictors, family.modules, model.config, model.weights,
+                                     model.parts, model.left_out);
+  take_shapes(model.weights, model.parts);
   take_types_of_weights(model);
   refuse_unknown_tensors(model, [&](std::string_view name) {
     return std::ranges::find(family.modules.unused, name) != family.modules.unused.end();

@@ -71,14 +71,36 @@ std::vector<int64_t> GgufSource::of_layers(std::string_view name) const {
   return {each.begin(), each.end()};
 }
 
+std::vector<bool> GgufSource::windowed_layers(int64_t n_layers, int64_t otherwise) const {
+  constexpr std::string_view kName = "attention.sliding_window_pattern";
+  const auto found = metadata_.values().find(key(kName));
+  if (found != metadata_.values().end() && found->second.type == GgufType::array) {
+    std::vector<bool> windowed = metadata_.booleans(key(kName));
+    if (windowed.size() >= static_cast<size_t>(n_layers)) return windowed;
+    fail(kName, "has " + std::to_string(windowed.size()) + " entries for " +
+                    std::to_string(n_layers) + " layers");
+  }
+  const int64_t pattern = count(kName, kMaxLayers, otherwise);
+  std::vector<bool> windowed;
+  for (int64_t n = 0; n < n_layers; ++n) windowed.push_back((n + 1) % pattern != 0);
+  return windowed;
+}
+
+const SourceTensor* GgufSource::find_in_layer(int64_t n, std::string_view name) const {
+  return weights_.find("blk." + std::to_string(n) + "." + std::string(name));
+}
+
 const SourceTensor* GgufSource::find_in_layers(std::string_view name) const {
   const int64_t count = n_layers();
   for (int64_t n = 0; n < count; ++n) {
-    const SourceTensor* tensor =
-        weights_.find("blk." + std::to_string(n) + "." + std::string(name));
+    const SourceTensor* tensor = find_in_layer(n, name);
     if (tensor != nullptr) return tensor;
   }
   return nullptr;
+}
+
+bool GgufSource::layer_has(int64_t n, std::string_view name) const {
+  return find_in_layer(n, name) != nullptr;
 }
 
 bool GgufSource::a_layer_has(std::string_view name) const {

@@ -47,6 +47,11 @@ class GgufSource {
   /// How many of the layers, the last ones, predict tokens after the next; not all, often none.
   [[nodiscard]] int64_t n_predicting_layers() const;
 
+  /// Whether each layer has a window: as "attention.sliding_window_pattern" says, a list or how
+  /// many follow each other of which the last one has none; without it, so many are `otherwise`.
+  [[nodiscard]] std::vector<bool> windowed_layers(int64_t n_layers, int64_t otherwise) const;
+
+  [[nodiscard]] bool layer_has(int64_t n, std::string_view name) const;
   // Layers may be of several kinds: these look at the first that has a tensor of this name.
   [[nodiscard]] bool a_layer_has(std::string_view name) const;
   /// Empty when there is none.
@@ -57,6 +62,7 @@ class GgufSource {
 
  private:
   [[nodiscard]] int64_t n_layers() const;
+  [[nodiscard]] const SourceTensor* find_in_layer(int64_t n, std::string_view name) const;
   [[nodiscard]] const SourceTensor* find_in_layers(std::string_view name) const;
 
   const GgufMetadata& metadata_;

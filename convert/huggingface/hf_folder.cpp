@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert/families/family.h"
+#include "convert/families/predictors.h"
 #include "convert/huggingface/answers_from_hf.h"
 #include "convert/huggingface/fp8_blocks.h"
 #include "convert/huggingface/safetensors.h"
@@ -133,7 +134,7 @@ std::string name_in_text_model(const std::string& name) {
         std::pair("model.text_model.", "model."),
         std::pair("model.embed_tokens.", "model.embed_tokens."),
         std::pair("model.layers.", "model.layers."), std::pair("model.norm.", "model.norm."),
-        std::pair("lm_head.", "lm_head.")}) {
+        std::pair("lm_head.", "lm_head."), std::pair("mtp.", "mtp.")}) {
     if (name.starts_with(theirs)) return ours + name.substr(std::string_view(theirs).size());
   }
   return "";
@@ -144,24 +145,6 @@ std::string module_group(const std::string& name) {
   constexpr std::string_view kModel = "model.";
   const size_t begin = name.starts_with(kModel) ? kModel.size() : 0;
   return name.substr(begin, name.find('.', begin) - begin);
-}
-
-bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
-  if (a.format != b.format || a.shape != b.shape) return false;
-  constexpr int64_t kPieceBlocks = int64_t{1} << 20;
-  const auto block_bytes = static_cast<uint64_t>(a.format->block_bytes);
-  const auto n_blocks = static_cast<int64_t>(a.bytes() / block_bytes);
-  std::vector<std::byte> of_a;
-  std::vector<std::byte> of_b;
-  for (int64_t block = 0; block < n_blocks; block += kPieceBlocks) {
-    const auto count = static_cast<uint64_t>(std::min(kPieceBlocks, n_blocks - block));
-    of_a.resize(count * block_bytes);
-    of_b.resize(count * block_bytes);
-    weights.read(a, block * a.format->block_elements, of_a);
-    weights.read(b, block * b.format->block_elements, of_b);
-    if (of_a != of_b) return false;
-  }
-  return true;
 }
 
 // Gives the one embedding that is stored under any of several names, or more than one, the name
@@ -356,6 +339,9 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
       .files = {}};
   model.parts = parts_of(model.config, family.modules, model.weights, family.encoder_modules);
   if (family.finish) family.finish(model.config, model.weights, model.parts);
+  if (config != whole_config) family.predictors.names.emplace_back("mtp.");
+  model.predictors = keep_predictors(family.predictors, family.modules, model.config, model.weights,
+                                     model.parts, model.left_out);
   const bool tied = model.config.output.tied;
   refuse_unknown_tensors(model, [&](std::string_view name) {
     if (tied && name == family.modules.output + ".weight") return true;

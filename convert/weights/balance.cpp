@@ -69,7 +69,7 @@ std::optional<Balanced> balanced_matrix(const ModelConfig& config,
     return Balanced{.matrix = matrix, .gate_up = &plan};
   };
 
-  const ModelConfig& stack = plan.id.of_encoder ? *config.encoder : config;
+  const ModelConfig& stack = stack_of(config, plan.id);
   if (!is_of_layers(plan.id.kind)) return std::nullopt;
   const LayerConfig& layer = stack.layer(plan.id.n);
   Balanced balanced;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -41,6 +42,27 @@ int64_t source_row(const TensorPart& part, int64_t row) {
   return part.first_row + part.row_step * reordered(row, part.pairs);
 }
 
+// The logarithm of a rate whose opposite is given; of none, that of the least there is.
+float log_of_opposite(float value) {
+  if (value > 0) return std::numeric_limits<float>::quiet_NaN();
+  return std::log(std::max(-value, std::numeric_limits<float>::min()));
+}
+
+// Rows of `cols` values whose blocks of columns stand in another order.
+void reorder_columns(const std::vector<int64_t>& blocks, int64_t cols, std::span<float> values,
+                     std::vector<float>& row) {
+  if (blocks.empty()) return;
+  const auto width = static_cast<size_t>(cols);
+  const size_t size = width / blocks.size();
+  row.resize(width);
+  for (size_t at = 0; at < values.size(); at += width) {
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      std::copy_n(&values[at + static_cast<size_t>(blocks[b]) * size], size, &row[b * size]);
+    }
+    std::copy_n(row.begin(), width, &values[at]);
+  }
+}
+
 void divide_by_norm(std::span<float> row) {
   double squares = 0;
   for (const float value : row) squares += double{value} * value;
@@ -51,6 +73,9 @@ void divide_by_norm(std::span<float> row) {
 
 // What a part asks for besides an order of rows.
 void change_values(const TensorPart& part, int64_t cols, std::span<float> values) {
+  if (part.log_of_opposite) {
+    for (float& value : values) value = log_of_opposite(value);
+  }
   if (part.add != 0 || part.scale != 1) {
     for (float& value : values) value = part.scale * (value + part.add);
   }
@@ -299,6 +324,7 @@ TensorStream::Squares TensorStream::squares(const TensorPlan& plan,
 void TensorStream::make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
                              Scratch& scratch) const {
   read_rows(source, first - source.first_row, end - first, scratch);
+  reorder_columns(source.part->column_blocks, source.width, scratch.values, scratch.columns);
   if (!source.projection.empty()) {
     scratch.columns.swap(scratch.values);
     project(scratch.columns, source.width, source.projection, job.cols, scratch.values);

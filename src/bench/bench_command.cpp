@@ -293,8 +293,8 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
   const ModelConfig config = read_config(file);
   const int64_t context = longest_request(options);
   const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
-  const MemoryPlan plan =
-      plan_memory(config, wanted, file.weights().bytes.size(), 1, figures_of(backend, config));
+  const MemoryPlan plan = plan_memory(config, wanted, weights_to_load(file, config).bytes.size(), 1,
+                                      figures_of(backend, config));
   Runner runner(file, backend, runner_limits(plan), nullptr);
   const SchedulerLimits limits{.slots = plan.slots,
                                .max_step_tokens = plan.limits.max_tokens,
@@ -348,7 +348,7 @@ void bench_command(const BenchOptions& options) {
         ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
   }
   check_lengths(options, config);
-  const size_t weight_bytes = file.weights().bytes.size();
+  const size_t weight_bytes = weights_to_load(file, config).bytes.size();
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
   const bool made_in_memory = random && backend->takes_memory_on_use();
   if (made_in_memory) check_room_of_weights(file, *backend);

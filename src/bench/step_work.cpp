@@ -23,7 +23,7 @@ void add_weights(const ModelConfig& config, int64_t sequences, int64_t n_new, St
         static_cast<double>(layer.experts->router.used) / static_cast<double>(layer.experts->count);
   }
   for (const TensorPlan& tensor : tensor_plan(config)) {
-    if (tensor.readers == TensorReaders::lookup) continue;
+    if (tensor.readers == TensorReaders::lookup || tensor.id.predictor > 0) continue;
     const bool for_logits = tensor.readers == TensorReaders::wanted;
     const auto tokens = static_cast<double>(sequences * (for_logits ? 1 : n_new));
     double elements = 1;

@@ -1,5 +1,6 @@
 #include "engine/load_weights.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -51,13 +52,29 @@ ModelConfig read_config(const ModelFile& file) {
   return config_from_json(file.section("model"), file.name());
 }
 
-WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress, const DeviceShare& device) {
+WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
+                             Predictors predictors) {
   WeightSource source = file.weights();
+  if (config.predictors.empty() || predictors == Predictors::loaded) return source;
+  uint64_t end = source.offset;
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    if (plan.id.predictor > 0) continue;
+    const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
+    end = std::max(end, tensor.offset + tensor.bytes);
+  }
+  source.bytes = source.bytes.first(end - source.offset);
+  return source;
+}
+
+WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
+                          const std::function<void(size_t)>& progress, const DeviceShare& device,
+                          Predictors predictors) {
+  WeightSource source = weights_to_load(file, config, predictors);
   const uint64_t first = source.offset;
   Places places;
   for (const TensorPlan& plan : tensor_plan(config)) {
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
+    if (plan.id.predictor > 0 && predictors == Predictors::left_in_file) continue;
     uint64_t& place = places[plan.id] = tensor.offset - first;
     if (device.count == 1) continue;
     const size_t slices = source.slices.size();

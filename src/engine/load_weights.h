@@ -13,6 +13,13 @@ namespace faststream {
 /// The description in a model file. Throws Error, naming the file, when there is no valid one.
 ModelConfig read_config(const ModelFile& file);
 
+/// Of a file with predictors of further tokens: whether they are loaded beside the model.
+enum class Predictors { left_in_file, loaded };
+
+/// What a device is to have of a file: all that load_weights() gives it alone, as one range.
+WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
+                             Predictors predictors = Predictors::left_in_file);
+
 /// Which of so many devices, that compute together, one is.
 struct DeviceShare {
   int64_t index = 0;
@@ -22,9 +29,10 @@ struct DeviceShare {
 /// Makes the tensors of tensor_plan(config), or one device's share of each by its split rule,
 /// readable by operations; `progress`, if set, is called with the bytes done so far. Throws Error,
 /// naming the file, when a tensor is missing or of another type or shape, before anything is
-/// allocated.
+/// allocated. Predictors that are left in the file cost a device nothing.
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
                           const std::function<void(size_t)>& progress,
-                          const DeviceShare& device = {});
+                          const DeviceShare& device = {},
+                          Predictors predictors = Predictors::left_in_file);
 
 }  // namespace faststream

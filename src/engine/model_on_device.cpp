@@ -57,14 +57,17 @@ ModelOnDevice::ModelOnDevice(const std::filesystem::path& path,
       config(read_config(file)),
       tokenizer(make_tokenizer(file, config, check_interrupted)) {}
 
+size_t ModelOnDevice::weight_bytes() const { return weights_to_load(file, config).bytes.size(); }
+
 void ModelOnDevice::place(
     const std::string& device, int32_t threads, const LoadProgress& told,
     const std::function<void(const std::function<void(size_t)>& progress)>& load) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  backend = choose_backend(device, threads, weight_bytes() + kLeastRoom);
+  const size_t bytes = weight_bytes();
+  backend = choose_backend(device, threads, bytes + kLeastRoom);
   std::function<void(size_t)> progress;
-  if (told) progress = [&](size_t done) { told(done, weight_bytes()); };
+  if (told) progress = [&told, bytes](size_t done) { told(done, bytes); };
   load(progress);
   backend->synchronize();
   load_seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -31,7 +31,7 @@ struct ModelOnDevice {
   void place(const std::string& device, int32_t threads, const LoadProgress& told,
              const std::function<void(const std::function<void(size_t)>& progress)>& load);
 
-  [[nodiscard]] size_t weight_bytes() const { return file.weights().bytes.size(); }
+  [[nodiscard]] size_t weight_bytes() const;
 
   ModelFile file;
   ModelConfig config;

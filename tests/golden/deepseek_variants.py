@@ -2,6 +2,7 @@
 
 import torch
 from family_variants import BASE, Variant, style_4, yarn
+from predicted_tokens import with_layer_behind
 
 LATENT = {
     "num_key_value_heads": 3, "num_hidden_layers": 3, "q_lora_rank": 20, "kv_lora_rank": 16,
@@ -27,13 +28,6 @@ def style_release(config):
 def with_predictions(config):
     """One layer more, which predicts the token after the next."""
     return {**config, "num_nextn_predict_layers": 1}
-
-
-def with_prediction_layer(tensors):
-    """Some of its tensors."""
-    layer = f"model.layers.{LATENT['num_hidden_layers']}."
-    return {**tensors, layer + "eh_proj.weight": torch.ones(36, 72, dtype=torch.bfloat16),
-            layer + "self_attn.q_a_proj.weight": tensors["model.layers.0.self_attn.q_a_proj.weight"].clone()}
 
 
 def blocks_of(value):
@@ -110,8 +104,9 @@ DEEPSEEK_VARIANTS = [
     Variant("deepseek_v3", "experts in groups by their two best, corrected; YaRN; FP8 in blocks; a layer that predicts",
             config={**LATENT, "n_group": 4, "topk_group": 2, "n_shared_experts": 1,
                     "rope_parameters": yarn(mscale=1.0, mscale_all_dim=1.0)},
-            style=lambda config: with_predictions(style_release(config)), rename=with_prediction_layer,
-            store=to_fp8, restore=from_fp8, unused=("model.layers.3.*",)),
+            style=lambda config: with_predictions(style_release(config)),
+            rename=with_layer_behind(LATENT["num_hidden_layers"]), store=to_fp8, restore=from_fp8,
+            unused=("model.layers.3.*",), router_margin=4e-3),
     Variant("glm4_moe_lite", "values wider than keys' parts, one group; a plain rope",
             config={**LATENT, "qk_nope_head_dim": 12, "v_head_dim": 18, "num_experts_per_tok": 2,
                     "n_shared_experts": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from family_variants import EXPERTS, Variant as AnyVariant, style_4, yarn
+from predicted_tokens import with_layer_behind
 
 Variant = partial(AnyVariant, perturbs_routers=True)
 
@@ -46,7 +47,7 @@ VARIANTS = [
             "dense; experts in groups by corrected sigmoids, two shared; a head for further tokens",
             config={**ROUTED, "num_hidden_layers": 2, "first_k_dense_replace": 1, "use_qk_norm": True,
                     "attention_bias": True, "head_dim": 12},
-            rename=with_layers(2, 2), unused=("model.layers.2.*",), style=style_4),
+            rename=with_layer_behind(2), unused=("model.layers.2.*",), style=style_4),
     Variant("solar_open", "experts in all layers, by corrected sigmoids",
             config={**ROUTED, "head_dim": 12, "num_hidden_layers": 1, "attention_bias": True,
                     "rope_parameters": yarn()}),

@@ -1,11 +1,16 @@
-// GGUF files and element types that PyPI's gguf made (see make_gguf_golden.py).
+// GGUF files and element types that PyPI's gguf made (see make_gguf_golden.py), and families as
+// llama.cpp's converter writes them (see make_gguf_families.py).
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "convert/gguf/block_formats.h"
 #include "convert/pipeline.h"
@@ -39,14 +44,33 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufElements,
                          testing::Values(2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39),
                          [](const auto& type) { return convert::ggml_type_name(type.param); });
 
-ModelFile converted(const char* name, std::optional<WeightFormat> format) {
+ModelFile converted(const char* name, std::optional<WeightFormat> format,
+                    const std::string& of = "gguf") {
   const TemporaryFolder folder;
   convert::ConvertOptions options;
-  options.checkpoint = golden_root() / "gguf" / name;
+  options.checkpoint = golden_root() / of / name;
   options.output = folder / "m.bin";
   options.format = format;
   convert::convert_checkpoint(options);
   return ModelFile::open(options.output);  // the mapping keeps it
+}
+
+ModelFile original_of(const GoldenData& golden) {
+  const TemporaryFolder folder;
+  convert::ConvertOptions options;
+  options.checkpoint = golden.folder;
+  options.tokenizer = golden.tokenizer;
+  options.output = folder / "m.bin";
+  options.format = WeightFormat::f32;
+  convert::convert_checkpoint(options);
+  return ModelFile::open(options.output);
+}
+
+std::vector<float> floats(const ModelFile& file, const TensorInfo& tensor) {
+  const std::span<const std::byte> bytes = file.bytes(tensor);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
 }
 
 class GgufModel : public testing::Test {
@@ -54,6 +78,13 @@ class GgufModel : public testing::Test {
   void SetUp() override {
     backend_ = make_test_backend("cpu");
     FASTSTREAM_REQUIRE_BACKEND(backend_);
+  }
+  // Of the whole prompt.
+  std::vector<float> logits(const ModelFile& file, const GoldenData& golden) const {
+    const auto runner = run(file, golden.tokens.size());
+    Sequence sequence = runner->begin(static_cast<int64_t>(golden.tokens.size()));
+    runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
+    return runner->logits();
   }
   std::unique_ptr<Runner> run(const ModelFile& file, size_t n_tokens) const {
     const auto n = static_cast<int32_t>(n_tokens);
@@ -68,12 +99,7 @@ class GgufModel : public testing::Test {
 TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
   const GoldenData golden = load_golden("gqa");
   const ModelFile file = converted("gqa-00001-of-00002.gguf", WeightFormat::f32);
-  convert::ConvertOptions options;
-  const TemporaryFolder folder;
-  options.checkpoint = golden.folder;
-  options.output = folder / "m.bin";
-  convert::convert_checkpoint(options);
-  const ModelFile original = ModelFile::open(options.output);
+  const ModelFile original = original_of(golden);
   for (const TensorInfo& tensor : original.tensors()) {
     if (tensor.name == "tokenizer") continue;
     EXPECT_EQ(file.find(tensor.name)->checksum, tensor.checksum) << tensor.name;
@@ -94,10 +120,7 @@ TEST_F(GgufModel, InFloat32HasTheTensorsAndTheTextOfItsOriginal) {
 TEST_F(GgufModel, InQ8_0WithScaledFrequenciesIsCloseToItsOriginal) {
   const GoldenData golden = load_golden("rope_llama3");
   const ModelFile file = converted("rope_llama3_q8_0.gguf", WeightFormat::f32);
-  const auto runner = run(file, golden.tokens.size());
-  Sequence sequence;
-  runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
-  const std::vector<float> logits = runner->logits();
+  const std::vector<float> logits = this->logits(file, golden);
   ASSERT_EQ(logits.size(), golden.logits.size());
   double difference = 0;
   double magnitude = 0;
@@ -111,27 +134,77 @@ TEST_F(GgufModel, InQ8_0WithScaledFrequenciesIsCloseToItsOriginal) {
 TEST_F(GgufModel, WithShortConvolutionsHasTheTensorsOfItsOriginal) {
   const GoldenData golden = load_golden("families/lfm2_moe");
   const ModelFile file = converted("lfm2moe.gguf", WeightFormat::f32);
-  convert::ConvertOptions options;
-  const TemporaryFolder folder;
-  options.checkpoint = golden.folder;
-  options.tokenizer = golden.tokenizer;
-  options.output = folder / "m.bin";
-  options.format = WeightFormat::f32;
-  convert::convert_checkpoint(options);
-  const ModelFile original = ModelFile::open(options.output);
+  const ModelFile original = original_of(golden);
   EXPECT_EQ(file.tensors().size(), original.tensors().size());
   for (const TensorInfo& tensor : original.tensors()) {
     if (tensor.name == "tokenizer") continue;
     ASSERT_NE(file.find(tensor.name), nullptr) << tensor.name;
     EXPECT_EQ(file.find(tensor.name)->checksum, tensor.checksum) << tensor.name;
   }
-  const auto runner = run(file, golden.tokens.size());
-  Sequence sequence;
-  runner->step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
-  const std::vector<float> logits = runner->logits();
+  const std::vector<float> logits = this->logits(file, golden);
   ASSERT_EQ(logits.size(), golden.logits.size());
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], golden.logits[i], 1e-3) << i;
 }
+
+struct GgufVariant {
+  std::string name;
+  bool other_logits = false;  ///< metadata cannot say all that config.json does
+};
+
+std::vector<GgufVariant> gguf_families() {
+  std::ifstream file(golden_root() / "gguf_families" / "manifest.json");
+  const nlohmann::json manifest = nlohmann::json::parse(file);
+  std::vector<GgufVariant> families;
+  for (const auto& variant : manifest.at("variants")) {
+    families.push_back({variant.at("name"), variant.at("other_logits") != ""});
+  }
+  return families;
+}
+
+class GgufFamilies : public GgufModel, public testing::WithParamInterface<GgufVariant> {
+ protected:
+  // Queries and keys without rotation are alike in any order of a head's elements, and decays come
+  // by way of their exponentials.
+  static void compare(const ModelFile& file, const TensorInfo& tensor, const ModelFile& original,
+                      const TensorInfo& expected, bool any_order) {
+    if (tensor.checksum == expected.checksum) return;
+    std::vector<float> values = floats(file, tensor);
+    std::vector<float> wanted = floats(original, expected);
+    ASSERT_EQ(values.size(), wanted.size()) << tensor.name;
+    if (any_order) {
+      std::ranges::sort(values);
+      std::ranges::sort(wanted);
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], wanted[i], 2e-6) << tensor.name << " at " << i;
+    }
+  }
+};
+
+TEST_P(GgufFamilies, HaveTheTensorsOfTheirOriginals) {
+  const GoldenData golden = load_golden("families/" + GetParam().name);
+  const ModelFile file =
+      converted((GetParam().name + ".gguf").c_str(), WeightFormat::f32, "gguf_families");
+  const ModelFile original = original_of(golden);
+  EXPECT_EQ(file.tensors().size(), original.tensors().size());
+  for (const TensorInfo& tensor : original.tensors()) {
+    if (tensor.name == "tokenizer") continue;
+    ASSERT_NE(file.find(tensor.name), nullptr) << tensor.name;
+    compare(file, *file.find(tensor.name), original, tensor,
+            tensor.name.ends_with("attention_qkv"));
+  }
+  if (GetParam().other_logits) return;
+  const std::vector<float> logits = this->logits(file, golden);
+  ASSERT_EQ(logits.size(), golden.logits.size());
+  const float largest = std::abs(*std::ranges::max_element(
+      golden.logits, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    ASSERT_NEAR(logits[i], golden.logits[i], 1e-4 * largest) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Converted, GgufFamilies, testing::ValuesIn(gguf_families()),
+                         [](const auto& family) { return family.param.name; });
 
 TEST_F(GgufModel, IsPackedAsBf16WhereItIsQuantized) {
   const ModelFile file = converted("rope_llama3_q8_0.gguf", std::nullopt);

@@ -3,6 +3,7 @@
 import torch
 
 from family_variants import BASE, EXPERTS, Variant, style_4
+from predicted_tokens import with_qwen_head
 
 # Longer than a chunk of the delta rule, 64 tokens, and than several pages.
 LONG = 100
@@ -88,11 +89,6 @@ def joined_experts(tensors):
     return joined
 
 
-def with_predicted_tokens(tensors):
-    """A tensor stands for the heads that predict further tokens."""
-    return {**tensors, "mtp.norm.weight": torch.ones(4, dtype=torch.bfloat16)}
-
-
 OLMO = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
         "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 12,
         "linear_value_head_dim": 10}
@@ -132,7 +128,7 @@ RECURRENT_VARIANTS = [
             {"text_config": {**BASE, **DELTA_NET, "num_hidden_layers": 2, "full_attention_interval": 2},
              "vision_config": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
                                "out_hidden_size": 36, "num_position_embeddings": 4, "patch_size": 2}},
-            rename=with_predicted_tokens, unused=("model.visual.*", "mtp.*")),
+            rename=with_qwen_head("model.language_model.layers.1."), unused=("model.visual.*", "mtp.*")),
     Variant("qwen3_5_bias", "biases of attention; layer types named; a convolution of two tokens",
             "qwen3_5_text",
             {**DELTA_NET, "attention_bias": True,
@@ -146,7 +142,7 @@ RECURRENT_VARIANTS = [
     Variant("qwen3_next", "projections by key head; experts in one layer of two",
             config={**DELTA_NET, **EXPERTS, "num_hidden_layers": 2, "full_attention_interval": 2,
                     "num_experts": 5, "shared_expert_intermediate_size": 28, "mlp_only_layers": [1]},
-            prompt=LONG, style=style_4),
+            prompt=LONG, style=style_4, rename=with_qwen_head("model.layers.1."), unused=("mtp.*",)),
     Variant("olmo_hybrid", "delta nets of twice the strength; norms before them, after attention; no rotation",
             config={**OLMO, "rope_parameters": {"rope_type": "default", "rope_theta": None}},
             prompt=LONG, rename=released_olmo),

@@ -14,7 +14,8 @@ namespace {
 // The description of an architecture with a few layers, and with the tensors that a test adds.
 class GgufFamily : public testing::Test {
  protected:
-  GgufBuilder& begin(const std::string& architecture, const std::string& eps = "rms_") {
+  GgufBuilder& begin(const std::string& architecture, const std::string& eps = "rms_",
+                     bool has_ffn_norm = true) {
     prefix_ = architecture + ".";
     gguf_ = GgufBuilder();
     gguf_.add("general.architecture", architecture);
@@ -28,7 +29,7 @@ class GgufFamily : public testing::Test {
     tensor("token_embd.weight", {10, 16});
     tensor("output_norm.weight", {16});
     tensor("blk.0.attn_norm.weight", {16});
-    tensor("blk.0.ffn_norm.weight", {16});
+    if (has_ffn_norm) tensor("blk.0.ffn_norm.weight", {16});
     tensor("blk.0.ffn_gate.weight", {24, 16});
     return gguf_;
   }
@@ -123,7 +124,7 @@ TEST_F(GgufFamily, Gemma4HasLayersOfTwoWidthsAndSomeOfEarlierKeys) {
 }
 
 TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
-  begin("gpt-oss");
+  begin("gpt-oss", "rms_", false);
   set("attention.sliding_window", 8U);
   set("expert_count", 4U);
   set("expert_used_count", 2U);
@@ -168,9 +169,12 @@ TEST_F(GgufFamily, Deepseek2KeepsLatentsAndHasExpertsBehindDenseLayers) {
   set("expert_group_used_count", 2U);
   set("nextn_predict_layers", 1U);
   tensor("blk.2.exp_probs_b.bias", {8});
+  tensor("blk.2.ffn_gate_shexp.weight", {24, 16});
+  tensor("blk.2.ffn_up_shexp.weight", {24, 16});
   const GgufFamilyModel model = describe();
   EXPECT_EQ(model.config.n_layers(), 5);
-  EXPECT_EQ(model.modules.left_out, std::vector<std::string>{"blk.5."});
+  EXPECT_EQ(model.predictors.names, std::vector<std::string>{"blk.5."});
+  EXPECT_TRUE(model.config.predictors.empty()) << "it has no projection";
   EXPECT_EQ(model.config.layer(1).ffn.size, 24);
   const auto& attention = model.config.layer(0).get<LatentAttentionConfig>();
   EXPECT_EQ(attention.nope_dim, 6);
@@ -245,6 +249,7 @@ TEST_F(GgufFamily, Lfm2HasConvolutionsWhereThereAreNoKeys) {
   set("expert_feed_forward_length", 12U);
   tensor("token_embd_norm.weight", {16});
   tensor("blk.2.attn_q_norm.weight", {4});
+  tensor("blk.1.exp_probs_b.bias", {4});
   const GgufFamilyModel model = describe();
   const ModelConfig& config = model.config;
   EXPECT_EQ(config.layer(0).get<ShortConvolutionConfig>().convolution.taps, 3);
@@ -258,8 +263,102 @@ TEST_F(GgufFamily, Lfm2HasConvolutionsWhereThereAreNoKeys) {
   EXPECT_EQ(config.layer(2).attention().qk_norm, QkNorm::head);
   EXPECT_FALSE(config.embedding.norm);
   EXPECT_EQ(model.modules.output_norm, "token_embd_norm");
-  set("expert_gating_func", 1U);
-  EXPECT_TRUE(says(error(), "lfm2moe.expert_gating_func", "sigmoid"));
+  set("expert_gating_func", 4U);
+  EXPECT_TRUE(says(error(), "lfm2moe.expert_gating_func", "softmax and sigmoid"));
+}
+
+TEST_F(GgufFamily, Qwen35HasHeadsOfValuesByTheirNumberBesideAKey) {
+  begin("qwen35", "rms_", false);
+  set("ssm.group_count", 2U);
+  set("ssm.time_step_rank", 6U);
+  set("ssm.state_size", 4U);
+  set("ssm.inner_size", 12U);
+  set("ssm.conv_kernel", 4U);
+  tensor("blk.0.post_attention_norm.weight", {16});
+  tensor("blk.0.ssm_conv1d.weight", {28, 4});
+  const GgufFamilyModel model = describe();
+  const auto& mixer = std::get<DeltaNetConfig>(model.config.layer(0).mixers.at(0));
+  EXPECT_EQ(mixer.value_head_dim, 2);
+  EXPECT_TRUE(model.config.layer(1).attention().output_gate);
+  EXPECT_EQ(model.modules.ffn_norm, "post_attention_norm");
+  EXPECT_EQ(model.modules.value_heads, (std::vector<int64_t>{0, 2, 4, 1, 3, 5}));
+  EXPECT_EQ(model.modules.recurrent_in[2].first, 2 * 8 + 2 * 2) << "the second head's";
+  set("ssm.inner_size", 13U);
+  EXPECT_TRUE(says(error(), "qwen35.ssm.inner_size", "ssm.time_step_rank"));
+  set("ssm.inner_size", 10U);
+  set("ssm.time_step_rank", 5U);
+  EXPECT_TRUE(says(error(), "qwen35.ssm.time_step_rank", "ssm.group_count"));
+}
+
+TEST_F(GgufFamily, Qwen3NextMayHaveTheFirstProductsOfAKeyTogether) {
+  begin("qwen3next", "rms_", false);
+  set("ssm.group_count", 2U);
+  set("ssm.time_step_rank", 4U);
+  set("ssm.state_size", 4U);
+  set("ssm.inner_size", 8U);
+  set("ssm.conv_kernel", 4U);
+  tensor("blk.0.ssm_conv1d.weight", {24, 4});
+  EXPECT_EQ(describe().modules.recurrent_in[0].module, "attn_qkv");
+  tensor("blk.0.ssm_in.weight", {32, 16});
+  const Modules modules = describe().modules;
+  EXPECT_EQ(modules.recurrent_in[0].module, "ssm_in");
+  EXPECT_EQ(modules.recurrent_in[1].first, 16) << "queries of the second key";
+}
+
+TEST_F(GgufFamily, NemotronHHasAFeedForwardAfterEachMixerAtMost) {
+  begin("nemotron_h", "", false);
+  set("block_count", 3U);
+  gguf_.add_array("nemotron_h.attention.head_count_kv", GgufType::i32,
+                  std::vector<int32_t>{0, 0, 2});
+  gguf_.add_array("nemotron_h.feed_forward_length", GgufType::i32, std::vector<int32_t>{0, 24, 0});
+  set("ssm.group_count", 2U);
+  set("ssm.time_step_rank", 4U);
+  set("ssm.state_size", 4U);
+  set("ssm.inner_size", 8U);
+  set("ssm.conv_kernel", 4U);
+  tensor("blk.1.ffn_up.weight", {24, 16});
+  tensor("blk.1.ffn_down.weight", {16, 24});
+  tensor("blk.2.attn_output.weight", {16, 16});
+  EXPECT_TRUE(says(error(), "nemotron_h.block_count", "follows no mixer"));
+  tensor("blk.0.ssm_conv1d.weight", {24, 4});
+  const GgufFamilyModel model = describe();
+  ASSERT_EQ(model.config.n_layers(), 2);
+  const LayerConfig& layer = model.config.layer(0);
+  EXPECT_EQ(layer.ffn.size, 24);
+  EXPECT_EQ(layer.ffn.activation, Activation::relu_squared);
+  EXPECT_EQ(layer.mixer_norms.before.kind, NormKind::rms);
+  EXPECT_FALSE(model.config.layer(1).has_feed_forward());
+  EXPECT_EQ(model.modules.mixer_layers, (std::vector<int64_t>{0, 2}));
+}
+
+TEST_F(GgufFamily, LayersAreDenseThatLackARouter) {
+  begin("exaone-moe");
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  set("expert_feed_forward_length", 12U);
+  set("attention.sliding_window", 8U);
+  for (int n = 0; n < 6; n += 2) {
+    tensor("blk." + std::to_string(n) + ".ffn_down.weight", {16, 24});
+  }
+  const ModelConfig config = describe().config;
+  EXPECT_EQ(config.layer(2).ffn.size, 24);
+  EXPECT_FALSE(config.layer(2).experts);
+  EXPECT_TRUE(config.layer(3).experts);
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{8, 8, 8, 0, 8, 8}));
+  EXPECT_FALSE(config.layer(3).attention().rope);
+  gguf_.add_array<uint8_t>("exaone-moe.attention.sliding_window_pattern", GgufType::boolean,
+                           {1, 0});
+  EXPECT_TRUE(says(error(), "exaone-moe.attention.sliding_window_pattern", "2 entries"));
+}
+
+TEST_F(GgufFamily, ApertusHasNumbersOfItsActivationForEachLayer) {
+  begin("apertus");
+  const std::vector<float> numbers(6, 0.5F);
+  for (const char* name : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta"}) {
+    EXPECT_TRUE(says(error(), name, "for each layer"));
+    gguf_.add_array(name, GgufType::f32, numbers);
+  }
+  EXPECT_TRUE(describe().config.layer(0).ffn.xielu);
 }
 
 TEST_F(GgufFamily, RefusesHeadsThatDifferFromLayerToLayer) {

@@ -372,11 +372,13 @@ TEST_F(HfFolder, HasTheControlTokensOfTheFamilysTokenizer) {
   EXPECT_EQ(tokenizer->encode("a").front(), kFirst + 1);
 }
 
-TEST_F(HfFolder, LeavesOutHeadsThatPredictFurtherTokens) {
+TEST_F(HfFolder, KeepsHeadsThatPredictFurtherTokens) {
   std::filesystem::copy(golden_root() / "families/glm4_moe", folder_.path(),
                         std::filesystem::copy_options::recursive);
   std::filesystem::copy(golden_root() / "gqa/tokenizer.model", folder_ / "tokenizer.model");
-  EXPECT_EQ(to_text(open().left_out), "10 tensors of model.layers.2");
+  const SourceModel model = open();
+  EXPECT_EQ(to_text(model.predictors), "44 tensors of model.layers.2");
+  EXPECT_EQ(to_text(model.left_out), "") << "two more are the model's own";
 }
 
 TEST_F(HfFolder, NamesTheFileOfATokenizerThatIsDamaged) {

@@ -210,6 +210,24 @@ TEST_F(TensorParts, AreChanged) {
   EXPECT_FLOAT_EQ(unit[2], 2 / std::sqrt(13.0F));
 }
 
+TEST_F(TensorParts, PutBlocksOfColumnsInAnotherOrder) {
+  add("a", {2, 6});
+  EXPECT_EQ(made({2, 6}, {{.source = "a", .shape = {2, 6}, .column_blocks = {0, 2, 1}}}),
+            (Floats{0, 1, 4, 5, 2, 3, 6, 7, 10, 11, 8, 9}));
+}
+
+TEST_F(TensorParts, AreLogarithmsOfOpposites) {
+  tensors_["a"] = {DType::f32, {3}, {-1, -std::exp(2.0F), -0.0F}};
+  const Floats logs = made({3}, {{.source = "a", .shape = {3}, .log_of_opposite = true}});
+  EXPECT_EQ(logs[0], 0);
+  EXPECT_NEAR(logs[1], 2, 1e-6);
+  EXPECT_LT(logs[2], -80);
+  tensors_["a"] = {DType::f32, {1}, {0.5F}};
+  EXPECT_TRUE(
+      says(error_of([&] { made({1}, {{.source = "a", .shape = {1}, .log_of_opposite = true}}); }),
+           "\"a\" holds NaN"));
+}
+
 TEST_F(TensorParts, AreProjected) {
   add("a", {3, 2});
   add("m", {4, 2});

@@ -458,24 +458,24 @@ ModelConfig even_hybrid_shape() {
   attention.attention().qk_norm_as = rms;
   LayerConfig delta_net = attention;
   delta_net.name = "delta net";
-  delta_net.mixer = DeltaNetConfig{.n_key_heads = 2,
-                                   .n_value_heads = 4,
-                                   .key_head_dim = 32,
-                                   .value_head_dim = 40,
-                                   .convolution = {.taps = 4, .activation = Activation::silu},
-                                   .norm = rms};
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                     .n_value_heads = 4,
+                                     .key_head_dim = 32,
+                                     .value_head_dim = 40,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
   LayerConfig state_space = attention;
   state_space.name = "state space";
-  state_space.mixer =
+  state_space.mixers = {
       StateSpaceConfig{.n_heads = 6,
                        .head_dim = 16,
                        .n_groups = 2,
                        .state_size = 24,
                        .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
-                       .norm = rms};
+                       .norm = rms}};
   LayerConfig convolution = attention;
   convolution.name = "convolution";
-  convolution.mixer = ShortConvolutionConfig{.convolution = {.taps = 2}};
+  convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
   config.layer_kinds = {attention, delta_net, state_space, convolution};
   config.layers = {1, 2, 0, 3, 2, 1};
   return config;

@@ -25,8 +25,9 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, SurvivesJson) {
-  for (const ModelConfig& config : {small_decoder(), rich_decoder(), latent_decoder(),
-                                    small_hybrid(), small_encoder(), small_translator()}) {
+  for (const ModelConfig& config :
+       {small_decoder(), rich_decoder(), latent_decoder(), small_hybrid(), small_encoder(),
+        small_translator(), small_predictor()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -282,6 +283,38 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
             std::string::npos);
   nlohmann::json nested = config_to_json(small_translator());
   nested["encoder"]["encoder"] = nested["encoder"];
+  EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
+}
+
+TEST(ModelConfig, RefusesPredictorsThatDoNotFit) {
+  const auto refused = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = small_predictor();
+    damage(config, config.predictors[0]);
+    return message_of([&] { validate(config, "test"); });
+  };
+  EXPECT_EQ(refused([](ModelConfig&, ModelConfig&) {}), "");
+  const auto says = [&](const char* words,
+                        const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    const std::string message = refused(damage);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  says("hidden states", [](ModelConfig&, ModelConfig& p) { p.hidden_input.reset(); });
+  says("norm of hidden", [](ModelConfig&, ModelConfig& p) { p.hidden_input->norm.eps = -1; });
+  says("width", [](ModelConfig&, ModelConfig& p) { p.hidden *= 2; });
+  says("width", [](ModelConfig&, ModelConfig& p) { p.vocab += 1; });
+  says("itself", [](ModelConfig&, ModelConfig& p) { p.predictors = {small_decoder()}; });
+  says("itself", [](ModelConfig&, ModelConfig& p) { p.encoder = small_translator().encoder; });
+  says("output matrix", [](ModelConfig&, ModelConfig& p) { p.output.none = true; });
+  says("something else", [](ModelConfig&, ModelConfig& p) { p.output.bias = true; });
+  says("number of layers", [](ModelConfig&, ModelConfig& p) { p.layers.clear(); });
+  says("kind does not exist", [](ModelConfig&, ModelConfig& p) { p.layers = {7}; });
+  says("number of predictors", [](ModelConfig& c, ModelConfig&) {
+    c.predictors.resize(kMaxPredictors + 1, c.predictors[0]);
+  });
+  says("shared with no decoder", [](ModelConfig& c, ModelConfig&) { c.output.shared = true; });
+  says("of no decoder", [](ModelConfig& c, ModelConfig&) { c.hidden_input.emplace(); });
+  nlohmann::json nested = config_to_json(small_predictor());
+  nested["predictors"][0]["predictors"] = nested["predictors"];
   EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
 }
 

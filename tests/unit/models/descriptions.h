@@ -249,4 +249,18 @@ inline ModelConfig small_translator() {
   return config;
 }
 
+// A decoder with two predictors, of which the second has an output matrix of its own.
+inline ModelConfig small_predictor() {
+  ModelConfig config = small_decoder();
+  ModelConfig predictor = config;
+  predictor.layers = {0};
+  predictor.embedding.shared = predictor.output.shared = true;
+  predictor.output.tied = false;
+  predictor.embedding.norm = config.layer_kinds[0].mixer_norms.before;
+  predictor.hidden_input = {.norm = predictor.embedding.norm, .before_output_norm = true};
+  config.predictors = {predictor, predictor};
+  config.predictors[1].output.shared = false;
+  return config;
+}
+
 }  // namespace faststream

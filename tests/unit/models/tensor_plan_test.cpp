@@ -19,8 +19,8 @@ namespace faststream {
 namespace {
 
 std::vector<ModelConfig> all_descriptions() {
-  return {small_decoder(), rich_decoder(),  latent_decoder(),
-          small_hybrid(),  small_encoder(), small_translator()};
+  return {small_decoder(), rich_decoder(),     latent_decoder(), small_hybrid(),
+          small_encoder(), small_translator(), small_predictor()};
 }
 
 const TensorPlan& tensor(const std::vector<TensorPlan>& plans, const std::string& name) {
@@ -93,6 +93,18 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
   EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
+  names.clear();
+  const std::vector<TensorPlan> predicting = tensor_plan(small_predictor());
+  for (const TensorPlan& tensor : predicting) names.insert(tensor.name);
+  for (const char* name : {"predictors.0.embedding_norm", "predictors.1.hidden_norm",
+                           "predictors.1.layers.0.attention_qkv", "predictors.1.output"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  for (const char* name : {"predictors.0.embedding", "predictors.0.output"}) {
+    EXPECT_FALSE(names.contains(name)) << name << " is the decoder's";
+  }
+  EXPECT_EQ(tensor(predicting, "predictors.0.hidden_projection").shape[1],
+            2 * small_predictor().hidden);
 }
 
 TEST(TensorPlan, HasAPlaceInTheDocumentForEachKind) {

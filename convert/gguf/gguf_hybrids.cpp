@@ -1,0 +1,204 @@
+// Facts about llama.cpp's architectures are from its src/models and conversion scripts.
+#include "convert/gguf/gguf_hybrids.h"
+
+#include <string>
+#include <utility>
+
+#include "convert/families/family.h"
+#include "convert/families/nemotron_h.h"
+#include "convert/families/qwen3_5.h"
+#include "convert/families/state_space.h"
+#include "convert/gguf/gguf_experts.h"
+
+namespace faststream::convert {
+namespace {
+
+int64_t taps_in(const GgufSource& source) {
+  constexpr int64_t kMost = 64;
+  return source.count("ssm.conv_kernel", kMost);
+}
+
+// What is left of "ssm.inner_size" for each of so many heads.
+int64_t inner_head_dim(const GgufSource& source, int64_t heads) {
+  constexpr std::string_view kName = "ssm.inner_size";
+  const int64_t inner = source.count(kName, kMaxSize);
+  if (inner % heads != 0) source.fail(kName, "is not a multiple of \"ssm.time_step_rank\"");
+  return source.in_range(kName, inner / heads, kMaxHeadDim);
+}
+
+// The convolution's, the decay's and what else is called alike whatever the mixer.
+void name_recurrence(Modules& m) {
+  m.recurrent_convolution = "ssm_conv1d";
+  m.recurrent_decay = "ssm_a";
+  m.decay_is_rate = true;
+  m.recurrent_step = "ssm_dt.bias";
+  m.recurrent_skip = "ssm_d";
+  m.recurrent_norm = "ssm_norm";
+  m.recurrent_out = "ssm_out";
+}
+
+bool is_recurrent(const GgufSource& source, int64_t n) {
+  return source.layer_has(n, "ssm_conv1d.weight");
+}
+
+// Layers that have a state, of a model whose other layers have attention.
+void set_recurrent_layers(const GgufSource& source, const Mixer& mixer, const char* name,
+                          ModelConfig& model) {
+  model.layer_kinds[0].name = "attention";
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    if (!is_recurrent(source, n)) return;
+    layer.name = name;
+    layer.mixers = {mixer};
+  });
+}
+
+DeltaNetConfig delta_net_in(const GgufSource& source, const NormConfig& norm) {
+  DeltaNetConfig mixer;
+  mixer.n_key_heads = source.count("ssm.group_count", kMaxHeads);
+  mixer.n_value_heads = source.count("ssm.time_step_rank", kMaxHeads);
+  mixer.key_head_dim = source.count("ssm.state_size", kMaxHeadDim);
+  mixer.value_head_dim = inner_head_dim(source, mixer.n_value_heads);
+  mixer.convolution = {.taps = taps_in(source), .activation = Activation::silu};
+  mixer.norm = norm;
+  if (mixer.n_value_heads % mixer.n_key_heads != 0) {
+    source.fail("ssm.time_step_rank", "is not a multiple of \"ssm.group_count\"");
+  }
+  return mixer;
+}
+
+DeltaNetConfig set_delta_nets(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.attention().output_gate = true;
+  if (first.experts) first.experts->router.normalized = true;
+  const DeltaNetConfig mixer = delta_net_in(source, first.mixer_norms.before);
+  set_recurrent_layers(source, mixer, "delta net", model.config);
+  name_recurrence(model.modules);
+  return mixer;
+}
+
+// Rows of a module for each head of values, in their order; there they are by their number within
+// the heads that share a key.
+void add_rows_by_head(const std::vector<int64_t>& heads, const std::string& module, int64_t before,
+                      int64_t rows, std::vector<RecurrentRows>& all) {
+  const int64_t of = before + static_cast<int64_t>(heads.size()) * rows;
+  if (before > 0) all.push_back({module, of, 0, before});
+  for (const int64_t head : heads) all.push_back({module, of, before + head * rows, rows});
+}
+
+StateSpaceConfig state_space_in(const GgufSource& source, const NormConfig& norm) {
+  StateSpaceConfig mixer;
+  mixer.n_heads = source.count("ssm.time_step_rank", kMaxHeads);
+  mixer.head_dim = inner_head_dim(source, mixer.n_heads);
+  mixer.n_groups = source.count("ssm.group_count", kMaxHeads);
+  mixer.state_size = source.count("ssm.state_size", kMaxHeadDim);
+  mixer.convolution = {.taps = taps_in(source),
+                       .bias = source.a_layer_has("ssm_conv1d.bias"),
+                       .activation = Activation::silu};
+  mixer.in_bias = source.a_layer_has("ssm_in.bias");
+  mixer.out_bias = source.a_layer_has("ssm_out.bias");
+  mixer.norm = norm;
+  return mixer;
+}
+
+void name_state_spaces(const StateSpaceConfig& mixer, Modules& m) {
+  name_state_space(m, mixer, "");
+  for (auto* all : {&m.recurrent_in, &m.recurrent_gates}) {
+    for (RecurrentRows& rows : *all) rows.module = "ssm_in";
+  }
+  name_recurrence(m);
+}
+
+}  // namespace
+
+// Files of the first converter have all of a delta net's first products in one.
+void adjust_qwen3next(const GgufSource& source, GgufFamilyModel& model) {
+  const DeltaNetConfig mixer = set_delta_nets(source, model);
+  Modules& m = model.modules;
+  if (source.a_layer_has("ssm_in.weight")) {
+    name_products_by_head(mixer, "ssm_in", m);
+  } else {
+    const int64_t qkv = 2 * mixer.k_dim() + mixer.v_dim();
+    m.recurrent_in = {{"attn_qkv", qkv, 0, qkv}, {"attn_gate", mixer.v_dim(), 0, mixer.v_dim()}};
+  }
+  name_gates_by_head(mixer, "ssm_ba", m);
+}
+
+void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model) {
+  const DeltaNetConfig mixer = set_delta_nets(source, model);
+  Modules& m = model.modules;
+  const int64_t sharing = mixer.n_value_heads / mixer.n_key_heads;  // a key
+  for (int64_t head = 0; head < mixer.n_value_heads; ++head) {
+    m.value_heads.push_back(head % sharing * mixer.n_key_heads + head / sharing);
+  }
+  const int64_t value = mixer.value_head_dim;
+  add_rows_by_head(m.value_heads, "attn_qkv", 2 * mixer.k_dim(), value, m.recurrent_in);
+  add_rows_by_head(m.value_heads, "attn_gate", 0, value, m.recurrent_in);
+  add_rows_by_head(m.value_heads, "ssm_alpha", 0, 1, m.recurrent_gates);
+  add_rows_by_head(m.value_heads, "ssm_beta", 0, 1, m.recurrent_gates);
+}
+
+void adjust_mamba2(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  const StateSpaceConfig mixer = state_space_in(source, layer.mixer_norms.before);
+  layer.mixers = {mixer};
+  layer.ffn = {};
+  name_state_spaces(mixer, model.modules);
+}
+
+void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
+  model.config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", 1));
+  LayerConfig& layer = model.config.layer_kinds[0];
+  AttentionConfig& attention = layer.attention();
+  attention.scale = static_cast<float>(source.number("attention.scale", attention.scale));
+  model.modules.residual_scale = static_cast<float>(source.number("residual_scale", 1));
+  const double scale = source.number("logit_scale", 1);
+  if (scale == 0) source.fail("logit_scale", "is 0, by which logits are divided");
+  model.modules.output_norm_scale = static_cast<float>(1 / scale);
+  if (layer.experts) layer.experts->router.normalized = true;
+  // A switch of rotations: whoever wrote the file had no better name for it.
+  if (!source.metadata().find_boolean(source.key("rope.scaling.finetuned")).value_or(true)) {
+    remove_rotation(model.config);
+  }
+}
+
+// Granite 4 and Bamba.
+void adjust_granitehybrid(const GgufSource& source, GgufFamilyModel& model) {
+  adjust_granite(source, model);
+  const StateSpaceConfig mixer =
+      state_space_in(source, model.config.layer_kinds[0].mixer_norms.before);
+  set_recurrent_layers(source, mixer, "state space", model.config);
+  name_state_spaces(mixer, model.modules);
+  model.modules.interleaved_heads = true;  // though Bamba rotates a part
+}
+
+void adjust_nemotron_h(const GgufSource& source, GgufFamilyModel& model) {
+  ModelConfig& config = model.config;
+  set_routers(source, model, {});
+  const LayerConfig& first = config.layer_kinds[0];
+  NemotronBlocks blocks;
+  blocks.state_space = state_space_in(source, first.mixer_norms.before);
+  blocks.state_space.least_step = 0.001F;  // as Transformers; llama.cpp leaves it out
+  blocks.feed_forward = first.ffn;
+  const std::vector<int64_t> down = source.shape_in_layer("ffn_down.weight");
+  if (down.size() == 2) blocks.feed_forward.size = down[1];
+  if (first.experts) blocks.experts = *first.experts;
+  const int64_t n_blocks = config.n_layers();
+  for (int64_t n = 0; n < n_blocks; ++n) {
+    const bool attends = source.layer_has(n, "attn_output.weight");
+    const bool has_experts = source.layer_has(n, "ffn_gate_inp.weight");
+    if (has_experts && !first.experts) {
+      source.fail("expert_count", "is missing, though there are routers");
+    }
+    blocks.order.push_back(is_recurrent(source, n) ? NemotronBlock::state_space
+                           : attends               ? NemotronBlock::attention
+                           : has_experts           ? NemotronBlock::experts
+                                                   : NemotronBlock::feed_forward);
+  }
+  if (!make_nemotron_h(blocks, config, model.modules)) {
+    source.fail("block_count", "counts a feed-forward that follows no mixer");
+  }
+  model.modules.ffn_norm = model.modules.attention_norm;
+  name_state_spaces(blocks.state_space, model.modules);
+}
+
+}  // namespace faststream::convert

@@ -1,0 +1,19 @@
+// Architectures of which some layers, or all, keep a state: gated delta nets and state spaces.
+#pragma once
+
+#include "convert/gguf/gguf_family.h"
+#include "convert/gguf/gguf_source.h"
+
+namespace faststream::convert {
+
+void adjust_qwen3next(const GgufSource& source, GgufFamilyModel& model);
+/// Dense and with experts.
+void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model);
+void adjust_mamba2(const GgufSource& source, GgufFamilyModel& model);
+/// Without state spaces.
+void adjust_granite(const GgufSource& source, GgufFamilyModel& model);
+void adjust_granitehybrid(const GgufSource& source, GgufFamilyModel& model);
+/// Dense and with experts.
+void adjust_nemotron_h(const GgufSource& source, GgufFamilyModel& model);
+
+}  // namespace faststream::convert

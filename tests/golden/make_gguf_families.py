@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Makes the GGUF golden data of tests/golden/gguf_families/: checkpoints of tests/golden/families/ as
+llama.cpp's own converter writes them, for architectures that differ from each other.
+
+Run with llama.cpp's sources, which have the converter and its gguf-py, and with what make_families.py
+and make_gguf_golden.py need:
+
+    tests/golden/make_gguf_families.py LLAMA_CPP [--all] [--out FOLDER] [NAME...]
+
+NAME.gguf       the checkpoint families/NAME in bfloat16, with the tokenizer of "gqa"
+manifest.json   the names, the architectures that they became, and what these cannot say
+
+With --all: every family that the converter takes, to be compared by hand.
+"""
+
+import argparse
+import json
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+HERE = Path(__file__).resolve().parent
+
+STORED = [
+    "qwen3_next", "qwen3_5", "qwen3_5_moe", "mamba2", "bamba", "granitemoehybrid",
+    "granitemoehybrid_dense", "nemotron_h", "glm4_moe", "solar_open", "dots1", "seed_oss", "ernie4_5",
+    "ernie4_5_moe", "exaone4", "exaone_moe", "arcee", "nemotron", "minimax_m2", "jais2", "apertus",
+    "llama4_text", "olmo", "gpt_bigcode", "phi", "afmoe", "qwen", "bailing_moe", "bailing_moe_v2",
+    "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "cohere2_moe", "mellum", "deepseek_v32",
+    "glm_moe_dsa",
+]
+
+
+def permuted(weight, heads):
+    """The order of rows that the converter gives Q and K."""
+    shape = (heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return weight.reshape(shape).swapaxes(1, 2).reshape(weight.shape)
+
+
+def use_older_names_of_layers(config):
+    older = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [older.get(name, name) for name in config["layer_types"]]
+
+
+def use_plain_rope(config):
+    """What Hunyuan's rule amounts to; the converter takes the numbers of released models alone."""
+    rope = config["rope_parameters"]
+    dim = config["head_dim"]
+    theta = rope["rope_theta"] * rope["alpha"] ** (dim / (dim - 2))
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
+
+
+def name_experts_of_layers(config):
+    layers = config["num_hidden_layers"]
+    config.update(moe_intermediate_size=[config["intermediate_size"]] * layers,
+                  moe_topk=[config["moe_topk"]] * layers, num_shared_expert=[1] * layers)
+
+
+def use_sigmoid(config):
+    config["scoring_func"] = "sigmoid"
+
+
+# What the converter looks for in config.json and does not find in what Transformers 5 writes.
+CHANGES = {
+    "granitemoehybrid": use_older_names_of_layers,
+    "granitemoehybrid_dense": use_older_names_of_layers,
+    "bamba": lambda config: config.update(attn_rotary_emb=6),
+    "nemotron_h": lambda config: config.update(mamba_d_head=config["mamba_head_dim"]),
+    "hunyuan_v1_dense": use_plain_rope,
+    "hunyuan_v1_moe": name_experts_of_layers,
+    "glm4_moe": lambda config: config.update(num_nextn_predict_layers=1),
+    "deepseek_v3": use_sigmoid,
+    "deepseek_v32": use_sigmoid,
+    "glm4_moe_lite": use_sigmoid,
+    "glm_moe_dsa": use_sigmoid,
+    "solar_open": lambda config: config["rope_parameters"].update(partial_rotary_factor=1.0),
+    "cohere2": lambda config: config.update(rotary_pct=1.0),
+    "gpt2": lambda config: config.update(n_ctx=config["n_positions"]),
+}
+# What it takes for granted, by the name of the method that writes it: widths of four times the hidden
+# size, as many heads of keys as of queries, no rotation beside state spaces.
+METADATA = {
+    "gpt_bigcode": {"add_feed_forward_length": 44},
+    "phi": {"add_feed_forward_length": 44, "add_head_count_kv": 1},
+    "granitemoehybrid_dense": {"add_rope_scaling_finetuned": True},
+}
+# Where the checkpoint says what metadata cannot: the logits differ.
+OTHER_LOGITS = {
+    "mamba2": "limits of steps",
+    "llama4_text": "chunks of other sizes than the released models'",
+    "afmoe": "another interval of layers without windows",
+    "dots1": "windows",
+    "mellum": "weights of experts that are not normalized",
+}
+
+
+def llama_cpp_model(base, config, folder, writer_of_tokenizer, gguf):
+    """The converter's class of a model, with the tokenizer of "gqa", and with the names of tensors that
+    its architecture lacks but its converted models may have."""
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 64)
+
+    class Model(base):
+        model_arch = base.model_arch
+
+        def set_vocab(self):
+            writer_of_tokenizer(self.gguf_writer, folder / "tokenizer.model", config)
+
+        def map_tensor_name(self, name, try_suffixes=(".weight", ".bias")):
+            try:
+                return super().map_tensor_name(name, try_suffixes)
+            except ValueError:
+                known = names.get_name(key=name, try_suffixes=try_suffixes)
+                if known is None:
+                    raise
+                return known
+
+        def modify_tensors(self, data, name, bid):
+            # Rows of biases are left where they are, unlike those of their weights.
+            for heads, projection in (("num_attention_heads", "q_proj"), ("num_key_value_heads", "k_proj")):
+                if base.__name__ == "OlmoModel" and name.endswith(projection + ".bias"):
+                    data = permuted(data, config[heads])
+            if base.__name__ == "BailingMoeModel" and name.endswith("query_key_value.bias"):
+                heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+                dim = config["head_dim"]
+                q, k, v = data.split([heads * dim, kv_heads * dim, kv_heads * dim])
+                yield f"blk.{bid}.attn_q.bias", base.permute(q, heads, heads)
+                yield f"blk.{bid}.attn_k.bias", base.permute(k, heads, kv_heads)
+                yield f"blk.{bid}.attn_v.bias", v
+                return
+            if base.__name__.startswith("Cohere2") and name.endswith(".bias"):  # refused as not zero
+                yield self.map_tensor_name(name), data
+                return
+            yield from super().modify_tensors(data, name, bid)
+
+    return Model
+
+
+def write(name, out, modules, make_tokenizer):
+    gguf, torch, conversion = modules
+    source = HERE / "families" / name
+    with tempfile.TemporaryDirectory() as temporary, torch.inference_mode():
+        folder = Path(temporary) / name
+        shutil.copytree(source, folder)
+        shutil.copy(HERE / "gqa" / "tokenizer.model", folder)
+        config = json.loads((folder / "config.json").read_text())
+        CHANGES.get(name, lambda config: None)(config)
+        (folder / "config.json").write_text(json.dumps(config))
+        hparams = conversion.ModelBase.load_hparams(folder, False)
+        architecture = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
+        base = conversion.get_model_class(architecture)
+        text = config.get("text_config", config)
+        text["vocab_size"] = text.get("vocab_size") or text["padded_vocab_size"]
+        model = llama_cpp_model(base, text, folder, make_tokenizer, gguf)
+        model.no_mtp = not has_heads(folder / "model.safetensors") and base.supports_mtp_export
+        instance = model(folder, gguf.LlamaFileType.MOSTLY_BF16, out / f"{name}.gguf")
+        for method, value in METADATA.get(name, {}).items():
+            add = getattr(instance.gguf_writer, method)
+            setattr(instance.gguf_writer, method, lambda _, add=add, value=value: add(value))
+        instance.write()
+    return gguf.GGUFReader(out / f"{name}.gguf").get_field("general.architecture").contents()
+
+
+def has_heads(path):
+    """Whether a checkpoint has heads that predict further tokens. A tensor that stands for them is
+    taken away."""
+    tensors = load_file(path)
+    if any(name.endswith(("eh_proj.weight", "mtp.fc.weight")) for name in tensors):
+        return True
+    rest = {name: value for name, value in tensors.items()
+            if not name.startswith("mtp.") and not name.endswith(".enorm.weight")}
+    save_file(rest, path)
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("llama_cpp", type=Path)
+    parser.add_argument("names", nargs="*", default=[])
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "gguf_families")
+    options = parser.parse_intermixed_args()
+    sys.path[:0] = [str(options.llama_cpp), str(options.llama_cpp / "gguf-py")]
+    import conversion
+    import gguf
+    import torch
+    from make_gguf_golden import add_tokenizer
+    logging.disable(logging.WARNING)
+
+    names = options.names or STORED
+    if options.all:
+        manifest = json.loads((HERE / "families" / "manifest.json").read_text())
+        names = [variant["name"] for variant in manifest["variants"]]
+    options.out.mkdir(exist_ok=True)
+    variants = {}
+    known = options.out / "manifest.json"
+    if options.names and known.exists():
+        variants = {v["name"]: v["architecture"] for v in json.loads(known.read_text())["variants"]}
+    for name in names:
+        try:
+            variants[name] = write(name, options.out, (gguf, torch, conversion), add_tokenizer)
+            print(name, variants[name])
+        except Exception as error:
+            if not options.all:
+                raise
+            (options.out / f"{name}.gguf").unlink(missing_ok=True)
+            print(name, "is not converted:", error)
+    known.write_text(json.dumps({
+        "made_by": "tests/golden/make_gguf_families.py",
+        "variants": [{"name": name, "architecture": variants[name],
+                      "other_logits": OTHER_LOGITS.get(name, "")} for name in variants]},
+        indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+// Heads that predict further tokens (see predicted_tokens.py) are kept, whatever names they have.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "convert/huggingface/safetensors.h"
+#include "convert/pipeline.h"
+#include "engine/load_weights.h"
+#include "golden_data.h"
+#include "models/tensor_plan.h"
+#include "unit/backend/test_backends.h"
+#include "unit/convert/checkpoint_files.h"
+#include "unit/support/file_helpers.h"
+
+namespace faststream {
+namespace {
+
+std::vector<float> floats_of(const ModelFile& file, const std::string& name) {
+  const TensorInfo* tensor = file.find(name);
+  if (tensor == nullptr) return {};
+  const std::span<const std::byte> bytes = file.bytes(*tensor);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+struct Heads {
+  std::string variant;
+  std::string prefix;              ///< of what is not in the layer, and how it goes on
+  std::vector<std::string> names;  ///< projection, norms of embedding, hidden state and output
+  float norm_add = 0;
+};
+
+class PredictorHeads : public testing::TestWithParam<Heads> {
+ protected:
+  // Writes tensors of the variant's checkpoint but for some of the heads' beside its config.json.
+  std::filesystem::path folder_without(const std::filesystem::path& place,
+                                       const std::function<bool(const std::string&)>& dropped) {
+    const std::filesystem::path folder = place / "checkpoint";
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(golden_.folder / "config.json", folder / "config.json");
+    convert::SourceFiles files;
+    const convert::Checkpoint weights = convert::open_safetensors_folder(golden_.folder, files);
+    convert::TestTensors tensors;
+    for (const auto& [name, tensor] : weights.tensors()) {
+      if (dropped(name)) continue;
+      tensors[name] = {DType::f32, tensor.shape, values_of(weights, name)};
+    }
+    write_bytes(folder / "model.safetensors", convert::safetensors_bytes(tensors));
+    return folder;
+  }
+  static std::vector<float> values_of(const convert::Checkpoint& weights, const std::string& name) {
+    const convert::SourceTensor& tensor = *weights.find(name);
+    std::vector<std::byte> raw(tensor.bytes());
+    weights.read(tensor, 0, raw);
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    tensor.format->decode(raw.data(), values);
+    return values;
+  }
+  convert::ConvertReport convert_to(const std::filesystem::path& output,
+                                    const std::filesystem::path& checkpoint, bool no_mtp = false) {
+    convert::ConvertOptions options;
+    options.checkpoint = checkpoint;
+    options.tokenizer = golden_.tokenizer;
+    options.output = output;
+    options.format = WeightFormat::f32;
+    options.no_mtp = no_mtp;
+    return convert::convert_checkpoint(options);
+  }
+  [[nodiscard]] bool is_of_heads(const std::string& name) const {
+    return name.starts_with("mtp.") || name.starts_with(GetParam().prefix);
+  }
+
+  GoldenData golden_ = load_golden("families/" + GetParam().variant);
+  TemporaryFolder folder_;
+};
+
+TEST_P(PredictorHeads, HaveTheTensorsOfTheCheckpoint) {
+  convert_to(folder_ / "m.bin", golden_.folder);
+  const ModelFile file = ModelFile::open(folder_ / "m.bin");
+  const ModelConfig config = read_config(file);
+  ASSERT_EQ(config.predictors.size(), 1U);
+  EXPECT_TRUE(config.predictors[0].embedding.shared && config.predictors[0].output.shared);
+  // Its layer is twice the model's last one.
+  const std::string last = "layers." + std::to_string(config.n_layers() - 1) + ".";
+  const float add = GetParam().norm_add;
+  int n_compared = 0;
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    if (plan.id.predictor == 0 || !is_of_layers(plan.id.kind)) continue;
+    const std::vector<float> values = floats_of(file, plan.name);
+    const std::vector<float> models =
+        floats_of(file, last + plan.name.substr(std::string("predictors.0.layers.0.").size()));
+    ASSERT_EQ(values.size(), models.size()) << plan.name;
+    const float least = plan.role == TensorRole::norm ? add : 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], 2 * (models[i] - least) + least, 1e-5) << plan.name << " at " << i;
+    }
+    ++n_compared;
+  }
+  EXPECT_GE(n_compared, 8);
+  convert::SourceFiles files;
+  const convert::Checkpoint weights = convert::open_safetensors_folder(golden_.folder, files);
+  const char* names[] = {"hidden_projection", "embedding_norm", "hidden_norm", "output_norm"};
+  for (size_t i = 0; i < std::size(names); ++i) {
+    const std::string source = GetParam().prefix + GetParam().names[i] + ".weight";
+    ASSERT_NE(weights.find(source), nullptr) << source;
+    if (weights.find(source + "_scale_inv") != nullptr) continue;  // FP8, as the layer's
+    std::vector<float> wanted = values_of(weights, source);
+    if (i > 0) {
+      for (float& value : wanted) value += add;
+    }
+    EXPECT_EQ(floats_of(file, "predictors.0." + std::string(names[i])), wanted) << source;
+  }
+}
+
+TEST_P(PredictorHeads, AreOnADeviceOnlyWhereTheyAreWanted) {
+  convert_to(folder_ / "m.bin", golden_.folder);
+  const ModelFile file = ModelFile::open(folder_ / "m.bin");
+  const ModelConfig config = read_config(file);
+  const auto whole = weights_to_load(file, config, Predictors::loaded).bytes.size();
+  const auto model = weights_to_load(file, config).bytes.size();
+  EXPECT_EQ(whole, file.weights().bytes.size());
+  const TensorInfo& first = *file.find("predictors.0.embedding_norm");
+  EXPECT_LE(model, first.offset - file.weights().offset);
+  const auto backend = make_test_backend("cpu");
+  FASTSTREAM_REQUIRE_BACKEND(backend);
+  const TensorId norm{.kind = TensorKind::embedding_norm, .predictor = 1};
+  EXPECT_ANY_THROW(load_weights(file, config, *backend, nullptr)(norm));
+  const std::byte* loaded =
+      load_weights(file, config, *backend, nullptr, {}, Predictors::loaded)(norm);
+  EXPECT_EQ(std::memcmp(loaded, file.bytes(first).data(), first.bytes), 0);
+}
+
+TEST_P(PredictorHeads, LeaveNothingBehindWhereTheyAreNotWanted) {
+  if (GetParam().variant == "deepseek_v3") GTEST_SKIP() << "its FP8 is not written again";
+  const auto with = folder_without(folder_ / "a", [](const auto&) { return false; });
+  const auto without =
+      folder_without(folder_ / "b", [&](const auto& name) { return is_of_heads(name); });
+  const convert::ConvertReport report = convert_to(folder_ / "a.bin", with, true);
+  EXPECT_TRUE(report.predictors.empty());
+  EXPECT_FALSE(report.left_out.empty());
+  convert_to(folder_ / "b.bin", without);
+  const auto bytes = [](const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_TRUE(bytes(folder_ / "a.bin") == bytes(folder_ / "b.bin"));
+}
+
+TEST_P(PredictorHeads, AreLeftOutWhereTheyAreIncomplete) {
+  if (GetParam().variant == "deepseek_v3") GTEST_SKIP() << "its FP8 is not written again";
+  const std::string missing = GetParam().prefix + GetParam().names[2] + ".weight";
+  const auto without =
+      folder_without(folder_ / "a", [&](const auto& name) { return name == missing; });
+  const convert::ConvertReport report = convert_to(folder_ / "a.bin", without);
+  EXPECT_TRUE(report.predictors.empty());
+  EXPECT_FALSE(report.left_out.empty());
+  EXPECT_TRUE(read_config(ModelFile::open(folder_ / "a.bin")).predictors.empty());
+}
+
+const std::vector<std::string> kOfQwen = {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden",
+                                          "norm"};
+const std::vector<std::string> kOfLayers = {"eh_proj", "enorm", "hnorm", "shared_head.norm"};
+
+INSTANTIATE_TEST_SUITE_P(Families, PredictorHeads,
+                         testing::Values(Heads{"qwen3_5_multimodal", "mtp.", kOfQwen, 1},
+                                         Heads{"qwen3_next", "mtp.", kOfQwen, 1},
+                                         Heads{"glm4_moe", "model.layers.2.", kOfLayers},
+                                         Heads{"deepseek_v3", "model.layers.3.", kOfLayers}),
+                         [](const auto& heads) { return heads.param.variant; });
+
+}  // namespace
+}  // namespace faststream
