@@ -126,8 +126,8 @@ FamilyModel describe_bailing_hybrid(const FamilySource& source) {
   name_routed_experts(m);
   name_channel_delta_net(m, mixer, "attention.");
   m.recurrent_out = "attention.dense";
-  leave_out_layers(model, shape.n_layers,
-                   number_of(config, "num_nextn_predict_layers", kMaxLayers, 0));
+  use_predicting_layers(model, source.weights,
+                        number_of(config, "num_nextn_predict_layers", kMaxLayers, 0));
   model.finish = split_convolutions;
   return model;
 }
