@@ -18,11 +18,12 @@ struct ScratchPiece {
 };
 
 /// A piece of `rows` rows that take bytes_per_row each, padded to a multiple of `grain`: as many as
-/// fit, at most `most` (a multiple of grain) and at least `grain`, in multiples of it unless all
-/// fit. The bytes include the padding, and room to align three parts.
+/// fit into `room`, at most `most` (a multiple of grain) and at least `grain`, in multiples of it
+/// unless all fit. The bytes include the padding, and room to align three parts.
 constexpr ScratchPiece piece_of(int64_t rows, size_t bytes_per_row, int64_t grain,
-                                int64_t most = std::numeric_limits<int64_t>::max()) {
-  const auto fit = static_cast<int64_t>(kMaxScratchBytes / bytes_per_row) / grain * grain;
+                                int64_t most = std::numeric_limits<int64_t>::max(),
+                                size_t room = kMaxScratchBytes) {
+  const auto fit = static_cast<int64_t>(room / bytes_per_row) / grain * grain;
   const int64_t taken = std::min({rows, most, std::max(fit, grain)});
   const int64_t padded = (taken + grain - 1) / grain * grain;
   return {taken, static_cast<size_t>(padded) * bytes_per_row + 3 * 256};

@@ -80,9 +80,10 @@ CUtensorMap describe(const BoxedMatrix& matrix) {
   return encode<2>(matrix, {matrix.cols, matrix.rows}, {1}, {box_columns(matrix), matrix.box_rows});
 }
 
-CUtensorMap describe_by_eights(const BoxedMatrix& matrix, int64_t to_second, int64_t to_next) {
-  return encode<4>(matrix, {matrix.cols, 8, 2, matrix.rows / 16}, {1, to_second, to_next},
-                   {box_columns(matrix), 8, 2, matrix.box_rows / 16});
+CUtensorMap describe_by_eights(const BoxedMatrix& matrices, int64_t half) {
+  return encode<5>(matrices, {matrices.cols, 8, 2, half / 8, matrices.rows / (2 * half)},
+                   {1, half, 8, 2 * half},
+                   {box_columns(matrices), 8, 2, matrices.box_rows / 16, 1});
 }
 
 }  // namespace faststream

@@ -25,9 +25,9 @@ struct BoxedMatrix {
 /// Throws Error when the driver refuses.
 CUtensorMap describe(const BoxedMatrix& matrix);
 
-/// The matrix in groups of 16 rows: eight, and the eight that begin `to_second` rows later. The
-/// next group begins `to_next` rows after the first. A box is of box_rows / 16 groups, one below
-/// the other; copy_box_by_eights() copies it. `rows` counts those of all groups.
-CUtensorMap describe_by_eights(const BoxedMatrix& matrix, int64_t to_second, int64_t to_next);
+/// Matrices below each other, of 2 · `half` rows each, in groups of 16 rows: eight of a matrix's
+/// first half, a multiple of eight, and the eight in their places of its second. A box is of
+/// box_rows / 16 groups, one below the other; copy_box_by_eights() copies it.
+CUtensorMap describe_by_eights(const BoxedMatrix& matrices, int64_t half);
 
 }  // namespace faststream

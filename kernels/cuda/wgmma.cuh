@@ -26,13 +26,13 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, in
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
       : "memory");
 }
-/// The same of a matrix of describe_by_eights(): from eight rows number `eights` on.
+/// The same of the matrices of describe_by_eights(): of one, from eight rows number `eights` on.
 __device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int column, int eights,
-                                          uint64_t& barrier) {
+                                          int matrix, uint64_t& barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-      "{%2, 0, 0, %3}], [%4];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(column), "r"(eights), "r"(shared_address(&barrier))
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, 0, 0, %3, %4}], [%5];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(eights), "r"(matrix), "r"(shared_address(&barrier))
       : "memory");
 }
 

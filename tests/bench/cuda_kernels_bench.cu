@@ -23,11 +23,12 @@ namespace faststream {
 namespace {
 
 constexpr int kRepeats = 9;
-constexpr int64_t kRotation = int64_t{1} << 30;  // bytes that the calls of a graph walk through
+constexpr int64_t kRotation = int64_t{2} << 30;  // bytes that the calls of a graph walk through
 // H100 SXM5: HBM3 as measured, tensor cores as in NVIDIA's data sheet without sparsity.
 constexpr double kMemoryGbs = 3100;
 constexpr double kTflopsBf16 = 989;
 constexpr double kTopsInt8 = 1979;
+constexpr double kTflopsF32 = 67;
 
 // Random signs and mantissas; as 16-bit floats, all in ±[1, 2) · 2^-4 so that sums stay finite.
 __global__ void fill_kernel(uint16_t* data, int64_t count, uint16_t mask, uint16_t base) {
@@ -104,16 +105,30 @@ class Bench {
       int64_t middle;
     };
     constexpr Shape kShapes[] = {{"qwen3-30b-a3b", 128, 8, 2048, 768},
-                                 {"gpt-oss-20b", 32, 4, 2880, 2880}};
+                                 {"gpt-oss-20b", 32, 4, 2880, 2880},
+                                 {"deepseek-v2-lite", 64, 6, 2048, 1408},
+                                 {"gemma-4-26b-a4b", 128, 8, 2816, 704}};
     for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
       for (const Shape& shape : kShapes) {
-        for (const int64_t tokens : {1, 8, 64, 512, 2048}) {
+        for (const int64_t tokens : {1, 8, 64, 256, 512, 1024, 2048, 8192}) {
           const std::string name = "experts " + std::string(shape.name) + " " +
                                    std::string(format_name(format)) + " tokens " +
                                    std::to_string(tokens);
           if (!wanted(name)) continue;
           experts(name, format, shape.n_experts, shape.used, shape.hidden, shape.middle, tokens);
         }
+      }
+    }
+  }
+
+  /// Scores of experts: products of f32 weights.
+  void routers() {
+    constexpr std::pair<int64_t, int64_t> kShapes[] = {{64, 2048}, {128, 2816}};
+    for (const auto& [outputs, inputs] : kShapes) {
+      for (const int64_t rows : {1, 8, 32, 64, 128, 256, 512, 2048, 8192}) {
+        const std::string name = "router " + std::to_string(outputs) + " of " +
+                                 std::to_string(inputs) + " rows " + std::to_string(rows);
+        if (wanted(name)) router(name, outputs, inputs, rows);
       }
     }
   }
@@ -398,6 +413,19 @@ class Bench {
     }
   }
 
+  void router(const std::string& name, int64_t outputs, int64_t inputs, int64_t rows) {
+    const Buffer x = filled(rows * inputs * 2, DType::bf16);
+    const Buffer weight = filled(outputs * inputs * 4, DType::f32);
+    const Buffer out = backend_.allocate(static_cast<size_t>(rows * outputs) * 4);
+    const auto call = [&](int64_t /*i*/) {
+      Input input{.x = {x.get(), DType::bf16, rows, inputs}};
+      backend_.linear(input, {weight.get(), WeightFormat::f32, outputs, inputs}, {.in_order = true},
+                      {out.get(), DType::f32, rows, outputs});
+    };
+    constexpr int kCalls = 16;
+    run_compute(name, kCalls, 2.0 * static_cast<double>(rows * outputs * inputs), kTflopsF32, call);
+  }
+
   /// Tokens choose at random, so that each of few reads weights of its own.
   void experts(const std::string& name, WeightFormat format, int32_t n_experts, int32_t used,
                int64_t hidden, int64_t middle, int64_t tokens) {
@@ -637,6 +665,7 @@ int run(int argc, char** argv) {
   bench.small_operations();
   bench.linears();
   bench.experts();
+  bench.routers();
   bench.attention_decodes();
   bench.attention_prefills();
   bench.latents();

@@ -1,9 +1,13 @@
 // Feed-forwards of which each token uses a few: choose experts, sort the tokens by expert, multiply
 // each expert's rows by its two matrices, and add up what each token's experts made of it. Nothing
 // waits for the host: how many rows an expert has is read by the kernels.
+//
+// Of few rows an expert, kernels of warps fetch rows where they are; of many on Hopper, rows are
+// brought to their places first, and warpgroups multiply what lies together. All sum in one order.
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -16,7 +20,15 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr size_t kAlignment = 256;
-constexpr size_t kParts = 13;  // of the scratch memory
+constexpr size_t kParts = 15;  // of the scratch memory
+constexpr int kPiece = 16;     // bytes that a thread moves at a time
+constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
+
+// In another piece all experts' weights would be read again.
+constexpr size_t kMaxExpertsBytes = size_t{384} << 20;
+
+// Rows an expert from which on kernels of warpgroups take less time than those of warps.
+constexpr int64_t kRowsOfWarpgroups = 20;
 
 // Hands out aligned parts of a memory.
 class Parts {
@@ -39,41 +51,98 @@ class Parts {
   std::byte* next_;
 };
 
-// Of each place the row of x of its token, times the weight of its pair.
-__global__ void weigh_kernel(Matrix x, Routing routing, Matrix weighed) {
+// Of each pair the row of x of its token, times the pair's weight, in its place.
+__global__ void weigh_kernel(Matrix x, Routing routing, int used, Matrix weighed) {
   begin_kernel();
-  const int64_t place = blockIdx.x;
+  const int64_t pair = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  if (c >= x.cols) return;
-  const float element = load_element(x.data, x.dtype, routing.token_at[place] * x.stride + c);
-  store_element(weighed.data, weighed.dtype, place * weighed.stride + c,
-                element * routing.weights[routing.pair_at[place]]);
+  if (c >= x.cols || routing.place_of[pair] < 0) return;
+  const float element = load_element(x.data, x.dtype, pair / used * x.stride + c);
+  store_element(weighed.data, weighed.dtype, routing.place_of[pair] * weighed.stride + c,
+                element * routing.weights[pair]);
+}
+
+// The row of each token, and its scale if rows have some, in the places of the token's pairs. Rows
+// are of whole pieces; of the result there are no gaps between them.
+__global__ void place_rows_kernel(const std::byte* x, int64_t stride_bytes, int row_pieces,
+                                  const float* scales, const int32_t* place_of, int used,
+                                  uint4* placed, float* placed_scales) {
+  begin_kernel();
+  const int64_t token = blockIdx.x;
+  const auto* row = reinterpret_cast<const uint4*>(x + token * stride_bytes);
+  place_of += token * used;
+  for (int i = static_cast<int>(threadIdx.x); i < row_pieces; i += kThreads) {
+    const uint4 piece = row[i];
+    for (int k = 0; k < used; ++k) {
+      if (place_of[k] >= 0) placed[static_cast<int64_t>(place_of[k]) * row_pieces + i] = piece;
+    }
+  }
+  if (scales == nullptr) return;
+  for (int k = static_cast<int>(threadIdx.x); k < used; k += kThreads) {
+    if (place_of[k] >= 0) placed_scales[place_of[k]] = scales[token];
+  }
 }
 
 // out[token] = or += the sum of its pairs' results by their weights, in the order of its choice. Of
-// experts from n_experts on x is the result. weights: null: all 1.
-__global__ void combine_kernel(const float* results, const float* weights, const int32_t* experts,
-                               int n_experts, Matrix x, int used, bool add, Matrix out) {
+// pairs without a place x is the result. weights: null: all 1. Of kVector columns that begin at
+// multiples of as many.
+template <int kVector>
+__global__ void combine_kernel(const float* results, const int32_t* place_of, const float* weights,
+                               Matrix x, int used, bool add, Matrix out) {
   begin_kernel();
   const int64_t token = blockIdx.x;
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVector;
   if (c >= out.cols) return;
-  float sum = 0;
+  float sums[kVector] = {};
+#pragma unroll 4
   for (int64_t pair = token * used; pair < (token + 1) * used; ++pair) {
     const float weight = weights != nullptr ? weights[pair] : 1.0F;
-    const float result = experts[pair] < n_experts
-                             ? results[pair * out.cols + c]
-                             : load_element(x.data, x.dtype, token * x.stride + c);
-    sum = __fmaf_rn(weight, result, sum);
+    const int32_t place = place_of[pair];
+    float result[kVector];
+    if (place >= 0) {
+      load_floats(results + place * out.cols + c, result);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        result[i] = load_element(x.data, x.dtype, token * x.stride + c + i);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sums[i] = __fmaf_rn(weight, result[i], sums[i]);
   }
-  float& element = static_cast<float*>(out.data)[token * out.stride + c];
-  element = add ? __fadd_rn(element, sum) : sum;
+  float* to = static_cast<float*>(out.data) + token * out.stride + c;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) to[i] = add ? __fadd_rn(to[i], sums[i]) : sums[i];
+}
+
+// How a piece of tokens is multiplied.
+struct Work {
+  const Routing& routing;
+  int used = 0;
+  bool by_warpgroups = false;
+  std::byte* placed = nullptr;  // memory for rows of the first product by place
+};
+
+// The rows of x by place, and their scales.
+void place_rows(GroupedProduct& product, const Matrix& x, const Work& work, Parts& parts,
+                const Queue& queue) {
+  const auto row_bytes = x.cols * static_cast<int64_t>(dtype_size(x.dtype));
+  auto* scales = product.row_scales != nullptr ? parts.take<float>(product.places) : nullptr;
+  queue.launch("sorting rows by expert", place_rows_kernel,
+               {static_cast<unsigned>(x.rows), kThreads}, static_cast<const std::byte*>(x.data),
+               x.stride * static_cast<int64_t>(dtype_size(x.dtype)),
+               static_cast<int>(row_bytes / kPiece), product.row_scales, work.routing.place_of,
+               work.used, reinterpret_cast<uint4*>(work.placed), scales);
+  product.x = work.placed;
+  product.x_stride = x.cols;
+  product.x_rows = nullptr;
+  product.row_scales = scales;
 }
 
 // The product with `x`, quantized beside i8 weights where the tensor cores take them, else in
 // `rotated` where those are rotated.
-void multiply(GroupedProduct product, const Matrix& x, Parts& parts, DeviceBuffer& rotated,
-              const Queue& queue) {
+void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& parts,
+              DeviceBuffer& rotated, const Queue& queue) {
   Matrix taken = x;
   // Beside i8 weights tensor cores take eight-bit rows alone.
   const bool fits =
@@ -90,13 +159,27 @@ void multiply(GroupedProduct product, const Matrix& x, Parts& parts, DeviceBuffe
   product.x = taken.data;
   product.x_dtype = taken.dtype;
   product.x_stride = taken.stride;
+  if (work.by_warpgroups) {
+    if (product.x_rows != nullptr) place_rows(product, taken, work, parts, queue);
+    return grouped_product_sm90a(product, queue);
+  }
   fits ? grouped_product_mma(product, queue) : grouped_product_any(product, queue);
+}
+
+template <int kVector>
+void combine(const Matrix& results, const Routing& routing, const float* weights, const Matrix& x,
+             int used, bool add, const Matrix& out, const Queue& queue) {
+  const dim3 grid(static_cast<unsigned>(out.rows), ceil_div(out.cols, kThreads * kVector));
+  queue.launch("adding up experts", combine_kernel<kVector>, {grid, kThreads},
+               static_cast<const float*>(results.data), routing.place_of, weights, x, used, add,
+               out);
 }
 
 }  // namespace
 
 ScratchPiece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
-  ScratchPiece piece = piece_of(pairs, bytes_per_pair, used);
+  ScratchPiece piece =
+      piece_of(pairs, bytes_per_pair, used, std::numeric_limits<int64_t>::max(), kMaxExpertsBytes);
   piece.bytes += kParts * kAlignment;
   return piece;
 }
@@ -125,7 +208,11 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   if (router.weighs_input) bytes_per_pair += weighed_row_bytes(x.cols);
   const ScratchPiece piece = experts_piece(x.rows * used, used, bytes_per_pair);
   std::byte* memory = scratch_.at_least(piece.bytes);
-  const int64_t piece_tokens = piece.rows / used;
+  // Rows of the first product by place lie where results of the second will.
+  const bool fits = is_hopper_ && warpgroups_fit(x, experts, hidden) &&
+                    x.cols * dtype_size(x.dtype) <= hidden * sizeof(float);
+  const int64_t pieces = ceil_div(x.rows * used, piece.rows);
+  const int64_t piece_tokens = ceil_div(x.rows, pieces);
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
     const int64_t tokens = std::min(piece_tokens, x.rows - first);
     const int64_t pairs = tokens * used;
@@ -133,9 +220,16 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     Routing routing;
     routing.experts = parts.take<int32_t>(pairs);
     routing.weights = parts.take<float>(pairs);
-    routing.pair_at = parts.take<int32_t>(pairs);
+    routing.place_of = parts.take<int32_t>(pairs);
     routing.token_at = parts.take<int32_t>(pairs);
-    routing.tile_rows = choose_tile_rows(pairs, n_experts);
+    const bool by_warpgroups = fits && pairs >= kRowsOfWarpgroups * n_experts;
+    if (by_warpgroups) {
+      routing.tile_rows = kMaxTileRows;
+      routing.tile_grain = kPartRows;
+    } else {
+      routing.tile_rows = choose_tile_rows(pairs, n_experts);
+      routing.tile_grain = routing.tile_rows;
+    }
     routing.max_tiles =
         static_cast<int32_t>(std::min(pairs, pairs / routing.tile_rows + n_experts));
     routing.tiles = parts.take<RowTile>(routing.max_tiles);
@@ -144,7 +238,12 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
 
     const Matrix activated = parts.take(x.dtype, pairs, middle);
     const Matrix results = parts.take(DType::f32, pairs, hidden);
+    const Work work{.routing = routing,
+                    .used = static_cast<int>(used),
+                    .by_warpgroups = by_warpgroups,
+                    .placed = static_cast<std::byte*>(results.data)};
     GroupedProduct product;
+    product.places = static_cast<int32_t>(pairs);
     product.tiles = routing.tiles;
     product.n_tiles = routing.n_tiles;
     product.tile_rows = routing.tile_rows;
@@ -163,33 +262,32 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     Matrix inputs = x.row_range(first, tokens);
     if (router.weighs_input) {
       const Matrix weighed = parts.take(x.dtype, pairs, x.cols);
-      const dim3 places(static_cast<unsigned>(pairs), ceil_div(x.cols, kThreads));
-      queue.launch("weighing what experts read", weigh_kernel, {places, kThreads}, inputs, routing,
-                   weighed);
+      const dim3 grid(static_cast<unsigned>(pairs), ceil_div(x.cols, kThreads));
+      queue.launch("weighing what experts read", weigh_kernel, {grid, kThreads}, inputs, routing,
+                   static_cast<int>(used), weighed);
       inputs = weighed;
       product.x_rows = nullptr;
     }
-    multiply(product, inputs, parts, rotated_, queue);
+    multiply(product, inputs, work, parts, rotated_, queue);
 
     product.weight = experts.down;
     product.outputs = hidden;
     product.gated = false;
     product.x_rows = nullptr;
-    product.out_rows = routing.pair_at;
     product.to = {.out = results.data,
                   .dtype = results.dtype,
                   .stride = results.stride,
                   .scales = experts.down.row_scales(),
                   .bias = experts.down_bias};
-    multiply(product, activated, parts, rotated_, queue);
+    multiply(product, activated, work, parts, rotated_, queue);
 
-    const dim3 grid(static_cast<unsigned>(tokens), ceil_div(hidden, kThreads));
-    queue.launch("adding up experts", combine_kernel, {grid, kThreads},
-                 static_cast<const float*>(results.data),
-                 router.weighs_input ? static_cast<const float*>(nullptr) : routing.weights,
-                 static_cast<const int32_t*>(routing.experts), static_cast<int>(n_experts),
-                 x.row_range(first, tokens), static_cast<int>(used), adds,
-                 out.row_range(first, tokens));
+    const float* weights = router.weighs_input ? nullptr : routing.weights;
+    const Matrix sums = out.row_range(first, tokens);
+    const bool in_pieces =
+        hidden % kCombined == 0 && rows_begin_at_16(out.data, out.stride, out.dtype);
+    (in_pieces ? combine<kCombined> : combine<1>)(results, routing, weights,
+                                                  x.row_range(first, tokens), work.used, adds, sums,
+                                                  queue);
   }
 }
 

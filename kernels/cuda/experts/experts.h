@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/linear/tiling.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/scratch.h"
 
@@ -16,22 +17,16 @@ namespace faststream {
 /// Choosing holds the scores of a token in registers.
 inline constexpr int32_t kMostExperts = 4096;
 
-/// Places of one expert that a block multiplies.
-struct RowTile {
-  int32_t expert = 0;
-  int32_t first = 0;
-  int32_t rows = 0;
-};
-
 /// Who works on what. Device memory.
 struct Routing {
   int32_t* experts = nullptr;   ///< [pairs]
   float* weights = nullptr;     ///< [pairs]
-  int32_t* pair_at = nullptr;   ///< [pairs] by place
+  int32_t* place_of = nullptr;  ///< [pairs]
   int32_t* token_at = nullptr;  ///< [pairs] by place
-  RowTile* tiles = nullptr;     ///< [max_tiles]
+  RowTile* tiles = nullptr;     ///< [max_tiles] places of one expert
   int32_t* n_tiles = nullptr;   ///< [1]
   int32_t tile_rows = 0;        ///< of a tile at most
+  int32_t tile_grain = 0;       ///< of which all but an expert's last tile have a multiple
   int32_t max_tiles = 0;        ///< of any choice of experts
 };
 
@@ -41,7 +36,7 @@ struct Routing {
 void route(const Matrix& scores, const Router& router, int32_t n_experts, const Routing& routing,
            const Queue& queue);
 
-/// Rows of x [rows, in] times the matrices of their experts.
+/// Rows of x [rows, in] times the matrices of their experts, as rows of the result by place.
 struct GroupedProduct {
   const void* x = nullptr;
   DType x_dtype = DType::f32;         ///< as few_rows_fit() wants it, or i8 beside i8
@@ -51,8 +46,8 @@ struct GroupedProduct {
   Weight weight;
   int64_t outputs = 0;  ///< of an expert: half its rows when gated
   bool gated = false;
-  const int32_t* out_rows = nullptr;  ///< the result's row of each place; null: the place
-  Destination to;                     ///< bias and scales: of all experts
+  Destination to;      ///< bias and scales: of all experts
+  int32_t places = 0;  ///< rows of the result
   const RowTile* tiles = nullptr;
   const int32_t* n_tiles = nullptr;
   int32_t tile_rows = 0;
@@ -65,6 +60,14 @@ int32_t choose_tile_rows(int64_t pairs, int64_t n_experts);
 /// On the tensor cores: x and weight of one 16-bit type or both i8, rows of both at multiples of 16
 /// bytes.
 void grouped_product_mma(const GroupedProduct& product, const Queue& queue);
+
+/// Whether grouped_product_sm90a() takes both products of experts whose result is so wide. Of rows
+/// that do not fit, other gates and none: their kernels are those of any GPU.
+bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden);
+
+/// The same by warpgroups, on Hopper: x by place (x_rows is null), tiles of at most kMaxTileRows
+/// rows. To x's 16-bit type, of i8 to bf16, when gated, else to f32.
+void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue);
 
 /// In float arithmetic: any types and alignment.
 void grouped_product_any(const GroupedProduct& product, const Queue& queue);

@@ -58,12 +58,11 @@ __global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p,
     if (lane != 0) continue;
     for (int i = 0; i < min(kRows, tile.rows - first); ++i) {
       const int at = tile.first + first + i;
-      const int64_t row = p.out_rows != nullptr ? p.out_rows[at] : at;
       if (p.gated) {
-        finish_gate(to, row, output, add_bias(to, output, values[i]),
+        finish_gate(to, at, output, add_bias(to, output, values[i]),
                     add_bias(to, p.outputs + output, ups[i]));
       } else {
-        finish_product(to, row, output, values[i]);
+        finish_product(to, at, output, values[i]);
       }
     }
   }

@@ -177,7 +177,6 @@ __global__ __launch_bounds__(Tiling::kThreads) void grouped_product_kernel(Group
       const int in_tile = warp_row + down * 16 + half * 8 + lane / 4;
       if (in_tile >= tile.rows) continue;
       const int at = tile.first + in_tile;
-      const int64_t out_row = p.out_rows != nullptr ? p.out_rows[at] : at;
       float row_scale = 1;
       if constexpr (sizeof(T) == 1) {
         row_scale = p.row_scales[p.x_rows != nullptr ? p.x_rows[at] : at];
@@ -194,10 +193,10 @@ __global__ __launch_bounds__(Tiling::kThreads) void grouped_product_kernel(Group
           if (output >= p.outputs) continue;
           if constexpr (kGated) {
             const int64_t up = p.outputs + output;
-            finish_gate(to, out_row, output, add_bias(to, output, value(n, i, output)),
+            finish_gate(to, at, output, add_bias(to, output, value(n, i, output)),
                         add_bias(to, up, value(n + kAcross, i, up)));
           } else {
-            finish_product(to, out_row, output, value(n, i, output));
+            finish_product(to, at, output, value(n, i, output));
           }
         }
       }

@@ -15,8 +15,27 @@ constexpr int kBlockThreads = 1024;
 constexpr size_t kBlockSharedBytes = 48 << 10;  // that any kernel may have
 constexpr int kMostEach = 16;  // experts of a lane, for which kBlockThreads threads have registers
 
-// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place but
-// those of experts from n_experts on, which have no work.
+// Calls f(pair, expert) for the pairs of this thread; several experts are on their way together.
+template <typename F>
+__device__ void for_pairs(const int32_t* experts, int n_pairs, const F& f) {
+  constexpr int kTogether = 8;
+  const int threads = static_cast<int>(blockDim.x);
+  for (int first = static_cast<int>(threadIdx.x); first < n_pairs; first += kTogether * threads) {
+    int32_t expert[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int pair = first + i * threads;
+      expert[i] = pair < n_pairs ? experts[pair] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i * threads < n_pairs) f(first + i * threads, expert[i]);
+    }
+  }
+}
+
+// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place,
+// but those of experts from n_experts on, which have no work: -1.
 __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
                                std::byte* shared) {
   auto* counts = reinterpret_cast<int32_t*>(shared);  // [n_experts]
@@ -25,9 +44,9 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
   const int threads = static_cast<int>(blockDim.x);
   for (int e = thread; e < n_experts; e += threads) counts[e] = 0;
   __syncthreads();
-  for (int pair = thread; pair < n_pairs; pair += threads) {
-    if (r.experts[pair] < n_experts) atomicAdd(&counts[r.experts[pair]], 1);
-  }
+  for_pairs(r.experts, n_pairs, [&](int /*pair*/, int expert) {
+    if (expert < n_experts) atomicAdd(&counts[expert], 1);
+  });
   __syncthreads();
 
   if (thread < kWarp) {
@@ -47,10 +66,12 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
       const int n_tiles = ceil_div(count, r.tile_rows);
       const int last_tile = tiles + sum_to(n_tiles);
       if (expert < n_experts) next[expert] = last_place - count;
+      const int even = n_tiles > 0 ? ceil_div(count, n_tiles) : 0;
+      const int rows = ceil_div(even, r.tile_grain) * r.tile_grain;
       for (int i = 0; i < n_tiles; ++i) {
-        const int begin = i * r.tile_rows;
+        const int begin = i * rows;
         r.tiles[last_tile - n_tiles + i] = {expert, last_place - count + begin,
-                                            min(r.tile_rows, count - begin)};
+                                            min(rows, count - begin)};
       }
       places = __shfl_sync(kAllLanes, last_place, kWarp - 1);
       tiles = __shfl_sync(kAllLanes, last_tile, kWarp - 1);
@@ -58,12 +79,12 @@ __device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_
     if (thread == 0) *r.n_tiles = tiles;
   }
   __syncthreads();
-  for (int pair = thread; pair < n_pairs; pair += threads) {
-    if (r.experts[pair] >= n_experts) continue;
-    const int place = atomicAdd(&next[r.experts[pair]], 1);
-    r.pair_at[place] = pair;
+  for_pairs(r.experts, n_pairs, [&](int pair, int expert) {
+    const int place = expert < n_experts ? atomicAdd(&next[expert], 1) : -1;
+    r.place_of[pair] = place;
+    if (place < 0) return;
     r.token_at[place] = pair / used;
-  }
+  });
 }
 
 // By a warp.

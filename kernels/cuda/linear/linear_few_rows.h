@@ -98,8 +98,13 @@ void prepare_in_order_products();
 /// few_rows_product() takes, kMaxFewRows of them in a pass over the weights.
 void in_order_product(const Product& product, DType type, bool gated, const Queue& queue);
 
+/// The part of any_rows_product() for many rows of x, of type `type`, and f32 weights, rows of both
+/// at multiples of 16 bytes and inputs that are a multiple of eight.
+void float_tiles_product(const Product& product, DType type, const Queue& queue);
+
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
-/// pass over the weights for each eight rows.
+/// pass over the weights for each eight rows, or more where many rows meet f32 weights. An output's
+/// sum has one order for all numbers of rows.
 void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
                       const Queue& queue);
 

@@ -56,14 +56,16 @@ class Consumer {
   __device__ void load_scales(const Tile& tile) {
     const Destination& to = a_.product.to;
     const int warp = thread_ / kWarp;
+    const int64_t before =  // channels of other experts
+        K::kGrouped ? tile.expert * (K::kGated ? 2 : 1) * a_.product.outputs : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t column = tile.first_output + group_ * K::kGroupOutputs +
                              (K::kGated ? 8 * warp + lane_ / 4 : 16 * warp + 8 * half + lane_ / 4);
       const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
       const bool exists = column < a_.product.outputs;
-      channel_scales_[half] = K::kIntegers && exists ? to.scales[channel] : 1;
-      biases_[half] = to.bias != nullptr && exists ? to.bias[channel] : 0;
+      channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
+      biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
     if constexpr (K::kIntegers) {
 #pragma unroll
@@ -163,7 +165,25 @@ class Consumer {
     }
   }
 
-  // Writes the tile's rows, whose sums are the first of sums.
+  // Writes the tile's rows, whose sums are the first of sums. Gates have a loop each, as
+  // activations do.
+  __device__ void finish(const Tile& tile, const Sums& sums) {
+    if constexpr (K::kGated && K::kGrouped) {
+      switch (a_.product.to.activation) {
+        case Activation::gelu:
+          return finish<Activation::gelu>(tile, sums);
+        case Activation::gelu_tanh:
+          return finish<Activation::gelu_tanh>(tile, sums);
+        case Activation::swiglu_clamped:
+          return finish<Activation::swiglu_clamped>(tile, sums);
+        default:
+          break;
+      }
+    }
+    finish<Activation::silu>(tile, sums);
+  }
+
+  template <Activation kGate>
   __device__ void finish(const Tile& tile, const Sums& sums) {
     std::byte* results = shared_.results[group_];
 #pragma unroll
@@ -174,12 +194,17 @@ class Consumer {
       synchronize_threads(kResultsFree + group_, kWarpgroup);
 #pragma unroll
       for (int j = 0; j < K::kPieceRows / 8; j += kTogether) {
-        if (row + 8 * j < tile.rows) put(results, j, sums, row / 8 + j);
+        if (row + 8 * j < tile.rows) put<kGate>(results, j, sums, row / 8 + j);
       }
       publish_shared_writes();
       synchronize_threads(kResultsFree + group_, kWarpgroup);
+      int end = min(row + K::kPieceRows, tile.rows);
+      if constexpr (K::kGrouped) {  // the next rows are another expert's
+        const int rest = (end - row) % kPartRows;
+        end -= rest;
+        store_rows(tile, results, row, end - row, rest);
+      }
       if (thread_ != 0) continue;
-      const int end = min(row + K::kPieceRows, tile.rows);
       const bool is_whole = end - row == K::kPieceRows;
       const CUtensorMap& box = is_whole ? maps_.out : maps_.out_part;
       const int box_rows = is_whole ? K::kPieceRows : kPartRows;
@@ -207,11 +232,33 @@ class Consumer {
     }
   }
 
+  // Writes `count` rows of a piece, from `first` of it on, which begins at row `row` of the tile.
+  __device__ void store_rows(const Tile& tile, const std::byte* results, int row, int first,
+                             int count) {
+    constexpr int kPieces16 = K::kBoxBytes / 16;
+    constexpr int kRowPieces = K::kBoxes * kPieces16;
+    const Destination& to = a_.product.to;
+    for (int i = thread_; i < count * kRowPieces; i += kWarpgroup) {
+      const int in_piece = first + i / kRowPieces;
+      const int box = i % kRowPieces / kPieces16;
+      const int part = i % kPieces16;
+      const int column = tile.first_output + group_ * K::kGroupOutputs + box * K::kBoxColumns +
+                         part * (16 / static_cast<int>(sizeof(Out)));
+      if (column >= a_.product.outputs) continue;
+      const int place = part ^ (K::kBoxBytes == 64 ? in_piece / 2 % 4 : in_piece % 8);
+      const int64_t out_row = tile.first_row + row + in_piece;
+      *reinterpret_cast<uint4*>(static_cast<Out*>(to.out) + out_row * to.stride + column) =
+          *reinterpret_cast<const uint4*>(
+              results + (box * K::kPieceRows + in_piece) * K::kBoxBytes + place * 16);
+    }
+  }
+
   // Eights of rows that put() takes.
   static constexpr int kTogether = K::kGated ? 4 : std::is_same_v<Out, float> ? 1 : 2;
 
   // The results of sums `from` to from + kTogether - 1, each of eight rows, as the eights `to` and
   // following of a piece, as boxes of the output's map lie.
+  template <Activation kGate>
   __device__ void put(std::byte* results, int to, const Sums& sums, int from) {
     const int warp = thread_ / kWarp;
     const int matrix = lane_ / 8;
@@ -224,8 +271,8 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float row_scale = row_scale_of(from + j, i);
-          values[i] =
-              silu(value(sums, from + j, 0, i, row_scale)) * value(sums, from + j, 1, i, row_scale);
+          values[i] = gate_value(kGate, value(sums, from + j, 0, i, row_scale),
+                                 value(sums, from + j, 1, i, row_scale));
         }
         pairs[j] = pack_pair<Out>(values[0], values[1]);
       }
@@ -278,7 +325,8 @@ class Consumer {
       return sum;
     } else {
       const float value = sum + biases_[half];
-      return K::kGated ? to_float(from_float<Out>(value)) : value;  // as beside few rows
+      // As beside few rows.
+      return K::kGated && !K::kGrouped ? to_float(from_float<Out>(value)) : value;
     }
   }
 

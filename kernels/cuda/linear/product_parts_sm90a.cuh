@@ -25,14 +25,16 @@ static_assert(kTileChannels == kGroups * kGroupChannels);
 /// What becomes of sums, besides scales and biases.
 enum class Finish {
   none,
-  gate,       ///< of SiLU: pairs of sums become one result
+  gate,       ///< pairs of sums become one result; of SiLU, but beside experts
   activation  ///< any function of one element, of 16-bit products
 };
 
 /// What a kernel is made for: elements of x and the weight, and of the result, and tiles of at most
 /// so many rows of x. Kernels of many rows have code that few rows would wait for: 64 rows of
 /// 4,096 outputs and inputs took 20.6 us in a model by the kernel of 256 rows, 15.6 by their own.
-template <typename ElementType, typename OutType, Finish kLast, int kMostRows>
+/// kManyWeights: of experts, each beside rows of its own.
+template <typename ElementType, typename OutType, Finish kLast, int kMostRows,
+          bool kManyWeights = false>
 struct Kind {
   using Element = ElementType;
   using Out = OutType;
@@ -40,8 +42,10 @@ struct Kind {
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
   static constexpr bool kGated = kLast == Finish::gate;
   static constexpr bool kActivated = kLast == Finish::activation;
+  static constexpr bool kGrouped = kManyWeights;
   static constexpr int kRows = kMostRows;
-  static constexpr bool kDivides = kIntegers && can_divide(kRows);  // if tiles have all these rows
+  static constexpr bool kDivides =  // if tiles have all these rows
+      kIntegers && !kGrouped && can_divide(kRows);
   static constexpr int kPartsBytes = kRows / 2 * kTileChannels * static_cast<int>(sizeof(Sum));
   static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
   static constexpr int kGroupOutputs = kOutputs / kGroups;
@@ -78,12 +82,18 @@ struct Arguments {
   int32_t steps = 0;  // of kBlockRowBytes of the inputs
   int32_t stage_bytes = 0;
   int32_t n_stages = 0;
+  // Of kinds of many weights: how many, and how they divide rows, in device memory. The tiling says
+  // how many rows a tile has at most.
+  int32_t experts = 1;
+  const RowTile* row_tiles = nullptr;
+  const int32_t* n_row_tiles = nullptr;
 };
 
 struct Tile {
   int first_row = 0;     // of x
   int rows = 0;          // that there are
   int first_output = 0;  // of the result
+  int expert = 0;        // whose weight it is
 };
 
 /// Where the pipeline of stages is.
@@ -113,10 +123,29 @@ __device__ Steps steps_of_block(const Arguments& a) {
 /// Calls f(tile) for each tile, or piece of one, of this block's cluster.
 template <typename K, typename F>
 __device__ void for_tiles(const Arguments& a, const F& f) {
+  if constexpr (K::kGrouped) {
+    // Blocks beside each other have the same rows and other channels. A tile's description is on
+    // its way while the one before is multiplied.
+    const int across = a.tiling.across;
+    const int count = *a.n_row_tiles * across;
+    const auto tile_of = [&](int n) {
+      if (n >= count) return Tile{};
+      const RowTile rows = a.row_tiles[n / across];
+      return Tile{rows.first, rows.rows, n % across * K::kOutputs, rows.expert};
+    };
+    Tile next = tile_of(static_cast<int>(blockIdx.x));
 #pragma unroll 1
-  for (int n = cluster_of_block(); n < a.tiling.pieces; n += clusters()) {
-    const TilePiece piece = piece_of_tile(a.tiling, a.product.rows, n);
-    if (piece.rows > 0) f(Tile{piece.first_row, piece.rows, piece.across * K::kOutputs});
+    for (int n = static_cast<int>(blockIdx.x); n < count; n += static_cast<int>(gridDim.x)) {
+      const Tile tile = next;
+      next = tile_of(n + static_cast<int>(gridDim.x));
+      f(tile);
+    }
+  } else {
+#pragma unroll 1
+    for (int n = cluster_of_block(); n < a.tiling.pieces; n += clusters()) {
+      const TilePiece piece = piece_of_tile(a.tiling, a.product.rows, n);
+      if (piece.rows > 0) f(Tile{piece.first_row, piece.rows, piece.across * K::kOutputs});
+    }
   }
 }
 

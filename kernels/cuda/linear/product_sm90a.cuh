@@ -39,7 +39,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
   const Steps steps = steps_of_block(a);
   Place weights_at;
   Place x_at;
-  bool first = true;
+  bool first = !K::kGrouped;
   for_tiles<K>(a, [&](const Tile& tile) {
     const bool is_whole = tile.rows == a.tiling.rows;
     const CUtensorMap& x_box = is_whole ? maps.x : maps.x_part;
@@ -53,9 +53,11 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
       arrive_and_expect(there, bytes);
       std::byte* to = shared.stages + weights_at.stage * a.stage_bytes;
       if constexpr (K::kGated) {
-        copy_box_by_eights(to, maps.weight, column(step), tile.first_output / 8, there);
+        copy_box_by_eights(to, maps.weight, column(step), tile.first_output / 8, tile.expert,
+                           there);
       } else {
-        copy_box(to, maps.weight, column(step), tile.first_output, there);
+        const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
+        copy_box(to, maps.weight, column(step), before + tile.first_output, there);
       }
       weights_at.advance(a);
     };
@@ -112,7 +114,10 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
   if (K::kDivides && a.tiling.split > 1) arrive_in_cluster();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if (threadIdx.x == 0) copy_tiles<K>(a, maps, shared);
+    if (threadIdx.x == 0) {
+      if constexpr (K::kGrouped) wait_for_inputs();  // which weights are read is one of them
+      copy_tiles<K>(a, maps, shared);
+    }
   } else {
     take_registers<232>();
     wait_for_inputs();
@@ -133,15 +138,18 @@ int steps_of(const Product& product) {
   return ceil_div(product.inputs, K::kStepColumns);
 }
 
+/// `a`: what the kernel does; how it goes through shared memory is found here.
 template <typename K>
-void launch(const Product& product, DType type, const Tiling& tiling, const Queue& queue) {
+void launch(Arguments a, DType type, const Queue& queue) {
   constexpr size_t kSharedBytes = sizeof(Shared) + kBlockAlignment;
   static_assert(kSharedBytes <= 232448, "a block may have 227 KB");
   const auto kernel = product_kernel<K>;
   allow_shared_memory(kernel, kSharedBytes);
-  const int stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
-  const Arguments arguments{product, tiling, steps_of<K>(product), stage_bytes,
-                            std::min(kMaxStages, kStagesBytes / stage_bytes)};
+  const Product& product = a.product;
+  const Tiling& tiling = a.tiling;
+  a.steps = steps_of<K>(product);
+  a.stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
+  a.n_stages = std::min(kMaxStages, kStagesBytes / a.stage_bytes);
   const Destination& to = product.to;
   const auto boxes_of = [&](int rows) {
     return describe({product.x, type, product.rows, product.inputs, product.x_stride, rows});
@@ -150,14 +158,13 @@ void launch(const Product& product, DType type, const Tiling& tiling, const Queu
     return describe(
         {to.out, to.dtype, product.rows, product.outputs, to.stride, rows, K::kBoxBytes});
   };
+  const BoxedMatrix weights{
+      product.weight, type,           a.experts * (K::kGated ? 2 : 1) * product.outputs,
+      product.inputs, product.inputs, kTileChannels};
   const Maps maps{
       .x = boxes_of(tiling.rows),
       .x_part = boxes_of(kPartRows),
-      .weight = K::kGated ? describe_by_eights({product.weight, type, 2 * product.outputs,
-                                                product.inputs, product.inputs, kTileChannels},
-                                               product.outputs, 8)
-                          : describe({product.weight, type, product.outputs, product.inputs,
-                                      product.inputs, kTileChannels}),
+      .weight = K::kGated ? describe_by_eights(weights, product.outputs) : describe(weights),
       .out = results_of(K::kPieceRows),
       .out_part = results_of(kPartRows)};
   const int grid =
@@ -165,7 +172,7 @@ void launch(const Product& product, DType type, const Tiling& tiling, const Queu
   queue.launch(
       "multiplying matrices", kernel,
       {static_cast<unsigned>(grid), kThreads, kSharedBytes, static_cast<unsigned>(tiling.split)},
-      maps, arguments);
+      maps, a);
 }
 
 /// By the kernel of the tiles' rows.
@@ -176,11 +183,11 @@ void launch(const Product& product, DType type, const Queue& queue) {
                            steps_of<Most>(product), Most::kIntegers};
   const Tiling tiling = choose_tiling(tiled, gpu_attribute(cudaDevAttrMultiProcessorCount));
   if (tiling.rows <= 64) {
-    launch<Kind<Element, Out, kLast, 64>>(product, type, tiling, queue);
+    launch<Kind<Element, Out, kLast, 64>>({product, tiling}, type, queue);
   } else if (tiling.rows <= 128) {
-    launch<Kind<Element, Out, kLast, 128>>(product, type, tiling, queue);
+    launch<Kind<Element, Out, kLast, 128>>({product, tiling}, type, queue);
   } else {
-    launch<Most>(product, type, tiling, queue);
+    launch<Most>({product, tiling}, type, queue);
   }
 }
 

@@ -12,6 +12,13 @@ inline constexpr int32_t kMaxTileRows = 256;
 inline constexpr int32_t kPartRows = 32;    // tiles have a multiple
 inline constexpr int32_t kBandRows = 2048;  // go through all weights together, in the L2 cache
 
+/// Rows of x that meet one of several weights, that of an expert.
+struct RowTile {
+  int32_t expert = 0;
+  int32_t first = 0;
+  int32_t rows = 0;
+};
+
 /// What is divided: rows of x, tiles of the weight's channels, and steps of the inputs.
 struct TiledProduct {
   int32_t rows = 0;

@@ -108,7 +108,12 @@ class BackendExperts : public BackendTest {
   }
 
   void check(const ExpertsCase& shape, WeightFormat format, int64_t tokens) {
-    const Inputs inputs = random_inputs(shape, format, tokens);
+    check(random_inputs(shape, format, tokens), format);
+  }
+
+  void check(const Inputs& inputs, WeightFormat format) {
+    const ExpertsCase& shape = inputs.shape;
+    const int64_t tokens = inputs.x.rows;
     const HostTensor want = run(*reference_, inputs);
     for (const auto& backend : backends_) {
       expect_near(
@@ -151,6 +156,32 @@ TEST_P(BackendExperts, AgreeForOddShapes) {
             tokens);
       check({.n_experts = 5, .in = 130, .middle = 66, .hidden = 50}, format, tokens);
       check({.n_experts = 4, .in = 288, .middle = 100, .hidden = 288}, format, tokens);
+    }
+  }
+}
+
+// Of four experts the first has all tokens, the second one, the third none.
+TEST_P(BackendExperts, AgreeWhateverTheNumbersOfTheirRows) {
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t tokens :
+         kSanitized ? std::vector<int64_t>{70} : std::vector<int64_t>{70, 257, 600}) {
+      for (const Activation activation : {Activation::silu, Activation::swiglu_clamped}) {
+        Inputs inputs = random_inputs({.n_experts = 4,
+                                       .in = 160,
+                                       .middle = 88,
+                                       .hidden = 200,
+                                       .biases = true,
+                                       .activation = activation},
+                                      format, tokens);
+        for (int64_t token = 0; token < tokens; ++token) {
+          const float of_second = token == 5 ? 5.0F : -5.0F;
+          for (const auto& [expert, score] :
+               {std::pair{0, 9.0F}, {1, of_second}, {2, -9.0F}, {3, 0.0F}}) {
+            inputs.scores.set(token, expert, score);
+          }
+        }
+        check(inputs, format);
+      }
     }
   }
 }
@@ -284,19 +315,31 @@ TEST_P(BackendExperts, WithEqualScoresAreTheFirst) {
 // Bit for bit: a text does not depend on the batch it is in.
 TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
   constexpr int64_t kTokens = 200;
+  const auto check_alone = [&](Backend& backend, WeightFormat format, bool gated,
+                               Activation activation) {
+    const Inputs all = random_inputs({.n_experts = 4,
+                                      .in = 288,
+                                      .middle = 80,
+                                      .hidden = 288,
+                                      .gated = gated,
+                                      .biases = activation != Activation::silu,
+                                      .activation = activation,
+                                      .output = OutputMode::add},
+                                     format, kTokens);
+    const HostTensor together = run(backend, all);
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {50, 3}, {60, 20}, {100, 70}}) {
+      expect_equal(run(backend, all.rows(first, count)), together.row_range(first, count),
+                   backend.description() + ": " + std::string(format_name(format)) +
+                       ", tokens from " + std::to_string(first) + ", " + std::to_string(count));
+    }
+  };
   for (const auto& backend : backends_) {
     for (const WeightFormat format : formats_summed_in_order(*backend)) {
-      for (const bool gated : {false, true}) {
-        const Inputs all = random_inputs(
-            {.n_experts = 4, .in = 288, .middle = 80, .gated = gated, .output = OutputMode::add},
-            format, kTokens);
-        const HostTensor together = run(*backend, all);
-        for (const auto& [first, count] :
-             {std::pair<int64_t, int64_t>{0, 1}, {7, 1}, {50, 3}, {60, 20}, {100, 70}}) {
-          expect_equal(run(*backend, all.rows(first, count)), together.row_range(first, count),
-                       backend->description() + ": " + std::string(format_name(format)) +
-                           ", tokens from " + std::to_string(first) + ", " + std::to_string(count));
-        }
+      check_alone(*backend, format, false, Activation::silu);
+      for (const Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
+                                          Activation::swiglu_clamped}) {
+        check_alone(*backend, format, true, activation);
       }
     }
   }

@@ -1,0 +1,76 @@
+// Products of experts with many rows each, on Hopper: the kernel of linear/product_sm90a.cuh, whose
+// blocks go from tile to tile of each expert's rows and channels.
+#include <stdexcept>
+
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/linear/product_sm90a.cuh"
+
+namespace faststream {
+
+namespace {
+
+template <typename Element, typename Out, Finish kLast>
+void launch(const GroupedProduct& p, const Queue& queue) {
+  using K = Kind<Element, Out, kLast, kMaxTileRows, true>;
+  const Product product{.x = p.x,
+                        .x_stride = p.x_stride,
+                        .row_scales = p.row_scales,
+                        .rows = p.places,
+                        .weight = p.weight.data,
+                        .outputs = p.outputs,
+                        .inputs = p.weight.cols,
+                        .to = p.to};
+  const int32_t across = ceil_div(p.outputs, K::kOutputs);
+  const Tiling tiling{.rows = p.tile_rows, .across = across, .pieces = p.max_tiles * across};
+  launch<K>({.product = product,
+             .tiling = tiling,
+             .experts = static_cast<int32_t>(p.weight.rows / ((p.gated ? 2 : 1) * p.outputs)),
+             .row_tiles = p.tiles,
+             .n_row_tiles = p.n_tiles},
+            p.x_dtype, queue);
+}
+
+// Gates give what activations are stored as, the others f32.
+template <typename Element, typename Half>
+void launch(const GroupedProduct& p, const Queue& queue) {
+  if (p.gated) {
+    launch<Element, Half, Finish::gate>(p, queue);
+  } else {
+    launch<Element, float, Finish::none>(p, queue);
+  }
+}
+
+bool has_gate(Activation activation) {
+  return activation == Activation::silu || activation == Activation::gelu ||
+         activation == Activation::gelu_tanh || activation == Activation::swiglu_clamped;
+}
+
+}  // namespace
+
+bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden) {
+  const auto fits = [&](const Weight& weight) {
+    return few_rows_fit(x, weight) &&
+           (weight.format != WeightFormat::int8 || weight.quantizes_inputs());
+  };
+  constexpr int64_t kEights = 8;  // that gates and copies of results come in
+  return experts.gated && has_gate(experts.activation) && fits(experts.up) && fits(experts.down) &&
+         experts.down.cols % kEights == 0 && hidden % kEights == 0;
+}
+
+void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue) {
+  switch (product.x_dtype) {
+    case DType::bf16:
+      return launch<__nv_bfloat16, __nv_bfloat16>(product, queue);
+    case DType::f16:
+      return launch<__half, __half>(product, queue);
+    case DType::i8:
+      return launch<int8_t, __nv_bfloat16>(product, queue);
+    case DType::f32:
+    case DType::u8:
+    case DType::packed:
+      break;
+  }
+  throw std::logic_error("grouped_product_sm90a: neither a 16-bit type nor i8");
+}
+
+}  // namespace faststream
