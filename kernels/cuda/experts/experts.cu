@@ -167,8 +167,8 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
 }
 
 template <int kVector>
-void combine(const Matrix& results, const Routing& routing, const float* weights, const Matrix& x,
-             int used, bool add, const Matrix& out, const Queue& queue) {
+void add_up(const Matrix& results, const Routing& routing, const float* weights, const Matrix& x,
+            int used, bool add, const Matrix& out, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>(out.rows), ceil_div(out.cols, kThreads * kVector));
   queue.launch("adding up experts", combine_kernel<kVector>, {grid, kThreads},
                static_cast<const float*>(results.data), routing.place_of, weights, x, used, add,
@@ -285,9 +285,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     const Matrix sums = out.row_range(first, tokens);
     const bool in_pieces =
         hidden % kCombined == 0 && rows_begin_at_16(out.data, out.stride, out.dtype);
-    (in_pieces ? combine<kCombined> : combine<1>)(results, routing, weights,
-                                                  x.row_range(first, tokens), work.used, adds, sums,
-                                                  queue);
+    (in_pieces ? add_up<kCombined> : add_up<1>)(results, routing, weights,
+                                                x.row_range(first, tokens), work.used, adds, sums,
+                                                queue);
   }
 }
 
