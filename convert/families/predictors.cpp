@@ -133,16 +133,15 @@ std::vector<LeftOut> keep_predictors(const PredictorModules& predictors, const M
     model.predictors.clear();
   }
   parts.insert(all.begin(), all.end());
-  std::set<std::string> kept = sources_of(all, true);
-  std::set<std::string> of_model = sources_of(parts, false);
+  const std::set<std::string> kept = sources_of(all, true);
+  const std::set<std::string> of_model = sources_of(parts, false);
   std::set<std::string> others;
-  for (const auto& [name, tensor] : weights.tensors()) {
-    const bool is_known = kept.contains(name) || of_model.contains(name);
-    if (!is_known && std::ranges::any_of(predictors.names, [&](const std::string& begin) {
-          return is_named(name, begin);
-        })) {
-      others.insert(name);
-    }
+  for (const auto& entry : weights.tensors()) {
+    const std::string& name = entry.first;
+    if (kept.contains(name) || of_model.contains(name)) continue;
+    const bool is_of_predictors = std::ranges::any_of(
+        predictors.names, [&](const std::string& begin) { return is_named(name, begin); });
+    if (is_of_predictors) others.insert(name);
   }
   for (const std::string& name : others) static_cast<void>(weights.take(name));
   std::ranges::copy(counted(predictors.names, others), std::back_inserter(left_out));
