@@ -66,10 +66,11 @@ void finish(const AllFactors& factors, const ModelConfig& config, TensorParts& p
         break;
       case TensorKind::recurrent_decay: {
         const int64_t n_heads = config.layer(id.n).get<LinearAttentionConfig>().n_heads;
-        of_tensor = {{.source = "",
-                      .shape = {n_heads},
-                      .values = std::make_shared<const std::vector<float>>(
-                          log_slopes(id.n, n_layers, n_heads))}};
+        of_tensor.clear();
+        TensorPart& slopes = of_tensor.emplace_back();
+        slopes.shape = {n_heads};
+        slopes.values =
+            std::make_shared<const std::vector<float>>(log_slopes(id.n, n_layers, n_heads));
         break;
       }
       case TensorKind::ffn_stream_norm: {  // the next layer's
