@@ -104,7 +104,7 @@ class Finder {
                                .kv_layer = kv_layer(n_)};
     return {.norm = norm(aside_norm, aside.norm),
             .attention = std::move(attention),
-            .ffn_norm = norm(aside_ffn_norm, aside.ffn_norm),
+            .ffn_norm = norm(aside_middle_norm, aside.ffn_norm),
             .ffn = feed_forward(aside_tensors(aside.ffn))};
   }
 

@@ -47,8 +47,8 @@ std::string_view name_of(TensorKind kind) {
       return "aside_qkv";
     case TensorKind::aside_out:
       return "aside_out";
-    case TensorKind::aside_ffn_norm:
-      return "aside_ffn_norm";
+    case TensorKind::aside_middle_norm:
+      return "aside_middle_norm";
     case TensorKind::aside_gate_up:
       return "aside_gate_up";
     case TensorKind::aside_up:
@@ -309,7 +309,7 @@ class Planner {
            {.split = of_heads({queries(attention), keys(attention), values(attention)})});
     matrix(TensorKind::aside_out, format, config_.hidden, attention.sums_dim(), false,
            sums_of_values(attention.sums_dim(), attention.v_head_dim(), false));
-    norm(TensorKind::aside_ffn_norm, aside.ffn_norm);
+    norm(TensorKind::aside_middle_norm, aside.ffn_norm);
     // Mixers of all tokens read what it gives.
     feed_forward(aside_tensors(aside.ffn), aside.ffn, 0, TensorReaders::all);
   }

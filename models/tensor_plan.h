@@ -35,7 +35,7 @@ enum class TensorKind : uint8_t {
   aside_norm,
   aside_qkv,
   aside_out,
-  aside_ffn_norm,
+  aside_middle_norm,
   aside_gate_up,
   aside_up,
   aside_down,
@@ -278,7 +278,7 @@ struct TensorPlan {
 ///   layers.N.aside_norm               [2 hidden]            these: of the block beside the stream
 ///   layers.N.aside_qkv                [in_dim, 2 hidden]
 ///   layers.N.aside_out                [hidden, sums_dim]
-///   layers.N.aside_ffn_norm           [hidden]
+///   layers.N.aside_middle_norm        [hidden]
 ///   layers.N.aside_gate_up (aside_up), aside_down           as ffn_
 ///   layers.N.attention_qkv            [in_dim, hidden]      Q rows, then K, then V, then gates;
 ///                                                           with kv_of no K and V, and so no

@@ -64,7 +64,7 @@ class PartsMaker {
       case aside_norm:
       case aside_qkv:
       case aside_out:
-      case aside_ffn_norm:
+      case aside_middle_norm:
       case aside_gate_up:
       case aside_up:
       case aside_down:

@@ -54,7 +54,7 @@ void set_block(const Blocks& blocks, size_t n, const std::string& base, const Mo
                                part_of("v", attention.v_dim())};
   parts[{aside_out, layer}] = {
       {.source = block + "self_attn.o_proj.weight", .shape = {hidden, attention.sums_dim()}}};
-  parts[{aside_ffn_norm, layer}] = {
+  parts[{aside_middle_norm, layer}] = {
       {.source = block + "pre_ff_layernorm.weight", .shape = {hidden}}};
   parts[{aside_gate_up, layer}] = {
       adapted(block + "feed_forward.gate_up_proj", aside.ffn.up_dim(), hidden,

@@ -27,8 +27,9 @@ __global__ void scale_kernel(Matrix factors, Activation activation, Matrix m) {
     const int c = first + i * kThreads + static_cast<int>(threadIdx.x);
     if (c >= m.cols) return;
     const int64_t index = row * m.stride + c;
-    store_element(m.data, m.dtype, index,
-                  load_element(m.data, m.dtype, index) * factor_at(factors, activation, row, c, each));
+    store_element(
+        m.data, m.dtype, index,
+        load_element(m.data, m.dtype, index) * factor_at(factors, activation, row, c, each));
   }
 }
 

@@ -212,7 +212,7 @@ inline ModelConfig small_hybrid() {
   block.aside->attention.window = 30;
   config.layer_kinds = {attention,  delta_net, state_space,  convolution, scan,
                         by_channel, linear,    side_by_side, block};
-  config.layers = {1, 2, 0, 3, 4, 5, 1, 6};
+  config.layers = {1, 2, 0, 3, 4, 5, 6, 8, 1, 7};
   return config;
 }
 
