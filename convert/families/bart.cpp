@@ -27,7 +27,7 @@ LayerConfig bart_layer(const JsonView& config, const BartKind& kind, int64_t hid
                        const std::string& stack) {
   LayerConfig layer;
   layer.name = "layer";
-  AttentionConfig& attention = layer.attention();
+  AttentionConfig& attention = std::get<AttentionConfig>(layer.mixers.emplace_back());
   attention.n_heads = attention.n_kv_heads =
       count_in(config, stack + "_attention_heads", kMaxHeads, 16);
   if (hidden % attention.n_heads != 0) {

@@ -29,7 +29,7 @@ ModelConfig t5_stack(const JsonView& config, const T5Kind& kind, bool bidirectio
   LayerConfig layer;
   layer.name = "layer";
   layer.mixer_norms.before = layer.ffn_norms.before = norm;
-  AttentionConfig& attention = layer.attention();
+  AttentionConfig& attention = std::get<AttentionConfig>(layer.mixers.emplace_back());
   attention.n_heads = attention.n_kv_heads = count_in(config, "num_heads", kMaxHeads, 8);
   attention.head_dim = count_in(config, "d_kv", kMaxHeadDim, 64);
   attention.scale = 1;
