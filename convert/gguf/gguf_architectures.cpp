@@ -277,10 +277,9 @@ void adjust_apertus(const GgufSource& source, GgufFamilyModel& model) {
       for (const std::vector<float>& each : numbers) {
         of_layer.push_back(each[static_cast<size_t>(n)]);
       }
-      parts[{TensorKind::ffn_xielu, n}] = {
-          {.source = "",
-           .shape = {static_cast<int64_t>(of_layer.size())},
-           .values = std::make_shared<const std::vector<float>>(std::move(of_layer))}};
+      TensorPart& part = parts[{TensorKind::ffn_xielu, n}].emplace_back();
+      part.shape = {static_cast<int64_t>(of_layer.size())};
+      part.values = std::make_shared<const std::vector<float>>(std::move(of_layer));
     }
   };
 }
