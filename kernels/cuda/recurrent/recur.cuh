@@ -82,9 +82,9 @@ __device__ inline TokenGates token_gates(const Recurrence& r, int head, float g,
 /// The same with the token of a row.
 __device__ inline TokenGates gates_of(const RecurArguments& a, int64_t row, int head) {
   const Recurrence& r = a.recurrence;
-  if (r.steps == nullptr) return token_gates(r, head, 0, 0);
   const float* gates = gate_row(a, row);
-  return token_gates(r, head, gates[head], r.delta ? gates[r.n_heads + head] : 0.0F);
+  const float g = r.steps != nullptr ? gates[head] : 0.0F;
+  return token_gates(r, head, g, r.delta ? gates[gate_columns(r) - r.n_heads + head] : 0.0F);
 }
 
 /// By channel of keys: factors of the matrix' rows to kWidth floats, zero beyond key_dim, by a
