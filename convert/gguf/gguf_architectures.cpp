@@ -277,7 +277,9 @@ void adjust_apertus(const GgufSource& source, GgufFamilyModel& model) {
       for (const std::vector<float>& each : numbers) {
         of_layer.push_back(each[static_cast<size_t>(n)]);
       }
-      TensorPart& part = parts[{TensorKind::ffn_xielu, n}].emplace_back();
+      std::vector<TensorPart>& all = parts[{TensorKind::ffn_xielu, n}];
+      all.clear();
+      TensorPart& part = all.emplace_back();
       part.shape = {static_cast<int64_t>(of_layer.size())};
       part.values = std::make_shared<const std::vector<float>>(std::move(of_layer));
     }
