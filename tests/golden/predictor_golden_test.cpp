@@ -40,7 +40,7 @@ class PredictorHeads : public testing::TestWithParam<Heads> {
   // Writes tensors of the variant's checkpoint but for some of the heads' beside its config.json.
   std::filesystem::path folder_without(const std::filesystem::path& place,
                                        const std::function<bool(const std::string&)>& dropped) {
-    const std::filesystem::path folder = place / "checkpoint";
+    std::filesystem::path folder = place / "checkpoint";
     std::filesystem::create_directories(folder);
     std::filesystem::copy_file(golden_.folder / "config.json", folder / "config.json");
     convert::SourceFiles files;
