@@ -1,5 +1,6 @@
 // MiMo V2 of Xiaomi: windowed layers with sinks and twice the KV heads beside
 // ones that see all, values narrower than keys.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "convert/families/routed_experts.h"
@@ -34,6 +35,36 @@ int64_t window_of(const JsonView& config) {
 float value_scale_in(const JsonView& config) {
   constexpr std::string_view kKey = "attention_value_scale";
   return config.has(kKey) && !config.find(kKey) ? 1 : number_in(config, kKey, 0.707);
+}
+
+// Layers with windows and plain feed-forwards of that size, which read hidden states before the
+// last norm.
+void add_predictors(FamilyModel& model, const Checkpoint& weights, int64_t ffn_size) {
+  const auto windowed =
+      std::ranges::find_if(model.config.layer_kinds,
+                           [](const LayerConfig& layer) { return layer.attention().window > 0; });
+  if (windowed == model.config.layer_kinds.end()) return;
+  LayerConfig layer = *windowed;
+  layer.experts.reset();
+  layer.ffn.size = ffn_size;
+  Modules modules = model.modules;
+  modules.layers = "mtp.layers.";
+  const std::string base = base_in(weights, modules);
+  for (int64_t n = 0;; ++n) {
+    const std::string of_layer = modules.layers + std::to_string(n) + ".";
+    const auto has = [&](const std::string& name) {
+      return weights.find(base + of_layer + name) != nullptr;
+    };
+    if (!has("eh_proj.weight")) return;
+    layer.attention().sinks = has(modules.sinks);
+    if (has("pre_mlp_layernorm.weight")) modules.ffn_norm = "pre_mlp_layernorm";
+    modules.embedding_norm = of_layer + "enorm";
+    modules.hidden_norm = of_layer + "hnorm";
+    modules.hidden_projection = of_layer + "eh_proj";
+    if (has("final_layernorm.weight")) modules.output_norm = of_layer + "final_layernorm";
+    if (!add_predictor(layer, n, modules, model.config, model.predictors)) return;
+    model.config.predictors.back().hidden_input->before_output_norm = true;
+  }
 }
 
 }  // namespace
@@ -84,7 +115,8 @@ FamilyModel describe_mimo_v2(const FamilySource& source) {
   Modules& m = model.modules;
   m.value_scale = value_scale_in(config);
   m.sinks = "self_attn.attention_sink_bias";
-  m.left_out = {"mtp."};
+  model.predictors.names = {"model.mtp.", "mtp."};
+  add_predictors(model, source.weights, shape.ffn_hidden);
   return model;
 }
 

@@ -354,6 +354,8 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      true},
     {"qwen35", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
     {"qwen35moe", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
+    {"mamba", GgufPairs::none, Activation::silu, adjust_mamba},
+    {"jamba", GgufPairs::none, Activation::silu, adjust_jamba},
     {"mamba2", GgufPairs::none, Activation::silu, adjust_mamba2},
     {"granitehybrid", GgufPairs::side_by_side, Activation::silu, adjust_granitehybrid},
     {"nemotron_h", GgufPairs::none, Activation::relu_squared, adjust_nemotron_h, false,

@@ -108,6 +108,25 @@ void name_state_spaces(const StateSpaceConfig& mixer, Modules& m) {
   name_recurrence(m);
 }
 
+SelectiveScanConfig scan_in(const GgufSource& source) {
+  return {.channels = source.count("ssm.inner_size", kMaxSize),
+          .state_size = source.count("ssm.state_size", kMaxHeadDim),
+          .step_rank = source.count("ssm.time_step_rank", kMaxSize),
+          .convolution = {.taps = taps_in(source),
+                          .bias = source.a_layer_has("ssm_conv1d.bias"),
+                          .activation = Activation::silu},
+          .bias = source.a_layer_has("ssm_in.bias"),
+          .norm = {}};
+}
+
+void name_scans(const SelectiveScanConfig& scan, Modules& m) {
+  const int64_t gates = scan.step_rank + 2 * scan.state_size;
+  m.recurrent_in = {{"ssm_in", 2 * scan.channels, 0, 2 * scan.channels}};
+  m.recurrent_gates = {{"ssm_x", gates, 0, gates}};
+  m.recurrent_gates_up = "ssm_dt";
+  name_recurrence(m);
+}
+
 }  // namespace
 
 // Files of the first converter have all of a delta net's first products in one.
@@ -135,6 +154,25 @@ void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model) {
   add_rows_by_head(m.value_heads, "attn_gate", 0, value, m.recurrent_in);
   add_rows_by_head(m.value_heads, "ssm_alpha", 0, 1, m.recurrent_gates);
   add_rows_by_head(m.value_heads, "ssm_beta", 0, 1, m.recurrent_gates);
+}
+
+void adjust_mamba(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  SelectiveScanConfig scan = scan_in(source);
+  if (source.metadata().find_boolean(source.key("ssm.dt_b_c_rms")).value_or(false)) {
+    scan.norm = {.kind = NormKind::rms, .eps = 1e-6F};  // as Transformers; without weights
+  }
+  layer.mixers = {scan};
+  layer.ffn = {};
+  name_scans(scan, model.modules);
+}
+
+void adjust_jamba(const GgufSource& source, GgufFamilyModel& model) {
+  SelectiveScanConfig scan = scan_in(source);
+  scan.norm = model.config.layer_kinds[0].mixer_norms.before;
+  set_recurrent_layers(source, scan, "selective scan", model.config);
+  name_scans(scan, model.modules);
+  model.modules.recurrent_gate_norms = {"ssm_dt_norm", "ssm_b_norm", "ssm_c_norm"};
 }
 
 void adjust_mamba2(const GgufSource& source, GgufFamilyModel& model) {

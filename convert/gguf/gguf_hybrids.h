@@ -9,6 +9,9 @@ namespace faststream::convert {
 void adjust_qwen3next(const GgufSource& source, GgufFamilyModel& model);
 /// Dense and with experts.
 void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model);
+/// Mamba and Falcon-Mamba.
+void adjust_mamba(const GgufSource& source, GgufFamilyModel& model);
+void adjust_jamba(const GgufSource& source, GgufFamilyModel& model);
 void adjust_mamba2(const GgufSource& source, GgufFamilyModel& model);
 /// Without state spaces.
 void adjust_granite(const GgufSource& source, GgufFamilyModel& model);

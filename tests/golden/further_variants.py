@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from family_variants import BASE, Variant as AnyVariant, style_4, yarn
+from predicted_tokens import with_mimo_head
 
 Variant = partial(AnyVariant, perturbs_routers=True)
 
@@ -114,7 +115,8 @@ VARIANTS = [
                  "full_attention": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 0.45},
                  "sliding_attention": {"rope_type": "default", "rope_theta": 1e2, "partial_rotary_factor": 0.334}}}),
     Variant("mimo_v2_flash", "config.json as released, with a head for further tokens",
-            config={**MIMO, "mlp_layer_types": ["dense", "sparse", "sparse"]}, style=style_mimo, rename=with_mtp,
+            config={**MIMO, "mlp_layer_types": ["dense", "sparse", "sparse"]}, style=style_mimo,
+            rename=with_mimo_head,
             unused=("model.mtp.*",)),
     Variant("longcat_flash", "layers of two latent attentions, whose latents are scaled, and two feed-forwards; experts by "
             "corrected softmax, some of which do nothing, beside the first and added after the second; biases; YaRN",

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 HERE = Path(__file__).resolve().parent
 
 STORED = [
-    "qwen3_next", "qwen3_5", "qwen3_5_moe", "mamba2", "bamba", "granitemoehybrid",
+    "qwen3_next", "qwen3_5", "qwen3_5_moe", "mamba", "falcon_mamba", "jamba", "mamba2", "bamba", "granitemoehybrid",
     "granitemoehybrid_dense", "nemotron_h", "glm4_moe", "solar_open", "dots1", "seed_oss", "ernie4_5",
     "ernie4_5_moe", "exaone4", "exaone_moe", "arcee", "nemotron", "minimax_m2", "jais2", "apertus",
     "llama4_text", "olmo", "gpt_bigcode", "phi", "afmoe", "qwen", "bailing_moe", "bailing_moe_v2",
@@ -90,6 +90,7 @@ METADATA = {
 }
 # Where the checkpoint says what metadata cannot: the logits differ.
 OTHER_LOGITS = {
+    "falcon_mamba": "another epsilon of latents' norms",
     "mamba2": "limits of steps",
     "llama4_text": "chunks of other sizes than the released models'",
     "afmoe": "another interval of layers without windows",

@@ -43,3 +43,16 @@ def with_layer_behind(number):
                 head + "embed_tokens.weight": tensors["model.embed_tokens.weight"].clone(),
                 head + "shared_head.head.weight": tensors["lm_head.weight"].clone()}
     return rename
+
+
+def with_mimo_head(tensors):
+    """As MiMo V2 has it: attention of the last layer, whose windows it shares, and the first one's plain
+    feed-forward."""
+    head = "model.mtp.layers.0."
+    more = twice(tensors, "model.layers.2.self_attn.", head + "self_attn.")
+    more |= twice(tensors, "model.layers.2.input_layernorm.", head + "input_layernorm.")
+    more |= twice(tensors, "model.layers.0.post_attention_layernorm.", head + "pre_mlp_layernorm.")
+    more |= twice(tensors, "model.layers.0.mlp.", head + "mlp.")
+    return {**tensors, **more, head + "eh_proj.weight": random((HIDDEN, 2 * HIDDEN), 1),
+            head + "enorm.weight": random((HIDDEN,), 2), head + "hnorm.weight": random((HIDDEN,), 3),
+            head + "final_layernorm.weight": random((HIDDEN,), 4)}
