@@ -76,7 +76,7 @@ struct Shared {
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
   alignas(16) T heads[kConsumers][kLargestStepHeadDim];  // a warp's, before it is transformed
-  uint32_t looks;                                       // 1: the block, for an instruction's input
+  uint32_t looks;                                        // 1: the block, for an instruction's input
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 

@@ -370,7 +370,9 @@ TEST_P(BackendRecurrent, ScanGoesOnFromTokenToToken) {
   };
   constexpr Shape kShapes[] = {{1, 1}, {20, 16}, {150, 5}, {129, 33}, {64, 64}};
   for (const DType act : activation_types()) {
-    for (const auto& [channels, state_size] : kShapes) {
+    for (const Shape& shape : kShapes) {
+      const int64_t channels = shape.channels;
+      const int32_t state_size = shape.state_size;
       const Batch batch = batch_with_states();
       const int64_t tokens = batch.n_tokens();
       const HostTensor x = random_tensor(random_, act, tokens, channels, 7);
