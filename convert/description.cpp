@@ -329,7 +329,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
       lines.emplace_back("  feed-forward", feed_forward(layer.aside->ffn));
     }
     for (const Mixer& each : layer.mixers) {
-      lines.push_back(std::visit([&](const auto& kind) { return mixer(config, kind); }, each));
+      lines.push_back(std::visit([&](const auto& some) { return mixer(config, some); }, each));
     }
     lines.emplace_back("  norms", norms(layer.mixer_norms));
     if (layer.laurel) lines.emplace_back("  laurel", laurel(layer.laurel));

@@ -220,10 +220,11 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
         plan.readers == TensorReaders::wanted ? limits.max_logits : limits.max_tokens;
     const TensorId of_bias =
         bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
+    const int64_t blocks = std::max<int64_t>(plan.blocks, 1);
     const ProductBound bound{
-        .rows = rows * router.used * plan.blocks,
+        .rows = rows * router.used * blocks,
         .in = plan.shape[1],
-        .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / plan.blocks,
+        .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / blocks,
         .format = plan.format,
         .gated = plan.gated && !plan.cuts_gates,
         .bias = biases.contains(of_bias),

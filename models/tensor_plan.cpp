@@ -199,7 +199,7 @@ struct MatrixTraits {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;
-  int64_t blocks = 1;
+  int64_t blocks = 0;
   bool gated = false;
   bool cuts_gates = false;
   Activation activation = Activation::none;
@@ -582,7 +582,7 @@ class Planner {
         .gated = gated,
         .cuts_gates = cuts_gates,
         .activation = activation,
-        .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 1,
+        .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 0,
         .heads = heads};
     if (split.columns) {
       const int64_t whole = columns_together(plan);

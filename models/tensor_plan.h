@@ -233,7 +233,7 @@ struct TensorPlan {
   TensorReaders readers = TensorReaders::all;
   SplitRule split = {};
   int64_t experts = 0;      ///< of a matrix of experts: how many; a step reads those that are used
-  int64_t blocks = 1;       ///< of a block-diagonal matrix: how many, each with as many of the rows
+  int64_t blocks = 0;       ///< of Backend::head_linear(): how many heads; 0: of other products
   bool gated = false;       ///< of a matrix: rows of gates, then as many of what they multiply
   bool cuts_gates = false;  ///< then: whether gates are cut before they are activated
   Activation activation = Activation::none;  ///< of its products, or of those of the gates

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -95,21 +95,17 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     return difference / magnitude;
   }
 
-  // The mean over positions of the Kullback-Leibler divergence from the golden distribution of the
-  // next token, in nats, where a position counts `most` at most.
-  [[nodiscard]] double divergence(const std::vector<float>& logits, double most) const {
+  // The Kullback-Leibler divergence from the golden distribution of each next token, in nats.
+  [[nodiscard]] std::vector<double> divergences(const std::vector<float>& logits) const {
     const auto vocab = static_cast<size_t>(golden_.vocab);
-    double sum = 0;
+    std::vector<double> of_rows;
     for (size_t row = 0; row < logits.size(); row += vocab) {
       const std::vector<double> expected = log_softmax(&golden_.logits[row], vocab);
       const std::vector<double> actual = log_softmax(&logits[row], vocab);
-      double of_row = 0;
-      for (size_t i = 0; i < vocab; ++i) {
-        of_row += std::exp(expected[i]) * (expected[i] - actual[i]);
-      }
-      sum += std::min(of_row, most);
+      double& sum = of_rows.emplace_back(0);
+      for (size_t i = 0; i < vocab; ++i) sum += std::exp(expected[i]) * (expected[i] - actual[i]);
     }
-    return sum / static_cast<double>(golden_.tokens.size());
+    return of_rows;
   }
 
   static std::vector<double> log_softmax(const float* logits, size_t count) {
@@ -189,28 +185,35 @@ class GoldenFamilyTest : public GoldenTest {
 };
 
 // What rounding did when the bounds were set, at most: without experts distances of 0.029 in bf16
-// and 0.11 in INT8, divergences of 0.0012 (on a GPU, whose activations have 16 bits; 0.0004 on a
-// CPU) and 0.010. With experts a rounded score may change which are used, and with them all that
-// follows at that position, which therefore counts half a nat at most: divergences of 0.005 and
-// 0.060. The bounds are twice that.
+// and 0.11 in INT8, mean divergences of 0.0012 (on a GPU, whose activations have 16 bits; 0.0004 on
+// a CPU) and 0.010. Where two experts' scores are nearly equal a rounded score changes which is
+// used, and with it all that follows at that position and some of what follows after: so of models
+// with experts half of the positions keep these bounds, and in the mean, of 0.026 and 0.060, a
+// position counts half a nat at most. The bounds are twice that.
 TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
   constexpr double kMostOfAPosition = 0.5;
-  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct Bound {
     WeightFormat format;
-    double distance, divergence, divergence_with_experts;
+    double distance, divergence, mean_with_experts;
   };
-  for (const Bound& bound : {Bound{WeightFormat::bf16, 0.06, 0.0024, 0.01},
+  for (const Bound& bound : {Bound{WeightFormat::bf16, 0.06, 0.0024, 0.05},
                              Bound{WeightFormat::int8, 0.22, 0.02, 0.12}}) {
+    SCOPED_TRACE(format_name(bound.format));
     const std::vector<float> logits = prompt_logits(bound.format);
+    std::vector<double> divergences = this->divergences(logits);
+    const auto count = static_cast<double>(divergences.size());
     const ModelConfig config = read_config(converted(golden_, bound.format));
     if (std::ranges::any_of(config.layer_kinds,
                             [](const LayerConfig& layer) { return layer.experts.has_value(); })) {
-      EXPECT_LT(divergence(logits, kMostOfAPosition), bound.divergence_with_experts)
-          << format_name(bound.format);
+      for (double& of_row : divergences) of_row = std::min(of_row, kMostOfAPosition);
+      EXPECT_LT(std::reduce(divergences.begin(), divergences.end()) / count,
+                bound.mean_with_experts);
+      const auto middle = divergences.begin() + std::ssize(divergences) / 2;
+      std::ranges::nth_element(divergences, middle);
+      EXPECT_LT(*middle, bound.divergence);
     } else {
-      EXPECT_LT(distance(logits), bound.distance) << format_name(bound.format);
-      EXPECT_LT(divergence(logits, kNoLimit), bound.divergence) << format_name(bound.format);
+      EXPECT_LT(distance(logits), bound.distance);
+      EXPECT_LT(std::reduce(divergences.begin(), divergences.end()) / count, bound.divergence);
     }
   }
 }

@@ -129,19 +129,24 @@ TEST(TensorPlan, HasAPlaceInTheDocumentForEachKind) {
 }
 
 TEST(TensorPlan, NeverRotatesProductsOfHeads) {
-  ModelConfig config = latent_decoder();
-  config.weight_format = WeightFormat::int8;
-  config.rotated = config.values_rotated = true;
-  const std::vector<TensorPlan> plans = tensor_plan(config);
-  EXPECT_TRUE(tensor(plans, "layers.0.latent_q").rotated);
-  EXPECT_TRUE(tensor(plans, "layers.0.latent_kv").rotated);
-  for (const char* name : {"layers.0.latent_k", "layers.1.latent_v"}) {
-    EXPECT_FALSE(tensor(plans, name).rotated) << name;
-    EXPECT_EQ(tensor(plans, name).blocks, 4) << name;
+  for (const int64_t n_heads : {4, 1}) {
+    ModelConfig config = latent_decoder();
+    config.weight_format = WeightFormat::int8;
+    config.rotated = config.values_rotated = true;
+    for (LayerConfig& layer : config.layer_kinds) {
+      layer.get<LatentAttentionConfig>().n_heads = n_heads;
+    }
+    const std::vector<TensorPlan> plans = tensor_plan(config);
+    EXPECT_TRUE(tensor(plans, "layers.0.latent_q").rotated);
+    EXPECT_TRUE(tensor(plans, "layers.0.latent_kv").rotated);
+    for (const char* name : {"layers.0.latent_k", "layers.1.latent_v"}) {
+      EXPECT_FALSE(tensor(plans, name).rotated) << name;
+      EXPECT_EQ(tensor(plans, name).blocks, n_heads) << name;
+    }
+    EXPECT_EQ(tensor(plans, "layers.0.latent_v").heads.dim, 12) << "rotated at conversion";
+    EXPECT_TRUE(tensor(plans, "layers.0.attention_out").heads.columns);
+    EXPECT_EQ(tensor(plans, "layers.1.latent_q").shape, (std::vector<int64_t>{16 * n_heads, 64}));
   }
-  EXPECT_EQ(tensor(plans, "layers.0.latent_v").heads.dim, 12) << "rotated at conversion";
-  EXPECT_TRUE(tensor(plans, "layers.0.attention_out").heads.columns);
-  EXPECT_EQ(tensor(plans, "layers.1.latent_q").shape, (std::vector<int64_t>{64, 64}));
 }
 
 TEST(TensorPlan, TellsWhoseProductsReadATensor) {
