@@ -36,8 +36,8 @@ constexpr TokenSpan whole_pages(int32_t kv_len, int32_t count) {
 }
 
 /// Whether recur_chunks() takes such matrices: 16-bit ones of one type, rows at multiples of 16
-/// bytes, keys and values of 16 elements and more at a time, at most 256 keys, none of which decays
-/// by itself.
+/// bytes, keys and values of 16 elements and more at a time, at most 256 keys, for which a
+/// block has enough shared memory (GPUs with 100 KB have for 128), none of which decays by itself.
 bool chunks_fit(const RecurArguments& arguments);
 
 /// Of so many chunks that a batch may have for `heads` heads, those done at a time and their

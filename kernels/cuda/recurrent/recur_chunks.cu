@@ -21,12 +21,15 @@
 // are 512 warps, as many as an H100 has schedulers, and how long a prompt takes is how long one of
 // them takes from chunk to chunk.
 //
-// Of 8,192 tokens of 32 heads of 128 x 128 on an H100 the first kernel, which moves 112 MB, takes
-// 0.05 ms, and the second 0.33 ms: 2,400 cycles a chunk, of which 107 products take 740, the other
-// 510 instructions 700, and most of the rest is waiting for shared memory, as a scheduler has
-// nothing else to do meanwhile (measured: RESULTS.md).
+// Two warps have the same values: one goes on with S, the other makes the outputs of what that one
+// sends it. For 8,192 tokens on an H100 the second kernel takes 0.25 ms for state spaces, 64 heads
+// of 128 x 64, where one warp for both took 0.33. The delta rule, of 32 heads of 128 x 128, whose W
+// waits for K S in each chunk, takes 0.34 as before, 2,300 cycles a chunk, and the first kernel,
+// which moves 112 MB, 0.05: most are waits for shared memory and products (RESULTS.md).
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/barriers.cuh"
@@ -44,9 +47,12 @@ constexpr int kTileEdge = 8;
 constexpr int kTileElements = kTileEdge * kTileEdge;
 constexpr int kTokenTiles = kChunk / kTileEdge;
 constexpr int kTriangle = kTokenTiles * (kTokenTiles + 1) / 2;
-constexpr int kWarps = 4;  // of a block of the second kernel, and one that copies
-constexpr int kThreads = (kWarps + 1) * kWarp;
+// Of a block of the second kernel: so many warps have a state, as many make outputs, one copies.
+constexpr int kWarps = 4;
+constexpr int kThreads = (2 * kWarps + 1) * kWarp;
 constexpr int kWarpColumns = 8;  // values of a warp
+constexpr int kMessages = 2;     // between two warps at a time
+constexpr int kMostStages = 4;   // chunks that are copied ahead
 constexpr int kColumns = kWarps * kWarpColumns;
 constexpr int kPad = 8;  // elements after which rows fall into different banks
 constexpr int kMostKeys = 256;
@@ -75,6 +81,7 @@ struct ChunkArguments {
   int first_slot = 0;
   int last_slot = 0;
   ChunkFactors* factors = nullptr;
+  int stages = 0;  // of the second kernel
 
   [[nodiscard]] __device__ ChunkFactors& factors_of(int64_t row, int head) const {
     return factors[(row / kChunk - first_slot) * recur.recurrence.n_heads + head];
@@ -96,26 +103,42 @@ using Fragment = float[4];
 template <typename T, int kKeys>
 using KeyRows = T[kChunk][kKeys + kPad];
 
-// Begins the copy of a chunk's rows of a matrix, from `row` and column `first` on, with zeros
-// beyond `count` elements. By a warp.
-template <typename T, int kPitch>
-__device__ void copy_rows(T (&to)[kChunk][kPitch], const Matrix& m, int64_t row, int64_t first,
-                          int count) {
-  constexpr int kUnit = 8;
-  constexpr int kUnits = (kPitch - kPad) / kUnit;  // of a row
-  constexpr int kRows = kWarp / kUnits;            // at a time
-  static_assert(kWarp % kUnits == 0);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int column = lane % kUnits * kUnit;
-  const bool wanted = column < count;
-  const T* from = static_cast<const T*>(m.data) + (row + lane / kUnits) * m.stride + first +
-                  (wanted ? column : 0);
+// What a lane copies of chunks' rows of a matrix, kColumns columns from `first` on, with zeros
+// beyond `count`.
+template <typename T, int kColumns>
+class RowCopies {
+ public:
+  // From the chunk that begins in `row` on.
+  __device__ RowCopies(const Matrix& m, int64_t row, int64_t first, int count)
+      : stride_(m.stride),
+        token_(lane() / kUnits),
+        column_(lane() % kUnits * kUnit),
+        wanted_(column_ < count),
+        from_(static_cast<const T*>(m.data) + (row + token_) * m.stride + first +
+              (wanted_ ? column_ : 0)) {}
+
+  // Begins the next chunk's.
+  __device__ void begin(T (&to)[kChunk][kColumns + kPad]) {
 #pragma unroll
-  for (int token = 0; token < kChunk; token += kRows) {
-    copy_async(shared_address(&to[token + lane / kUnits][column]), from, wanted);
-    from += kRows * m.stride;
+    for (int token = 0; token < kChunk; token += kRows) {
+      copy_async(shared_address(&to[token_ + token][column_]), from_, wanted_);
+      from_ += kRows * stride_;
+    }
   }
-}
+
+ private:
+  static constexpr int kUnit = 8;                  // elements that a lane copies at a time
+  static constexpr int kUnits = kColumns / kUnit;  // of a row
+  static constexpr int kRows = kWarp / kUnits;     // at a time
+  static_assert(kWarp % kUnits == 0);
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+  int64_t stride_;
+  int token_;
+  int column_;
+  bool wanted_;
+  const T* from_;
+};
 
 template <typename T>
 __device__ float2 widen_pair(uint32_t pair);
@@ -229,7 +252,7 @@ __global__ void __launch_bounds__(kFactorWarps* kWarp)
   const bool has_keys = warp == 0;
   const int64_t key_first = int64_t{blockIdx.y} * r.key_dim;
   auto& own_rows = has_keys ? memory.rows.k : memory.rows.q;
-  copy_rows(own_rows, has_keys ? a.recur.k : a.recur.q, row, key_first, r.key_dim);
+  RowCopies<T, kKeys>(has_keys ? a.recur.k : a.recur.q, row, key_first, r.key_dim).begin(own_rows);
   close_copies();
 
   const int heads = r.n_heads / r.n_key_heads;
@@ -324,11 +347,11 @@ __global__ void __launch_bounds__(kFactorWarps* kWarp)
 template <typename T>
 struct LeftFactor;
 template <>
-struct LeftFactor<__nv_bfloat16> {
+struct alignas(16) LeftFactor<__nv_bfloat16> {
   uint32_t a[4];
 };
 template <>
-struct LeftFactor<__half> {
+struct alignas(16) LeftFactor<__half> {
   uint32_t first[4];
   uint32_t second[4];
 };
@@ -346,18 +369,22 @@ __device__ void left_factor(const Pair& pair, uint32_t (&a)[4]) {
   }
 }
 __device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__nv_bfloat16>& to) {
+  LeftFactor<__nv_bfloat16> factor;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const Pair& pair = i == 0 ? first : second;
     const uint32_t upper = pack_pair<__nv_bfloat16>(pair[0], pair[1]);
     const float2 wide = widen_pair<__nv_bfloat16>(upper);
-    to.a[2 * i] = upper;
-    to.a[2 * i + 1] = pack_pair<__nv_bfloat16>(pair[0] - wide.x, pair[1] - wide.y);
+    factor.a[2 * i] = upper;
+    factor.a[2 * i + 1] = pack_pair<__nv_bfloat16>(pair[0] - wide.x, pair[1] - wide.y);
   }
+  to = factor;
 }
 __device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__half>& to) {
-  left_factor(first, to.first);
-  left_factor(second, to.second);
+  LeftFactor<__half> factor;
+  left_factor(first, factor.first);
+  left_factor(second, factor.second);
+  to = factor;
 }
 
 __device__ void multiply(Fragment& c, const uint32_t (&a)[4], float2 b) {
@@ -390,41 +417,26 @@ __device__ void load_keys(uint32_t (&to)[2][4], const KeyRows<T, kKeys>& rows, i
   }
 }
 
-// Q S and, of the delta rule, K S, transposed; then S is multiplied by `kept`.
-template <typename T, int kKeys, bool kDelta>
-__device__ void multiply_state(State<kKeys>& state, const KeyRows<T, kKeys>& q,
-                               const KeyRows<T, kKeys>& k, float kept,
-                               Fragment (&seen)[kTokenTiles], Fragment (&known)[kTokenTiles]) {
-#pragma unroll
-  for (int step = 0; step < kKeys; step += 16) {
-    Pair& first = state[step / kTileEdge];
-    Pair& second = state[step / kTileEdge + 1];
-    LeftFactor<T> left;
-    left_factor(first, second, left);
+// K S or Q S, transposed. `state`: of S, each lane's.
+template <typename T, int kKeys>
+__device__ void multiply_state(const LeftFactor<T> (&state)[kKeys / 16][kWarp],
+                               const KeyRows<T, kKeys>& rows, Fragment (&product)[kTokenTiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll 4  // else ptxas has a tile of tokens wait for another
+  for (int step = 0; step < kKeys / 16; ++step) {
+    const LeftFactor<T> left = state[step][lane];
     uint32_t right[2][4];
-    if constexpr (kDelta) {
-      load_keys<T, kKeys>(right, k, step);
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        multiply(known[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
-      }
-    }
-    load_keys<T, kKeys>(right, q, step);
+    load_keys<T, kKeys>(right, rows, step * 16);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      multiply(seen[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      first[i] *= kept;
-      second[i] *= kept;
+      multiply(product[n], left, right[n / 2][n % 2 * 2], right[n / 2][n % 2 * 2 + 1]);
     }
   }
 }
 
-// Adds Kᵀ W, transposed.
+// S becomes kept S + Kᵀ W, transposed.
 template <typename T, int kKeys>
-__device__ void write_state(State<kKeys>& state, const Pair (&written)[kTokenTiles],
+__device__ void write_state(State<kKeys>& state, float kept, const Pair (&written)[kTokenTiles],
                             const KeyRows<T, kKeys>& keys) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   LeftFactor<T> left[kTokenTiles / 2];
@@ -438,8 +450,8 @@ __device__ void write_state(State<kKeys>& state, const Pair (&written)[kTokenTil
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       load_matrices<true>(rows[i], &keys[lane][(tile + i) * kTileEdge]);
-      sums[i][0] = state[tile + i][0];
-      sums[i][1] = state[tile + i][1];
+      sums[i][0] = kept * state[tile + i][0];
+      sums[i][1] = kept * state[tile + i][1];
       sums[i][2] = sums[i][3] = 0;
     }
 #pragma unroll
@@ -506,99 +518,167 @@ struct TokenFactors {
   }
 };
 
-// A block's warps have 8 values each, for which they go from chunk to chunk; one more copies what
-// they need next.
+// Two warps of a block share 8 values: a keeper has S and goes from chunk to chunk; a reader has
+// from it what makes the outputs, S before a chunk and W, while it goes on. One more warp copies
+// what they need next.
 template <typename T, int kKeys>
 struct Block {
-  static constexpr int kStages = kKeys > 128 ? 2 : 3;
-
   struct alignas(16) Stage {
     KeyRows<T, kKeys> q;
     KeyRows<T, kKeys> k;
     T v[kChunk][kColumns + kPad];
     ChunkFactors factors;
   };
-  struct Memory {
-    Stage stages[kStages];
-    uint64_t copied[kStages];
-    uint64_t used[kStages];
+  // From a keeper to its reader, lane by lane. The barriers' phases end when it is there, and when
+  // the reader has taken it.
+  struct alignas(16) Message {
+    LeftFactor<T> state[kKeys / 16][kWarp];  // S before a chunk
+    float4 written[kTokenTiles / 2][kWarp];  // W, two tiles of tokens
+    uint64_t state_sent;
+    uint64_t written_sent;
+    uint64_t taken;
   };
+  struct Memory {
+    Message messages[kWarps][kMessages];
+    uint64_t copied[kMostStages];
+    uint64_t used[kMostStages];
+    Stage stages[kMostStages];  // as many as a multiprocessor has room for
+  };
+
+  static int stages_that_fit() {
+    const auto room = static_cast<size_t>(gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    const size_t taken = offsetof(Memory, stages);
+    return room < taken
+               ? 0
+               : static_cast<int>(std::min<size_t>(kMostStages, (room - taken) / sizeof(Stage)));
+  }
 };
 
-template <typename T, int kKeys, bool kDelta>
-__global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a) {
-  using Memory = typename Block<T, kKeys>::Memory;
-  constexpr int kStages = Block<T, kKeys>::kStages;
-  extern __shared__ float4 shared_memory[];
-  Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
-  begin_kernel();
+// The stage that a chunk has, and the parity of its phases; then the next chunk's.
+struct StagePlace {
+  uint32_t stage = 0;
+  uint32_t parity = 0;
 
+  __device__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// What a block does: for 32 values of a head, chunks [first_chunk, last_chunk) of those that a
+// sequence's piece has.
+struct ChunkWork {
+  int sequence;
+  int head;
+  int column;  // first of the values
+  int first_chunk;
+  int last_chunk;
+  int64_t first_row;  // the batch's, of the piece's chunks
+  TokenSpan pages;    // whole ones
+
+  explicit __device__ ChunkWork(const ChunkArguments& a)
+      : sequence(static_cast<int>(blockIdx.z)),
+        head(static_cast<int>(blockIdx.y)),
+        column(static_cast<int>(blockIdx.x) * kColumns) {
+    const BatchView& batch = a.recur.batch;
+    const int piece_first = batch.query_start[sequence];
+    pages = whole_pages(batch.kv_len[sequence], batch.query_start[sequence + 1] - piece_first);
+    first_row = piece_first + pages.begin;
+    // Its chunks among those that begin in the slots.
+    const int n_chunks = (pages.end - pages.begin) / kChunk;
+    const auto before_slot = [&](int slot) {
+      const auto rows = static_cast<int>(slot * kChunk - first_row);
+      return min(n_chunks, max(0, rows + kChunk - 1) / kChunk);
+    };
+    first_chunk = before_slot(a.first_slot);
+    last_chunk = before_slot(a.last_slot);
+  }
+
+  [[nodiscard]] __device__ int64_t row_of(int chunk) const {
+    return first_row + int64_t{chunk} * kChunk;
+  }
+  [[nodiscard]] __device__ int64_t first_key(const Recurrence& r) const {
+    return int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
+  }
+  [[nodiscard]] __device__ int64_t first_value(const Recurrence& r) const {
+    return int64_t{head} * r.value_dim + column;
+  }
+};
+
+// Copies what each chunk needs, as soon as there is room. By a warp.
+template <typename T, int kKeys, bool kDelta>
+__device__ void copy_chunks(const ChunkArguments& a, const ChunkWork& work,
+                            typename Block<T, kKeys>::Memory& memory) {
+  const Recurrence& r = a.recur.recurrence;
+  const int64_t row = work.row_of(work.first_chunk);
+  RowCopies<T, kKeys> k(a.recur.k, row, work.first_key(r), r.key_dim);
+  RowCopies<T, kKeys> q(a.recur.q, row, work.first_key(r), r.key_dim);
+  RowCopies<T, kColumns> v(a.recur.v, row, work.first_value(r), r.value_dim - work.column);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  constexpr int kFours = sizeof(ChunkFactors) / sizeof(float4);
+  constexpr int kSkipped = kDelta ? 0 : sizeof(ChunkFactors::writes) / sizeof(float4);
+  const auto* factors = reinterpret_cast<const float4*>(&a.factors_of(row, work.head));
+  StagePlace place;
+  for (int chunk = work.first_chunk; chunk < work.last_chunk; ++chunk) {
+    auto& stage = memory.stages[place.stage];
+    wait_for_phase(memory.used[place.stage], place.parity ^ 1);
+    k.begin(stage.k);
+    v.begin(stage.v);
+    q.begin(stage.q);
+    auto* to = reinterpret_cast<float4*>(&stage.factors);
+#pragma unroll
+    for (int first = kSkipped; first < kFours; first += kWarp) {
+      const int i = first + lane;
+      if (i < kFours) copy_async(shared_address(to + i), factors + i, true);
+    }
+    factors += int64_t{r.n_heads} * kFours;
+    arrive_when_copied(memory.copied[place.stage]);
+    place.advance(a.stages);
+  }
+  close_copies();
+  wait_for_copies<0>();
+}
+
+// V of a warp's values, transposed.
+template <typename Stage>
+__device__ void load_values(const Stage& stage, int warp_column, Pair (&values)[kTokenTiles]) {
+  using T = std::remove_cvref_t<decltype(stage.v[0][0])>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  uint32_t narrow[kTokenTiles];
+  load_matrices<true>(narrow, &stage.v[lane][warp_column]);
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    const float2 two = widen_pair<T>(narrow[n]);
+    values[n][0] = two.x;
+    values[n][1] = two.y;
+  }
+}
+
+// All lanes' accesses come before. compute-sanitizer's racecheck does not see that, and reports
+// hazards unless every lane arrives.
+__device__ void arrive_as_warp(uint64_t& barrier) {
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) arrive(barrier);
+}
+
+template <typename T, int kKeys, bool kDelta>
+__device__ void keep_state(const ChunkArguments& a, const ChunkWork& work, int warp,
+                           typename Block<T, kKeys>::Memory& memory) {
   const Recurrence& r = a.recur.recurrence;
   const BatchView& batch = a.recur.batch;
-  const auto s = static_cast<int>(blockIdx.z);
-  const auto head = static_cast<int>(blockIdx.y);
-  const int piece_first = batch.query_start[s];
-  const int n_tokens = batch.query_start[s + 1] - piece_first;
-  const int kv_len = batch.kv_len[s];
-  const TokenSpan pages = whole_pages(kv_len, n_tokens);
-  // Its chunks among those that begin in the slots.
-  const int first_row = piece_first + pages.begin;
-  const int n_chunks = (pages.end - pages.begin) / kChunk;
-  const auto before_slot = [&](int slot) {
-    return min(n_chunks, max(0, slot * kChunk - first_row + kChunk - 1) / kChunk);
-  };
-  const int first_chunk = before_slot(a.first_slot);
-  const int last_chunk = before_slot(a.last_slot);
-  if (first_chunk == last_chunk) return;
-
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      init_barrier(memory.copied[i], kWarp);
-      init_barrier(memory.used[i], kWarps);
-    }
-  }
-  __syncthreads();
-
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int block_column = static_cast<int>(blockIdx.x) * kColumns;
-  const int64_t value_first = int64_t{head} * r.value_dim + block_column;
-
-  if (warp == kWarps) {
-    const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
-    for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      const PipelinePlace<kStages> place(chunk - first_chunk);
-      auto& stage = memory.stages[place.stage];
-      const int64_t row = first_row + int64_t{chunk} * kChunk;
-      wait_for_phase(memory.used[place.stage], place.parity ^ 1);
-      copy_rows(stage.k, a.recur.k, row, key_first, r.key_dim);
-      copy_rows(stage.v, a.recur.v, row, value_first, r.value_dim - block_column);
-      copy_rows(stage.q, a.recur.q, row, key_first, r.key_dim);
-      const auto* from = reinterpret_cast<const float4*>(&a.factors_of(row, head)) + lane;
-      auto* to = reinterpret_cast<float4*>(&stage.factors) + lane;
-      constexpr int kFours = sizeof(ChunkFactors) / sizeof(float4);
-      constexpr int kSkipped = kDelta ? 0 : sizeof(ChunkFactors::writes) / sizeof(float4);
-#pragma unroll
-      for (int i = kSkipped; i < kFours; i += kWarp) {
-        if (i + lane < kFours) copy_async(shared_address(to + i), from + i, true);
-      }
-      arrive_when_copied(memory.copied[place.stage]);
-    }
-    close_copies();
-    wait_for_copies<0>();
-    return;
-  }
-
   const int warp_column = warp * kWarpColumns;
-  const bool has_columns = block_column + warp_column < r.value_dim;
 
   State<kKeys> state;
   const auto for_each_element = [&](int32_t n, const auto& use) {
     float* column = a.recur.states.data + n * a.recur.states.stride +
-                    int64_t{head} * r.key_dim * r.value_dim + block_column + warp_column + lane / 4;
+                    int64_t{work.head} * r.key_dim * r.value_dim + work.column + warp_column +
+                    lane / 4;
 #pragma unroll
     for (int tile = 0; tile < kKeys / kTileEdge; ++tile) {
-      if (!has_columns || tile * kTileEdge >= r.key_dim) continue;
+      if (work.column + warp_column >= r.value_dim || tile * kTileEdge >= r.key_dim) continue;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int key = tile * kTileEdge + lane % 4 * 2 + i;
@@ -611,93 +691,166 @@ __global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a
   };
 #pragma unroll
   for (Pair& pair : state) pair[0] = pair[1] = 0;
-  const bool begins_piece = pages.begin + first_chunk == 0;
-  for_each_element(begins_piece ? batch.state_from[s] : batch.state_to[s],
+  const bool begins_piece = work.pages.begin + work.first_chunk == 0;
+  for_each_element(begins_piece ? batch.state_from[work.sequence] : batch.state_to[work.sequence],
                    [](float& element, float from) { element = from; });
 
-  const float skip = r.skips != nullptr ? r.skips[head] : 0.0F;
   // The chunk that ends at the border whose state is wanted.
-  const int border = border_of(kv_len) - (kv_len - n_tokens) - pages.begin;  // in the pages
-  const int border_chunk = batch.state_border[s] != 0 ? border / kChunk - 1 : -1;
-  const int64_t tile_rows = kTileEdge * a.recur.out.stride;
-  T* out = static_cast<T*>(a.recur.out.data) +
-           (first_row + int64_t{first_chunk} * kChunk + lane / 4) * a.recur.out.stride +
-           value_first + warp_column + lane % 4 * 2;
-  for (int chunk = first_chunk; chunk < last_chunk; ++chunk) {
-    const PipelinePlace<kStages> place(chunk - first_chunk);
+  const int kv_len = batch.kv_len[work.sequence];
+  const int n_tokens = batch.query_start[work.sequence + 1] - batch.query_start[work.sequence];
+  const int border = border_of(kv_len) - (kv_len - n_tokens) - work.pages.begin;  // in the pages
+  const int32_t border_state = batch.state_border[work.sequence];
+  const int border_chunk = border_state != 0 ? border / kChunk - 1 : -1;
+  StagePlace place;
+  for (int chunk = work.first_chunk; chunk < work.last_chunk; ++chunk) {
+    const PipelinePlace<kMessages> sending(chunk - work.first_chunk);
+    auto& message = memory.messages[warp][sending.stage];
+    wait_for_phase(message.taken, sending.parity ^ 1);
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i)
+      left_factor(state[2 * i], state[2 * i + 1], message.state[i][lane]);
+    arrive_as_warp(message.state_sent);
+
     const auto& stage = memory.stages[place.stage];
     const ChunkFactors& factors = stage.factors;
     wait_for_phase(memory.copied[place.stage], place.parity);
-
-    uint32_t values[kTokenTiles];
-    load_matrices<true>(values, &stage.v[lane][warp_column]);
-    const TokenFactors of_known(factors.known);
-    const Triangle writes(factors.writes);
-    Fragment seen[kTokenTiles] = {};   // Q S
-    Fragment known[kTokenTiles] = {};  // K S
-    multiply_state<T, kKeys, kDelta>(state, stage.q, stage.k, factors.kept[0], seen, known);
-
     Pair written[kTokenTiles];  // V, then V - e^G K S, then W
-    Pair results[kTokenTiles];  // Y
-    const TokenFactors of_seen(factors.seen);
+    load_values(stage, warp_column, written);
+    if constexpr (kDelta) {
+      const TokenFactors of_known(factors.known);
+      Fragment known[kTokenTiles] = {};
+      multiply_state<T, kKeys>(message.state, stage.k, known);
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      const float2 two = widen_pair<T>(values[n]);
-      written[n][0] = two.x;
-      written[n][1] = two.y;
+      for (int n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        results[n][i] = fmaf(of_seen(n, i), sum_of_parts(seen[n], i), skip * written[n][i]);
-        if constexpr (kDelta) {
+        for (int i = 0; i < 2; ++i) {
           written[n][i] = fmaf(-of_known(n, i), sum_of_parts(known[n], i), written[n][i]);
         }
       }
-    }
-    if constexpr (kDelta) {
-      Pair found[kTokenTiles];
-      writes.multiply_by(written, found);
+      Triangle(factors.writes).multiply_by(written, written);
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        written[n][0] = found[n][0];
-        written[n][1] = found[n][1];
+      for (int n = 0; n < kTokenTiles; n += 2) {
+        message.written[n / 2][lane] =
+            make_float4(written[n][0], written[n][1], written[n + 1][0], written[n + 1][1]);
       }
+      arrive_as_warp(message.written_sent);
     }
-    Pair scored[kTokenTiles];
-    Triangle(factors.scores).multiply_by(written, scored);
     const TokenFactors of_written(factors.written);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        results[n][i] += scored[n][i];
-        written[n][i] *= of_written(n, i);
-      }
+      for (int i = 0; i < 2; ++i) written[n][i] *= of_written(n, i);
     }
-    write_state<T, kKeys>(state, written, stage.k);
-    __syncwarp();
-    if (lane == 0) arrive(memory.used[place.stage]);
-
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      const uint32_t pair = transpose_8x8(pack_pair<T>(results[n][0], results[n][1]));
-      if (has_columns) *reinterpret_cast<uint32_t*>(out + n * tile_rows) = pair;
-    }
-    out += kTokenTiles * tile_rows;
-    if (chunk == border_chunk) store(batch.state_border[s]);
+    write_state<T, kKeys>(state, factors.kept[0], written, stage.k);
+    arrive_as_warp(memory.used[place.stage]);
+    place.advance(a.stages);
+    if (chunk == border_chunk) store(border_state);
   }
-  store(batch.state_to[s]);
+  store(batch.state_to[work.sequence]);
 }
 
 template <typename T, int kKeys, bool kDelta>
-void go_on(const ChunkArguments& a, const Queue& queue) {
-  constexpr size_t kBytes = sizeof(typename Block<T, kKeys>::Memory);
+__device__ void make_outputs(const ChunkArguments& a, const ChunkWork& work, int warp,
+                             typename Block<T, kKeys>::Memory& memory) {
+  const Recurrence& r = a.recur.recurrence;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp_column = warp * kWarpColumns;
+  const bool has_columns = work.column + warp_column < r.value_dim;
+  const float skip = r.skips != nullptr ? r.skips[work.head] : 0.0F;
+  const int64_t tile_rows = kTileEdge * a.recur.out.stride;
+  T* out = static_cast<T*>(a.recur.out.data) +
+           (work.row_of(work.first_chunk) + lane / 4) * a.recur.out.stride + work.first_value(r) +
+           warp_column + lane % 4 * 2;
+  StagePlace place;
+  for (int chunk = work.first_chunk; chunk < work.last_chunk; ++chunk) {
+    const auto& stage = memory.stages[place.stage];
+    wait_for_phase(memory.copied[place.stage], place.parity);
+    const TokenFactors of_seen(stage.factors.seen);
+    Pair written[kTokenTiles];  // V, then W
+    load_values(stage, warp_column, written);
+
+    const PipelinePlace<kMessages> sending(chunk - work.first_chunk);
+    auto& message = memory.messages[warp][sending.stage];
+    wait_for_phase(message.state_sent, sending.parity);
+    Fragment seen[kTokenTiles] = {};  // Q S
+    multiply_state<T, kKeys>(message.state, stage.q, seen);
+    Pair results[kTokenTiles];  // Y
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        results[n][i] = fmaf(of_seen(n, i), sum_of_parts(seen[n], i), skip * written[n][i]);
+      }
+    }
+    if constexpr (kDelta) {
+      wait_for_phase(message.written_sent, sending.parity);
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; n += 2) {
+        const float4 four = message.written[n / 2][lane];
+        written[n][0] = four.x;
+        written[n][1] = four.y;
+        written[n + 1][0] = four.z;
+        written[n + 1][1] = four.w;
+      }
+    }
+    arrive_as_warp(message.taken);
+    Pair scored[kTokenTiles];
+    Triangle(stage.factors.scores).multiply_by(written, scored);
+    arrive_as_warp(memory.used[place.stage]);
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const uint32_t pair =
+          transpose_8x8(pack_pair<T>(results[n][0] + scored[n][0], results[n][1] + scored[n][1]));
+      if (has_columns) *reinterpret_cast<uint32_t*>(out + n * tile_rows) = pair;
+    }
+    out += kTokenTiles * tile_rows;
+    place.advance(a.stages);
+  }
+}
+
+template <typename T, int kKeys, bool kDelta>
+__global__ void __launch_bounds__(kThreads) chunks_kernel(const ChunkArguments a) {
+  using Memory = typename Block<T, kKeys>::Memory;
+  extern __shared__ float4 shared_memory[];
+  Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
+  begin_kernel();
+  const ChunkWork work(a);
+  if (work.first_chunk == work.last_chunk) return;
+
+  if (threadIdx.x == 0) {
+    for (uint64_t& copied : memory.copied) init_barrier(copied, kWarp);
+    for (uint64_t& used : memory.used) init_barrier(used, 2 * kWarps);
+    for (auto& of_warp : memory.messages) {
+      for (auto& message : of_warp) {
+        init_barrier(message.state_sent, 1);
+        init_barrier(message.written_sent, 1);
+        init_barrier(message.taken, 1);
+      }
+    }
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp < kWarps) {
+    keep_state<T, kKeys, kDelta>(a, work, warp, memory);
+  } else if (warp < 2 * kWarps) {
+    make_outputs<T, kKeys, kDelta>(a, work, warp - kWarps, memory);
+  } else {
+    copy_chunks<T, kKeys, kDelta>(a, work, memory);
+  }
+}
+
+template <typename T, int kKeys, bool kDelta>
+void go_on(ChunkArguments a, const Queue& queue) {
+  using Memory = typename Block<T, kKeys>::Memory;
+  a.stages = Block<T, kKeys>::stages_that_fit();
+  const size_t bytes = offsetof(Memory, stages) + a.stages * sizeof(Memory::stages[0]);
   const Recurrence& r = a.recur.recurrence;
   const Grid grid{
       {static_cast<unsigned>(ceil_div(r.value_dim, kColumns)), static_cast<unsigned>(r.n_heads),
        static_cast<unsigned>(a.recur.batch.n_sequences)},
       kThreads,
-      kBytes};
-  allow_shared_memory(chunks_kernel<T, kKeys, kDelta>, kBytes);
+      bytes};
+  allow_shared_memory(chunks_kernel<T, kKeys, kDelta>, bytes);
   queue.launch("going on with states", chunks_kernel<T, kKeys, kDelta>, grid, a);
 }
 
@@ -719,6 +872,15 @@ void launch(const ChunkArguments& a, const Queue& queue) {
   }
 }
 
+// Whether a multiprocessor has the memory that the second kernel needs.
+template <typename T, int kKeys = 64>
+bool memory_fits(int keys) {
+  if constexpr (kKeys < kMostKeys) {
+    if (keys > kKeys) return memory_fits<T, 2 * kKeys>(keys);
+  }
+  return Block<T, kKeys>::stages_that_fit() > 0;
+}
+
 bool rows_fit(const Matrix& m, DType dtype) {
   return m.dtype == dtype && m.stride % 8 == 0 && reinterpret_cast<uintptr_t>(m.data) % 16 == 0;
 }
@@ -731,7 +893,9 @@ bool chunks_fit(const RecurArguments& a) {
   return !r.by_channel && (dtype == DType::f16 || dtype == DType::bf16) && rows_fit(a.q, dtype) &&
          rows_fit(a.k, dtype) && rows_fit(a.v, dtype) && a.out.dtype == dtype &&
          a.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(a.out.data) % 4 == 0 &&
-         r.key_dim % 16 == 0 && r.key_dim <= kMostKeys && r.value_dim % 16 == 0;
+         r.key_dim % 16 == 0 && r.key_dim <= kMostKeys && r.value_dim % 16 == 0 &&
+         (dtype == DType::bf16 ? memory_fits<__nv_bfloat16>(r.key_dim)
+                               : memory_fits<__half>(r.key_dim));
 }
 
 ScratchPiece chunks_piece(int64_t chunks, int64_t heads) {
