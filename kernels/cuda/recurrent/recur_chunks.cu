@@ -22,10 +22,10 @@
 // them takes from chunk to chunk.
 //
 // Two warps have the same values: one goes on with S, the other makes the outputs of what that one
-// sends it. For 8,192 tokens on an H100 the second kernel takes 0.25 ms for state spaces, 64 heads
-// of 128 x 64, where one warp for both took 0.33. The delta rule, of 32 heads of 128 x 128, whose W
-// waits for K S in each chunk, takes 0.34 as before, 2,300 cycles a chunk, and the first kernel,
-// which moves 112 MB, 0.05: most are waits for shared memory and products (RESULTS.md).
+// sends it. For 8,192 tokens on an H100 both kernels take 0.29 ms for state spaces, 64 heads of
+// 128 x 64, where one warp for both took 0.38. The delta rule, of 32 heads of 128 x 128, whose W
+// waits for K S in each chunk, takes 0.39 as before: 0.05 for the first kernel, which moves 112 MB,
+// and 2,300 cycles a chunk, most of them waits for shared memory and products (RESULTS.md).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
