@@ -215,6 +215,7 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
 SourceModel open_source(const ConvertOptions& options) {
   SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
   if (options.no_mtp) leave_out_predictors(source);
+  validate(source.config, source.weights.name());  // whatever changed it since it was described
   return source;
 }
 

@@ -224,7 +224,8 @@ std::string to_text(std::span<const LeftOut> left_out) {
   for (const LeftOut& other : left_out) {
     add_name(text, std::to_string(other.tensors) +
                        (other.tensors == 1 ? " tensor of " : " tensors of ") +
-                       printable(other.name));
+                       printable(other.name) +
+                       (other.without.empty() ? "" : " (without them " + other.without + ")"));
   }
   return text;
 }
@@ -235,9 +236,9 @@ std::string to_text(std::span<const std::string> names) {
   return text;
 }
 
-std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules) {
+std::vector<LeftOut> leave_out(Checkpoint& weights, const Modules& modules) {
   std::vector<LeftOut> left_out;
-  for (const std::string& module : modules) {
+  for (const std::string& module : modules.left_out) {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : weights.tensors()) {
       const bool is_in = name.starts_with(module) || name.find("." + module) != std::string::npos;
@@ -245,7 +246,9 @@ std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string>
     }
     for (const std::string& name : names) static_cast<void>(weights.take(name));
     const size_t end = module.find_last_not_of('.') + 1;
-    if (!names.empty()) left_out.push_back({module.substr(0, end), names.size()});
+    if (!names.empty()) {
+      left_out.push_back({module.substr(0, end), names.size(), modules.without_left_out});
+    }
   }
   return left_out;
 }

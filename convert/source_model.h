@@ -90,10 +90,13 @@ int64_t part_rows(const TensorPart& part, int64_t width);
 /// dimensions of one element more or less, or be a vector's elements in any shape.
 bool has_rows_of(const SourceTensor& tensor, const TensorPart& part);
 
+struct Modules;
+
 /// Tensors of a checkpoint that have no place in the model file on purpose, or could have none.
 struct LeftOut {
   std::string name;  ///< what their names begin with
   size_t tensors = 0;
+  std::string without = {};  ///< what the model is without them, if that is less, as a clause
 };
 
 /// "421 tensors of vision_tower, 2 tensors of projector", as it can be shown.
@@ -138,9 +141,8 @@ struct SourceModel {
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer);
 
-/// Takes away the tensors whose names begin with one of `modules`, or go on with it after a dot,
-/// and says how many of each there were.
-std::vector<LeftOut> leave_out(Checkpoint& weights, std::span<const std::string> modules);
+/// Takes away the tensors that modules.left_out names, and says how many of each there were.
+std::vector<LeftOut> leave_out(Checkpoint& weights, const Modules& modules);
 
 /// Takes the type of weights from what the first matrix of a layer comes from: not what a
 /// configuration says, for people convert one without the other.

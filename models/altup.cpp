@@ -31,9 +31,11 @@ void AltUp::combine(const AltUpLayerWeights& weights, const Linear& coefficients
   const Matrix routed = pass_.memory.altup_routed.first_rows(rows);
   const Matrix products = pass_.memory.altup_products.first_rows(rows);
   Input input = stream.before(weights.norm, pass_.memory.normed);
-  pass_.backend.linear(input, weights.router.weight, {.activation = Activation::tanh}, routed);
+  pass_.backend.linear(input, weights.router.weight,
+                       {.activation = Activation::tanh, .in_order = true}, routed);
   Input of_products{.x = routed};
-  pass_.backend.linear(of_products, coefficients.weight, {.bias = coefficients.bias}, products);
+  pass_.backend.linear(of_products, coefficients.weight,
+                       {.bias = coefficients.bias, .in_order = true}, products);
   pass_.backend.combine(products, weights_.parts, stream.parts());
   stream.is_changed();
 }

@@ -477,7 +477,8 @@ void check_gate(Activation gate, const Checker& check) {
 // What all mixers with a state have in common.
 void check_recurrent(const LayerConfig& layer, const ModelConfig& config, const Checker& check) {
   if (layer.cross_attention) check.fail("recurrent layers have no cross attention");
-  if (config.output.none) check.fail("a model with recurrent layers needs an output matrix");
+  if (config.output.none)
+    check.fail("models with recurrent layers make no vectors yet, but only text");
 }
 
 void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer, const ModelConfig& config,
@@ -708,6 +709,9 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   ModelConfig alone = encoder;
   alone.embedding.shared = false;
   validate(alone, std::string(where) + ": encoder");
+  for (int64_t n = 0; n < encoder.n_layers(); ++n) {
+    if (lends_kv(encoder, n)) check.fail("one of its layers reads the keys and values of another");
+  }
   std::optional<KvGeometry> first;
   for (const ModelConfig* stack : {&decoder, &encoder}) {
     for (const LayerConfig& layer : stack->layer_kinds) {

@@ -543,8 +543,13 @@ json config_to_json(const ModelConfig& config) {
 }
 
 ModelConfig config_from_json(const json& json, std::string_view where) {
-  ModelConfig config = read_model(JsonView(json, where, "convert the checkpoint again"));
-  validate(config, where);
+  constexpr const char* kAdvice = "convert the checkpoint again";
+  ModelConfig config = read_model(JsonView(json, where, kAdvice));
+  try {
+    validate(config, where);
+  } catch (const Error& error) {
+    throw Error(std::string(error.what()) + "; " + kAdvice);
+  }
   return config;
 }
 

@@ -42,7 +42,7 @@ Matrix widened_shared(const Pass& pass, const ExpertsConfig& experts, const Laye
   const Matrix middle = widened(pass, experts.shared, weights.shared, input);
   if (weights.shared_gate) {
     const Matrix gate = pass.memory.gate.first_rows(middle.rows);
-    pass.backend.linear(input, weights.shared_gate.weight, {}, gate);
+    pass.backend.linear(input, weights.shared_gate.weight, {.in_order = true}, gate);
     pass.backend.scale(gate, Activation::sigmoid, middle);
   }
   return middle;

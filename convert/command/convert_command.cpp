@@ -1,6 +1,7 @@
 #include "convert/command/convert_command.h"
 
 #include <iostream>
+#include <sstream>
 
 #include "convert/command/check.h"
 #include "convert/command/show.h"
@@ -51,12 +52,17 @@ void convert(const ConvertCommandOptions& options) {
 
 void convert_command(const ConvertCommandOptions& options) {
   end_at_interrupts();
-  if (!options.show.empty()) return show_model_file(options.show, std::cout);
-  if (!options.verify.empty()) return verify_model_file(options.verify, std::cout);
-  if (!options.check.empty()) {
-    return check_checkpoint(conversion_of(options.check, options), std::cout);
+  std::ostringstream text;
+  if (!options.show.empty()) {
+    show_model_file(options.show, text);
+  } else if (!options.verify.empty()) {
+    verify_model_file(options.verify, text);
+  } else if (!options.check.empty()) {
+    check_checkpoint(conversion_of(options.check, options), text);
+  } else {
+    convert(options);
   }
-  convert(options);
+  print(text.str());
 }
 
 }  // namespace faststream::convert

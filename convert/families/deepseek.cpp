@@ -148,6 +148,7 @@ FamilyModel describe_with_indexer(const FamilySource& source, const Defaults& de
   const int64_t budget = count_in(source.config, "index_topk", kMaxContext, 2048);
   model.config.max_context = std::min(model.config.max_context, budget);
   model.modules.left_out.emplace_back("self_attn.indexer.");
+  model.modules.without_left_out = longest_text(budget);
   return model;
 }
 

@@ -32,7 +32,7 @@ void read_numbers(const JsonView& config, std::string_view key,
   }
   for (size_t n = 0; n < kCount; ++n) {
     numbers[n] = static_cast<float>(elements[n].as<double>());
-    if (!std::isfinite(numbers[n])) elements[n].fail("is too large");
+    if (!std::isfinite(numbers[n])) elements[n].fail("is too large, or no number");
   }
 }
 

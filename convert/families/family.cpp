@@ -171,7 +171,7 @@ std::string_view key_in(const JsonView& config, std::initializer_list<std::strin
 
 float number_in(const JsonView& config, std::string_view key, double otherwise) {
   const auto number = static_cast<float>(config.get(key, otherwise));
-  if (!std::isfinite(number)) config.member(key).fail("is too large");
+  if (!std::isfinite(number)) config.member(key).fail("is too large, or no number");
   return number;
 }
 

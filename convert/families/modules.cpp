@@ -702,6 +702,10 @@ bool has_names_with(const Checkpoint& weights, const std::string& prefix) {
 
 }  // namespace
 
+std::string longest_text(int64_t tokens) {
+  return "texts have " + std::to_string(tokens) + " tokens at most";
+}
+
 void leave_out(Modules& modules, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
     for (const char* tensor : {".weight", ".bias"}) {

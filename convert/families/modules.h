@@ -171,9 +171,13 @@ struct Modules {
   /// Modules of something beside the model, such as heads that predict further tokens: names of
   /// tensors begin with these, or go on with them after a dot.
   std::vector<std::string> left_out = {};
+  std::string without_left_out = {};  ///< what that means for texts, if anything, as a clause
   /// Endings of names of tensors that the model does not need: masks and tables that are computed.
   std::vector<std::string> unused = {"rotary_emb.inv_freq"};
 };
+
+/// For Modules::without_left_out.
+std::string longest_text(int64_t tokens);
 
 /// Adds the weights and biases of modules, heads of other tasks, to modules.unused.
 void leave_out(Modules& modules, std::initializer_list<std::string_view> names);

@@ -230,6 +230,7 @@ void adjust_with_indexer(const GgufSource& source, GgufFamilyModel& model) {
   const int64_t budget = source.count("attention.indexer.top_k", kMaxContext);
   model.config.max_context = std::min(model.config.max_context, budget);
   model.modules.left_out.emplace_back("indexer.");
+  model.modules.without_left_out = longest_text(budget);
 }
 
 // Layers without heads of keys have short convolutions.

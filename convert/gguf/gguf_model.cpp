@@ -64,7 +64,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   SourceFiles files;
   GgufFile gguf = open_gguf_file(path, files);
   GgufFamilyModel family = describe_gguf(gguf.metadata, gguf.weights);
-  std::vector<LeftOut> left_out = leave_out(gguf.weights, family.modules.left_out);
+  std::vector<LeftOut> left_out = leave_out(gguf.weights, family.modules);
   GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);
   SourceModel model{.family = gguf.metadata.text("general.architecture"),
                     .config = std::move(family.config),

@@ -309,7 +309,9 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   SourceFiles files;
   const json whole_config = files.read_json(config_path);
   const json config = text_config(whole_config);
-  const std::string where = config_path.string() + (config == whole_config ? "" : ": text_config");
+  // As texts: a NaN equals nothing.
+  const bool is_part = config.dump() != whole_config.dump();
+  const std::string where = config_path.string() + (is_part ? ": text_config" : "");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
   Checkpoint weights = open_safetensors_folder(folder, files);
@@ -318,7 +320,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   if (config != whole_config) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
-  std::ranges::copy(leave_out(weights, family.modules.left_out), std::back_inserter(left_out));
+  std::ranges::copy(leave_out(weights, family.modules), std::back_inserter(left_out));
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);

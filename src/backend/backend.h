@@ -153,7 +153,8 @@ struct Epilogue {
   OutputMode output = OutputMode::store;
   Activation activation = Activation::none;  ///< applied after the bias; only where stored
   /// Each row's sums have an order that does not depend on the number of rows, down to the last
-  /// bit: of a router's scores, where that decides.
+  /// bit: of a router's scores, where that decides, and of small f32 matrices beside 16-bit ones,
+  /// which would round what floats in another order give to other numbers.
   bool in_order = false;
 };
 

@@ -11,6 +11,7 @@
 #include "program/interrupt.h"
 #include "program/open_file.h"
 #include "support/error.h"
+#include "support/io.h"
 #include "support/utf8.h"
 
 namespace faststream::cli {
@@ -22,7 +23,7 @@ std::string read_all(int fd, const std::string& name) {
   std::string text;
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t n = read(fd, buffer, sizeof buffer);
+    const ssize_t n = read_waiting(fd, buffer);
     check_interrupted();
     if (n < 0) throw Error(name + " cannot be read: " + std::strerror(errno));
     if (n == 0) break;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "backend/batch.h"
@@ -39,14 +40,20 @@ std::pair<size_t, size_t> cut_pair(size_t first, size_t second, size_t room) {
   return first <= second ? std::pair(of_shorter, of_longer) : std::pair(of_longer, of_shorter);
 }
 
-// What the layers of a step may need of KV pages: all share the memory of one, as a layer's keys
-// and values are of no use after it.
-size_t kv_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
-  size_t widest = 0;
-  for (const KvGeometry& geometry : kv_geometries(config)) {
-    widest = std::max(widest, kv_token_bytes(geometry, dtype));
+// Bytes of KV pages that the layers of a step need: those that layers share, as their keys and
+// values are of no use after them, then those of each layer that lends its own to later ones.
+std::vector<size_t> kv_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
+  std::vector<size_t> bytes(1);
+  for (const int64_t n : kv_layers(config)) {
+    const size_t of_layer = static_cast<size_t>(n_pages) * kPageTokens *
+                            kv_token_bytes(*kv_geometry(config.layer(n)), dtype);
+    if (lends_kv(config, n)) {
+      bytes.push_back(of_layer);
+    } else {
+      bytes.front() = std::max(bytes.front(), of_layer);
+    }
   }
-  return static_cast<size_t>(n_pages) * kPageTokens * widest;
+  return bytes;
 }
 
 void finish(const PoolingConfig& pooling, std::span<float> vector) {
@@ -128,9 +135,10 @@ struct Embedder::Impl : ModelOnDevice {
       limits = {.max_tokens = static_cast<int32_t>(tokens),
                 .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts))};
       n_pages = pages_for(tokens) + limits.max_logits;
+      const std::vector<size_t> of_kv = kv_bytes(config, kv_type, n_pages);
       const size_t taken =
           weight_bytes() + activation_bytes(config, activations, limits) +
-          kv_bytes(config, kv_type, n_pages) +
+          std::accumulate(of_kv.begin(), of_kv.end(), size_t{0}) +
           backend->scratch_bytes(step_bounds(config, limits, limits.max_logits, info.context));
       if (taken <= backend->free_memory()) return;
       if (tokens == info.context) {
@@ -144,9 +152,13 @@ struct Embedder::Impl : ModelOnDevice {
 
   void allocate_pages() {
     const DType dtype = backend->kv_dtype(config.weight_format);
-    kv_memory = backend->allocate(kv_bytes(config, dtype, n_pages));
-    for (const KvGeometry& geometry : kv_geometries(config)) {
-      kv.push_back(kv_layer(geometry, dtype, kv_memory.get(), n_pages, 0));
+    for (const size_t bytes : kv_bytes(config, dtype, n_pages)) {
+      kv_memory.push_back(backend->allocate(bytes));
+    }
+    size_t lenders = 0;
+    for (const int64_t n : kv_layers(config)) {
+      const Buffer& memory = kv_memory[lends_kv(config, n) ? ++lenders : 0];
+      kv.push_back(kv_layer(*kv_geometry(config.layer(n)), dtype, memory.get(), n_pages, 0));
     }
   }
 
@@ -262,7 +274,7 @@ struct Embedder::Impl : ModelOnDevice {
   std::function<void()> check_interrupted;
   ThreadPool pool;  // for tokenizing
   std::unique_ptr<Model> model;
-  Buffer kv_memory;
+  std::vector<Buffer> kv_memory;
   EmbedderInfo info;
   BatchLimits limits;
   int32_t n_pages = 0;

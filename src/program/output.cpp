@@ -1,5 +1,7 @@
 #include "program/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include <string>
 
 #include "program/interrupt.h"
+#include "support/io.h"
 #include "support/printable.h"
 
 namespace faststream {
@@ -36,9 +39,13 @@ void print_notice(std::string_view lines) {
 }
 
 void print(std::string_view text) {
-  errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail(errno);
   flush_output();
+  while (!text.empty()) {
+    const ssize_t n = write_waiting(STDOUT_FILENO, text);
+    if (n < 0 && errno == EINTR && !interrupted()) continue;
+    if (n < 0) fail(errno);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
 }
 
 }  // namespace faststream

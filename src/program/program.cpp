@@ -9,6 +9,7 @@
 #include <csignal>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <system_error>
 
 #include "program/bus_error.h"
@@ -45,7 +46,9 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv,
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw;
-    app.exit(error);  // prints the help or the version
+    std::ostringstream text;
+    app.exit(error, text, text);  // the help or the version
+    print(text.str());
     return;
   }
   command();

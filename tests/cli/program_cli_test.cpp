@@ -43,7 +43,7 @@ TEST(Programs, FailWhereTheirOutputIsLost) {
       SCOPED_TRACE(command[0] + ' ' + command[1] + (out == kClosed ? " >&-" : " > /dev/full"));
       const Descriptor err(errors, O_WRONLY | O_CREAT | O_TRUNC);
       EXPECT_EQ(wait_for_program(start_program(command, kClosed, out, err.fd())), 1);
-      EXPECT_NE(read_file(errors).find(command[0] + ": standard output cannot be written"),
+      EXPECT_NE(read_file(errors).find(command[0] + ": standard output cannot be written: "),
                 std::string::npos)
           << read_file(errors);
     }

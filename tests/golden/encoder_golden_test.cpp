@@ -22,6 +22,7 @@
 #include "models/model.h"
 #include "searches.h"
 #include "unit/backend/test_backends.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -212,6 +213,22 @@ TEST(EncoderGolden, TextsCanBeInterruptedWhileTheyAreTokenized) {
   EXPECT_GT(looks, 1) << "one of them before the step";
   stop = true;
   EXPECT_THROW((void)embedder.embed(texts), Stop);
+}
+
+TEST(EncoderGolden, ModelsWithRecurrentLayersAreRefusedWhereVectorsAreAskedFor) {
+  const TemporaryFolder folder;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(golden_root() / "families/mamba2" / file, folder / file);
+  }
+  std::filesystem::copy_file(golden_root() / "gqa/tokenizer.model", folder / "tokenizer.model");
+  std::filesystem::create_directory(folder / "1_Pooling");
+  write_bytes(folder / "1_Pooling/config.json", R"({"pooling_mode": "lasttoken"})");
+  write_bytes(folder / "modules.json", R"([{"type": "models.Transformer", "path": ""},
+                                           {"type": "models.Pooling", "path": "1_Pooling"}])");
+  convert::ConvertOptions options;
+  options.checkpoint = folder.path();
+  const std::string error = error_of([&] { ConvertedCheckpoint{options}; });
+  EXPECT_NE(error.find("make no vectors yet"), std::string::npos) << error;
 }
 
 std::vector<std::string> encoder_variants() {

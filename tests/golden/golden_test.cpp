@@ -16,6 +16,7 @@
 #include "convert/pipeline.h"
 #include "engine/runner.h"
 #include "golden_data.h"
+#include "unit/backend/backend_weights.h"
 #include "unit/backend/test_backends.h"
 
 namespace faststream {
@@ -229,6 +230,29 @@ TEST_P(GoldenFamilyTest, TextsInABatchAreThoseAlone) {
   }
 }
 
+using GoldenPiecesTest = GoldenTest;
+
+// Bit for bit beside bf16 weights, where a backend sums in order: small matrices of floats too.
+TEST_P(GoldenPiecesTest, LogitsInBf16AreThoseOfSingleSteps) {
+  const std::vector<WeightFormat> in_order = formats_summed_in_order(*backend_);
+  const ModelConfig config = read_config(converted(golden_, WeightFormat::bf16));
+  const bool is_by_length = std::ranges::any_of(
+      config.ropes, [](const RopeConfig& rope) { return rope.original_max_context > 0; });
+  if (is_by_length || std::ranges::find(in_order, WeightFormat::bf16) == in_order.end()) {
+    GTEST_SKIP() << "it rotates a text by its length, or floats are summed in several orders";
+  }
+  const std::vector<float> whole = prompt_logits(WeightFormat::bf16);
+  const std::unique_ptr<Runner> runner = make_runner(WeightFormat::bf16);
+  Sequence sequence = begin(*runner, golden_.tokens);
+  std::vector<float> in_steps;
+  for (const int32_t& token : golden_.tokens) {
+    runner->step({{{&sequence, {&token, 1}}}});
+    const std::vector<float> row = runner->logits();
+    in_steps.insert(in_steps.end(), row.begin(), row.end());
+  }
+  EXPECT_TRUE(in_steps == whole);
+}
+
 std::string test_name(const testing::TestParamInfo<GoldenTest::ParamType>& info) {
   return plain(std::get<1>(info.param));
 }
@@ -246,6 +270,10 @@ INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTest,
                                           testing::ValuesIn(all_golden_variants())),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, GoldenFamilyTest,
+                         testing::Combine(testing::Values("cpu"),
+                                          testing::ValuesIn(golden_variants("families/"))),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Cpu, GoldenPiecesTest,
                          testing::Combine(testing::Values("cpu"),
                                           testing::ValuesIn(golden_variants("families/"))),
                          test_name);

@@ -173,6 +173,17 @@ const std::vector<std::string> kOfQwen = {"fc", "pre_fc_norm_embedding", "pre_fc
 const std::vector<std::string> kOfLayers = {"eh_proj", "enorm", "hnorm", "shared_head.norm"};
 const std::vector<std::string> kOfMimo = {"eh_proj", "enorm", "hnorm", "final_layernorm"};
 
+TEST(IndexersOfSparseAttention, AreLeftOutWithAWordOnHowLongTextsCanBe) {
+  const std::filesystem::path tokenizer = golden_root() / "gqa/tokenizer.model";
+  for (const char* path : {"families/deepseek_v32", "gguf_families/deepseek_v32.gguf"}) {
+    const std::string left_out =
+        to_text(convert::open_source_model(golden_root() / path, tokenizer).left_out);
+    EXPECT_NE(left_out.find("indexer (without them texts have 80 tokens at most)"),
+              std::string::npos)
+        << left_out;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, PredictorHeads,
                          testing::Values(Heads{"qwen3_5_multimodal", "mtp.", kOfQwen, 1},
                                          Heads{"qwen3_next", "mtp.", kOfQwen, 1},

@@ -15,8 +15,8 @@
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
 // products in one order. Elsewhere floats are: the order of their sums changes less than a text
-// shows, but for the choice of experts, whose scores are multiplied as few rows whatever their
-// number.
+// shows, but for what decides or goes on beside rounded numbers (Epilogue::in_order), which is
+// multiplied as few rows whatever their number.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"

@@ -14,6 +14,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -228,6 +229,8 @@ void BatchRun::run() {
   } catch (const Interrupted&) {
     if (can_resume()) print_notice(std::string(kResumeAdvice) + '\n');
     throw;
+  } catch (const std::bad_alloc&) {
+    throw with_advice("out of memory; shorter lines or fewer --slots need less");
   }
   if (const std::string reason = window_->reason(); !reason.empty()) throw with_advice(reason);
   if (!bad_line_.empty()) throw Error(bad_line_);

@@ -10,6 +10,7 @@
 
 #include "program/open_file.h"
 #include "support/error.h"
+#include "support/io.h"
 
 namespace faststream::cli {
 namespace {
@@ -73,7 +74,7 @@ void BatchOutput::write_line(std::string line) {
 
 void BatchOutput::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t n = write_waiting(fd_, bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Error(name_ + " cannot be written: " + std::strerror(errno));
     bytes.remove_prefix(static_cast<size_t>(n));

@@ -273,6 +273,11 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
     e.encoder = std::make_shared<const ModelConfig>(small_encoder());
   })) << "it has an encoder itself";
+  EXPECT_TRUE(refused([](ModelConfig&, ModelConfig& e) {
+    e.layer_kinds.push_back(e.layer_kinds[0]);
+    e.layer_kinds[1].attention().kv_of = 0;
+    e.layers.push_back(1);
+  })) << "its layers share the memory of their keys and values";
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) { c.embedding.shared = true; }));
   EXPECT_TRUE(refused([](ModelConfig& c, ModelConfig&) {
     c.layer_kinds[0].attention().relative_bias.max_distance = 4;
