@@ -50,8 +50,8 @@ struct TensorPart {
   bool transposed = false;
   int64_t first_input = 0;  ///< of a transposed matrix: how many of its `in` stand before a row's
   int64_t first_row = 0;
-  int64_t n_rows = 0;  ///< 0: all that there are
-  int64_t row_step = 1;
+  int64_t n_rows = 0;    ///< 0: all that there are
+  int64_t row_step = 1;  ///< 0: n_rows times the first one
   SidewisePairs pairs = {};
   RowProjection projection = {};
   float add = 0;

@@ -1,5 +1,7 @@
 // Command R (Cohere), Command R7B (Cohere 2), and Cohere 2 with experts: attention and feed-forward
 // side by side.
+#include <nlohmann/json.hpp>
+
 #include "convert/families/routed_experts.h"
 #include "support/printable.h"
 
@@ -61,6 +63,32 @@ FamilyModel describe_cohere2(const FamilySource& source) {
               [&](int64_t n) { return (n + 1) % pattern != 0; });
   for (LayerConfig& layer : model.config.layer_kinds) {
     if (layer.attention().window == 0) layer.attention().rope.reset();
+  }
+  return model;
+}
+
+// Cohere Compass: the text model, of whose types of layers each has a rotation of its own, or none.
+FamilyModel describe_cohere_compass(const FamilySource& source) {
+  const JsonView& config = source.config;
+  nlohmann::json plain = config.value();  // without what differs from type to type
+  plain.erase("rope_parameters");
+  FamilyModel model = cohere_in(JsonView(plain, "config.json"), 10000);
+  model.modules.interleaved = false;
+  model.modules.output_norm_scale = number_in(config, "logit_scale", 1);
+  set_windows(model.config, config, window_in(config, 4096), [](int64_t) { return false; });
+  model.config.ropes.clear();
+  const auto ropes = config.find("rope_parameters");
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    AttentionConfig& attention = layer.attention();
+    const std::string_view type = attention.window > 0 ? "sliding_attention" : "full_attention";
+    attention.rope.reset();
+    if (!ropes || !ropes->has(type)) {
+      config.fail("has no \"rope_parameters\" for layers of the type " + in_quotes(type));
+    }
+    if (!ropes->find(type)) continue;  // null: these layers rotate nothing
+    attention.rope = model.config.ropes.size();
+    model.config.ropes.push_back(rope_from_hf(
+        config, {.head_dim = attention.head_dim, .max_context = model.config.max_context}, type));
   }
   return model;
 }

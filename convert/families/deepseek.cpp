@@ -1,5 +1,6 @@
 // DeepSeek V2 (arXiv:2405.04434), V3 (arXiv:2412.19437) and V3.2, and what has their layers: Kimi
-// K2, GLM 4.7 Flash, GLM 5, Youtu, MiniCPM 3.
+// K2, A.X K1, Mistral 4, GLM 4.7 Flash, GLM 5, Youtu, MiniCPM 3, and with plain attention the text
+// models of DeepSeek VL2 and OCR.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -76,8 +77,8 @@ RouterConfig router_in(const JsonView& config, RouterConfig router) {
   return router;
 }
 
-void use_routed_experts(ModelConfig& model, const JsonView& config, const Defaults& defaults,
-                        const RouterConfig& router) {
+void use_deepseek_experts(ModelConfig& model, const JsonView& config, const Defaults& defaults,
+                          const RouterConfig& router) {
   constexpr const char* kStep = "moe_layer_freq";
   if (config.get<int64_t>(kStep, 1) != 1) config.member(kStep).fail("is not supported but for 1");
   const int64_t count = count_in(config, "n_routed_experts", kMaxExperts, defaults.experts);
@@ -120,10 +121,12 @@ FamilyModel latent_decoder(const JsonView& config, const PlainShape& otherwise,
 }
 
 FamilyModel describe(const FamilySource& source, const Defaults& defaults,
-                     const RouterConfig& router) {
+                     const RouterConfig& router, bool latent = true) {
   const JsonView& config = source.config;
-  FamilyModel model = latent_decoder(config, defaults.shape, defaults.attention);
-  use_routed_experts(model.config, config, defaults, router);
+  FamilyModel model = latent
+                          ? latent_decoder(config, defaults.shape, defaults.attention)
+                          : FamilyModel{plain_decoder_in(config, shape_in(config, defaults.shape))};
+  use_deepseek_experts(model.config, config, defaults, router);
   Modules& m = model.modules;
   m.shared_gate_up = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"};
   m.shared_down = "mlp.shared_experts.down_proj";
@@ -132,6 +135,35 @@ FamilyModel describe(const FamilySource& source, const Defaults& defaults,
       count_or_null_in(config, key_in(config, {"num_nextn_predict_layers", "num_mtp_layers"}),
                        kMaxLayers, 0));
   return model;
+}
+
+FamilyModel describe_like_v2(const FamilySource& source, bool latent) {
+  const JsonView& config = source.config;
+  Defaults defaults{.shape = {.n_layers = 32,
+                              .hidden = 4096,
+                              .n_heads = 32,
+                              .head_dim = 64,
+                              .ffn_hidden = 11008,
+                              .vocab = 102400,
+                              .max_context = 2048,
+                              .norm_eps = 1e-6F},
+                    .dense_layers = 0,
+                    .experts = 64,
+                    .experts_used = 0,
+                    .expert_size = 1407,
+                    .shared_experts = 2,
+                    .router = {.group_score = Router::GroupScore::largest}};
+  if (!latent) defaults.shape.head_dim = 0;
+  refuse_unless(config, "scoring_func", "softmax");
+  refuse_if(config, "norm_topk_prob", "weights of experts that are normalised");
+  RouterConfig router = router_in(config, defaults.router);
+  const auto method = config.get<std::string>("topk_method", "greedy");
+  if (method == "greedy") {
+    router.groups = router.groups_used = 1;
+  } else if (method != "group_limited_greedy") {
+    config.member("topk_method").fail("is " + in_quotes(method) + ", which is not supported");
+  }
+  return describe(source, defaults, router, latent);
 }
 
 FamilyModel describe_like_v3(const FamilySource& source, const Defaults& defaults) {
@@ -188,35 +220,77 @@ LatentAttentionConfig latent_attention_in(const JsonView& config,
 }
 
 FamilyModel describe_deepseek_v2(const FamilySource& source) {
-  const JsonView& config = source.config;
-  Defaults defaults{.shape = {.n_layers = 32,
-                              .hidden = 4096,
-                              .n_heads = 32,
-                              .head_dim = 64,
-                              .ffn_hidden = 11008,
-                              .vocab = 102400,
-                              .max_context = 2048,
-                              .norm_eps = 1e-6F},
-                    .dense_layers = 0,
-                    .experts = 64,
-                    .experts_used = 0,
-                    .expert_size = 1407,
-                    .shared_experts = 2,
-                    .router = {.group_score = Router::GroupScore::largest}};
-  refuse_unless(config, "scoring_func", "softmax");
-  refuse_if(config, "norm_topk_prob", "weights of experts that are normalised");
-  RouterConfig router = router_in(config, defaults.router);
-  const auto method = config.get<std::string>("topk_method", "greedy");
-  if (method == "greedy") {
-    router.groups = router.groups_used = 1;
-  } else if (method != "group_limited_greedy") {
-    config.member("topk_method").fail("is " + in_quotes(method) + ", which is not supported");
-  }
-  return describe(source, defaults, router);
+  return describe_like_v2(source, source.config.get("use_mla", true));
+}
+
+FamilyModel describe_deepseek_ocr2(const FamilySource& source) {
+  return describe_like_v2(source, false);
 }
 
 FamilyModel describe_deepseek_v3(const FamilySource& source) {
   return describe_like_v3(source, {.shape = kV3Shape});
+}
+
+// With a norm of what experts give; releases route without a correction.
+FamilyModel describe_axk1(const FamilySource& source) {
+  Defaults defaults{.shape = kV3Shape, .dense_layers = 1, .experts = 192};
+  defaults.shape.n_heads = defaults.shape.n_kv_heads = 64;
+  defaults.shape.vocab = 163840;
+  defaults.shape.max_context = 32768;
+  FamilyModel model = describe_like_v3(source, defaults);
+  bool is_corrected = false;
+  for (const auto& [name, tensor] : source.weights.tensors()) {
+    is_corrected = is_corrected || name.ends_with(model.modules.correction);
+  }
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (layer.experts) {
+      layer.experts->router.correction = is_corrected;
+      layer.ffn_norms.after = layer.ffn_norms.before;
+    } else {  // releases have one that is not used
+      leave_out(model.modules, {"layers." + std::to_string(n) + ".post_mlp_layernorm"});
+    }
+  });
+  model.modules.ffn_after_norm = "post_mlp_layernorm";
+  return model;
+}
+
+// Queries of positions beyond the original context are scaled by them, which latent attention does
+// not know: longer texts are refused.
+FamilyModel describe_mistral4(const FamilySource& source) {
+  const JsonView& config = source.config;
+  Defaults defaults{.shape = {.n_layers = 36,
+                              .hidden = 4096,
+                              .n_heads = 32,
+                              .n_kv_heads = 32,
+                              .head_dim = 64,
+                              .ffn_hidden = 12288,
+                              .vocab = 131072,
+                              .max_context = 1048576,
+                              .norm_eps = 1e-6F},
+                    .attention = {.q_rank = 1024,
+                                  .kv_rank = 256,
+                                  .rope_dim = 64,
+                                  .nope_dim = 64,
+                                  .value_head_dim = 128},
+                    .dense_layers = 0,
+                    .experts = 128,
+                    .experts_used = 4,
+                    .router = {.normalized = true}};
+  FamilyModel model = describe(source, defaults, router_in(config, defaults.router));
+  const auto& attention = model.config.layer_kinds[0].get<LatentAttentionConfig>();
+  const auto head_dim = static_cast<double>(attention.q_head_dim());
+  const JsonView rope = config.member("rope_parameters");
+  // What is rotated is said as a share of a whole head, of which a fraction of an element is none.
+  model.config.ropes = {rope_from_hf(
+      config, {.head_dim = attention.q_head_dim(),
+               .max_context = model.config.max_context,
+               .rotated_share = (static_cast<double>(attention.rope_dim) + 0.5) / head_dim})};
+  if (rope.get("llama_4_scaling_beta", 0.0) != 0) {
+    const int64_t original = count_in(rope, "original_max_position_embeddings", kMaxContext);
+    model.config.max_context = std::min(model.config.max_context, original);
+  }
+  use_joined_experts(model.modules, source.weights, base_in(source.weights, model.modules));
+  return model;
 }
 
 FamilyModel describe_deepseek_v32(const FamilySource& source) {

@@ -48,7 +48,7 @@ FamilyModel describe_exaone_moe(const FamilySource& source) {
                      {.scale = kScale});
   name_routed_experts(model.modules);
   model.modules.correction = "mlp.e_score_correction_bias";
-  model.modules.left_out = {"mtp."};
+  add_predictors_beside(source.weights, model.modules, model.config, model.predictors);
   return model;
 }
 

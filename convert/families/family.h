@@ -224,6 +224,9 @@ float inverse_root(double size);
 /// for heads beyond a power of two those between.
 std::vector<float> alibi_slopes(int64_t n_heads);
 
+/// Those of MPT: of as many heads as the next power of two has, every second one first.
+std::vector<float> mpt_slopes(int64_t n_heads);
+
 // The families. ----------------------------------------------------------------------------------
 
 #define FASTSTREAM_FAMILY(architecture, model_type, describe) \

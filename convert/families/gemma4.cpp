@@ -221,6 +221,20 @@ void make_gemma4(const Gemma4Shape& shape, ModelConfig& model) {
   });
 }
 
+// One model for text, pictures and sound: no inputs of layers, a wider window.
+FamilyModel describe_gemma4_unified(const FamilySource& source) {
+  nlohmann::json config = source.config.value();
+  config["hidden_size_per_layer_input"] = 0;
+  config["enable_moe_block"] = false;
+  constexpr int64_t kUnifiedWindow = 1024;
+  constexpr int64_t kUnifiedContext = 262144;
+  if (!config.contains("sliding_window")) config["sliding_window"] = kUnifiedWindow;
+  if (!config.contains("max_position_embeddings")) {
+    config["max_position_embeddings"] = kUnifiedContext;
+  }
+  return describe_gemma4({JsonView(config, "config.json of Gemma 4"), source.weights});
+}
+
 FamilyModel describe_gemma4(const FamilySource& source) {
   const JsonView& config = source.config;
   // "vision": pictures alone see later tokens.

@@ -62,6 +62,26 @@ FamilyModel describe_granite(const FamilySource& source) {
   return model;
 }
 
+// The text model of Granite for Docling: its class has numbers of its own where config.json says
+// nothing.
+FamilyModel describe_granite_docling(const FamilySource& source) {
+  nlohmann::json whole = {{"vocab_size", 133800},
+                          {"hidden_size", 1024},
+                          {"intermediate_size", 2048},
+                          {"num_hidden_layers", 28},
+                          {"num_attention_heads", 16},
+                          {"num_key_value_heads", 4},
+                          {"max_position_embeddings", 32768},
+                          {"rms_norm_eps", 1e-5},
+                          {"tie_word_embeddings", true},
+                          {"embedding_multiplier", 12.0},
+                          {"logits_scaling", 4.0},
+                          {"residual_multiplier", 0.263},
+                          {"attention_multiplier", 0.015625}};
+  whole.update(source.config.value());
+  return describe_granite({JsonView(whole, "config.json of Granite for Docling"), source.weights});
+}
+
 FamilyModel describe_granitemoe(const FamilySource& source) {
   FamilyModel model = describe_granite(source);
   const JsonView& config = source.config;

@@ -27,6 +27,14 @@ FamilyModel describe_hunyuan_v1_dense(const FamilySource& source) {
   return hunyuan_in(source.config);
 }
 
+// The text model of Hunyuan OCR, whose releases have it at the top of config.json.
+FamilyModel describe_hunyuan_vl(const FamilySource& source) {
+  FamilyModel model = hunyuan_in(source.config);
+  model.config.output.tied = source.config.get("tie_word_embeddings", true);
+  model.modules.left_out = {"vit."};
+  return model;
+}
+
 FamilyModel describe_hunyuan_v1_moe(const FamilySource& source) {
   const JsonView& config = source.config;
   FamilyModel model = hunyuan_in(config);

@@ -38,24 +38,6 @@ std::vector<int64_t> sparse_layers(const JsonView& config, int64_t n_layers) {
   return layers;
 }
 
-// Matrices of all experts, [experts, in, out].
-void join_experts(const ModelConfig& config, const Checkpoint& weights, TensorParts& parts) {
-  const std::string base = base_in(weights, {});
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
-    if (!config.layer(n).experts) continue;
-    const ExpertsConfig& experts = *config.layer(n).experts;
-    const std::string from = base + "layers." + std::to_string(n) + ".feed_forward.experts.";
-    parts[{TensorKind::experts_gate_up, n}] = {
-        {.source = from + "gate_up_proj",
-         .shape = {experts.count, config.hidden, experts.each.up_dim()},
-         .transposed = true}};
-    parts[{TensorKind::experts_down, n}] = {
-        {.source = from + "down_proj",
-         .shape = {experts.count, experts.each.size, config.hidden},
-         .transposed = true}};
-  }
-}
-
 // A flag that some releases have as a number.
 bool is_tempered(const JsonView& config) {
   const auto flag = config.find("attn_temperature_tuning");
@@ -127,7 +109,9 @@ FamilyModel describe_llama4(const FamilySource& source) {
   m.router = "feed_forward.router";
   m.shared_gate_up = {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj"};
   m.shared_down = "feed_forward.shared_expert.down_proj";
-  model.finish = join_experts;
+  m.experts_gate_up = {"feed_forward.experts.gate_up_proj"};
+  m.experts_down = "feed_forward.experts.down_proj";
+  m.experts_are_tensors = m.experts_are_transposed = true;
   return model;
 }
 

@@ -24,6 +24,32 @@ void name_second_halves(const ModelConfig& config, const Checkpoint& /*weights*/
   static_cast<void>(config);
 }
 
+// A layer of one attention and a feed-forward.
+void add_longcat_predictor(FamilyModel& model, const Checkpoint& weights) {
+  model.predictors.names = {"model.mtp.", "mtp."};
+  Modules modules = model.modules;
+  modules.layers = "mtp.layers.";
+  const std::string layer = modules.layers + "0.";
+  if (weights.find(base_in(weights, modules) + layer + "eh_proj.weight") == nullptr) return;
+  modules.embedding = "mtp.embed_tokens";
+  modules.embedding_norm = layer + "enorm.m";
+  modules.hidden_norm = layer + "hnorm.m";
+  modules.hidden_projection = layer + "eh_proj";
+  modules.output_norm = "mtp.norm";
+  modules.attention_norm = "input_layernorm";
+  modules.ffn_norm = "post_attention_layernorm";
+  for (std::string* name :
+       {&modules.latent_q_down, &modules.latent_q_norm, &modules.latent_q, &modules.latent_kv,
+        &modules.latent_kv_norm, &modules.latent_kv_up, &modules.attention_out}) {
+    constexpr std::string_view kFirst = "self_attn.0.";
+    name->replace(0, kFirst.size(), "self_attn.");
+  }
+  modules.gate_up = {"transformer_layer.mlp.gate_proj", "transformer_layer.mlp.up_proj"};
+  modules.down = "transformer_layer.mlp.down_proj";
+  const LayerConfig* kind = find_attention_layer(model.config, false);
+  static_cast<void>(add_predictor(*kind, 0, std::move(modules), model.config, model.predictors));
+}
+
 }  // namespace
 
 FamilyModel describe_longcat_flash(const FamilySource& source) {
@@ -90,13 +116,13 @@ FamilyModel describe_longcat_flash(const FamilySource& source) {
   m.down = m.shared_down = "mlps.0.down_proj";
   m.router = "mlp.router.classifier";
   m.correction = "mlp.router.e_score_correction_bias";
-  m.left_out = {"mtp."};
   // Transformers stores matrices of experts that do nothing.
   const ExpertsConfig& experts = *model.config.layer(0).experts;
   for (int64_t e = count; e < experts.scored(); ++e) {
     const std::string expert = "mlp.experts." + std::to_string(e) + ".";
     leave_out(m, {expert + "gate_proj", expert + "up_proj"});
   }
+  add_longcat_predictor(model, source.weights);
   model.finish = name_second_halves;
   return model;
 }

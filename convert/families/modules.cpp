@@ -509,11 +509,23 @@ class PartsMaker {
       before += n_rows;
     }
     if (attention.output_gate) {
-      const Parts gates =
-          gated_queries()
-              ? halves_of_query_heads(1)
-              : Parts{product(modules_.output_gate, attention.sums_dim(), config_.hidden)};
+      const Parts gates = gated_queries() ? halves_of_query_heads(1) : named_gates();
       parts.insert(parts.end(), gates.begin(), gates.end());
+    }
+    return parts;
+  }
+
+  [[nodiscard]] Parts named_gates() const {
+    const int64_t n_heads = attention().n_heads;
+    if (!modules_.gates_of_heads) {
+      return {product(modules_.output_gate, attention().sums_dim(), config_.hidden)};
+    }
+    if (is_bias_) return {{.source = "", .shape = {attention().sums_dim()}}};
+    Parts parts;
+    for (int64_t head = 0; head < n_heads; ++head) {
+      parts.push_back(rows_of(product(modules_.output_gate, n_heads, config_.hidden), head,
+                              attention().v_head_dim()));
+      parts.back().row_step = 0;
     }
     return parts;
   }
@@ -653,6 +665,10 @@ class PartsMaker {
                                           int64_t cols) const {
     TensorPart part = product(module, rows, cols);
     if (modules_.experts_are_tensors) part.source = in_layer(module);
+    if (modules_.experts_are_transposed && !is_bias_) {
+      std::swap(part.shape[0], part.shape[1]);
+      part.transposed = true;
+    }
     part.shape.insert(part.shape.begin(), layer_.experts->count);
     return part;
   }

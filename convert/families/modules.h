@@ -71,6 +71,8 @@ struct Modules {
   std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   /// Of the output's gates; without a name, each query head's follow its queries in their module.
   std::string output_gate = {};
+  /// That module has one row for each head, for all its elements, and no bias.
+  bool gates_of_heads = false;
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads
@@ -142,7 +144,8 @@ struct Modules {
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
-  bool experts_are_tensors = false;  ///< these are tensors' names, without ".weight"
+  bool experts_are_tensors = false;     ///< these are tensors' names, without ".weight"
+  bool experts_are_transposed = false;  ///< [experts, columns, rows]
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",
                                              "mlp.shared_expert.up_proj"};
   std::string shared_down = "mlp.shared_expert.down_proj";

@@ -7,9 +7,7 @@
 #include "convert/families/family.h"
 
 namespace faststream::convert {
-namespace {
 
-// ALiBi's, of as many heads as the next power of two has: every second one first.
 std::vector<float> mpt_slopes(int64_t n_heads) {
   constexpr double kMost = 8;
   const auto whole = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n_heads)));
@@ -28,8 +26,6 @@ std::vector<float> mpt_slopes(int64_t n_heads) {
   }
   return slopes;
 }
-
-}  // namespace
 
 FamilyModel describe_mpt(const FamilySource& source) {
   const JsonView& config = source.config;

@@ -88,6 +88,35 @@ bool make_nemotron_h(const NemotronBlocks& blocks, ModelConfig& model, Modules& 
   return true;
 }
 
+namespace {
+
+// Attention and experts, which are layers of their own there.
+void add_nemotron_predictor(FamilyModel& model, const NemotronBlocks& blocks,
+                            const Checkpoint& weights) {
+  model.predictors.names = {"mtp."};
+  const auto attends = std::ranges::find_if(model.config.layer_kinds, [](const LayerConfig& layer) {
+    return layer.find<AttentionConfig>() != nullptr;
+  });
+  if (attends == model.config.layer_kinds.end() || blocks.experts.count == 0 ||
+      weights.find("mtp.layers.0.eh_proj.weight") == nullptr) {
+    return;
+  }
+  LayerConfig layer = *attends;
+  layer.ffn = {};
+  layer.ffn_norms.before = layer.mixer_norms.before;
+  layer.experts = blocks.experts;
+  Modules modules = model.modules;
+  modules.base = "mtp.";
+  modules.embedding_norm = "layers.0.enorm";
+  modules.hidden_norm = "layers.0.hnorm";
+  modules.hidden_projection = "layers.0.eh_proj";
+  modules.output_norm = "layers.1.final_layernorm";
+  if (!add_predictor(layer, 0, std::move(modules), model.config, model.predictors)) return;
+  model.predictors.each.back().ffn_layers = {1};
+}
+
+}  // namespace
+
 FamilyModel describe_nemotron_h(const FamilySource& source) {
   const JsonView& config = source.config;
   const std::vector<Block> blocks = blocks_in(config);
@@ -147,8 +176,8 @@ FamilyModel describe_nemotron_h(const FamilySource& source) {
   m.shared_gate_up = {"mixer.shared_experts.up_proj"};
   m.shared_down = "mixer.shared_experts.down_proj";
   m.output_norm = "norm_f";
-  m.left_out = {"mtp."};
   name_state_space(m, mixer, "mixer.");
+  add_nemotron_predictor(model, all, source.weights);
   return model;
 }
 

@@ -13,4 +13,11 @@ FamilyModel describe_phi3(const FamilySource& source) {
   return model;
 }
 
+// Phi 4 multimodal: the text model.
+FamilyModel describe_phi4_multimodal(const FamilySource& source) {
+  FamilyModel model = describe_phi3(source);
+  model.modules.left_out = {"embed_tokens_extend."};
+  return model;
+}
+
 }  // namespace faststream::convert

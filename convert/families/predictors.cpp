@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "convert/families/family.h"
+
 namespace faststream::convert {
 namespace {
 
@@ -107,6 +109,27 @@ void add_predicting_layers(int64_t first, int64_t count, const Checkpoint& weigh
     own.output_norm = layer + (has("shared_head.norm") ? "shared_head.norm" : "final_layernorm");
     own.output = base + layer + "shared_head.head";
     static_cast<void>(add_predictor(*kind, n, std::move(own), model, predictors));
+  }
+}
+
+void add_predictors_beside(const Checkpoint& weights, Modules modules, ModelConfig& model,
+                           PredictorModules& predictors) {
+  const auto has = [&](const std::string& name) { return weights.find(name) != nullptr; };
+  predictors.names.emplace_back("mtp.");
+  if (!has("mtp.fc.weight")) return;
+  modules.base = "mtp.";
+  modules.embedding_norm = "pre_fc_norm_embedding";
+  modules.hidden_norm = "pre_fc_norm_hidden";
+  modules.hidden_projection = "fc";
+  modules.output_norm = "norm";
+  modules.output = "mtp.lm_head";
+  for (int64_t n = 0;; ++n) {
+    const std::string layer = "mtp.layers." + std::to_string(n) + ".";
+    if (!has(layer + modules.attention_norm + ".weight")) return;
+    const LayerConfig* kind = find_attention_layer(model, has(layer + modules.router + ".weight"));
+    if (kind == nullptr) return;
+    use_joined_experts(modules, weights, layer);
+    if (!add_predictor(*kind, n, modules, model, predictors)) return;
   }
 }
 

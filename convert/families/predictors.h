@@ -35,6 +35,11 @@ void add_predicting_layers(int64_t first, int64_t count, const Checkpoint& weigh
                            const Modules& modules, ModelConfig& model,
                            PredictorModules& predictors);
 
+/// Those that stand beside the model as "mtp.", as Qwen 3.5 has them: layers that share what stands
+/// around them.
+void add_predictors_beside(const Checkpoint& weights, Modules modules, ModelConfig& model,
+                           PredictorModules& predictors);
+
 /// Keeps predictors that are complete: adds their parts, shares with the model an embedding or an
 /// output matrix that is the model's, and takes away what of them has no place. Where a tensor is
 /// missing all of them are left out: the model runs without. Returns the tensors that are kept, and

@@ -1,4 +1,5 @@
-// Qwen 2 (arXiv:2407.10671) and Qwen 3 (arXiv:2505.09388), dense and with experts.
+// Qwen 2 (arXiv:2407.10671) and Qwen 3 (arXiv:2505.09388), dense and with experts, and the text
+// models of VL and Omni.
 #include <algorithm>
 
 #include "convert/families/family.h"
@@ -108,6 +109,26 @@ FamilyModel describe_qwen3_moe(const FamilySource& source) {
       count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts);
   constexpr int64_t kUsed = 8;
   set_experts(model.config, config, count, kUsed, {});
+  return model;
+}
+
+// Of VL, whose weights are always normalised. One tensor has all experts, [experts, in, out] in
+// releases, but what Transformers saves may be [experts, out, in].
+FamilyModel describe_qwen3_vl_moe(const FamilySource& source) {
+  FamilyModel model = describe_qwen3_moe(source);
+  int64_t rows = 0;
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (!layer.experts) continue;
+    layer.experts->router.normalized = true;
+    rows = layer.experts->each.up_dim();
+  }
+  Modules& m = model.modules;
+  use_joined_experts(m, source.weights, base_in(source.weights, m));
+  if (!m.experts_are_tensors) return model;
+  for (const auto& [name, tensor] : source.weights.tensors()) {
+    if (!name.ends_with("." + m.experts_gate_up.front()) || tensor.shape.size() != 3) continue;
+    m.experts_are_transposed = tensor.shape[1] != rows || tensor.shape[2] != model.config.hidden;
+  }
   return model;
 }
 

@@ -76,7 +76,6 @@ FamilyModel hybrid_in(const JsonView& config, const PlainShape& otherwise) {
   m.recurrent_step = "linear_attn.dt_bias";
   m.recurrent_norm = "linear_attn.norm";
   m.recurrent_out = "linear_attn.out_proj";
-  model.predictors.names = {"mtp."};
   return model;
 }
 
@@ -101,28 +100,6 @@ void set_experts(FamilyModel& model, const FamilySource& source, int64_t count, 
   });
   Modules& m = model.modules;
   use_joined_experts(m, source.weights, base_in(source.weights, m) + m.layers);
-}
-
-// Layers with attention beside the model, which share what stands around them.
-void add_predictors(FamilyModel& model, const Checkpoint& weights) {
-  const auto has = [&](const std::string& name) { return weights.find(name) != nullptr; };
-  if (!has("mtp.fc.weight")) return;
-  Modules modules = model.modules;
-  modules.base = "mtp.";
-  modules.embedding_norm = "pre_fc_norm_embedding";
-  modules.hidden_norm = "pre_fc_norm_hidden";
-  modules.hidden_projection = "fc";
-  modules.output_norm = "norm";
-  modules.output = "mtp.lm_head";
-  for (int64_t n = 0;; ++n) {
-    const std::string layer = "mtp.layers." + std::to_string(n) + ".";
-    if (!has(layer + "input_layernorm.weight")) return;
-    const LayerConfig* kind =
-        find_attention_layer(model.config, has(layer + modules.router + ".weight"));
-    if (kind == nullptr) return;
-    use_joined_experts(modules, weights, layer);
-    if (!add_predictor(*kind, n, modules, model.config, model.predictors)) return;
-  }
 }
 
 const DeltaNetConfig& delta_net_of(const FamilyModel& model, const JsonView& config) {
@@ -164,7 +141,7 @@ void name_gates_by_head(const DeltaNetConfig& mixer, const std::string& gates, M
 FamilyModel describe_qwen3_5(const FamilySource& source) {
   FamilyModel model = hybrid_in(source.config, kHybridOtherwise);
   name_flat_products(delta_net_of(model, source.config), model.modules);
-  add_predictors(model, source.weights);
+  add_predictors_beside(source.weights, model.modules, model.config, model.predictors);
   return model;
 }
 
@@ -177,7 +154,7 @@ FamilyModel describe_qwen3_5_moe(const FamilySource& source) {
   FamilyModel model = hybrid_in(source.config, otherwise);
   set_experts(model, source, 256, 8);
   name_flat_products(delta_net_of(model, source.config), model.modules);
-  add_predictors(model, source.weights);
+  add_predictors_beside(source.weights, model.modules, model.config, model.predictors);
   return model;
 }
 
@@ -193,7 +170,7 @@ FamilyModel describe_qwen3_next(const FamilySource& source) {
   const DeltaNetConfig& mixer = delta_net_of(model, source.config);
   name_products_by_head(mixer, "linear_attn.in_proj_qkvz", model.modules);
   name_gates_by_head(mixer, "linear_attn.in_proj_ba", model.modules);
-  add_predictors(model, source.weights);
+  add_predictors_beside(source.weights, model.modules, model.config, model.predictors);
   return model;
 }
 

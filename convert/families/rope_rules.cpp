@@ -61,7 +61,7 @@ class Rule {
   void apply(const std::string& type, double theta, int64_t rotated, RopeConfig& rope) const {
     if (type == "linear") {
       divide(rope.frequencies, positive("factor"));
-    } else if (type == "dynamic" && members_.get("alpha", 0.0) != 0) {
+    } else if ((type == "dynamic" || type == "xdrope") && members_.get("alpha", 0.0) != 0) {
       apply_alpha(theta, rotated, rope.frequencies);
     } else if (type == "dynamic") {
       rope.dynamic_factor = positive("factor");

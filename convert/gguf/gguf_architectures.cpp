@@ -66,6 +66,17 @@ void adjust_phi3(const GgufSource& source, GgufFamilyModel& model) {
   set_windows(source, model, std::vector<bool>(model.config.layers.size(), true));
 }
 
+// The margin of a sparse mixer that the release has.
+void adjust_phimoe(const GgufSource& source, GgufFamilyModel& model) {
+  adjust_phi3(source, model);
+  constexpr float kMargin = 0.02F;
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (!layer.experts) continue;
+    layer.experts->router.score = Router::Score::sparse_mixer;
+    layer.experts->router.margin = kMargin;
+  }
+}
+
 void adjust_smollm3(const GgufSource& /*source*/, GgufFamilyModel& model) {
   change_layers(model.config, [](int64_t n, LayerConfig& layer) {
     if ((n + 1) % 4 != 0) return;
@@ -133,6 +144,22 @@ void set_alibi(GgufFamilyModel& model) {
 
 void adjust_bloom(const GgufSource& /*source*/, GgufFamilyModel& model) { set_alibi(model); }
 
+void refuse_clamps(const GgufSource& source) {
+  if (source.number("attention.clamp_kqv", 0) == 0) return;
+  source.fail("attention.clamp_kqv", "asks for products that are cut off, which are not supported");
+}
+
+void adjust_mpt(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr double kLargest = 8;
+  constexpr std::string_view kName = "attention.max_alibi_bias";
+  if (source.number(kName, 0) != kLargest) {
+    source.fail(kName, "is not 8, and another ALiBi is not supported");
+  }
+  refuse_clamps(source);
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
+  attention.slopes = mpt_slopes(attention.n_heads);
+}
+
 // The 7B models rotate; 13B have ALiBi. Whether the output's rows are normalized already, the
 // metadata do not say; it does no harm to do it again.
 void adjust_baichuan(const GgufSource& /*source*/, GgufFamilyModel& model) {
@@ -148,46 +175,6 @@ void adjust_gpt_oss(const GgufSource& source, GgufFamilyModel& model) {
     layer.experts->each.activation = Activation::swiglu_clamped;
   }
   set_windows(source, model, 2);
-}
-
-// DeepSeek V2 and V3 and what has their layers. Where keys' lengths are of what is kept, products
-// of latents lie by themselves, k's transposed already; in older files they are one.
-LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyModel& model) {
-  const bool is_split = source.has("attention.key_length_mla");
-  const auto length = [&](const std::string& name) {
-    return source.count(name + (is_split ? "_mla" : ""), kMaxHeadDim);
-  };
-  LatentAttentionConfig attention;
-  attention.n_heads = source.count("attention.head_count", kMaxHeads);
-  if (source.a_layer_has("attn_q_a.weight")) {
-    attention.q_rank = source.count("attention.q_lora_rank", kMaxSize);
-  }
-  attention.kv_rank = source.count("attention.kv_lora_rank", kMaxHeadDim);
-  attention.rope_dim = model.config.ropes[0].dims();
-  const int64_t key_length = length("attention.key_length");
-  if (key_length <= attention.rope_dim) {
-    source.fail(is_split ? "attention.key_length_mla" : "attention.key_length",
-                "is not above the elements that are rotated");
-  }
-  attention.nope_dim = key_length - attention.rope_dim;
-  attention.value_head_dim = length("attention.value_length");
-  attention.scale = inverse_root(static_cast<double>(key_length));
-  constexpr float kEps = 1e-6F;  // as Transformers; llama.cpp takes that of other norms
-  attention.latent_norm = {.kind = NormKind::rms, .eps = kEps};
-  attention.rope = 0;
-  Modules& m = model.modules;
-  m.latent_q_down = "attn_q_a";
-  m.latent_q_norm = "attn_q_a_norm";
-  m.latent_q = "attn_q_b";
-  m.latent_q_of_input = "attn_q";
-  m.latent_kv = "attn_kv_a_mqa";
-  m.latent_kv_norm = "attn_kv_a_norm";
-  m.latent_kv_up = "attn_kv_b";
-  if (is_split) {
-    m.latent_k = "attn_k_b";
-    m.latent_v = "attn_v_b";
-  }
-  return attention;
 }
 
 // YaRN's factors are the scores', squared, rather than those of cosines and sines. The metadata
@@ -220,6 +207,19 @@ void use_latent_attention(const GgufSource& source, GgufFamilyModel& model) {
 void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
   use_latent_attention(source, model);
   set_routers(source, model, {.score = deepseek_score(source), .normalized = false});
+}
+
+// Queries of positions beyond the original context are scaled by them, which latent attention does
+// not know: longer texts are refused.
+void adjust_mistral4(const GgufSource& source, GgufFamilyModel& model) {
+  use_latent_attention(source, model);
+  set_routers(source, model, {.score = Router::Score::softmax, .normalized = true});
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (layer.experts) layer.experts->router.group_score = Router::GroupScore::two_best;
+  }
+  if (source.number("attention.temperature_scale", 0) == 0) return;
+  const int64_t original = source.count("rope.scaling.original_context_length", kMaxContext);
+  model.config.max_context = std::min(model.config.max_context, original);
 }
 
 // DeepSeek V3.2 and GLM-5: while a text is no longer than what the indexer chooses, each token sees
@@ -289,10 +289,7 @@ void adjust_apertus(const GgufSource& source, GgufFamilyModel& model) {
 
 // Norms without weights.
 void adjust_olmo(const GgufSource& source, GgufFamilyModel& model) {
-  if (source.number("attention.clamp_kqv", 0) != 0) {
-    source.fail("attention.clamp_kqv",
-                "asks for products that are cut off, which are not supported");
-  }
+  refuse_clamps(source);
   const NormConfig norm{
       .kind = NormKind::layer,
       .eps = static_cast<float>(source.number("attention.layer_norm_epsilon", 0))};
@@ -312,8 +309,16 @@ void adjust_exaone4(const GgufSource& source, GgufFamilyModel& model) {
   rotate_windows_alone(model.config);
 }
 
-void adjust_hunyuan(const GgufSource& /*source*/, GgufFamilyModel& model) {
+void adjust_hunyuan(const GgufSource& source, GgufFamilyModel& model) {
   model.config.layer_kinds[0].attention().qk_norm_after_rope = true;
+  constexpr std::string_view kAlpha = "rope.scaling.alpha";
+  if (!source.has(kAlpha)) return;
+  const double alpha = source.number(kAlpha, 1);
+  RopeConfig& rope = model.config.ropes[0];
+  const auto dims = static_cast<double>(rope.dims());
+  if (alpha <= 0 || dims <= 2) source.fail(kAlpha, "is not above 0, or too little is rotated");
+  const double theta = source.number("rope.freq_base", 10000);
+  rope.frequencies = plain_frequencies(theta * std::pow(alpha, dims / (dims - 2)), rope.dims());
 }
 
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
@@ -322,6 +327,16 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"qwen2"},
     {"qwen3"},
     {"qwen2moe"},
+    {"qwen2vl"},
+    {"qwen3vl"},
+    {"qwen3vlmoe", GgufPairs::halves, Activation::silu, normalize_experts},
+    {"phimoe", GgufPairs::halves, Activation::silu, adjust_phimoe, false, NormKind::layer},
+    {"mimo2", GgufPairs::halves, Activation::silu, adjust_mimo2, true},
+    {"kimi-linear", GgufPairs::side_by_side, Activation::silu, adjust_kimi_linear},
+    {"mpt", GgufPairs::none, Activation::gelu, adjust_mpt},
+    {"mistral4", GgufPairs::side_by_side, Activation::silu, adjust_mistral4},
+    {"hunyuan_vl", GgufPairs::halves, Activation::silu, adjust_hunyuan},
+    {"paddleocr"},
     {"qwen3moe", GgufPairs::halves, Activation::silu, normalize_experts},
     {"gemma", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma},
     {"gemma2", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma2},
@@ -394,6 +409,44 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
 });
 
 }  // namespace
+
+LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyModel& model) {
+  const bool is_split = source.has("attention.key_length_mla");
+  const auto length = [&](const std::string& name) {
+    return source.count(name + (is_split ? "_mla" : ""), kMaxHeadDim);
+  };
+  LatentAttentionConfig attention;
+  attention.n_heads = source.count("attention.head_count", kMaxHeads);
+  if (source.a_layer_has("attn_q_a.weight")) {
+    attention.q_rank = source.count("attention.q_lora_rank", kMaxSize);
+  }
+  attention.kv_rank = source.count("attention.kv_lora_rank", kMaxHeadDim);
+  attention.rope_dim = model.config.ropes[0].dims();
+  const int64_t key_length = length("attention.key_length");
+  if (key_length <= attention.rope_dim) {
+    source.fail(is_split ? "attention.key_length_mla" : "attention.key_length",
+                "is not above the elements that are rotated");
+  }
+  attention.nope_dim = key_length - attention.rope_dim;
+  attention.value_head_dim = length("attention.value_length");
+  attention.scale = inverse_root(static_cast<double>(key_length));
+  constexpr float kEps = 1e-6F;  // as Transformers; llama.cpp takes that of other norms
+  attention.latent_norm = {.kind = NormKind::rms, .eps = kEps};
+  attention.rope = 0;
+  Modules& m = model.modules;
+  m.latent_q_down = "attn_q_a";
+  m.latent_q_norm = "attn_q_a_norm";
+  m.latent_q = "attn_q_b";
+  m.latent_q_of_input = "attn_q";
+  m.latent_kv = "attn_kv_a_mqa";
+  m.latent_kv_norm = "attn_kv_a_norm";
+  m.latent_kv_up = "attn_kv_b";
+  if (is_split) {
+    m.latent_k = "attn_k_b";
+    m.latent_v = "attn_v_b";
+  }
+  return attention;
+}
 
 const GgufArchitecture& find_gguf_architecture(const GgufSource& source) {
   for (const GgufArchitecture& architecture : kArchitectures) {

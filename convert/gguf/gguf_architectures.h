@@ -35,6 +35,11 @@ const GgufArchitecture& find_gguf_architecture(const GgufSource& source);
 /// Whether its attention is latent, so that "key_length" and "value_length" are of what is kept.
 bool has_latent_attention(const GgufSource& source);
 
+/// Latent attention, of DeepSeek V2 and V3 and what has their layers, and its modules' names. Where
+/// keys' lengths are of what is kept, products of latents lie by themselves, k's transposed
+/// already; in older files they are one.
+LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyModel& model);
+
 /// Throws Error when the metadata ask for a factor that their architecture does not know.
 void refuse_scalings(const GgufSource& source);
 

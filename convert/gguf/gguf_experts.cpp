@@ -1,6 +1,7 @@
 // Facts about llama.cpp's architectures are from its src/models and conversion scripts.
 #include "convert/gguf/gguf_experts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -40,8 +41,8 @@ void set_routers(const GgufSource& source, GgufFamilyModel& model, const RouterD
     router.group_score = router.score == Router::Score::sigmoid ? Router::GroupScore::two_best
                                                                 : Router::GroupScore::largest;
     router.groups = static_cast<int32_t>(source.count("expert_group_count", kMaxExperts, 1));
-    router.groups_used =
-        static_cast<int32_t>(source.count("expert_group_used_count", kMaxExperts, 1));
+    const int64_t used = source.count("expert_group_used_count", kMaxExperts, 1);
+    router.groups_used = std::min(router.groups, static_cast<int32_t>(used));
     router.normalized = source.metadata()
                             .find_boolean(source.key("expert_weights_norm"))
                             .value_or(defaults.normalized);
@@ -82,6 +83,24 @@ void adjust_afmoe(const GgufSource& source, GgufFamilyModel& model) {
   model.modules.output_gate = "attn_gate";
   set_windows(source, model, kPattern);
   rotate_windows_alone(model.config);
+  set_routers(source, model, {});
+}
+
+// Windowed layers have KV heads of their own, and values are narrower than keys.
+void adjust_mimo2(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr std::string_view kKvHeads = "attention.head_count_kv";
+  constexpr int64_t kPattern = 6;
+  const int64_t v_head_dim = source.count("attention.value_length", kMaxHeadDim);
+  const std::vector<int64_t> kv_heads = source.of_layers(kKvHeads);
+  set_windows(source, model, kPattern);
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    AttentionConfig& attention = layer.attention();
+    attention.n_kv_heads = source.in_range(kKvHeads, kv_heads[static_cast<size_t>(n)], kMaxHeads);
+    attention.value_head_dim = v_head_dim;
+    attention.sinks = source.layer_has(n, "attn_sinks.weight");
+  });
+  set_plain_rope_of_windows(source, model, source.number("rope.freq_base", 10000));
+  model.modules.value_scale = static_cast<float>(source.number("attention.value_scale", 1));
   set_routers(source, model, {});
 }
 

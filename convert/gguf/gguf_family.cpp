@@ -66,7 +66,7 @@ Modules gguf_modules(const GgufSource& source) {
   return modules;
 }
 
-int64_t head_dim_in(const GgufSource& source, const PlainShape& shape) {
+int64_t head_dim_in(const GgufSource& source, const PlainShape& shape, bool sizes_differ) {
   if (has_latent_attention(source)) return source.count("rope.dimension_count", kMaxHeadDim);
   const bool given = source.has("attention.key_length");
   if (!given && shape.hidden % shape.n_heads != 0) {
@@ -77,7 +77,7 @@ int64_t head_dim_in(const GgufSource& source, const PlainShape& shape) {
   const int64_t head_dim =
       given ? source.count("attention.key_length", kMaxHeadDim) : shape.hidden / shape.n_heads;
   const int64_t of_values = source.count("attention.value_length", kMaxHeadDim, head_dim);
-  if (of_values != head_dim) {
+  if (of_values != head_dim && !sizes_differ) {
     source.fail("attention.value_length", "is " + std::to_string(of_values) + " where keys have " +
                                               std::to_string(head_dim) +
                                               "; heads of two lengths are not supported");
@@ -116,9 +116,9 @@ void set_heads(const GgufSource& source, bool sizes_differ, PlainShape& shape) {
   }
   shape.n_heads = source.count(kHeads, kMaxHeads);
   shape.n_kv_heads = sizes_differ && source.has(kKvHeads)
-                         ? source.counts(kKvHeads, shape.n_layers, kMaxHeads).front()
+                         ? source.in_range(kKvHeads, source.of_layers(kKvHeads).front(), kMaxHeads)
                          : kv_heads_in(source, shape);
-  shape.head_dim = head_dim_in(source, shape);
+  shape.head_dim = head_dim_in(source, shape, sizes_differ);
 }
 
 // Of the first feed-forward that is none of experts, if there is one: not all converters have meant

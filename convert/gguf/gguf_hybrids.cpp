@@ -4,10 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "convert/families/delta_net.h"
 #include "convert/families/family.h"
 #include "convert/families/nemotron_h.h"
 #include "convert/families/qwen3_5.h"
 #include "convert/families/state_space.h"
+#include "convert/gguf/gguf_architectures.h"
 #include "convert/gguf/gguf_experts.h"
 
 namespace faststream::convert {
@@ -154,6 +156,56 @@ void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model) {
   add_rows_by_head(m.value_heads, "attn_gate", 0, value, m.recurrent_in);
   add_rows_by_head(m.value_heads, "ssm_alpha", 0, 1, m.recurrent_gates);
   add_rows_by_head(m.value_heads, "ssm_beta", 0, 1, m.recurrent_gates);
+}
+
+// Delta nets whose channels decay by themselves, and latent attention without rotation.
+void adjust_kimi_linear(const GgufSource& source, GgufFamilyModel& model) {
+  LatentAttentionConfig attention = latent_attention_of(source, model);
+  attention.rope.reset();
+  remove_rotation(model.config);
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.mixers = {attention};
+  first.name = "attention";
+  const std::vector<int64_t> strengths = source.shape_in_layer("ssm_beta.weight");
+  const int64_t heads = strengths.size() == 2 ? strengths[0] : 1;  // check_tensors() looks again
+  const int64_t head_dim = source.count("kda.head_dim", kMaxHeadDim);
+  DeltaNetConfig mixer = channel_delta_net(source.in_range("kda.head_dim", heads, kMaxHeads),
+                                           head_dim, taps_in(source), first.mixer_norms.before);
+  mixer.decay_rank = mixer.gate_rank = head_dim;
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (!source.layer_has(n, "ssm_beta.weight")) return;
+    layer.name = "delta net";
+    layer.mixers = {mixer};
+  });
+  set_routers(source, model, {});
+  Modules& m = model.modules;
+  m.recurrent_in = {{"attn_q", mixer.k_dim(), 0, mixer.k_dim()},
+                    {"attn_k", mixer.k_dim(), 0, mixer.k_dim()},
+                    {"attn_v", mixer.v_dim(), 0, mixer.v_dim()}};
+  m.recurrent_gates = {{"ssm_beta", heads, 0, heads},
+                       {"ssm_f_a", head_dim, 0, head_dim},
+                       {"ssm_g_a", head_dim, 0, head_dim}};
+  m.recurrent_gates_up = "ssm_f_b";
+  m.recurrent_factors = "ssm_g_b";
+  name_recurrence(m);
+  m.recurrent_out = m.attention_out;
+  model.finish = [](const ModelConfig& config, TensorParts& parts) {
+    for (int64_t n = 0; n < config.n_layers(); ++n) {
+      const auto* mixer_of_layer = config.layer(n).find<DeltaNetConfig>();
+      if (mixer_of_layer == nullptr) continue;
+      std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
+      const TensorPart joined = convolution[0];
+      convolution.clear();
+      for (const auto& [name, channels] : {std::pair{"_q", mixer_of_layer->k_dim()},
+                                           {"_k", mixer_of_layer->k_dim()},
+                                           {"_v", mixer_of_layer->v_dim()}}) {
+        TensorPart part = joined;
+        part.source.insert(part.source.rfind(".weight"), name);
+        part.shape[0] = channels;
+        convolution.push_back(std::move(part));
+      }
+    }
+  };
 }
 
 void adjust_mamba(const GgufSource& source, GgufFamilyModel& model) {

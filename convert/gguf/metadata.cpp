@@ -211,8 +211,12 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
 std::vector<bool> GgufMetadata::booleans(std::string_view key) const {
   const GgufValue* value = find_array(key);
   if (value == nullptr) return {};
-  if (value->element != GgufType::boolean) fail(key, "is not an array of booleans");
   std::vector<bool> booleans;
+  if (value->element == GgufType::i32 || value->element == GgufType::u32) {
+    for (const int32_t number : integers(key)) booleans.push_back(number != 0);
+    return booleans;
+  }
+  if (value->element != GgufType::boolean) fail(key, "is not an array of booleans");
   for (const char byte : value->bytes) booleans.push_back(byte != 0);
   return booleans;
 }

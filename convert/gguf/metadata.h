@@ -76,7 +76,8 @@ class GgufMetadata {
   /// Arrays of whole numbers and of any numbers; empty when there is no such key.
   [[nodiscard]] std::vector<int32_t> integers(std::string_view key) const;
   [[nodiscard]] std::vector<float> numbers(std::string_view key) const;
-  /// An array of booleans; empty when there is no such key.
+  /// An array of booleans, or of whole numbers of which 0 is false; empty when there is no such
+  /// key.
   [[nodiscard]] std::vector<bool> booleans(std::string_view key) const;
   /// The bytes of an array of 8-bit numbers; empty when there is no such key.
   [[nodiscard]] std::string_view bytes(std::string_view key) const;

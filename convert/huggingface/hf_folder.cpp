@@ -130,11 +130,17 @@ TokenizerFiles read_named_tokenizer(const fs::path& path, const SourceModel& mod
 // What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
 std::string name_in_text_model(const std::string& name) {
   for (const auto& [theirs, ours] :
-       {std::pair("model.language_model.", "model."), std::pair("language_model.", ""),
-        std::pair("model.text_model.", "model."),
+       {std::pair("model.language_model.model.", "model."),
+        std::pair("model.language_model.lm_head.", "lm_head."),
+        std::pair("model.language_model.", "model."), std::pair("language_model.", ""),
+        std::pair("model.text_model.", "model."), std::pair("text_model.", ""),
+        std::pair("thinker.model.language_model.", "model."), std::pair("thinker.model.", "model."),
+        std::pair("thinker.lm_head.", "lm_head."),
         std::pair("model.embed_tokens.", "model.embed_tokens."),
         std::pair("model.layers.", "model.layers."), std::pair("model.norm.", "model.norm."),
-        std::pair("lm_head.", "lm_head."), std::pair("mtp.", "mtp.")}) {
+        std::pair("embed_tokens.", "embed_tokens."), std::pair("layers.", "layers."),
+        std::pair("norm.", "norm."), std::pair("lm_head.", "lm_head."),
+        std::pair("mtp.", "mtp.")}) {
     if (name.starts_with(theirs)) return ours + name.substr(std::string_view(theirs).size());
   }
   return "";
@@ -214,7 +220,9 @@ void find_tied_matrix(FamilyModel& family, Checkpoint& weights) {
 
 }  // namespace
 
-json text_config(const json& config) {
+json text_config(const json& whole) {
+  const json& thinker = member_of(whole, "thinker_config");  // beside what speaks
+  const json& config = thinker.is_object() ? thinker : whole;
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
     const auto part = config.find(key);
     if (part == config.end() || !part->is_object()) continue;
@@ -232,8 +240,13 @@ json text_config(const json& config) {
     } else if (inner.is_null() || outer != false) {
       text[kTied] = outer;
     }
-    // A part is what its type says; the architecture is where it once came from.
-    if (text.contains("model_type")) text.erase("architectures");
+    // A part is what its type says; the architecture is where it once came from. One that says
+    // neither is what the whole is made for.
+    if (text.contains("model_type")) {
+      text.erase("architectures");
+    } else if (!text.contains("architectures") && config.contains("architectures")) {
+      text["architectures"] = config["architectures"];
+    }
     return text;
   }
   return config;

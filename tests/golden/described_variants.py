@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from family_variants import EXPERTS, Variant as AnyVariant, style_4, yarn
-from predicted_tokens import with_layer_behind
+from predicted_tokens import with_ernie_head, with_layer_behind, with_qwen_head
 
 Variant = partial(AnyVariant, perturbs_routers=True)
 
@@ -59,9 +59,10 @@ VARIANTS = [
     Variant("ernie4_5", "rope in pairs, biases everywhere, tied",
             config={"head_dim": 20, "use_bias": True, "tie_word_embeddings": True}),
     Variant("ernie4_5_moe", "experts by corrected softmax, two shared, in the second layer; rope in pairs; "
-            "biases, of the output too",
+            "biases, of the output too; a head for further tokens",
             config={"use_bias": True, "moe_intermediate_size": 20, "moe_k": 3, "moe_num_experts": 6,
-                    "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "tie_word_embeddings": False}),
+                    "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "tie_word_embeddings": False},
+            rename=with_ernie_head, unused=("model.mtp_*",)),
     Variant("hunyuan_v1_dense", "Q and K normed after rope, whose base alpha raises; biases",
             config={"head_dim": 20, "attention_bias": True, "rope_parameters": {
                 "rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}}),
@@ -91,11 +92,12 @@ VARIANTS = [
                 "rope_type": "llama3", "rope_theta": 1000.0, "factor": 8.0,
                 "original_max_position_embeddings": 32, "low_freq_factor": 1.0, "high_freq_factor": 4.0}}),
     Variant("exaone_moe", "a window and rope in three of four layers, experts by corrected sigmoids but in the "
-            "first layer", config={**ROUTED, "num_experts": 6, "num_shared_experts": 1, "n_group": 2,
+            "first layer; a head for further tokens", config={**ROUTED, "num_experts": 6, "num_shared_experts": 1, "n_group": 2,
                                    "topk_group": 1, "num_hidden_layers": 4, "sliding_window": 24,
                                    "moe_intermediate_size": 8, "num_experts_per_tok": 2,
                                    "mlp_layer_types": ["dense", "sparse", "dense", "sparse"],
-                                   "intermediate_size": 20}),
+                                   "intermediate_size": 20},
+            rename=with_qwen_head("model.layers.2."), unused=("mtp.*",)),
     Variant("hy_v3", "Q and K normed by head, biases, experts by corrected sigmoids, one shared; a head for "
             "further tokens", config={"head_dim": 12, "attention_bias": True, "mlp_bias": True,
                                       "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 2,

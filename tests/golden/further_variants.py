@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from family_variants import BASE, Variant as AnyVariant, style_4, yarn
-from predicted_tokens import with_mimo_head
+from predicted_tokens import with_longcat_head, with_mimo_head
 
 Variant = partial(AnyVariant, perturbs_routers=True)
 
@@ -89,11 +89,6 @@ def without_parts(tensors):
             for name, value in tensors.items()}
 
 
-def with_mtp(tensors):
-    """A head that predicts further tokens, beside the model."""
-    return {**tensors, "model.mtp.layers.0.enorm.weight": torch.ones(4)}
-
-
 VARIANTS = [
     Variant("phi_head_norms", "layer norms of heads with biases", "phi",
             {"qk_layernorm": True, "rope_parameters": HALF_ROTATED}),
@@ -125,7 +120,7 @@ VARIANTS = [
                     "n_routed_experts": 4, "zero_expert_num": 3, "moe_topk": 3, "ffn_hidden_size": 20,
                     "expert_ffn_hidden_size": 12, "routed_scaling_factor": 1.7, "attention_bias": True,
                     "rope_parameters": yarn(mscale=1.0, mscale_all_dim=1.0)},
-            rename=with_mtp, unused=("model.mtp.*", "*.mlp.experts.[456].*")),
+            rename=with_longcat_head, unused=("model.mtp.*", "*.mlp.experts.[456].*")),
     Variant("gemma3n", "three streams that alternate, a learned residual, few gates in four layers, inputs of layers for "
             "fewer ids, keys and values of earlier layers, V normed, windows, two ropes, soft cap, biases, tied",
             "gemma3n_text", {**GEMMA3N, "attention_bias": True, "rope_parameters": {

@@ -55,9 +55,10 @@ ModelFile converted(const char* name, std::optional<WeightFormat> format,
   return ModelFile::open(options.output);  // the mapping keeps it
 }
 
-ModelFile original_of(const GoldenData& golden) {
+ModelFile original_of(const GoldenData& golden, bool no_mtp = false) {
   const TemporaryFolder folder;
   convert::ConvertOptions options;
+  options.no_mtp = no_mtp;
   options.checkpoint = golden.folder;
   options.tokenizer = golden.tokenizer;
   options.output = folder / "m.bin";
@@ -185,7 +186,8 @@ TEST_P(GgufFamilies, HaveTheTensorsOfTheirOriginals) {
   const GoldenData golden = load_golden("families/" + GetParam().name);
   const ModelFile file =
       converted((GetParam().name + ".gguf").c_str(), WeightFormat::f32, "gguf_families");
-  const ModelFile original = original_of(golden);
+  // Not all converters take heads that predict further tokens along.
+  const ModelFile original = original_of(golden, read_config(file).predictors.empty());
   EXPECT_EQ(file.tensors().size(), original.tensors().size());
   for (const TensorInfo& tensor : original.tensors()) {
     if (tensor.name == "tokenizer") continue;

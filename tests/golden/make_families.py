@@ -43,6 +43,7 @@ import further_variants
 import gemma4_variants
 import recurrent_variants
 import remote_families
+import wrapped_variants
 from deepseek_variants import DEEPSEEK_VARIANTS, router_margin
 from family_variants import BASE, LATER_VARIANTS, VARIANTS
 
@@ -51,7 +52,7 @@ GREEDY_TOKENS = 24
 # A choice of a token or of an expert must be clear enough that rounding cannot turn it.
 SMALLEST_GREEDY_MARGIN = 5e-3
 SMALLEST_ROUTER_MARGIN = 2e-3
-LARGEST_FOLDER = 200_000
+LARGEST_FOLDER = 205_000
 LARGEST_ROUNDING = 1e-5  # of float32 logits, beside the largest one
 # Whose weights are 1 + w; Gemma's are too.
 ZERO_CENTRED_NORMS = ("Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm", "Qwen3NextRMSNorm")
@@ -88,7 +89,7 @@ def randomize(model, generator):
             elif "Embedding" in kind or weight.shape[0] == BASE["vocab_size"]:
                 value = 0.5 * noise
             else:  # GPT-2's and gpt-oss's matrices are [in, out]
-                inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts", "Llama4TextExperts") else -1]
+                inputs = weight.shape[-2 if kind in ("Conv1D", "GptOssExperts", "Llama4TextExperts", "AriaExperts") else -1]
                 value = (2.0 if "Router" in kind else 1.3) * noise / inputs**0.5
                 if path.endswith("modality_router"):  # reads x / hidden_size
                     value *= 4.0
@@ -123,7 +124,7 @@ def to_mxfp4(tensors):
 
 
 def model_class(variant):
-    wrapped = "text_config" in variant.config
+    wrapped = "text_config" in variant.config or variant.name == "mistral4"  # which is in no other mapping
     return transformers.AutoModelForImageTextToText if wrapped else AutoModelForCausalLM
 
 
@@ -253,7 +254,10 @@ def make(variant, seed):
         tokens = [1] + torch.randint(3, vocab - 8, (variant.prompt - 1,), generator=generator).tolist()
         # First, since a dynamic rope keeps the frequencies of the longest text that it has seen.
         logits = all_logits(model, tokens)
+        if variant.name == "xglm":  # whose smallest number is a tensor of the default type
+            torch.set_default_dtype(torch.float64)
         exact = all_logits(copy.deepcopy(model).double(), tokens)
+        torch.set_default_dtype(torch.float32)
         continuation = greedy_text(variant, model, tokens, ends if isinstance(ends, list) else [ends])
         rounding = ((exact - logits).abs().max() / logits.abs().max()).item()
         margin = 0.0 if perturbs else router.margin
@@ -290,10 +294,11 @@ def main():
     variants += described_variants.VARIANTS + remote_families.LATER_VARIANTS
     variants += gemma4_variants.VARIANTS + DEEPSEEK_VARIANTS
     seeds = list(range(len(variants)))
-    # Two lists that grew side by side: each goes on with the seeds.
-    for more in (recurrent_variants.LATER_VARIANTS, further_variants.VARIANTS):
+    # Lists that grew side by side: each goes on with the seeds.
+    side_by_side = (recurrent_variants.LATER_VARIANTS, further_variants.VARIANTS, wrapped_variants.VARIANTS)
+    for more in side_by_side:
         seeds += range(len(variants), len(variants) + len(more))
-    variants += recurrent_variants.LATER_VARIANTS + further_variants.VARIANTS
+    variants += sum(side_by_side, [])
     for seed, variant in zip(seeds, variants):
         if not wanted or variant.name in wanted:
             known[variant.name] = make(variant, seed)

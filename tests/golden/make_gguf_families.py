@@ -31,7 +31,8 @@ STORED = [
     "ernie4_5_moe", "exaone4", "exaone_moe", "arcee", "nemotron", "minimax_m2", "jais2", "apertus",
     "llama4_text", "olmo", "gpt_bigcode", "phi", "afmoe", "qwen", "bailing_moe", "bailing_moe_v2",
     "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "cohere2_moe", "mellum", "deepseek_v32",
-    "glm_moe_dsa",
+    "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
+    "mistral4", "mimo_v2_flash", "kimi_linear",
 ]
 
 
@@ -80,6 +81,11 @@ CHANGES = {
     "solar_open": lambda config: config["rope_parameters"].update(partial_rotary_factor=1.0),
     "cohere2": lambda config: config.update(rotary_pct=1.0),
     "gpt2": lambda config: config.update(n_ctx=config["n_positions"]),
+    "phimoe": lambda config: config.update(architectures=["PhiMoEForCausalLM"]),
+    "mimo_v2_flash": lambda config: config.update(topk_method="noaux_tc", rope_parameters={
+        "rope_theta": config["rope_theta"], "partial_rotary_factor": config["partial_rotary_factor"]}),
+    "mpt": lambda config: config.update(architectures=["MPTForCausalLM"]),
+    "mistral4": lambda config: config.update(architectures=["Mistral3ForConditionalGeneration"]),
 }
 # What it takes for granted, by the name of the method that writes it: widths of four times the hidden
 # size, as many heads of keys as of queries, no rotation beside state spaces.
@@ -95,6 +101,9 @@ OTHER_LOGITS = {
     "llama4_text": "chunks of other sizes than the released models'",
     "afmoe": "another interval of layers without windows",
     "dots1": "windows",
+    "phimoe": "another margin of the router than the release's",
+    "mpt": "a scale of scores of its own",
+    "kimi_linear": "groups of experts, which the released models lack",
     "mellum": "weights of experts that are not normalized",
 }
 
@@ -158,6 +167,9 @@ def write(name, out, modules, make_tokenizer):
         model = llama_cpp_model(base, text, folder, make_tokenizer, gguf)
         model.no_mtp = not has_heads(folder / "model.safetensors") and base.supports_mtp_export
         instance = model(folder, gguf.LlamaFileType.MOSTLY_BF16, out / f"{name}.gguf")
+        if hasattr(instance, "impl"):  # of another class, which has a vocabulary of its own
+            instance.impl.set_vocab = lambda: make_tokenizer(
+                instance.impl.gguf_writer, folder / "tokenizer.model", text)
         for method, value in METADATA.get(name, {}).items():
             add = getattr(instance.gguf_writer, method)
             setattr(instance.gguf_writer, method, lambda _, add=add, value=value: add(value))

@@ -19,7 +19,7 @@ def twice(tensors, layer, head):
 
 
 def with_qwen_head(layer):
-    """As Qwen 3.5 and Qwen3-Next have it, of the layer whose tensors' names begin so."""
+    """As Qwen 3.5, Qwen3-Next and K-EXAONE have it, of the layer whose tensors' names begin so."""
     def rename(tensors):
         return {**tensors, **twice(tensors, layer, "mtp.layers.0."),
                 "mtp.fc.weight": random((HIDDEN, 2 * HIDDEN), 1),
@@ -56,3 +56,33 @@ def with_mimo_head(tensors):
     return {**tensors, **more, head + "eh_proj.weight": random((HIDDEN, 2 * HIDDEN), 1),
             head + "enorm.weight": random((HIDDEN,), 2), head + "hnorm.weight": random((HIDDEN,), 3),
             head + "final_layernorm.weight": random((HIDDEN,), 4)}
+
+
+def with_ernie_head(tensors):
+    """As Ernie 4.5 has it: a layer like the model's first, whose output goes through the model's norm."""
+    head = "model.mtp_"
+    return {**tensors, **twice(tensors, "model.layers.0.", head + "block.0."),
+            head + "linear_proj.0.weight": random((HIDDEN, 2 * HIDDEN), 1),
+            head + "emb_norm.0.weight": random((HIDDEN,), 2), head + "hidden_norm.0.weight": random((HIDDEN,), 3)}
+
+
+def with_longcat_head(tensors):
+    """As LongCat Flash has it: one attention and one feed-forward, those of the last layer's second half."""
+    head = "model.mtp.layers.0."
+    more = twice(tensors, "model.layers.1.self_attn.1.", head + "self_attn.")
+    more |= twice(tensors, "model.layers.1.mlps.1.", head + "transformer_layer.mlp.")
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        more |= twice(tensors, f"model.layers.1.{norm}.1.", head + norm + ".")
+    return {**tensors, **more, head + "eh_proj.weight": random((HIDDEN, 2 * HIDDEN), 1),
+            head + "enorm.m.weight": random((HIDDEN,), 2), head + "hnorm.m.weight": random((HIDDEN,), 3),
+            "model.mtp.norm.weight": random((HIDDEN,), 4),
+            "model.mtp.embed_tokens.weight": tensors["model.embed_tokens.weight"].clone()}
+
+
+def with_nemotron_head(tensors):
+    """As Nemotron-H has it: attention and experts, which are layers of their own."""
+    head = "mtp.layers."
+    more = twice(tensors, "backbone.layers.3.", head + "0.") | twice(tensors, "backbone.layers.4.", head + "1.")
+    return {**tensors, **more, head + "0.eh_proj.weight": random((HIDDEN, 2 * HIDDEN), 1),
+            head + "0.enorm.weight": random((HIDDEN,), 2), head + "0.hnorm.weight": random((HIDDEN,), 3),
+            head + "1.final_layernorm.weight": random((HIDDEN,), 4)}

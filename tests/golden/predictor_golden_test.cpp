@@ -30,7 +30,8 @@ std::vector<float> floats_of(const ModelFile& file, const std::string& name) {
 
 struct Heads {
   std::string variant;
-  std::string prefix;              ///< of what is not in the layer, and how it goes on
+  /// Of what is not in the layer, and how it goes on. Empty: theirs are "model.mtp_".
+  std::string prefix;
   std::vector<std::string> names;  ///< projection, norms of embedding, hidden state and output
   float norm_add = 0;
   int64_t of_mixer = -1;  ///< the model's layer that its own is twice; -1: the last one
@@ -74,6 +75,7 @@ class PredictorHeads : public testing::TestWithParam<Heads> {
     return convert::convert_checkpoint(options);
   }
   [[nodiscard]] bool is_of_heads(const std::string& name) const {
+    if (GetParam().prefix.empty()) return name.starts_with("model.mtp_");
     return name.starts_with("mtp.") || name.starts_with(GetParam().prefix);
   }
 
@@ -172,6 +174,12 @@ const std::vector<std::string> kOfQwen = {"fc", "pre_fc_norm_embedding", "pre_fc
                                           "norm"};
 const std::vector<std::string> kOfLayers = {"eh_proj", "enorm", "hnorm", "shared_head.norm"};
 const std::vector<std::string> kOfMimo = {"eh_proj", "enorm", "hnorm", "final_layernorm"};
+const std::vector<std::string> kOfErnie = {"model.mtp_linear_proj.0", "model.mtp_emb_norm.0",
+                                           "model.mtp_hidden_norm.0", "model.norm"};
+const std::vector<std::string> kOfLongcat = {"layers.0.eh_proj", "layers.0.enorm.m",
+                                             "layers.0.hnorm.m", "norm"};
+const std::vector<std::string> kOfNemotron = {"layers.0.eh_proj", "layers.0.enorm",
+                                              "layers.0.hnorm", "layers.1.final_layernorm"};
 
 TEST(IndexersOfSparseAttention, AreLeftOutWithAWordOnHowLongTextsCanBe) {
   const std::filesystem::path tokenizer = golden_root() / "gqa/tokenizer.model";
@@ -190,7 +198,11 @@ INSTANTIATE_TEST_SUITE_P(Families, PredictorHeads,
                                          Heads{"glm4_moe", "model.layers.2.", kOfLayers},
                                          Heads{"deepseek_v3", "model.layers.3.", kOfLayers},
                                          Heads{"mimo_v2_flash", "model.mtp.layers.0.", kOfMimo, 0,
-                                               2, 0}),
+                                               2, 0},
+                                         Heads{"exaone_moe", "mtp.", kOfQwen, 0, 2, 2},
+                                         Heads{"ernie4_5_moe", "", kOfErnie, 0, 0, 0},
+                                         Heads{"longcat_flash", "model.mtp.", kOfLongcat},
+                                         Heads{"nemotron_h", "mtp.", kOfNemotron}),
                          [](const auto& heads) { return heads.param.variant; });
 
 }  // namespace

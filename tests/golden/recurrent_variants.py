@@ -3,7 +3,7 @@
 import torch
 
 from family_variants import BASE, EXPERTS, Variant, style_4
-from predicted_tokens import with_qwen_head
+from predicted_tokens import with_nemotron_head, with_qwen_head
 
 # Longer than a chunk of the delta rule, 64 tokens, and than several pages.
 LONG = 100
@@ -183,12 +183,13 @@ RECURRENT_VARIANTS = [
              "num_local_experts": 0, "shared_intermediate_size": 44, "mamba_proj_bias": True,
              "mamba_conv_bias": False, "position_embedding_type": "rope", "attention_multiplier": 0.3},
             prompt=LONG),
-    Variant("nemotron_h", "each layer a mixer, a feed-forward or experts; squared ReLU", config={
+    Variant("nemotron_h", "each layer a mixer, a feed-forward or experts; squared ReLU; a head for further tokens", config={
         "layers_block_type": ["linear_attention", "linear_attention", "mlp", "full_attention", "moe"],
         "mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2,
         "chunk_size": 16, "head_dim": 20, "n_routed_experts": 6, "n_group": 3, "topk_group": 2,
         "num_experts_per_tok": 2, "moe_intermediate_size": 20,
-        "moe_shared_expert_intermediate_size": 28, "routed_scaling_factor": 1.5}, prompt=LONG),
+        "moe_shared_expert_intermediate_size": 28, "routed_scaling_factor": 1.5}, prompt=LONG,
+        rename=with_nemotron_head, unused=("mtp.*",)),
 ]
 
 # Behind all others, whose seeds are their places.

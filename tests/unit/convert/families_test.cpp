@@ -391,6 +391,38 @@ TEST(Families, KnowTextConfigsByTheirTypeAlone) {
   EXPECT_TRUE(says(error_with({{"architectures", {"VLlama3ForCausalLM"}}}), "VLlama3ForCausalLM"));
 }
 
+TEST(Families, LeaveOutLayersThatAttendToPictures) {
+  json text = {{"model_type", "mllama_text_model"}};
+  const auto mllama = [&] { return describe({{"model_type", "mllama"}, {"text_config", text}}); };
+  EXPECT_EQ(mllama().n_layers(), 32) << "of 40 that the class has";
+  text["num_hidden_layers"] = 2;
+  text["cross_attention_layers"] = {0, 1};
+  EXPECT_TRUE(says(error_of(mllama), "attend to pictures"));
+}
+
+// Where attention that scales queries by their position would be wrong.
+TEST(Families, EndWithinTheContextThatTheyKnow) {
+  json config = {{"model_type", "mistral4"},
+                 {"rope_parameters",
+                  {{"rope_type", "yarn"},
+                   {"rope_theta", 1e4},
+                   {"factor", 128.0},
+                   {"original_max_position_embeddings", 8192},
+                   {"llama_4_scaling_beta", 0.1}}}};
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.max_context, 8192);
+  EXPECT_EQ(model.ropes[0].dims(), 64);
+  config["rope_parameters"]["llama_4_scaling_beta"] = 0.0;
+  EXPECT_EQ(describe(config).max_context, 1048576);
+}
+
+TEST(Families, RefuseTypesOfLayersWithoutTheirRotation) {
+  json config = {{"model_type", "cohere_compass_text"}, {"num_hidden_layers", 2}};
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "rope_parameters", "full_attention"));
+  config["rope_parameters"] = {{"full_attention", nullptr}};
+  EXPECT_EQ(describe(config).layer(0).attention().rope, std::nullopt);
+}
+
 TEST(Families, TakeNullForKeyHeadsAndHeadSizesAsTheyFollowFromOthers) {
   const AttentionConfig attention = describe({{"model_type", "qwen3"},
                                               {"hidden_size", 64},

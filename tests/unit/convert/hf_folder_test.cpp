@@ -231,6 +231,35 @@ TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {
   EXPECT_EQ(to_text(model.left_out), "1 tensor of projector, 2 tensors of vision_tower");
 }
 
+TEST_F(HfFolder, FindsATextModelWhateverItsTensorsAreCalledInAMultimodalCheckpoint) {
+  struct Names {
+    std::string model;   ///< in the place of "model."
+    std::string output;  ///< and of "lm_head."
+    const char* part = "text_config";
+  };
+  for (const Names& names : {Names{"model.language_model.", "lm_head."},
+                             Names{"language_model.model.", "language_model.lm_head."},
+                             Names{"model.language_model.model.", "model.language_model.lm_head."},
+                             Names{"model.text_model.", "lm_head."},
+                             Names{"text_model.model.", "text_model.lm_head.", "llm_config"},
+                             Names{"model.", "lm_head.", "language_config"}, Names{"", "lm_head."},
+                             Names{"thinker.model.", "thinker.lm_head.", "thinker_config"}}) {
+    TestTensors tensors = {{"visual.a", {DType::f32, {1}, {1}}}};
+    for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+      const bool is_output = name.starts_with("lm_head.");
+      tensors[is_output ? names.output + name.substr(8) : names.model + name.substr(6)] = tensor;
+    }
+    json config = {{"architectures", {"Some"}}, {names.part, tiny_config()}};
+    if (names.part == std::string("thinker_config")) {
+      config[names.part] = {{"text_config", tiny_config()}};
+      tensors["talker.model.norm.weight"] = {DType::f32, {1}, {1}};
+    }
+    write(config, tensors);
+    EXPECT_EQ(open_error(), "") << names.model;
+    EXPECT_TRUE(says(to_text(open().left_out), "1 tensor of visual")) << names.model;
+  }
+}
+
 TEST_F(HfFolder, RefusesAMissingTensorAndAWrongShape) {
   TestTensors tensors = tiny_tensors(DType::f32);
   tensors.erase("model.layers.1.mlp.up_proj.weight");
@@ -295,6 +324,16 @@ TEST(TextConfig, TiesMatricesUnlessOneSaysNoAndNoneSaysYes) {
   EXPECT_EQ(tied(false, true), true);  // LLaVA-OneVision 0.5B
   EXPECT_EQ(tied(true, false), true);
   EXPECT_EQ(tied("x", true), "x") << "for the sentence about it";
+}
+
+TEST(TextConfig, IsWhatTheWholeIsMadeForWhereItSaysNothing) {
+  const json outer = {"Qwen3VLForConditionalGeneration"};
+  const auto named = [&](const json& part) {
+    return text_config({{"architectures", outer}, {"text_config", part}});
+  };
+  EXPECT_EQ(named({{"hidden_size", 1}})["architectures"], outer);
+  EXPECT_EQ(named({{"architectures", {"A"}}})["architectures"], json({"A"}));
+  EXPECT_FALSE(named({{"model_type", "llama"}}).contains("architectures"));
 }
 
 TEST_F(HfFolder, TakesNamesWithoutThePartThatTheOuterClassAdds) {

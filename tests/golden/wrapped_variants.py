@@ -1,0 +1,130 @@
+"""Text models of multimodal checkpoints whose class they have of their own, and decoders that came last: variants of
+Transformers' own classes. make_families.py uses this file.
+"""
+
+from functools import partial
+
+from family_variants import BASE, Variant as AnyVariant, yarn
+
+Variant = partial(AnyVariant, perturbs_routers=True)
+
+PARTIAL = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}
+ROPE = {"rope_type": "default", "rope_theta": 1000.0}
+
+
+def wrapped(model_type, vision, **text):
+    return {"text_config": {**BASE, "model_type": model_type, **text}, "vision_config": vision}
+
+
+def with_transposed_experts(tensors):
+    """As released."""
+    return {name: value.transpose(1, 2).contiguous() if name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+            else value for name, value in tensors.items()}
+
+
+GLM_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 4, "image_size": 8,
+              "out_hidden_size": 36}
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 4,
+               "out_hidden_size": 36, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+SPARSE = {"n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+LATENT = {"num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8,
+          "v_head_dim": 14}
+
+VARIANTS = [
+    Variant("glm4v", "norms after the branches, biases of Q, K and V, half of a head rotated, inside the wrapper",
+            config=wrapped("glm4v_text", GLM_VISION, rope_parameters={**PARTIAL, "mrope_section": [1, 1, 1]}),
+            unused=("*visual.*",)),
+    Variant("glm_ocr", "the same without biases, heads of their own width",
+            config=wrapped("glm_ocr_text", GLM_VISION, head_dim=16,
+                           rope_parameters={**ROPE, "mrope_section": [4, 2, 2]}),
+            unused=("*visual.*",)),
+    Variant("glm4v_moe", "experts by corrected sigmoids in groups, one layer dense, inside the wrapper",
+            config=wrapped("glm4v_moe_text", GLM_VISION, head_dim=12, n_group=3, topk_group=2, routed_scaling_factor=1.7,
+                           rope_parameters={**PARTIAL, "mrope_section": [1, 1, 1]}, **SPARSE),
+            unused=("*visual.*",)),
+    Variant("qwen3_vl_moe", "experts of one tensor, transposed, inside the wrapper",
+            config=wrapped("qwen3_vl_moe_text", QWEN_VISION, head_dim=20, num_experts=6, num_experts_per_tok=2,
+                           moe_intermediate_size=12, mlp_only_layers=[0],
+                           rope_parameters={**ROPE, "mrope_section": [4, 3, 3]}),
+            rename=with_transposed_experts, unused=("*visual.*",)),
+    Variant("hunyuan_vl", "Q and K normed after rope by head, a base that the rule of long texts scales, tied; inside the "
+            "wrapper, without a name before the text model's tensors",
+            config=wrapped("hunyuan_vl_text", {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
+                                               "num_attention_heads": 2, "patch_size": 4, "max_image_size": 8, "out_hidden_size": 36},
+                           head_dim=16, rope_parameters={"rope_type": "dynamic", "rope_theta": 1000.0, "alpha": 50.0,
+                                                         "factor": 1.0, "mrope_section": [2, 2, 2, 2]}),
+            unused=("vit.*", "model.vit.*")),
+    Variant("paddleocr_vl", "Ernie 4.5 whose rope turns halves, biases, inside the wrapper",
+            config=wrapped("paddleocr_vl_text", {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
+                                                 "num_attention_heads": 2, "patch_size": 4, "image_size": 8},
+                           head_dim=16, use_bias=True, rope_parameters={**ROPE, "mrope_section": [4, 2, 2]}),
+            unused=("visual.*", "mlp_AR.*")),
+    Variant("aria_text", "experts of one tensor, transposed, with names of their own, softmax over the chosen, two shared",
+            config={"moe_num_experts": 5, "moe_topk": 2, "moe_num_shared_experts": 2, "intermediate_size": 12,
+                    "attention_bias": True, "mlp_bias": True}),
+    Variant("mllama", "layers that attend to pictures, left out, inside the wrapper",
+            config=wrapped("mllama_text_model", {
+                "hidden_size": 16, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2,
+                "intermediate_size": 16, "vision_output_dim": 32, "image_size": 8, "patch_size": 4,
+                "intermediate_layers_indices": [0], "supported_aspect_ratios": [[1, 1]], "max_num_tiles": 1},
+                num_hidden_layers=4, num_attention_heads=3, cross_attention_layers=[1, 3], intermediate_size=28,
+                rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "low_freq_factor": 1.0,
+                                 "high_freq_factor": 4.0, "original_max_position_embeddings": 24}),
+            unused=("*vision_model.*", "*multi_modal_projector.*", "*.layers.[13].*")),
+    Variant("deepseek_ocr2", "DeepSeek V2's experts after plain attention, inside the wrapper",
+            config={"text_config": {**BASE, "num_attention_heads": 3, "num_key_value_heads": 3, **SPARSE,
+                                    "mlp_layer_types": ["dense", "sparse"], "routed_scaling_factor": 1.7,
+                                    "topk_method": "greedy", "rope_parameters": ROPE},
+                    "vision_config": {
+                        "sam_config": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_dim": 16,
+                                       "output_channels": 4, "image_size": 16, "patch_size": 4,
+                                       "global_attn_indexes": [0], "downsample_channels": [4, 16]},
+                        "encoder_config": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                                           "num_key_value_heads": 1, "intermediate_size": 16}}},
+            unused=("*sam_model.*", "*qwen2_model.*", "*projector.*", "*view_sep*")),
+    Variant("gemma4_unified", "wider heads where all positions are seen, K = V, layer scales, a cap", "gemma4_unified_text",
+            {"num_hidden_layers": 3, "head_dim": 12, "global_head_dim": 20, "num_attention_heads": 2,
+             "num_global_key_value_heads": 2, "attention_k_eq_v": True, "sliding_window": 24,
+             "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+             "final_logit_softcapping": 6.0, "num_kv_shared_layers": 0}),
+    Variant("axk1", "DeepSeek V3 with a norm after experts, without a correction",
+            config={**LATENT, **SPARSE, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.7,
+                    "mlp_layer_types": ["dense", "sparse"],
+                    "rope_parameters": yarn(mscale=1.0, mscale_all_dim=1.0)}),
+    Variant("mistral4", "latent attention, YaRN of a share of heads, softmax in groups, normalized; a text within the "
+            "original context",
+            config={**LATENT, **SPARSE, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 1.7,
+                    "first_k_dense_replace": 1, "rope_parameters": {
+                        **yarn(mscale=1.0, mscale_all_dim=1.0), "original_max_position_embeddings": 96,
+                        "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 8 / 18}}),
+    Variant("lfm3", "convolutions of seven taps, windows with a rope of their own, norms after, gates of heads, biases",
+            config={"num_hidden_layers": 3, "head_dim": 12, "sliding_window": 24, "conv_bias": True,
+                    "attention_bias": True, "layer_types": ["conv", "sliding_attention", "full_attention"],
+                    "intermediate_size": 28, "rope_parameters": {
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                        "full_attention": {"rope_type": "proportional", "rope_theta": 1000.0,
+                                           "partial_rotary_factor": 0.5}}}),
+    Variant("codegen", "one module for Q, K and V of four parts, attention beside the feed-forward",
+            config={"n_positions": 96, "n_embd": 40, "n_head": 4, "n_layer": 2, "n_inner": 44, "rotary_dim": 6}),
+    Variant("gpt_neox_japanese", "one bias, of the last attention's output; a norm before each branch; tied",
+            config={"intermediate_multiple_size": 1, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}}),
+    Variant("xglm", "positions that are computed, from the second on, a scaled embedding, biases, tied",
+            config={"d_model": 36, "attention_heads": 3, "num_layers": 2, "ffn_dim": 44}),
+    Variant("ctrl", "positions that are computed, sines before cosines, a scaled embedding, biases, tied",
+            config={"n_embd": 36, "n_head": 3, "n_layer": 2, "dff": 44, "n_positions": 96}),
+    Variant("cohere_compass", "attention beside the feed-forward, windows with a rope, other layers without",
+            "cohere_compass_text",
+            {"head_dim": 12, "sliding_window": 24, "logit_scale": 0.5, "attention_bias": True,
+             "layer_types": ["sliding_attention", "full_attention"],
+             "rope_parameters": {"sliding_attention": {**ROPE, "mrope_section": [2, 2, 2]}, "full_attention": None}}),
+    Variant("ernie4_5_vl_moe", "experts for texts beside others for pictures, routers that are transposed, inside the "
+            "wrapper",
+            config=wrapped("ernie4_5_vl_moe_text", {
+                "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 4},
+                head_dim=12, use_bias=True, moe_num_experts=4, moe_k=2, moe_num_shared_experts=1,
+                moe_intermediate_size=[12, 8], mlp_layer_types=["dense", "sparse"],
+                rope_parameters={**ROPE, "mrope_section": [2, 2, 2]}),
+            unused=("vision_model.*", "model.vision_model.*", "model.resampler_model.*", "*.gate.weight_1",
+                    "*.experts.[4567].*")),
+]
