@@ -210,8 +210,7 @@ void run_attention(benchmark::State& state, const AttentionShape& shape, DType d
   const int64_t sums_dim = int64_t{shape.heads} * shape.dim;
   std::vector<float> qkv = random_values(tokens * qkv_dim);
   std::vector<float> out(static_cast<size_t>(tokens * sums_dim));
-  const KvLayer kv{k.get(),        v.get(),   dtype,    batch.max_pages,
-                   shape.kv_heads, shape.dim, shape.dim};
+  const KvLayer kv{k.get(), v.get(), dtype, batch.max_pages, shape.kv_heads, shape.dim, shape.dim};
   const BatchView view = backend().upload(batch);
   for (auto _ : state) {
     backend().attention(view, {qkv.data(), DType::f32, tokens, qkv_dim},
@@ -232,8 +231,7 @@ void run_latent_attention(benchmark::State& state, int32_t tokens, int32_t conte
   Weights keys(WeightFormat::int8, {"keys", kHeads * kRank, kPart});
   Weights values(WeightFormat::int8, {"values", kHeads * kPart, kRank});
   const Batch batch = one_sequence(tokens, context);
-  const Buffer latents =
-      random_cache(DType::bf16, int64_t{batch.max_pages} * kPageTokens * kKept);
+  const Buffer latents = random_cache(DType::bf16, int64_t{batch.max_pages} * kPageTokens * kKept);
   std::vector<float> queries = random_values(tokens * kHeads * (kRope + kPart));
   std::vector<float> latent_qkv = random_values(tokens * (kHeads + 1) * kKept);
   std::vector<float> latent_sums(static_cast<size_t>(tokens * kHeads * kRank));
@@ -300,11 +298,20 @@ struct RecurrenceShape {
 
 constexpr RecurrenceShape kRecurrences[] = {
     {"delta",
-     {.n_heads = 32, .n_key_heads = 16, .key_dim = 128, .value_dim = 128, .delta = true,
+     {.n_heads = 32,
+      .n_key_heads = 16,
+      .key_dim = 128,
+      .value_dim = 128,
+      .delta = true,
       .unit_eps = 1e-6F}},
     {"delta_by_channel",
-     {.n_heads = 32, .n_key_heads = 32, .key_dim = 128, .value_dim = 128, .delta = true,
-      .by_channel = true, .unit_eps = 1e-6F}},
+     {.n_heads = 32,
+      .n_key_heads = 32,
+      .key_dim = 128,
+      .value_dim = 128,
+      .delta = true,
+      .by_channel = true,
+      .unit_eps = 1e-6F}},
     {"state_space", {.n_heads = 64, .n_key_heads = 8, .key_dim = 128, .value_dim = 64}}};
 
 /// "GB/s" counts the state twice.
@@ -373,9 +380,9 @@ void run_convolve(benchmark::State& state, int64_t tokens) {
   const Convolution convolution{
       .taps = kTaps, .weight = weight.data(), .activation = Activation::silu};
   for (auto _ : state) {
-    backend().convolve(view,
-                       Matrix(x.data(), DType::f32, tokens, kChannels * 3 / 2).columns(0, kChannels),
-                       convolution, states.next(), {out.data(), DType::f32, tokens, kChannels});
+    backend().convolve(
+        view, Matrix(x.data(), DType::f32, tokens, kChannels * 3 / 2).columns(0, kChannels),
+        convolution, states.next(), {out.data(), DType::f32, tokens, kChannels});
   }
   count_bytes(state, 2.0 * sizeof(float) * static_cast<double>(kChannels * tokens));
 }
@@ -418,9 +425,14 @@ void run_router(benchmark::State& state, Router::Score score, int64_t n, int32_t
   for (auto _ : state) {
     Input input{.x = {x.data(), DType::f32, tokens, kHidden}};
     backend().experts(input, {scores.data(), DType::f32, tokens, n},
-                      {.used = used, .score = score, .groups = groups,
-                       .groups_used = (groups + 1) / 2, .normalized = true},
-                      {.n_experts = static_cast<int32_t>(n), .up = up.next(), .down = down.next(),
+                      {.used = used,
+                       .score = score,
+                       .groups = groups,
+                       .groups_used = (groups + 1) / 2,
+                       .normalized = true},
+                      {.n_experts = static_cast<int32_t>(n),
+                       .up = up.next(),
+                       .down = down.next(),
                        .gated = false},
                       OutputMode::store, {out.data(), DType::f32, tokens, kHidden});
   }
@@ -483,30 +495,25 @@ void register_run(const std::string& name, const std::function<void(benchmark::S
 void register_hybrids() {
   for (const auto& [tokens, context] : std::vector<std::pair<int32_t, int32_t>>{
            {1, 256}, {1, 4096}, {512, 512}, {512, 4096}, {64, 4096}}) {
-    register_run("latent_attention/tokens:" + std::to_string(tokens) +
-                     "/context:" + std::to_string(context),
-                 [n = tokens, c = context](benchmark::State& state) {
-                   run_latent_attention(state, n, c);
-                 });
+    register_run(
+        "latent_attention/tokens:" + std::to_string(tokens) + "/context:" + std::to_string(context),
+        [n = tokens, c = context](benchmark::State& state) { run_latent_attention(state, n, c); });
   }
   for (const int64_t tokens : {1, 512}) {
     const std::string of_tokens = "/tokens:" + std::to_string(tokens);
     for (const auto& [name, recurrence] : kRecurrences) {
-      register_run("recur/" + std::string(name) + of_tokens,
-                   [r = recurrence, tokens](benchmark::State& state) {
-                     run_recur(state, r, tokens);
-                   });
+      register_run(
+          "recur/" + std::string(name) + of_tokens,
+          [r = recurrence, tokens](benchmark::State& state) { run_recur(state, r, tokens); });
     }
     register_run("scan" + of_tokens,
                  [tokens](benchmark::State& state) { run_scan(state, tokens); });
     register_run("convolve" + of_tokens,
                  [tokens](benchmark::State& state) { run_convolve(state, tokens); });
-    register_run("scale/none" + of_tokens, [tokens](benchmark::State& state) {
-      run_scale(state, Activation::none, tokens);
-    });
-    register_run("scale/silu" + of_tokens, [tokens](benchmark::State& state) {
-      run_scale(state, Activation::silu, tokens);
-    });
+    register_run("scale/none" + of_tokens,
+                 [tokens](benchmark::State& state) { run_scale(state, Activation::none, tokens); });
+    register_run("scale/silu" + of_tokens,
+                 [tokens](benchmark::State& state) { run_scale(state, Activation::silu, tokens); });
     register_run("head_norms" + of_tokens,
                  [tokens](benchmark::State& state) { run_head_norms(state, tokens); });
     register_run("router/softmax/8_of_256" + of_tokens, [tokens](benchmark::State& state) {

@@ -148,11 +148,14 @@ void multiply_vectors(const TileTask& task) {
 
 constexpr int kMostVectorRows = 16;  // whose sums stay in registers
 
-// Rows up to which lanes are inputs and one channel is read after the other, as sums of integers
-// allow: memory is read at its full speed in one stream (a Zen 4 core 31 GB/s), but at half of it in
-// 16, which channels as lanes need.
+// Memory is read at its full speed in one stream (a Zen 4 core 31 GB/s), but at half of it in 16,
+// which channels as lanes need. So the next 16 are prefetched one after the other, where the
+// second-level cache holds so many bytes twice.
+constexpr int64_t kMostStreamedBytes = int64_t{256} << 10;
+// Rows up to which lanes are inputs, and one channel is read after the other, as sums of integers
+// allow; so many bytes are prefetched, past the rows in the first level.
 constexpr int kMostStreamedRows = 8;
-constexpr int64_t kStreamedAhead = 4096;  // bytes that are prefetched, past the rows in the first level
+constexpr int64_t kStreamedAhead = 4096;
 
 /// Up to 16 channels times R rows, which are packed one after the other.
 template <int R>
@@ -169,8 +172,7 @@ inline void stream_channels(const DotTask& task, const char* weights, int64_t ch
       const __m512i w = _mm512_xor_si512(line, flipped_bits<true>());
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        sum[r][n] =
-            add_products<true>(sum[r][n], w, _mm512_loadu_si512(x + r * row_bytes + k));
+        sum[r][n] = add_products<true>(sum[r][n], w, _mm512_loadu_si512(x + r * row_bytes + k));
       }
     };
     int64_t k = 0;
@@ -220,6 +222,7 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
   const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   const int64_t tiles_k = (channel_bytes + 63) / 64;
   const auto* x = static_cast<const char*>(task.packed);
+  const bool in_stream = 16 * channel_bytes <= kMostStreamedBytes;
   __m512i sum[R];
   for (int r = 0; r < R; ++r) {
     sum[r] = kInt8 ? _mm512_set1_epi32(-128 * task.row_totals[r]) : _mm512_setzero_si512();
@@ -227,12 +230,14 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
   for (int64_t k = 0; k < tiles_k; ++k) {
     const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
     const char* from = weights + k * 64;
-    const char* ahead = from + prefetch_distance(k * 64, channel_bytes, 16);
     __m512i tile[16];
     if (channels == 16 && bytes == 64) {
+      const char* ahead = in_stream ? weights + 16 * channel_bytes + k * 1024
+                                    : from + prefetch_distance(k * 64, channel_bytes, 16);
+      const int64_t stride = in_stream ? 64 : channel_bytes;
       for (int c = 0; c < 16; ++c) {
         tile[c] = _mm512_loadu_si512(from + c * channel_bytes);
-        _mm_prefetch(ahead + c * channel_bytes, _MM_HINT_T0);
+        _mm_prefetch(ahead + c * stride, _MM_HINT_T1);
       }
     } else {
       alignas(64) char part[kTileBytes];
@@ -284,9 +289,9 @@ void pack_few_rows(const float* x, int64_t stride, int64_t rows, int64_t in, con
   }
   const int64_t bytes = (in + 63) / 64 * 64;
   for (int64_t r = 0; r < rows; ++r) {  // as if each were alone
-    pack_narrow_tiles<kInt8>(x + r * stride, stride, 1, in,
-                             {static_cast<char*>(to.packed) + r * bytes, to.scales + r,
-                              to.totals + r});
+    pack_narrow_tiles<kInt8>(
+        x + r * stride, stride, 1, in,
+        {static_cast<char*>(to.packed) + r * bytes, to.scales + r, to.totals + r});
   }
 }
 
