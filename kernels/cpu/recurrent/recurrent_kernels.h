@@ -389,12 +389,28 @@ void recur(const RecurTask& task) {
 // --- Selective scans
 // --------------------------------------------------------------------------------------
 
-/// e^x of x that are not above 0; not below the smallest normal number.
-inline Vec shrinking(Vec x) { return exponential_within(larger(splat(kLeastExponent), x)); }
+constexpr float kLog2E = 1.44269504F;
 
-/// One token's step of some channels; rows are of single states.
+/// 2^x within 3e-7, relative to it, of x that are not above 0; not below about 2^-126. Of a
+/// polynomial on [-1/2, 1/2], that of Cephes' exp2f.
+inline Vec shrinking_power(Vec x) {
+  constexpr float kRounder = 0x1.8p23F;
+  x = larger(splat(-126), x);
+  const Vec shifted = x + kRounder;
+  const Vec r = x - (shifted - kRounder);
+  Vec p = r * 1.535336188319500E-4F + 1.339887440266574E-3F;
+  p = p * r + 9.618437357674640E-3F;
+  p = p * r + 5.550332471162809E-2F;
+  p = p * r + 2.402264791363012E-1F;
+  p = p * r + 6.931472028550421E-1F;
+  p = p * r + 1.0F;
+  const WordVec exponent = reinterpret_cast<WordVec>(shifted) << 23;
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(p) + exponent);
+}
+
+/// What a token reads and writes of some channels, a row a state.
 struct ScanRows {
-  const float* rates = nullptr;
+  const float* rates = nullptr;  ///< of e, or of powers of 2
   int64_t rates_stride = 0;
   const float* from = nullptr;
   int64_t from_stride = 0;
@@ -402,6 +418,7 @@ struct ScanRows {
   int64_t to_stride = 0;
 };
 
+template <bool kOfPowers>
 inline void scan_token(const ScanTask& task, int64_t t, const ScanRows& rows) {
   const float* b = task.b + t * task.b_stride;
   const float* c = task.c + t * task.c_stride;
@@ -412,7 +429,9 @@ inline void scan_token(const ScanTask& task, int64_t t, const ScanRows& rows) {
     const Vec taken = step * x;
     Vec sum = load_row(task.skips) * x;
     for (int64_t n = 0; n < task.state_size; ++n) {
-      const Vec decay = shrinking(load_row(rows.rates + n * rows.rates_stride) * step);
+      Vec rate = load_row(rows.rates + n * rows.rates_stride);
+      if (!kOfPowers) rate *= kLog2E;
+      const Vec decay = shrinking_power(rate * step);
       const Vec element = decay * load_row(rows.from + n * rows.from_stride) + b[n] * taken;
       sum += c[n] * element;
       store_up_to(rows.to + n * rows.to_stride + channel, element, count);
@@ -423,7 +442,8 @@ inline void scan_token(const ScanTask& task, int64_t t, const ScanRows& rows) {
 
 void scan(const ScanTask& task) {
   if (task.tokens == 1) {
-    scan_token(task, 0, {task.rates, task.stride, task.from, task.stride, task.to, task.stride});
+    scan_token<false>(task, 0,
+                      {task.rates, task.stride, task.from, task.stride, task.to, task.stride});
     if (task.border != nullptr && task.border_tokens == 1) {
       copy_rows(task.to, task.stride, task.state_size, task.channels, task.border, task.stride);
     }
@@ -433,9 +453,12 @@ void scan(const ScanTask& task) {
   float* rates = task.scratch;
   float* state = rates + task.state_size * kScanChannels;
   copy_rows(task.rates, task.stride, task.state_size, task.channels, rates, kScanChannels);
+  for (int64_t i = 0; i < task.state_size * kScanChannels; i += kLanes) {
+    store(rates + i, load(rates + i) * kLog2E);
+  }
   copy_rows(task.from, task.stride, task.state_size, task.channels, state, kScanChannels);
   for (int64_t t = 0; t < task.tokens; ++t) {
-    scan_token(task, t, {rates, kScanChannels, state, kScanChannels, state, kScanChannels});
+    scan_token<true>(task, t, {rates, kScanChannels, state, kScanChannels, state, kScanChannels});
     if (task.border != nullptr && t + 1 == task.border_tokens) {
       copy_rows(state, kScanChannels, task.state_size, task.channels, task.border, task.stride);
     }
