@@ -72,7 +72,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   constexpr int64_t kTileChannels = 128;
   constexpr int64_t kTileRanges = int64_t{64} << 10;
   // Experts have rows of inputs, activations and results of their own.
-  int64_t shared = 2 * bounds.recurrent_heads * bounds.tokens * int64_t{sizeof(float)};
+  int64_t shared = 0;
   int64_t expert_rows = 0;
   size_t screen = 0;  // of the output matrix
   int64_t of_thread = attention_scratch(bounds.head_dim, bounds.head_dim) * int64_t{sizeof(float)};
@@ -98,8 +98,9 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
   const int64_t sampling = bounds.vocab * 12 + (int64_t{64} << 10);  // parts of a row, histograms
   const int64_t threads = pool_.size();
   // Scratch grows by half more than was asked for.
-  return screen +
-         static_cast<size_t>((shared + expert_rows + threads * (of_thread + sampling)) * 3 / 2);
+  const int64_t latents = plain_bytes(bounds.latent, bounds.context);
+  return screen + static_cast<size_t>(
+                      (shared + expert_rows + latents + threads * (of_thread + sampling)) * 3 / 2);
 }
 
 FloatType float_type(DType type) {

@@ -71,6 +71,10 @@ class CpuBackend final : public HostBackend {
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                  const HeadTransform& transform, const KvLayer& kv, const AttentionRule& rule,
                  const Matrix& out) override;
+  void latent_attention(const BatchView& batch, const Matrix& queries, const Matrix& cos_sin,
+                        const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
+                        const Matrix& latent_qkv, const Matrix& latent_sums,
+                        const Matrix& out) override;
   void append(const BatchView& batch, const Matrix& kv_rows, const KvLayer& kv) override;
   void convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,
                 const StateLayer& states, const Matrix& out) override;
@@ -98,7 +102,8 @@ class CpuBackend final : public HostBackend {
     Matrix x;
     Weight weight;
     int64_t halves = 1;
-    bool in_order = false;  ///< see Epilogue
+    bool in_order = false;   ///< see Epilogue
+    bool in_floats = false;  ///< x is not rounded
     FinishTask result;
     void (*finish)(const FinishTask&) = nullptr;
 
@@ -125,16 +130,34 @@ class CpuBackend final : public HostBackend {
   /// some, to their pages, transformed.
   void rope_append(const BatchView& batch, const Matrix& qkv, int64_t n_heads,
                    const Matrix& cos_sin, const HeadTransform& transform,
-                   const KvLayer& kv);                               // rope.cpp
+                   const KvLayer& kv);  // rope.cpp
+  /// What queries of sequences [first, last) see in their pages. is_cross: positions have no
+  /// meaning.
+  void attend(const BatchView& batch, int32_t first, int32_t last, const Matrix& q,
+              const KvLayer& kv, const AttentionRule& rule, bool is_cross,
+              const Matrix& out);  // attention.cpp
+  /// With what the rule says of the heads from first_head on.
+  static AttentionTask attention_task(const AttentionRule& rule,
+                                      int64_t first_head);  // attention.cpp
+  /// All of heads of one size.
+  void run(std::span<AttentionTask> tasks);  // attention.cpp
+  /// What the queries of a sequence see by keys and values that heads make of its latents: see
+  /// latent_attention(). Queries are rotated.
+  void attend_plainly(const BatchView& batch, int32_t sequence, const Matrix& queries,
+                      const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
+                      const Matrix& out);                            // latent_attention.cpp
   [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;  // norm.cpp
   Product linear_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) const;  // linear.cpp
   Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,
                         Activation activation, const Matrix& out) const;  // gated_linear.cpp
+  /// As head_linear(); in_floats: x is not rounded.
+  void multiply_heads(const Matrix& x, const Weight& weight, int64_t n_heads, bool in_floats,
+                      const Matrix& out);  // head_linear.cpp
   /// Products of one shape and format of weights, but of any numbers of rows.
   void multiply(std::vector<Product> products);  // product.cpp
   /// Null where floats are multiplied.
-  [[nodiscard]] const TileKernels* tiles_of(const Weight& weight) const;            // product.cpp
+  [[nodiscard]] const TileKernels* tiles_of(const Product& product) const;          // product.cpp
   [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp
   /// The group's rows without gaps as a product with `weight` takes them: themselves, or rotated,
   /// in memory of the thread until the next call.
@@ -180,12 +203,16 @@ class CpuBackend final : public HostBackend {
   Scratch scale_scratch_;
   Scratch row_scratch_;  // rows of x made anew
   Scratch expert_scratch_;
+  Scratch latent_scratch_;  // keys and values made of latents
   Screened screened_;
 };
 
 /// Channels that few rows are multiplied with one after the other stay in the second-level cache,
 /// where they are decoded to.
 inline constexpr int64_t kFewRowsBlockBytes = int64_t{128} << 10;
+
+/// Bytes that keys and values of a model's latents take, of sequences of so many tokens at most.
+int64_t plain_bytes(const LatentBound& latent, int64_t context);
 
 /// Floats of a thread's scratch that multiply_panels() takes.
 int64_t panel_scratch();

@@ -41,19 +41,19 @@ int32_t heads_of_block(const BatchView& batch, int32_t n_kv_heads, int32_t group
   return std::min(most, std::max((most + each - 1) / each, kLeastHeads));
 }
 
-/// Blocks of at most kMaxAttentionRows rows, those with the longest contexts first. Where positions
-/// have no meaning (`joins`), sequences in a row that see the same, such as beams of a source, are
-/// one: no row's sums depend on those beside it.
-std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_heads, bool joins,
-                         int threads) {
+/// Blocks of at most kMaxAttentionRows rows of sequences [first, last), those with the longest
+/// contexts first. Where positions have no meaning (`joins`), sequences in a row that see the same,
+/// such as beams of a source, are one: no row's sums depend on those beside it.
+std::vector<Block> split(const BatchView& batch, int32_t first, int32_t last, int32_t n_heads,
+                         int32_t n_kv_heads, bool joins, int threads) {
   const int32_t group = n_heads / n_kv_heads;
   const int32_t heads = heads_of_block(batch, n_kv_heads, group, threads);
   const int32_t tokens = kMaxAttentionRows / heads;
   std::vector<Block> blocks;
   int32_t next = 0;
-  for (int32_t s = 0; s < batch.n_sequences; s = next) {
+  for (int32_t s = first; s < last; s = next) {
     next = s + 1;
-    while (joins && next < batch.n_sequences && see_the_same(batch, s, next)) ++next;
+    while (joins && next < last && see_the_same(batch, s, next)) ++next;
     const int32_t begin = batch.query_start[s];
     for (int32_t end = batch.query_start[next]; end > begin; end -= std::min(tokens, end - begin)) {
       const int32_t count = std::min(tokens, end - begin);
@@ -70,24 +70,29 @@ std::vector<Block> split(const BatchView& batch, int32_t n_heads, int32_t n_kv_h
 void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                            const HeadTransform& transform, const KvLayer& kv,
                            const AttentionRule& rule, const Matrix& out) {
-  const int64_t dim = kv.head_dim;
-  const int64_t v_dim = kv.v_head_dim;
   require_f32(out, batch.n_tokens, out.cols,
               "attention: out must be [tokens, n_heads v_head_dim] f32");
-  require(out.cols % (v_dim * kv.n_kv_heads) == 0,
+  require(out.cols % (int64_t{kv.v_head_dim} * kv.n_kv_heads) == 0,
           "attention: n_heads must be a multiple of n_kv_heads");
-  const int64_t n_heads = out.cols / v_dim;
-  const bool is_cross = qkv.cols == n_heads * dim && rule.bidirectional;
+  const int64_t n_heads = out.cols / kv.v_head_dim;
+  const int64_t q_dim = n_heads * kv.head_dim;
+  const bool is_cross = qkv.cols == q_dim && rule.bidirectional;
   if (!is_cross) rope_append(batch, qkv, n_heads, cos_sin, transform, kv);
-  const Matrix q = qkv.columns(0, n_heads * dim);
-  const std::vector<Block> blocks =
-      split(batch, static_cast<int32_t>(n_heads), kv.n_kv_heads, is_cross, pool_.size());
+  attend(batch, 0, batch.n_sequences, qkv.columns(0, q_dim), kv, rule, is_cross, out);
+}
+
+void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, const Matrix& q,
+                        const KvLayer& kv, const AttentionRule& rule, bool is_cross,
+                        const Matrix& out) {
+  const int64_t dim = kv.head_dim;
+  const int64_t v_dim = kv.v_head_dim;
   const auto element_bytes = static_cast<int64_t>(dtype_size(kv.dtype));
   const int64_t k_head_bytes = kPageTokens * dim * element_bytes;
   const int64_t v_head_bytes = kPageTokens * kv.v_stride() * element_bytes;
-
-  const auto task_of = [&](const Block& block) {
-    AttentionTask task;
+  std::vector<AttentionTask> tasks;
+  for (const Block& block : split(batch, first, last, static_cast<int32_t>(out.cols / v_dim),
+                                  kv.n_kv_heads, is_cross, pool_.size())) {
+    AttentionTask task = attention_task(rule, block.first_head);
     task.q =
         static_cast<const float*>(q.data) + block.first_token * q.stride + block.first_head * dim;
     task.q_stride = q.stride;
@@ -107,33 +112,39 @@ void CpuBackend::attention(const BatchView& batch, const Matrix& qkv, const Matr
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
     task.k_page_stride = kPageTokens * kv.k_dim();
     task.v_page_stride = kv.n_kv_heads * kPageTokens * kv.v_stride();
-    task.page_tokens = kPageTokens;
-    task.scale = rule.scale;
-    task.window = rule.window;
-    task.window_in_blocks = rule.window_in_blocks;
-    task.bidirectional = rule.bidirectional;
-    task.soft_cap = rule.soft_cap;
-    if (rule.sinks != nullptr) task.sinks = rule.sinks + block.first_head;
-    if (rule.slopes != nullptr) task.slopes = rule.slopes + block.first_head;
-    task.bias_reach = rule.bias_reach;
-    if (rule.bias != nullptr) {
-      task.bias = rule.bias + block.first_head * (2 * int64_t{rule.bias_reach} + 1);
-    }
-    return task;
-  };
+    tasks.push_back(task);
+  }
+  run(tasks);
+}
 
-  pool_.parallel_for(static_cast<int64_t>(blocks.size()), 1, kMostBlocks,
+AttentionTask CpuBackend::attention_task(const AttentionRule& rule, int64_t first_head) {
+  AttentionTask task;
+  task.page_tokens = kPageTokens;
+  task.scale = rule.scale;
+  task.window = rule.window;
+  task.window_in_blocks = rule.window_in_blocks;
+  task.bidirectional = rule.bidirectional;
+  task.soft_cap = rule.soft_cap;
+  if (rule.sinks != nullptr) task.sinks = rule.sinks + first_head;
+  if (rule.slopes != nullptr) task.slopes = rule.slopes + first_head;
+  task.bias_reach = rule.bias_reach;
+  if (rule.bias != nullptr) {
+    task.bias = rule.bias + first_head * (2 * int64_t{rule.bias_reach} + 1);
+  }
+  return task;
+}
+
+void CpuBackend::run(std::span<AttentionTask> tasks) {
+  if (tasks.empty()) return;
+  const int64_t floats = attention_scratch(tasks[0].head_dim, tasks[0].v_head_dim);
+  pool_.parallel_for(static_cast<int64_t>(tasks.size()), 1, kMostBlocks,
                      [&](int thread, int64_t first, int64_t last) {
-                       auto* scratch = thread_scratch_[static_cast<size_t>(thread)].get<float>(
-                           attention_scratch(dim, v_dim));
-                       AttentionTask next = task_of(blocks[static_cast<size_t>(first)]);
+                       auto* scratch =
+                           thread_scratch_[static_cast<size_t>(thread)].get<float>(floats);
                        for (int64_t i = first; i < last; ++i) {
-                         AttentionTask task = next;
+                         AttentionTask& task = tasks[static_cast<size_t>(i)];
                          task.scratch = scratch;
-                         if (i + 1 < last) {
-                           next = task_of(blocks[static_cast<size_t>(i + 1)]);
-                           task.next = &next;
-                         }
+                         if (i + 1 < last) task.next = &tasks[static_cast<size_t>(i) + 1];
                          kernels_.attention(task);
                        }
                      });

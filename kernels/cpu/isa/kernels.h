@@ -123,32 +123,44 @@ struct RecurTask {
   int64_t out_stride = 0;
   int64_t tokens = 0;
   int64_t key_dim = 0;
-  int64_t columns = 0;               ///< at most recur_columns()
-  const float* decays = nullptr;     ///< [tokens] factors of the matrix, or
-  bool by_channel = false;           ///< [tokens, key_dim] of its rows
-  const float* strengths = nullptr;  ///< [tokens]
-  bool delta = false;
+  int64_t columns = 0;
+  const float* gates = nullptr;  ///< token 0's of the head: one or, if by_channel, key_dim
+  int64_t gates_stride = 0;
+  const float* strength_gates = nullptr;  ///< likewise, if `delta`
+  const float* steps = nullptr;           ///< as many as gates, the head's; null: no gates
+  bool delta = false;                     ///< this and what follows: see Recurrence
+  bool by_channel = false;
+  float strength = 1;
   float unit_eps = 0;
   float query_scale = 1;
+  float rate = 0;
   float skip = 0;
+  float least_log_decay = 0;
+  float least_step = 0;
+  float most_step = 0;
   const float* from = nullptr;  ///< the matrix before token 0
   float* to = nullptr;          ///< after the last one; not `from`
   float* border = nullptr;      ///< after the first border_tokens; null: not wanted
   int64_t border_tokens = 0;
-  int64_t stride = 0;  ///< floats from a row of these matrices to the next
+  int64_t stride = 0;        ///< floats from a row of these matrices to the next
+  float* scratch = nullptr;  ///< recur_scratch() floats, 64-byte aligned
 };
 
-/// The factors that a row of gates gives the rows of a head's matrix (see Recurrence).
-struct DecayTask {
-  const float* gates = nullptr;  ///< [n]
-  const float* steps = nullptr;  ///< [n]
-  float rate = 0;
-  float least_log_decay = 0;
-  float least_step = 0;
-  float most_step = 0;
-  int64_t n = 0;
-  float* out = nullptr;
-};
+/// Tokens whose factors are made at once.
+inline constexpr int64_t kRecurPiece = 32;
+/// Columns that several tokens go through at once, 32 KB of 128 rows (half as many are slower by a
+/// third: a sum waits for its last store); and that one does.
+inline constexpr int64_t kRecurColumns = 64;
+inline constexpr int64_t kMostRecurColumns = 256;
+
+/// Whole lines of memory.
+constexpr int64_t padded_recur_dim(int64_t n) { return (n + 15) / 16 * 16; }
+
+/// Floats of RecurTask::scratch.
+constexpr int64_t recur_scratch(int64_t key_dim, int64_t columns) {
+  const int64_t blocks = (columns + kRecurColumns - 1) / kRecurColumns;
+  return padded_recur_dim(key_dim) * (1 + kRecurPiece) + key_dim * blocks * kRecurColumns;
+}
 
 /// A selective scan (see Backend::scan()) over consecutive tokens of one sequence, of some
 /// channels.
@@ -174,7 +186,14 @@ struct ScanTask {
   float* border = nullptr;       ///< after the first border_tokens; null: not wanted
   int64_t border_tokens = 0;
   int64_t stride = 0;
+  float* scratch = nullptr;  ///< scan_scratch() floats, 64-byte aligned
 };
+
+/// ScanTask::channels may be at most this.
+inline constexpr int64_t kScanChannels = 64;
+
+/// Floats of ScanTask::scratch.
+constexpr int64_t scan_scratch(int64_t state_size) { return 2 * state_size * kScanChannels; }
 
 /// tokens · group may be at most this.
 inline constexpr int kMaxAttentionRows = 64;
@@ -348,8 +367,6 @@ struct Kernels {
   void (*xielu)(float above, float below, float beta, int64_t n, float* x);
   void (*convolve)(const ConvolveTask&);
   void (*recur)(const RecurTask&);
-  int64_t recur_columns;  ///< that RecurTask::columns is at most
-  void (*decays)(const DecayTask&);
   void (*scan)(const ScanTask&);
   /// m *= activation(factors), of n elements each.
   void (*scale)(const float* factors, Activation activation, int64_t n, float* m);

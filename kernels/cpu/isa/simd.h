@@ -98,10 +98,7 @@ inline void store_some(float* to, Vec v, int64_t count) {
   __builtin_memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));
 }
 
-inline Vec select(IntVec mask, Vec yes, Vec no) {
-  return reinterpret_cast<Vec>((mask & reinterpret_cast<IntVec>(yes)) |
-                               (~mask & reinterpret_cast<IntVec>(no)));
-}
+inline Vec select(IntVec mask, Vec yes, Vec no) { return mask ? yes : no; }
 
 inline Vec larger(Vec a, Vec b) {
 #if defined(__AVX512F__)
@@ -250,12 +247,13 @@ inline Vec softplus(Vec x) {
 // --- Rows of any length
 // --------------------------------------------------------------------------------
 
-/// Calls body(column, count) for the vectors of a row, count < kLanes for the last.
+/// Calls body(column, count) for the vectors of a row, count < kLanes for the last. Flattened, so
+/// that the count of whole vectors is a constant.
 template <class Body>
-inline void for_vectors(int64_t columns, const Body& body) {
-  for (int64_t c = 0; c < columns; c += kLanes) {
-    body(c, columns - c < kLanes ? columns - c : int64_t{kLanes});
-  }
+[[gnu::flatten]] inline void for_vectors(int64_t columns, const Body& body) {
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) body(c, int64_t{kLanes});
+  if (c < columns) body(c, columns - c);
 }
 
 /// Zeros beyond `count`.

@@ -232,8 +232,6 @@ inline Kernels vector_kernels() {
   kernels.rotate = rotate;
   kernels.convolve = convolve;
   kernels.recur = recur;
-  kernels.recur_columns = kRecurColumns;
-  kernels.decays = decays;
   kernels.scan = scan;
   kernels.scale = scale;
   kernels.soft_cap = soft_cap;

@@ -7,6 +7,11 @@ namespace faststream {
 
 void CpuBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
                              const Matrix& out) {
+  multiply_heads(x, weight, n_heads, false, out);
+}
+
+void CpuBackend::multiply_heads(const Matrix& x, const Weight& weight, int64_t n_heads,
+                                bool in_floats, const Matrix& out) {
   const int64_t n = weight.rows / n_heads;
   const int64_t from = x.cols / n_heads;
   const int64_t copied = from - weight.cols;
@@ -22,6 +27,7 @@ void CpuBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_he
     products.push_back(linear_product(x.columns(h * from + copied, weight.cols),
                                       unrounded.row_range(h * n, n), {},
                                       out.columns(h * to + copied, n)));
+    products.back().in_floats = in_floats;
   }
   multiply(std::move(products));
   if (copied == 0) return;

@@ -26,9 +26,8 @@ namespace faststream {
 void CpuBackend::multiply(std::vector<Product> products) {
   std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
   if (products.empty()) return;
-  const Weight& weight = products[0].weight;
-  const TileKernels* tiles = tiles_of(weight);
-  if (tiles == nullptr && weight.quantizes_inputs()) round_rows(products);
+  const TileKernels* tiles = tiles_of(products[0]);
+  if (tiles == nullptr && products[0].weight.quantizes_inputs()) round_rows(products);
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
                            : tiles != nullptr                     ? tiles->most_dot_rows
@@ -46,12 +45,13 @@ void CpuBackend::multiply(std::vector<Product> products) {
   if (many != products.begin()) multiply_few_rows({products.begin(), many});
 }
 
-const TileKernels* CpuBackend::tiles_of(const Weight& weight) const {
+const TileKernels* CpuBackend::tiles_of(const Product& product) const {
   const auto made = [](const TileKernels& tiles) { return tiles ? &tiles : nullptr; };
+  const Weight& weight = product.weight;
+  if (weight.format == WeightFormat::f32) return made(kernels_.tiles_f32);
+  if (product.in_floats) return nullptr;
   if (weight.quantizes_inputs()) return made(kernels_.tiles_i8);
   switch (weight.format) {
-    case WeightFormat::f32:
-      return made(kernels_.tiles_f32);
     case WeightFormat::bf16:
       return made(kernels_.tiles_bf16);
     case WeightFormat::int8:
@@ -121,8 +121,7 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     task.x_stride = product.x.stride;
     few.rows.push_back(task);
   }
-  if (const TileKernels* tiles = tiles_of(products[0].weight);
-      tiles != nullptr && tiles->dot != nullptr) {
+  if (const TileKernels* tiles = tiles_of(products[0]); tiles != nullptr && tiles->dot != nullptr) {
     few.kernel = tiles->dot;
     few.grain = 32;
     pack_few_rows(products, *tiles, few.rows);

@@ -67,7 +67,7 @@ void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* 
 }  // namespace
 
 void CpuBackend::multiply_tiles(const Product& product) {
-  const TileKernels& tiles = *tiles_of(product.weight);
+  const TileKernels& tiles = *tiles_of(product);
   const Channels channels(product.weight, tiles.step_bytes, product.halves);
   const int64_t in = product.weight.cols;
   const int64_t tiles_k = channels.tiles_k;

@@ -1,6 +1,7 @@
 // Products on tiles by the dot products of AVX-512: VNNI for i8, BF16 for bf16. Lanes are rows of x
 // where there are many, channels where there are few; either way a sum adds the inner dimension
-// four bytes after the other, so that both have the same bits.
+// four bytes after the other, so that both have the same bits. i8 sums are exact in any order: with
+// the fewest rows lanes are inputs.
 //
 // VNNI multiplies unsigned bytes by signed ones: the weights' sign bits are inverted, which adds
 // 128 to each, and what that adds to a sum, 128 times the total of the row of x, is taken away at
@@ -147,12 +148,81 @@ void multiply_vectors(const TileTask& task) {
 
 constexpr int kMostVectorRows = 16;  // whose sums stay in registers
 
+// Memory is read at its full speed in one stream (a Zen 4 core 31 GB/s), but at half of it in 16,
+// which channels as lanes need. So the next 16 are prefetched one after the other, where the
+// second-level cache holds so many bytes twice.
+constexpr int64_t kMostStreamedBytes = int64_t{256} << 10;
+// Rows up to which lanes are inputs, and one channel is read after the other, as sums of integers
+// allow; so many bytes are prefetched, past the rows in the first level.
+constexpr int kMostStreamedRows = 8;
+constexpr int64_t kStreamedAhead = 4096;
+
+/// Up to 16 channels times R rows, which are packed one after the other.
+template <int R>
+inline void stream_channels(const DotTask& task, const char* weights, int64_t channels,
+                            float* sums) {
+  constexpr int kSums = R >= 3 ? 1 : 4 / R;  // of a row: additions to one wait for each other
+  const int64_t in = task.in;
+  const int64_t row_bytes = (in + 63) / 64 * 64;
+  const auto* x = static_cast<const char*>(task.packed);
+  __m512i totals[R][16] = {};
+  for (int64_t c = 0; c < channels; ++c, weights += in) {
+    __m512i sum[R][kSums] = {};
+    const auto add_line = [&](int64_t k, int n, __m512i line) {
+      const __m512i w = _mm512_xor_si512(line, flipped_bits<true>());
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        sum[r][n] = add_products<true>(sum[r][n], w, _mm512_loadu_si512(x + r * row_bytes + k));
+      }
+    };
+    int64_t k = 0;
+    for (; k + kSums * 64 <= in; k += kSums * 64) {
+#pragma GCC unroll 4
+      for (int n = 0; n < kSums; ++n) {
+        const char* from = weights + k + n * 64;
+        _mm_prefetch(from + kStreamedAhead, _MM_HINT_T1);
+        add_line(k + n * 64, n, _mm512_loadu_si512(from));
+      }
+    }
+    for (; k < in; k += 64) {
+      const __mmask64 mask = ~__mmask64{0} >> (in - k < 64 ? 64 - (in - k) : 0);
+      add_line(k, 0, _mm512_maskz_loadu_epi8(mask, weights + k));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      totals[r][c] = sum[r][0];
+      for (int n = 1; n < kSums; ++n) totals[r][c] = _mm512_add_epi32(totals[r][c], sum[r][n]);
+    }
+  }
+  const auto mask = static_cast<__mmask16>((1U << channels) - 1);
+  for (int r = 0; r < R; ++r) {
+    transpose16(totals[r]);
+    __m512i sum = _mm512_set1_epi32(-128 * task.row_totals[r]);
+    for (const __m512i lanes : totals[r]) sum = _mm512_add_epi32(sum, lanes);
+    const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(task.row_scales[r]));
+    _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, v);
+  }
+}
+
+template <int R>
+void stream_rows(const DotTask& task) {
+  if constexpr (R > 1) {
+    if (task.rows < R) return stream_rows<R - 1>(task);
+  }
+  for (int64_t c = 0; c < task.channels; c += 16) {
+    const int64_t channels = task.channels - c < 16 ? task.channels - c : 16;
+    stream_channels<R>(task, static_cast<const char*>(task.weights) + c * task.in, channels,
+                       task.sums + c);
+  }
+}
+
 /// 16 channels times R rows.
 template <bool kInt8, int R>
 inline void dot_channels(const DotTask& task, const char* weights, int64_t channels, float* sums) {
   const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   const int64_t tiles_k = (channel_bytes + 63) / 64;
   const auto* x = static_cast<const char*>(task.packed);
+  const bool in_stream = 16 * channel_bytes <= kMostStreamedBytes;
   __m512i sum[R];
   for (int r = 0; r < R; ++r) {
     sum[r] = kInt8 ? _mm512_set1_epi32(-128 * task.row_totals[r]) : _mm512_setzero_si512();
@@ -160,12 +230,14 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
   for (int64_t k = 0; k < tiles_k; ++k) {
     const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
     const char* from = weights + k * 64;
-    const char* ahead = from + prefetch_distance(k * 64, channel_bytes, 16);
     __m512i tile[16];
     if (channels == 16 && bytes == 64) {
+      const char* ahead = in_stream ? weights + 16 * channel_bytes + k * 1024
+                                    : from + prefetch_distance(k * 64, channel_bytes, 16);
+      const int64_t stride = in_stream ? 64 : channel_bytes;
       for (int c = 0; c < 16; ++c) {
         tile[c] = _mm512_loadu_si512(from + c * channel_bytes);
-        _mm_prefetch(ahead + c * channel_bytes, _MM_HINT_T0);
+        _mm_prefetch(ahead + c * stride, _MM_HINT_T1);
       }
     } else {
       alignas(64) char part[kTileBytes];
@@ -209,6 +281,26 @@ void dot_rows(const DotTask& task) {
   }
 }
 
+/// As the products want them.
+template <bool kInt8>
+void pack_few_rows(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
+  if (!kInt8 || rows > kMostStreamedRows) {
+    return pack_narrow_tiles<kInt8>(x, stride, rows, in, to);
+  }
+  const int64_t bytes = (in + 63) / 64 * 64;
+  for (int64_t r = 0; r < rows; ++r) {  // as if each were alone
+    pack_narrow_tiles<kInt8>(
+        x + r * stride, stride, 1, in,
+        {static_cast<char*>(to.packed) + r * bytes, to.scales + r, to.totals + r});
+  }
+}
+
+template <bool kInt8>
+void dot_few_rows(const DotTask& task) {
+  if (kInt8 && task.rows <= kMostStreamedRows) return stream_rows<kMostStreamedRows>(task);
+  dot_rows<kInt8, kMostVectorRows>(task);
+}
+
 /// Tiles for all rows beyond most_dot_rows.
 template <bool kInt8, Gathered kGathered>
 TileKernels vector_tiles_without_dot(int most_dot_rows) {
@@ -225,8 +317,8 @@ template <bool kInt8>
 TileKernels vector_tiles() {
   constexpr Gathered kGathered = kInt8 ? Gathered::flipped : Gathered::same;
   TileKernels tiles = vector_tiles_without_dot<kInt8, kGathered>(kMostVectorRows);
-  tiles.pack_dot = pack_narrow_tiles<kInt8>;
-  tiles.dot = dot_rows<kInt8, kMostVectorRows>;
+  tiles.pack_dot = pack_few_rows<kInt8>;
+  tiles.dot = dot_few_rows<kInt8>;
   return tiles;
 }
 

@@ -6,8 +6,10 @@
 namespace faststream {
 namespace {
 
-// Channels that a thread takes at least.
-constexpr int64_t kGrain = 64;
+// Channels that a thread takes at a time, at least and, of many tokens, at most: each of them has
+// so many lines one after the other.
+constexpr int64_t kLeastChannels = 64;
+constexpr int64_t kMostChannels = 512;
 
 // The last `tail` elements of channels [first, last) after `tokens` tokens, to a state.
 void store_tail(const ConvolveTask& task, int64_t tokens, float* state) {
@@ -27,11 +29,14 @@ void CpuBackend::convolve(const BatchView& batch, const Matrix& x, const Convolu
   require_f32(x, batch.n_tokens, x.cols, "convolve: x must be [tokens, channels] f32");
   require_f32(out, batch.n_tokens, x.cols, "convolve: out must be [tokens, channels] f32");
   const int64_t channels = x.cols;
-  const int64_t pieces = (channels + kGrain - 1) / kGrain;
+  const int64_t most = batch.max_query_len > 1 ? kMostChannels : kLeastChannels;
+  const int64_t each = channels / (2 * pool_.size()) / kLeastChannels * kLeastChannels;
+  const int64_t grain = std::clamp(each, kLeastChannels, most);
+  const int64_t pieces = (channels + grain - 1) / grain;
   pool_.parallel_for(batch.n_sequences * pieces, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto s = static_cast<int32_t>(i / pieces);
-      const int64_t c = i % pieces * kGrain;
+      const int64_t c = i % pieces * grain;
       const int32_t row = batch.query_start[s];
       const auto state = [&](int32_t n) { return states.data + n * states.stride + c; };
       ConvolveTask task;
@@ -40,7 +45,7 @@ void CpuBackend::convolve(const BatchView& batch, const Matrix& x, const Convolu
       task.out = static_cast<float*>(out.data) + row * out.stride + c;
       task.out_stride = out.stride;
       task.tokens = batch.query_start[s + 1] - row;
-      task.channels = std::min(kGrain, channels - c);
+      task.channels = std::min(grain, channels - c);
       task.before = state(batch.state_from[s]);
       task.weight = convolution.weight + c;
       task.stride = channels;

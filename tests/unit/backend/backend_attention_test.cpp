@@ -193,13 +193,10 @@ class BackendAttention : public BackendTest {
         largest = std::max<double>(largest, std::abs(want.at(r, c)));
       }
     }
-    // With f32 activations products may round both factors to bf16 beside weights of other formats.
-    const bool rounds = act == DType::f32 && weights != WeightFormat::f32;
-    const DType rounded = rounds ? DType::bf16 : act;
     for (const auto& backend : backends_) {
       expect_near(
           attend(*backend, act), want,
-          [&](int64_t, int64_t) { return largest * (6 * unit_roundoff(rounded) + 1e-5); },
+          [&](int64_t, int64_t) { return largest * (6 * unit_roundoff(act) + 1e-5); },
           backend->description() + ": latent attention, " + std::string(dtype_name(act)) + ", " +
               std::to_string(shape.n_heads) + " heads of latents of " + std::to_string(shape.rank));
     }
