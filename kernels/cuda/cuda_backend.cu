@@ -121,8 +121,7 @@ size_t CudaBackend::free_memory() const {
 
 size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   const DType act = activation_dtype(bounds.weight_format);
-  size_t scratch =
-      decode_piece(bounds.sequences, bounds.n_heads, bounds.head_dim, bounds.context).bytes;
+  size_t scratch = decode_bytes(bounds);
   scratch =
       std::max(scratch, chunks_piece(bounds.tokens / kPageTokens, bounds.recurrent_heads).bytes);
   scratch = std::max(scratch,

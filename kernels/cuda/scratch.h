@@ -10,6 +10,8 @@ namespace faststream {
 
 /// An operation takes at most about so much; where it needs more, it does its work in pieces.
 inline constexpr size_t kMaxScratchBytes = size_t{256} << 20;
+/// Experts about so much: for another piece all of their weights would be read again.
+inline constexpr size_t kMaxExpertsBytes = size_t{1280} << 20;
 
 /// What an operation does at a time, and the memory that this takes.
 struct ScratchPiece {

@@ -133,9 +133,9 @@ int32_t choose_size(int32_t asked, int32_t preferred, int32_t least, int32_t mos
 
 // Of a step.
 BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slots,
-                          int32_t max_logits) {
+                          int32_t max_logits, int32_t step_tokens) {
   const int64_t tokens =
-      std::min<int64_t>(kMaxStepTokens, slots * std::max(config.max_context, source));
+      std::min<int64_t>(step_tokens, slots * std::max(config.max_context, source));
   // An encoder reads a source as a whole.
   return {.max_tokens = static_cast<int32_t>(std::max<int64_t>({tokens, slots, source})),
           .max_logits = std::max(max_logits, slots)};
@@ -152,6 +152,24 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
   return tokens_that_fit(cache_kinds(config, backend.kv),
                          {.sequences = slots, .step_tokens = limits.max_tokens},
                          cache_room(backend.free_bytes, taken));
+}
+
+bool has_experts(const ModelConfig& config) {
+  return std::ranges::any_of(config.layer_kinds,
+                             [](const LayerConfig& layer) { return layer.experts.has_value(); });
+}
+
+// Tokens of a step: see plan_memory(). fits(step_tokens): tokens of cache beside it, of which
+// `least` are needed.
+template <typename Fits>
+int32_t choose_step_tokens(const ModelConfig& config, const BackendFigures& backend, int64_t least,
+                           const Fits& fits) {
+  if (!backend.runs_beside_host || !has_experts(config)) return kMaxStepTokens;
+  least = std::max(least, fits(kMaxStepTokens) / 16 * 15);
+  for (int32_t tokens = kMostStepTokens; tokens > kMaxStepTokens; tokens /= 2) {
+    if (fits(tokens) >= least) return tokens;
+  }
+  return kMaxStepTokens;
 }
 
 }  // namespace
@@ -175,22 +193,29 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   plan.slots = choose_size(options.slots, most_slots, 1, kMaxSlots, "--slots");
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
   const int64_t source = config.encoder ? config.encoder->max_context : 0;
-  const auto fitting = [&](int32_t slots) {
-    return tokens_beside(config, weight_bytes, backend,
-                         choose_limits(config, source, slots, max_logits), slots);
+  const auto limits = [&](int32_t slots, int32_t step_tokens) {
+    return choose_limits(config, source, slots, max_logits, step_tokens);
   };
-  int64_t fits = fitting(plan.slots);
+  const auto fitting = [&](int32_t slots, int32_t step_tokens) {
+    return tokens_beside(config, weight_bytes, backend, limits(slots, step_tokens), slots);
+  };
+  int64_t fits = fitting(plan.slots, kMaxStepTokens);
   const int64_t text_tokens = config.max_context + source;
   const auto slot_tokens = [&] {
     return plan.slots > backend.most_slots ? text_tokens : std::min(kSlotTokens, text_tokens);
   };
   while (options.slots == 0 && plan.slots > 1 && fits < plan.slots * slot_tokens()) {
     plan.slots /= 2;
-    fits = fitting(plan.slots);
+    fits = fitting(plan.slots, kMaxStepTokens);
   }
-  plan.limits = choose_limits(config, source, plan.slots, max_logits);
-  const CacheRoom memory = {.tokens = fits,
-                            .with_one_slot = [&] { return plan.slots > 1 ? fitting(1) : 0; }};
+  const int64_t asked = std::max(options.kv_tokens, options.context + source);
+  const int32_t step_tokens = choose_step_tokens(
+      config, backend, asked, [&](int32_t tokens) { return fitting(plan.slots, tokens); });
+  fits = fitting(plan.slots, step_tokens);
+  plan.limits = limits(plan.slots, step_tokens);
+  const CacheRoom memory = {.tokens = fits, .with_one_slot = [&] {
+                              return plan.slots > 1 ? fitting(1, step_tokens) : 0;
+                            }};
   if (config.encoder) check_source(options, memory);
   const int64_t room = options.kv_tokens > 0 ? std::min(fits, options.kv_tokens) : fits;
   const int64_t reserve = std::min(whole_pages(source), room / 2 / kPageTokens * kPageTokens);

@@ -12,8 +12,10 @@
 
 namespace faststream {
 
-/// Tokens that are processed at once.
+/// Tokens that are processed at once; of prompts alone more where a model has experts and the
+/// device memory for it.
 inline constexpr int32_t kMaxStepTokens = 2048;
+inline constexpr int32_t kMostStepTokens = 8192;
 /// The fewest prompt tokens of a step that let every prompt go on (see cut() in
 /// scheduling_policy_plan.cpp).
 inline constexpr int32_t kMinChunk = 4;
@@ -53,6 +55,12 @@ struct MemoryPlan {
 /// unless
 /// --kv-tokens asks for more or one context needs it; and beyond a modest size, which does for a
 /// few conversations, a cached prefix that nobody uses is dropped before more memory is taken.
+///
+/// A step reads the weights of nearly all experts, however few rows each of them has: so on a
+/// device beside the host, steps of models that have some may have kMostStepTokens, where that
+/// leaves the cache 15 of 16 parts of what it had, and all that was asked for. Only prompts alone
+/// fill them: those beside sequences that run are of `chunk` tokens at most. Who comes meanwhile
+/// waits no longer than for other steps (StepBudget).
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
                        int32_t max_logits, const BackendFigures& backend);
 

@@ -111,8 +111,9 @@ void SchedulingPolicy::plan_prefill() {
   // A piece that ends where the caches want it, and leaves no single token, is never too long.
   const int32_t unit = caches_.piece_tokens();
   const int32_t least = unit > 1 ? 2 * unit : 1;
+  const bool others_wait = n_decode > 0 || beside_another_;
   int32_t budget = std::min(limits_.max_step_tokens - n_decode,
-                            std::max(n_decode > 0 ? beside_.tokens() : alone_.tokens(), least));
+                            std::max(others_wait ? beside_.tokens() : alone_.tokens(), least));
   for (Entry* entry : step_->in_prompt) {
     if (budget <= 0 || is_short_of_room_) return;
     if (entry->step != step_) continue;

@@ -5,7 +5,8 @@
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
 //   heads of up to 512 dimensions                                         tensor cores
 //     one token alone, up to 256, values as wide as keys, on Hopper         in the step's kernel
-//     of prompts, these of 64, 128 or 256 dimensions, on Hopper             by warpgroups
+//     of prompts, these of 64, 128 or 256 dimensions, or keys of 192 and
+//     values of 128, on Hopper                                              by warpgroups
 //     of one query of many sequences, up to 256, on Hopper                  by blocks that stay
 //   else                                                                  float arithmetic
 //
@@ -46,6 +47,14 @@ int splits_of(int64_t kv_len, int split_tokens = kMinSplitTokens, int most = kMa
   return std::min(ceil_div(kv_len, split_tokens), most);
 }
 
+// How many sequences with one query an attention takes at a time, and the memory for the partial
+// results of their splits.
+ScratchPiece splits_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_dim, int splits) {
+  if (splits == 1) return {n_sequences, 0};
+  return piece_of(n_sequences,
+                  static_cast<size_t>(n_heads * splits * (2 + v_head_dim)) * sizeof(float), 1);
+}
+
 // Tokens from the first page that the last query sees, as split_of_block() counts them.
 int64_t most_seen(const AttentionRule& rule, int64_t kv_len) {
   return rule.window == 0 ? kv_len : std::min(kv_len, int64_t{rule.window} + kPageTokens - 1);
@@ -58,7 +67,8 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   const int64_t seen = most_seen(a.rule, batch.max_kv_len);
   Splits splits;
   splits.count = splits_of(seen);
-  const ScratchPiece piece = decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, seen);
+  const ScratchPiece piece =
+      splits_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, splits.count);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
     const auto n = static_cast<int32_t>(std::min(piece.rows, batch.n_sequences - first));
@@ -86,7 +96,7 @@ void attention_latent(AttentionArguments a, const BatchView& batch, bool is_hopp
   a.most_splits = kMaxLatentSplits;
   splits.count = splits_of(batch.max_kv_len, a.split_tokens, a.most_splits);
   const ScratchPiece piece =
-      decode_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, batch.max_kv_len);
+      splits_piece(batch.n_sequences, a.n_heads, a.kv.v_head_dim, splits.count);
   if (splits.count > 1) splits.partials = reinterpret_cast<float*>(scratch.at_least(piece.bytes));
   AttentionArguments some = a;
   for (int64_t first = 0; first < batch.n_sequences; first += piece.rows) {
@@ -107,12 +117,14 @@ int max_splits(const AttentionRule& rule, const BatchView& batch) {
   return splits_of(most_seen(rule, batch.max_kv_len));
 }
 
-ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_dim,
-                          int64_t kv_len) {
-  const int splits = splits_of(kv_len);
-  if (splits == 1) return {n_sequences, 0};
-  return piece_of(n_sequences,
-                  static_cast<size_t>(n_heads * splits * (2 + v_head_dim)) * sizeof(float), 1);
+size_t decode_bytes(const StepBounds& bounds) {
+  const auto bytes = [&](int64_t n_heads, int64_t v_head_dim, int splits) {
+    return n_heads > 0 ? splits_piece(bounds.sequences, n_heads, v_head_dim, splits).bytes : 0;
+  };
+  const LatentBound& latent = bounds.latent;
+  return std::max(bytes(bounds.n_heads, bounds.head_dim, splits_of(bounds.context)),
+                  bytes(latent.n_heads, latent.kept_dim,
+                        splits_of(bounds.context, kMinLatentSplitTokens, kMaxLatentSplits)));
 }
 
 void check_heads(const KvLayer& kv) {

@@ -65,9 +65,8 @@ struct Splits {
 /// A bound of the splits of a batch's sequences that have one query.
 int max_splits(const AttentionRule& rule, const BatchView& batch);
 
-/// How many sequences with one query each attention takes at a time when the longest has `kv_len`
-/// tokens to see, and the memory for the partial results of their splits.
-ScratchPiece decode_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_dim, int64_t kv_len);
+/// The most memory that the partial results of splits take.
+size_t decode_bytes(const StepBounds& bounds);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and
 /// any even widths of heads:
@@ -78,8 +77,8 @@ void attention_prefill(const AttentionArguments& arguments, const BatchView& bat
 void attention_prefill_mma(const AttentionArguments& arguments, const BatchView& batch,
                            const Queue& queue);
 
-/// Likewise, on Hopper, for keys and values of 64, 128 or 256 dimensions. False, with nothing done,
-/// for others.
+/// Likewise, on Hopper, for keys and values of 64, 128 or 256 dimensions, or of 192 and 128. False,
+/// with nothing done, for others.
 bool attention_prefill_sm90a(const AttentionArguments& arguments, const BatchView& batch,
                              const Queue& queue);
 

@@ -231,7 +231,7 @@ void merge_splits(const AttentionArguments& a, int32_t n_sequences, const Splits
                   const Queue& queue) {
   queue.launch("merging attention", merge_splits_kernel,
                {dim3(ceil_div(a.n_heads, kMergedHeads), n_sequences,
-                     ceil_div(a.kv.head_dim, 2 * kMergeThreads)),
+                     ceil_div(a.kv.v_head_dim, 2 * kMergeThreads)),
                 kMergedHeads * kMergeThreads},
                a, splits);
 }

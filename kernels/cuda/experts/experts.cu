@@ -24,9 +24,6 @@ constexpr size_t kParts = 15;  // of the scratch memory
 constexpr int kPiece = 16;     // bytes that a thread moves at a time
 constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
 
-// In another piece all experts' weights would be read again.
-constexpr size_t kMaxExpertsBytes = size_t{384} << 20;
-
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
 

@@ -522,7 +522,7 @@ TEST_P(BackendAttention, AgreesForValuesThatAreNotAsWideAsKeys) {
       check_attention(weights, shape);
     }
     // Of several splits, and of more sequences than a GPU has blocks at once.
-    AttentionCase wide{8, 2, 192, {{1, 1300}, {1, 5}, {33, 700}}, 600, 0, true};
+    AttentionCase wide{8, 2, 192, {{1, 1300}, {1, 5}, {33, 700}, {140, 300}}, 600, 0, true};
     wide.value_dim = 128;
     check_attention(weights, wide);
     wide.n_kv_heads = 8;
@@ -549,6 +549,13 @@ TEST_P(BackendAttention, AgreesForValuesInKeys) {
   }
 }
 
+TEST_P(BackendAttention, AgreesForLatentsOfManySequencesOfFewSplits) {
+  AttentionCase shape{16, 1, 576, std::vector<TestSequence>(kSanitized ? 8 : 64, {1, 250})};
+  shape.value_dim = 512;
+  shape.values_in_keys = true;
+  check_attention(WeightFormat::bf16, shape);
+}
+
 // Few queries and many of a sequence, beside others with few, of widths that kernels are made for
 // and of others.
 TEST_P(BackendAttention, AgreesForHeadsOfLatents) {
@@ -567,6 +574,9 @@ TEST_P(BackendAttention, AgreesForHeadsOfLatents) {
   if (kSanitized) return;
   for (const WeightFormat weights : {WeightFormat::f16, WeightFormat::bf16}) {
     check_latent_attention(weights, {3, 64, 32, 16, 512, {{1, 1}, {1, 64}, {1, 1500}, {1, 129}}});
+    check_latent_attention(weights, {16, 64, 8, 8, 512, {{1, 2100}, {5, 90}, {1, 95}, {1, 448}}});
+    check_latent_attention(weights, {20, 64, 8, 8, 512, {{1, 31}, {1, 1000}, {1, 32}, {1, 129}}});
+    check_latent_attention(weights, {32, 64, 8, 8, 512, {{1, 700}}});
     check_latent_attention(weights, {66, 64, 8, 8, 512, {{1, 300}, {1, 33}}});
   }
 }

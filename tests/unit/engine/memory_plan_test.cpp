@@ -84,6 +84,31 @@ TEST(MemoryPlan, ChoosesAsManySlotsAsMemoryServes) {
   EXPECT_EQ(plan(brief, cpu(79 * kGiB)).slots, 64);
 }
 
+TEST(MemoryPlan, GivesModelsWithExpertsLargerStepsWhereThereIsMemory) {
+  const ModelConfig experts = bench::named_shape("deepseek-v2-lite", WeightFormat::int8);
+  constexpr size_t kBytes = 16 * kGiB;
+  const auto plan_of = [&](BackendFigures backend, const EngineOptions& options = {}) {
+    backend.scratch_bytes = [](const StepBounds& bounds) {
+      return static_cast<size_t>(bounds.tokens) * 128 * 1024;
+    };
+    return plan(experts, backend, options, kBytes);
+  };
+  const MemoryPlan large = plan_of(gpu(79 * kGiB));
+  EXPECT_EQ(large.limits.max_tokens, kMostStepTokens);
+  EXPECT_EQ(large.chunk, kMaxStepTokens) << "beside running sequences as of any model";
+  const MemoryPlan middle = plan_of(gpu(kBytes + 12 * kGiB));
+  EXPECT_EQ(middle.limits.max_tokens, kMostStepTokens / 2);
+  const MemoryPlan small = plan_of(gpu(kBytes + 4 * kGiB));
+  EXPECT_EQ(small.limits.max_tokens, kMaxStepTokens);
+  EXPECT_EQ(plan_of(cpu(79 * kGiB)).limits.max_tokens, kMaxStepTokens);
+  EXPECT_EQ(plan(llama_8b(), gpu(79 * kGiB)).limits.max_tokens, kMaxStepTokens) << "no experts";
+  // A cache that was asked for comes first.
+  const int64_t most = plan_of(gpu(79 * kGiB), {.slots = 64}).kv_tokens;
+  const MemoryPlan asked = plan_of(gpu(79 * kGiB), {.slots = 64, .kv_tokens = most + 8192});
+  EXPECT_LT(asked.limits.max_tokens, kMostStepTokens);
+  EXPECT_EQ(asked.kv_tokens, most + 8192);
+}
+
 TEST(MemoryPlan, LeavesWhatTheBackendNeedsForItsOperations) {
   BackendFigures backend = gpu(40 * kGiB);
   StepBounds asked;
