@@ -4,7 +4,7 @@
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
 //   heads of up to 512 dimensions                                         tensor cores
-//     one token alone, up to 256, values as wide as keys, on Hopper         in the step's kernel
+//     one token alone, values as wide as keys, on Hopper                    in the step's kernel
 //     of prompts, these of 64, 128 or 256 dimensions, or keys of 192 and
 //     values of 128, on Hopper                                              by warpgroups
 //     of one query of many sequences, up to 256, on Hopper                  by blocks that stay
@@ -179,7 +179,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
       attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
   const bool appends = qkv.cols != arguments.q.cols;
   // The step's kernel sees no tokens after the query's own, as of a source.
-  if (!rule.bidirectional && kv.head_dim <= kLargestStepHeadDim && tensor_cores_fit(arguments) &&
+  if (!rule.bidirectional && tensor_cores_fit(arguments) &&
       step_kernel_.attention(batch, arguments, transform, cos_sin, appends)) {
     return;
   }

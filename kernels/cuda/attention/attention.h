@@ -12,11 +12,9 @@
 
 namespace faststream {
 
-/// The largest head_dim, that of the tensor cores' kernels, where accumulators are in registers,
-/// and that of the step's kernel.
+/// The largest head_dim, and that of the tensor cores' kernels: accumulators are in registers.
 inline constexpr int kLargestHeadDim = 512;
 inline constexpr int kLargestMmaHeadDim = 512;
-inline constexpr int kLargestStepHeadDim = 256;
 
 /// Throws Error where heads are of widths that no kernel takes: keys, and values beside them, that
 /// are wider than kLargestHeadDim or of an odd width.

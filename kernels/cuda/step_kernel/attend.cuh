@@ -7,8 +7,9 @@
 
 namespace faststream::step_kernel {
 
-/// By teams of kDecodeWarps consumers, each with a part of the context for a tile of heads.
-/// kMixed: whether values may have norms, and keys and values be those of an earlier layer.
+/// By teams of kDecodeWarps consumers, each with a part of the context for a tile of heads. Where
+/// these are wide, two warps share tokens. kDim: what heads have at most; kMixed: whether values
+/// may have norms, and keys and values be those of an earlier layer.
 template <int kDim, typename Rule, bool kMixed>
 class Attender {
  public:
@@ -31,7 +32,7 @@ class Attender {
           own = split;
           own_begin = end;
         }
-        end += ceil_div(split.last - split.first, kDecodeTokens);
+        end += ceil_div(split.last - split.first, kDecodeTokens) * kStages;
         const int tasks = split.n_heads + (has_own(a) && split.last == a.kv_len ? 2 : 0);
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
@@ -50,48 +51,70 @@ class Attender {
 
  private:
   struct Attention {
-    alignas(16) T queries[kDecodeHeads * kDim];
+    union {
+      alignas(16) T queries[kDecodeHeads * kDim];  // until all warps have theirs; then, by turns,
+      float4 scores[2][kDecodeWarps][kWarp];       // of warps that share tokens
+    };
     alignas(16) T key[kDim];  // of the token, and its value
     alignas(16) T value[kDim];
     DecodeResults<kDim> results;
   };
+  static constexpr int kParts = kDecodeParts<kDim>;
+  static constexpr int kPartDim = kDim / kParts;
+  static constexpr int kStages = stages_of_turn(kDim);
   static constexpr int kTeamThreads = kDecodeWarps * kWarp;
   static constexpr int kTeams =
       2 * sizeof(Attention) <= kMaxInputBytes ? kConsumers / kDecodeWarps : 1;
   static_assert(sizeof(Attention) <= kMaxInputBytes);
 
-  // By this warp's team: an item, whose stages are those from `begin` on. A stage has the keys and
-  // values of one turn of a warp.
+  // By this warp's team: an item, whose stages are those from `begin` on.
   __device__ void attend(const AttendInstruction& a, const Split& split, Attention& memory,
                          StageReader& stages, uint32_t begin) const {
     const AttentionArguments& attention = a.attention;
     const int dim = attention.kv.head_dim;
     const int team = warp() / kDecodeWarps;
+    const int pair = warp() % kDecodeWarps / kParts;  // or one warp
+    const int first_column = warp() % kParts * kPartDim;
     const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
-    DecodeQueries<kDim> queries;
-    queries.load(memory.queries, split.n_heads, dim);
-    DecodeSums<T, kDim, Rule> sums(attention, split);
+    DecodeQueries<kPartDim> queries;
+    queries.load(memory.queries, split.n_heads, dim, first_column);
+    if constexpr (kParts > 1) synchronize_team();
+    DecodeSums<T, kPartDim, Rule> sums(attention, split);
     const int tokens = split.last - split.first;
-    for (int n = warp() % kDecodeWarps; n * kDecodeTokens < tokens; n += kDecodeWarps) {
-      const uint32_t number = begin + n;
+    for (int n = pair; n * kDecodeTokens < tokens; n += kDecodeWarps / kParts) {
+      const uint32_t number = begin + n * kStages;
       const int base = split.first + n * kDecodeTokens;
       T* keys = reinterpret_cast<T*>(stages.await(number).weights);
       T* values = keys + kDecodeTokens * dim;
+      if constexpr (kStages > 1) values = reinterpret_cast<T*>(stages.await(number + 1).weights);
       if (const int row = split.position - base; has_own(a) && row < kDecodeTokens) {
         // What the copies brought of the token itself is not what it has now.
-        for (int i = lane(); i < dim; i += kWarp) {
+        for (int i = first_column + lane(); i < min(dim, first_column + kPartDim); i += kWarp) {
           keys[row * dim + i] = memory.key[i];
           values[row * dim + i] = memory.value[i];
         }
         publish_shared_writes();
         __syncwarp();
       }
-      DecodeTokens<kDim> stage;
-      stage.load(attention.kv, keys, values, [&](int token) { return sums.is_seen(base + token); });
-      sums.add(queries, stage, base);
-      StageReader::release(number);
+      DecodeTokens<kPartDim> loaded;
+      loaded.load(
+          attention.kv, keys, values, [&](int token) { return sums.is_seen(base + token); },
+          first_column);
+      if constexpr (kParts == 1) {
+        sums.add(queries, loaded, base);
+      } else {
+        // The barrier also tells that both have loaded what the stages have.
+        sums.add(queries, loaded, base, [&](const float4& own) {
+          auto& scores = memory.scores[n / (kDecodeWarps / kParts) % 2];
+          scores[warp()][lane()] = own;
+          synchronize_threads(kPair + pair, kParts * kWarp);
+          return scores[warp() ^ 1][lane()];
+        });
+        if (warp() % kParts != 0) continue;
+      }
+      for (int i = 0; i < kStages; ++i) StageReader::release(number + i);
     }
-    sums.put(memory.results);
+    sums.put(memory.results, pair, first_column);
     synchronize_team();
     const auto store = [&](int head, int d, float first, float second) {
       store_output(a, head * dim + d, first, second);
@@ -172,27 +195,25 @@ class Attender {
     }
   }
 
-  // A head of a row, once it is there, in shared memory: by a warp.
-  __device__ T* bring_head(const Row& row, int dim, int head) const {
+  // Brings a head of a row, once it is there, to shared memory: by a warp.
+  __device__ void bring_head(const Row& row, int dim, int head, T* to) const {
     const int pairs = dim / 2;
     const auto* from = static_cast<const uint32_t*>(rows_.at(row)) + int64_t{head} * pairs;
     uint32_t words[kDim / 2 / kWarp];
     bring(
         words, row.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
         [&](int i) { return from + i * kWarp + lane(); });
-    T* to = shared_memory().heads[warp()];
-    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kDim / 2 / kWarp; ++i) {
       const int pair = i * kWarp + lane();
       if (pair < pairs) reinterpret_cast<uint32_t*>(to)[pair] = words[i];
     }
     __syncwarp();
-    return to;
   }
 
   // By a warp: task h < n_heads brings the split's query h, the next two the token's key and value,
-  // which those of the KV head's first queries also bring to their page.
+  // which those of the KV head's first queries also bring to their page. They are transformed where
+  // they are: what a lane writes no other has to read any more.
   __device__ void transform(const AttendInstruction& a, const Split& split, int task,
                             Attention& memory) const {
     const AttentionArguments& attention = a.attention;
@@ -203,21 +224,19 @@ class Attender {
     const bool is_first =
         (!kMixed || a.appends) && split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
     if (task == split.n_heads + 1) {
-      T* to = static_cast<T*>(kv.v) + slot;
-      const T* value = bring_head(a.values, dim, split.kv_head);
+      T* in_page = static_cast<T*>(kv.v) + slot;
+      T* value = memory.value;
+      bring_head(a.values, dim, split.kv_head, value);
       if (kMixed && a.transform.v_weight != nullptr) {
         transform_head(value, dim, a.transform,
                        weights_of_head(a.transform.v_weight, nullptr, split.kv_head, dim),
                        a.cos_sin, 0, [&](int i, float normalized) {
-                         memory.value[i] = from_float<T>(normalized);
-                         if (is_first) to[i] = memory.value[i];
+                         value[i] = from_float<T>(normalized);
+                         if (is_first) in_page[i] = value[i];
                        });
         return;
       }
-      for (int i = lane(); i < dim; i += kWarp) {
-        memory.value[i] = value[i];
-        if (is_first) to[i] = value[i];
-      }
+      for (int i = lane(); is_first && i < dim; i += kWarp) in_page[i] = value[i];
       return;
     }
     const bool is_key = task == split.n_heads;
@@ -230,9 +249,8 @@ class Attender {
     const float factor = is_key ? 1 : query_factor(a.transform, split.position);
     ask_for(a.cos_sin, a.rotated_dims);
     if (a.transform.norm != NormKind::none) ask_for(weights.weight, dim);
-    const T* brought =
-        is_key ? bring_head(a.keys, dim, split.kv_head) : bring_head(a.queries, dim, head);
-    transform_head(brought, dim, a.transform, weights, a.cos_sin, a.rotated_dims,
+    bring_head(is_key ? a.keys : a.queries, dim, is_key ? split.kv_head : head, to);
+    transform_head(to, dim, a.transform, weights, a.cos_sin, a.rotated_dims,
                    [&](int i, float value) {
                      to[i] = from_float<T>(__fmul_rn(value, factor));
                      if (in_page != nullptr) in_page[i] = to[i];

@@ -80,7 +80,7 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
   }
   a.result = result_at(out);
   instructions_.emplace_back(a);
-  head_dim_ = std::max(head_dim_, kv.head_dim);
+  if (!step_kernel::are_wide(kv.head_dim)) head_dim_ = std::max(head_dim_, kv.head_dim);
   varied_ = varied_ || !is_plain(arguments.rule);
   return true;
 }

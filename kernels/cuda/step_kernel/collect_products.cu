@@ -147,13 +147,27 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   return true;
 }
 
+// The blocks that have all of the product of the same row before this one, as of a layer's gates: a
+// tile of 16-bit weights is a chain that takes as long as several others.
+int32_t StepKernel::blocks_of_few_tiles(const Row& x) const {
+  if (instructions_.empty()) return 0;
+  const Instruction& last = instructions_.back();
+  constexpr int32_t kFew = 16;
+  if (last.kind != Instruction::Kind::multiply_in_order || last.product.n_experts > 0 ||
+      last.product.x.offset != x.offset || last.product.tiles > kFew) {
+    return 0;
+  }
+  return last.product.tiles;
+}
+
 void StepKernel::add(ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
   product.dealt = dealt_;
-  product.tiles_of_each = tiles / multiprocessors_;
-  product.tiles_more = tiles % multiprocessors_;
-  dealt_ = (dealt_ + tiles) % multiprocessors_;
+  product.blocks = multiprocessors_ - (product.n_experts > 0 ? 0 : blocks_of_few_tiles(product.x));
+  product.tiles_of_each = tiles / product.blocks;
+  product.tiles_more = tiles % product.blocks;
+  dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
   const auto kind = product.weight_format == WeightFormat::int8 ? Instruction::Kind::multiply
                     : product.weight_format == WeightFormat::f32
                         ? Instruction::Kind::multiply_floats

@@ -27,6 +27,12 @@ inline __device__ __noinline__ void carry_out(const NormInstruction& n, RowMemor
   look(false);
 }
 
+inline __device__ __noinline__ StageReader attend_wide(const AttendInstruction& a, RowMemory rows,
+                                                       StageReader stages) {
+  Attender<kLargestMmaHeadDim, VariedRule, true>(rows).attend(a, stages);
+  return stages;
+}
+
 /// Carries out instructions, one after the other. kMixed: whether there may be others than products
 /// and attention.
 template <int kDim, typename Rule, bool kMixed>
@@ -41,7 +47,10 @@ class Consumer {
       const InstructionPlace place(i);
       wait_for_phase(shared_memory().fetched[place.stage], place.parity);
       const Instruction& instruction = shared_memory().instructions[place.stage];
-      if (instruction.kind == Instruction::Kind::attend) {
+      const bool attends = instruction.kind == Instruction::Kind::attend;
+      if (kMixed && attends && are_wide(instruction.attend.attention.kv.head_dim)) {
+        stages = attend_wide(instruction.attend, rows_, stages);
+      } else if (attends) {
         attender_.attend(instruction.attend, stages);
       } else if (!kMixed || !carry_out(instruction)) {
         multiply(instruction.kind, instruction.product, stages);

@@ -12,8 +12,9 @@ __device__ inline int lane() { return thread() % kWarp; }
 
 // Named barriers.
 inline constexpr int kAll = 1;
-inline constexpr int kTeam = 2;     // and the next: of an attention's warps
-inline constexpr int kRowTeam = 4;  // and the next seven: of the threads of an expert's row
+inline constexpr int kTeam = 2;         // and the next: of an attention's warps
+inline constexpr int kRowTeam = 4;      // and the next seven: of the threads of an expert's row
+inline constexpr int kPair = kRowTeam;  // and the next: of warps that share an attention's tokens
 
 __device__ inline void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
 

@@ -53,9 +53,11 @@ struct ProductInstruction {
   int64_t row_bytes = 0;  ///< of the weight
   int32_t outputs = 0;    ///< of the result: half the weight's rows when gated
   int32_t tiles = 0;      ///< of one expert
-  // Which tiles are whose: block (dealt + n) % blocks has the n-th, and so on in turn.
+  // Which tiles are whose: of all blocks number dealt + n, from the end on as from the beginning,
+  // has the n-th, n < blocks, and so on in turn.
   int32_t dealt = 0;
-  int32_t tiles_of_each = 0;  ///< that each block has, and
+  int32_t blocks = 0;
+  int32_t tiles_of_each = 0;  ///< that each such block has, and
   int32_t tiles_more = 0;     ///< so many have one more
   bool gated = false;
   Row added;       ///< what the result is added to, if anything

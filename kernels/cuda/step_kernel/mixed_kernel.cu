@@ -4,9 +4,9 @@
 
 namespace faststream::step_kernel {
 
-Kernel mixed_kernel(int head_dim) {
+Kernel mixed_kernel(int head_dim, bool varied) {
   if (head_dim <= 128) return run_kernel<128, VariedRule, true>;
-  return run_kernel<256, VariedRule, true>;
+  return varied ? run_kernel<256, VariedRule, true> : run_kernel<256, PlainRule<false>, true>;
 }
 
 }  // namespace faststream::step_kernel

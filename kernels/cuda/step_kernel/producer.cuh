@@ -128,9 +128,9 @@ class Producer {
     __syncwarp();
   }
 
-  // A stage for each turn of an attention's warp: the first producer brings its tokens' keys, the
-  // second their values. Only those of the query's own token are yet to be written. Few blocks have
-  // them, and little, so they are asked for as soon as there is room.
+  // A stage for each turn of an attention's warp, or two: the first producer brings its tokens'
+  // keys, the second their values. Only those of the query's own token are yet to be written. Few
+  // blocks have them, and little, so they are asked for as soon as there is room.
   __device__ void copy(const AttendInstruction& a) {
     const AttentionArguments& attention = a.attention;
     const KvLayer& kv = attention.kv;
@@ -141,28 +141,33 @@ class Producer {
     const auto* from = static_cast<const T*>(leads() ? kv.k : kv.v);
     const int elements = kDecodeTokens * kv.head_dim;
     const auto bytes = static_cast<uint32_t>(elements * sizeof(T));
-    const bool copies = warp_ < 2;
+    const int stages = stages_of_turn(kv.head_dim);
     const ItemsOfBlock mine(a);
     for (int n = 0; n < mine.count; ++n) {
       const Split split = mine.split(n);
       int32_t page = 0;  // of 32 in a row, this lane's
-      for (int base = split.first; base < split.last; base += kDecodeTokens, ++filled_) {
+      for (int base = split.first; base < split.last; base += kDecodeTokens) {
         const int nth = (base - split.first) / kPageTokens % kWarp;
         if ((base - split.first) % (kPageTokens * kWarp) == 0) {
           const int from_table = base / kPageTokens + lane_;
           if (from_table < pages_for(split.last)) page = attention.page_table[from_table];
         }
         const int64_t its_page = __shfl_sync(kAllLanes, page, nth);
-        const Place place(filled_);
-        wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
-        uint64_t& full = shared_.full[place.stage];
-        announce(full, copies ? bytes : 0);
-        if (copies && lane_ == 0) {
-          copy_bulk(shared_address(shared_.ring[place.stage].weights) + warp_ * bytes,
-                    from + row_of_token(kv, its_page, split.kv_head, base) * kv.head_dim, bytes,
-                    full, policy_);
+#pragma unroll 1
+        for (int stage = 0; stage < stages; ++stage, ++filled_) {
+          const Place place(filled_);
+          wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
+          uint64_t& full = shared_.full[place.stage];
+          const bool copies = warp_ < 2 && (stages == 1 || warp_ == stage);
+          announce(full, copies ? bytes : 0);
+          if (copies && lane_ == 0) {
+            copy_bulk(shared_address(shared_.ring[place.stage].weights) +
+                          (stages == 1 ? warp_ * bytes : 0),
+                      from + row_of_token(kv, its_page, split.kv_head, base) * kv.head_dim, bytes,
+                      full, policy_);
+          }
+          __syncwarp();
         }
-        __syncwarp();
       }
     }
   }

@@ -75,8 +75,7 @@ struct Shared {
   float row_scales[kMaxExpertsUsed];
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
-  alignas(16) T heads[kConsumers][kLargestStepHeadDim];  // a warp's, before it is transformed
-  uint32_t looks;                                        // 1: the block, for an instruction's input
+  uint32_t looks;  // 1: the block, for an instruction's input
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
@@ -119,19 +118,25 @@ inline __device__ Shared& shared_memory() {
 }
 
 /// Which of an instruction's tiles are this block's: `count` from `first` on, each as many further
-/// as there are blocks.
+/// as blocks have some.
 struct TilesOfBlock {
   explicit __device__ TilesOfBlock(const ProductInstruction& p)
-      : first(static_cast<int>(blockIdx.x) - p.dealt) {
+      : first(static_cast<int>(blockIdx.x) - p.dealt), blocks(p.blocks) {
     if (first < 0) first += static_cast<int>(gridDim.x);
-    count = p.tiles_of_each + (first < p.tiles_more ? 1 : 0);
+    count = first < blocks ? p.tiles_of_each + (first < p.tiles_more ? 1 : 0) : 0;
   }
-  [[nodiscard]] __device__ int operator[](int n) const {
-    return first + n * static_cast<int>(gridDim.x);
-  }
+  [[nodiscard]] __device__ int operator[](int n) const { return first + n * blocks; }
   int first;
+  int blocks;
   int count;
 };
+
+/// Whether heads take two warps for the tokens of a turn, and two stages: one of keys, and one of
+/// values.
+__host__ __device__ constexpr bool are_wide(int head_dim) { return head_dim > 256; }
+__host__ __device__ constexpr int stages_of_turn(int head_dim) {
+  return are_wide(head_dim) ? 2 : 1;
+}
 
 /// Which of an attention's items, each a part of the context for a tile of query heads, are this
 /// block's: from the first on, each as many further as there are blocks.

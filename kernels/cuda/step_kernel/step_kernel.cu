@@ -153,10 +153,11 @@ void StepKernel::launch() {
     return i.kind == Instruction::Kind::convolve || i.kind == Instruction::Kind::recur ||
            i.kind == Instruction::Kind::norm ||
            (i.kind == Instruction::Kind::attend &&
-            (!i.attend.appends || i.attend.transform.v_weight != nullptr));
+            (!i.attend.appends || i.attend.transform.v_weight != nullptr ||
+             step_kernel::are_wide(i.attend.attention.kv.head_dim)));
   });
   const Kernel kernel =
-      mixed ? step_kernel::mixed_kernel(head_dim_) : plain_kernel(head_dim_, varied_);
+      mixed ? step_kernel::mixed_kernel(head_dim_, varied_) : plain_kernel(head_dim_, varied_);
   known_.clear();
   in_place_.clear();
   dealt_ = 0;

@@ -15,7 +15,7 @@
 namespace faststream {
 
 /// Bytes of what an instruction multiplies, in shared memory; the most that it may have.
-inline constexpr int kMaxInputBytes = 40 << 10;
+inline constexpr int kMaxInputBytes = 44 << 10;
 /// Elements of a row that is normalized, and eights of any other for each thread; what registers
 /// hold.
 inline constexpr int kMaxNormalized = 8192;
@@ -130,6 +130,7 @@ class StepKernel {
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(ProductInstruction product);
+  [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   NormInstruction* maker_of(const Span& span);
   void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
                    bool is_one);
