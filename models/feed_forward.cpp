@@ -68,23 +68,37 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
              Input& input, const Stream& stream, Deferred& deferred, OutputMode output,
              const Matrix& out) {
   // All that reads the stream comes before what may add to it. What has a norm of its own reads the
-  // stream in the place of what has been read by then.
+  // stream in the place of what has been read by then. Scores come first: as soon as they are there
+  // the weights of the experts may be fetched.
+  Input of_router;
+  if (experts.router_norm) of_router = stream.before(weights.router_norm, pass.memory.normed);
+  const Matrix scores = router_scores(pass, weights, experts.router_norm ? of_router : input);
   const Matrix middle = widened_shared(pass, experts, weights, input);
-  if (experts.router_norm) input = stream.before(weights.router_norm, pass.memory.normed);
-  const Matrix scores = router_scores(pass, weights, input);
   if (experts.norm) input = stream.before(weights.experts_norm, pass.memory.normed);
   if (experts.deferred) {
     pass.backend.experts(input, scores, weights.routing, weights.experts, OutputMode::store,
                          deferred.put());
     return narrow(pass, weights.shared, middle, output, out);
   }
-  add_part(pass, weights.experts_after_norm, output, out, [&](OutputMode mode, const Matrix& to) {
-    pass.backend.experts(input, scores, weights.routing, weights.experts, mode, to);
-  });
-  if (middle.data == nullptr) return;
-  add_part(
-      pass, weights.shared_after_norm, OutputMode::add, out,
-      [&](OutputMode mode, const Matrix& to) { narrow(pass, weights.shared, middle, mode, to); });
+  const auto add_experts = [&](OutputMode mode) {
+    add_part(pass, weights.experts_after_norm, mode, out,
+             [&](OutputMode of_part, const Matrix& to) {
+               pass.backend.experts(input, scores, weights.routing, weights.experts, of_part, to);
+             });
+  };
+  const auto add_shared = [&](OutputMode mode) {
+    add_part(pass, weights.shared_after_norm, mode, out, [&](OutputMode of_part, const Matrix& to) {
+      narrow(pass, weights.shared, middle, of_part, to);
+    });
+  };
+  if (middle.data == nullptr) return add_experts(output);
+  if (output == OutputMode::add) {  // to the stream, which experts read
+    add_experts(output);
+    add_shared(OutputMode::add);
+  } else {
+    add_shared(output);
+    add_experts(OutputMode::add);
+  }
 }
 
 }  // namespace

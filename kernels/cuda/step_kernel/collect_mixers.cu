@@ -128,9 +128,12 @@ bool StepKernel::recur(const RecurArguments& arguments) {
   const auto span = [](const Matrix& m) { return span_of(m.data, m.cols, m.dtype); };
   make_way({span(q), span(k), span(v), span(gates)}, result);
   RecurInstruction instruction;
-  instruction.q = row_of(span(q));
-  instruction.k = row_of(span(k));
-  instruction.v = row_of(span(v));
+  const bool convolves = take_convolution(span(q), span(k), span(v), instruction);
+  if (!convolves) {
+    instruction.q = row_of(span(q));
+    instruction.k = row_of(span(k));
+    instruction.v = row_of(span(v));
+  }
   instruction.gates = row_of(span(gates));
   instruction.recurrence = r;
   instruction.state = {states, batch.state_from, batch.state_to};
@@ -141,7 +144,42 @@ bool StepKernel::recur(const RecurArguments& arguments) {
   instruction.result = result_at(result);
   instruction.out = out.data;
   instructions_.emplace_back(instruction);
+  if (convolves) swap_last();
   return true;
+}
+
+// Where the last instruction makes all of these.
+bool StepKernel::take_convolution(const Span& q, const Span& k, const Span& v,
+                                  RecurInstruction& instruction) const {
+  if (instructions_.empty() || instructions_.back().kind != Instruction::Kind::convolve) {
+    return false;
+  }
+  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
+  const auto made = std::find_if(known_.begin(), known_.end(), [&](const Known& known) {
+    return known.instruction == last && known.span.covers(q) && known.span.covers(k) &&
+           known.span.covers(v);
+  });
+  if (made == known_.end()) return false;
+  const auto channel = [&](const Span& span) {
+    return static_cast<int32_t>(span.data - made->span.data) /
+           static_cast<int32_t>(dtype_size(DType::bf16));
+  };
+  instruction.convolve = instructions_.back().convolve;
+  instruction.first_q = channel(q);
+  instruction.first_k = channel(k);
+  instruction.first_v = channel(v);
+  return true;
+}
+
+// The last two instructions, of which neither reads what the other makes, the other way round.
+void StepKernel::swap_last() {
+  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
+  std::swap(instructions_[instructions_.size() - 2], instructions_.back());
+  for (Known& known : known_) {
+    if (known.instruction >= last - 1) known.instruction = 2 * last - 1 - known.instruction;
+  }
+  is_read_.resize(instructions_.size());
+  std::swap(is_read_[instructions_.size() - 2], is_read_.back());
 }
 
 }  // namespace faststream

@@ -2,6 +2,7 @@
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace faststream {
 
@@ -32,6 +33,46 @@ NormInstruction* StepKernel::maker_of(const Span& span) {
     return known.instruction == last && known.span.covers(span) && span.covers(known.span);
   });
   return is_made ? &instructions_.back().norm : nullptr;
+}
+
+// Where the last instructions make a row of floats, each of the one before, which is all that a
+// product reads: every block makes it for itself, so that none waits for another's.
+bool StepKernel::make_everyones(const Span& span, int32_t columns) {
+  const NormInstruction* last = maker_of(span);
+  if (last == nullptr || last->rows != 1 || last->columns != columns ||
+      last->result.dtype != DType::f32) {
+    return false;
+  }
+  for (auto i = instructions_.rbegin();; ++i) {
+    i->norm.is_everyones = true;
+    if (!i->norm.x_is_held) return true;
+  }
+}
+
+// Where the last instruction is a norm of heads, or multiplies by factors, and makes all of a
+// product's row: the product does that itself, in the place of waiting for it, and reads what the
+// instruction reads. That remains, where others or memory want its result.
+bool StepKernel::take_gates(const Span& span, ProductInstruction& p) {
+  const NormInstruction* last = maker_of(span);
+  const bool is_alone = last != nullptr && last->before.offset < 0 &&
+                        last->factors_are != NormInstruction::Factors::one;
+  if (!is_alone || p.x_rows != 1 || p.inputs > kMaxGated || last->x.dtype != DType::bf16 ||
+      last->result.dtype != DType::bf16 || last->rows * last->columns != p.inputs) {
+    return false;
+  }
+  const bool has_factors = last->factors_are == NormInstruction::Factors::of_elements;
+  const auto eights = static_cast<uint32_t>(last->columns / 8);
+  const bool of_warps =
+      last->columns % 8 == 0 && last->columns <= kMaxWarpNormalized && std::has_single_bit(eights);
+  const bool has_norm = last->norm.kind != NormKind::none;
+  const bool is_rms = last->norm.kind == NormKind::rms && last->norm.bias == nullptr;
+  if (!of_warps || (has_norm && !is_rms)) {
+    return false;
+  }
+  p.x = last->x.row;
+  p.gates = {last->norm, last->columns, last->activation, {}};
+  if (has_factors) p.gates.factors = last->factors;
+  return true;
 }
 
 bool StepKernel::norm(const Matrix& x, const Norm& norm, bool add, const Matrix& out) {
@@ -123,6 +164,7 @@ void StepKernel::store_what_is_left() {
         instructions_[static_cast<size_t>(known.instruction)].out() != nullptr) {
       continue;
     }
+    note_reader(known.instruction);
     const auto words = static_cast<int64_t>(known.span.bytes / sizeof(float));
     NormInstruction n;
     n.columns = piece_of_elements(words);

@@ -74,7 +74,10 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   const Span x = span_of(input.x.data, p.inputs, p.x_dtype);
   const Span out = span_of(to.out, p.outputs, to.dtype);
   make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
-  p.x = row_of(x);
+  if (!take_gates(x, p)) {
+    p.x = row_of(x);
+    p.x_is_held = p.x_dtype == DType::f32 && make_everyones(x, p.inputs);
+  }
   if (to.add) p.added = row_of(out);
   p.result = result_at(out);
   add(p);
@@ -113,6 +116,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
            result);
 
   up.x = row_of(x);
+  up.x_is_held = up.x_dtype == DType::f32 && make_everyones(x, up.inputs);
   up.outputs = static_cast<int32_t>(middle.cols);
   up.gated = experts.gated;
   up.tiles = ceil_div(middle.cols, experts.gated ? 8 : 16);

@@ -88,7 +88,7 @@ class Consumer {
   }
 
   RowMemory rows_;
-  Preparer preparer_;
+  Preparer<kMixed> preparer_;
   Multiplier multiplier_;
   Attender<kDim, Rule, kMixed> attender_;
 };

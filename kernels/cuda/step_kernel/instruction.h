@@ -36,15 +36,39 @@ struct AttendInstruction {
   int32_t kv_len = 0;  ///< of the only sequence
 };
 
+/// RowElements of a row, or of several with so many elements from one to the next.
+struct RowElements {
+  Row row;
+  DType dtype = DType::f32;
+  int64_t stride = 0;
+  const void* in_place = nullptr;  ///< where no instruction makes them
+
+  [[nodiscard]] __host__ __device__ bool exist() const {
+    return row.offset >= 0 || in_place != nullptr;
+  }
+};
+
+/// What becomes of a row of the step's type before a product, as a NormInstruction does it: an RMS
+/// norm of so many columns at a time, or none; then, where there are factors, it is rounded and
+/// multiplied by their activation.
+struct Gates {
+  Norm norm;
+  int32_t columns = 0;  ///< eights of them: a power of two up to kWarp; 0: the row stays as it is
+  Activation activation = Activation::none;
+  RowElements factors;  ///< if any
+};
+
 /// A product of a weight, or of some experts' parts of one, with one row, or with one for each
 /// expert. A tile is 16 rows of the weight, or of gate and up 8 each. Its rows
 /// go through shared memory in chunks.
 struct ProductInstruction {
   Row x;
   DType x_dtype = DType::f32;
-  int32_t x_rows = 1;  ///< experts used, where each has its own
+  bool x_is_held = false;  ///< by all blocks: of the norm before, which is everyone's
+  int32_t x_rows = 1;      ///< experts used, where each has its own
   int64_t x_stride = 0;
   Norm norm;  ///< of x; then it is rounded to the step's type
+  Gates gates;
   const void* weight = nullptr;
   WeightFormat weight_format =
       WeightFormat::f32;  ///< the step's type or int8; of a router also f32
@@ -101,6 +125,12 @@ struct RecurInstruction {
   Row k;
   Row v;
   Row gates;
+  /// Where it has channels, what q, k and v are convolved of, from these channels on, by whoever
+  /// needs them: nobody waits for the convolution, which then comes after.
+  ConvolveInstruction convolve;
+  int32_t first_q = 0;
+  int32_t first_k = 0;
+  int32_t first_v = 0;
   Recurrence recurrence;
   StateOfToken state;
   int32_t pieces = 0;         ///< that a head's columns are dealt in
@@ -111,22 +141,15 @@ struct RecurInstruction {
   void* out = nullptr;  ///< null where nobody needs it there
 };
 
-/// RowElements of a row, or of several with so many elements from one to the next.
-struct RowElements {
-  Row row;
-  DType dtype = DType::f32;
-  int64_t stride = 0;
-  const void* in_place = nullptr;  ///< where no instruction makes them
-};
-
 /// result = (before + norm(x)) · activation(factors), of rows; rounded to the result's type after
 /// the sum and after the product.
 struct NormInstruction {
   RowElements x;
-  bool x_is_held = false;  ///< the only row, by whoever made it: the instruction before
+  bool x_is_held = false;     ///< the only row, by whoever made it: the instruction before
+  bool is_everyones = false;  ///< all blocks make the only row, for themselves
   int32_t rows = 1;
   int32_t columns = 0;
-  int32_t first_block = 0;  ///< that has the first row
+  int32_t first_block = 0;  ///< that has the first row, or stores what all have
   Norm norm;                ///< or none
   Row before;               ///< if anything, of the result's type and stride
   enum class Factors : int32_t { none, one, of_elements };

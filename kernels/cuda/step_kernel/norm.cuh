@@ -8,7 +8,8 @@
 namespace faststream::step_kernel {
 
 /// A short row by a warp, a long one by all consumers of a block: the same bits as by norm.cu and
-/// scale.cu. The first row is of one block, the next of the next one. Rows pass through shared
+/// scale.cu. The first row is of one block, the next of the next one; a row alone may be made by
+/// all, so that nobody waits for whom it comes from. Rows pass through shared
 /// memory, so that there are loops: code that runs once a layer is not in the instruction cache,
 /// and with rows in registers, 130 kB of it, took ten times as long.
 class Normalizer {
@@ -17,7 +18,7 @@ class Normalizer {
 
   __device__ void normalize(const NormInstruction& n) const {
     const auto blocks = static_cast<int>(gridDim.x);
-    int row = static_cast<int>(blockIdx.x) - n.first_block;
+    int row = n.is_everyones ? 0 : static_cast<int>(blockIdx.x) - n.first_block;
     if (row < 0) row += blocks;
     auto* memory = reinterpret_cast<float*>(shared_memory().x);
     if (n.columns > kMaxWarpNormalized) {
@@ -63,6 +64,11 @@ class Normalizer {
     const bool has_norm = n.norm.kind != NormKind::none;
     const bool has_before = n.before.offset >= 0;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
+    const bool has_one = n.factors_are == NormInstruction::Factors::one;
+    uint32_t one[1];
+    const auto from = [&](int) { return at(n.factors); };
+    ask_for(
+        one, [&](int) { return has_one; }, from);
 #pragma unroll 1
     for (int e = 0; has_norm && place.exists(e); ++e) touch(n.norm.weight + place.element(e));
       // What is there first; x is what others make now.
@@ -88,8 +94,11 @@ class Normalizer {
         value = activated(n.activation, value);
       }
     }
-    const bool has_one = n.factors_are == NormInstruction::Factors::one;
-    const float factor = has_one ? activated(n.activation, bring_one(n.factors)) : 1;
+    float factor = 1;
+    if (has_one) {
+      await(one, n.factors.row.awaited, from);
+      factor = activated(n.activation, __uint_as_float(one[0]));
+    }
     const bool rounds = (has_one || has_factors) && n.result.dtype != DType::f32;
 #pragma unroll 1
     for (int e = 0; place.exists(e); ++e) {
@@ -171,14 +180,6 @@ class Normalizer {
     return activate(activation, value);
   }
 
-  // The first element.
-  __device__ float bring_one(const RowElements& elements) const {
-    uint32_t words[1];
-    step_kernel::bring(
-        words, elements.row.awaited, [](int) { return true; }, [&](int) { return at(elements); });
-    return __uint_as_float(elements.dtype == DType::f32 ? words[0] : words[0] << 16);
-  }
-
   __device__ void store_eight(const NormInstruction& n, int64_t index, const float (&v)[8]) const {
     if (n.result.dtype == DType::f32) {
       store_four(n, index * sizeof(float), __float_as_uint(v[0]), __float_as_uint(v[1]),
@@ -193,6 +194,7 @@ class Normalizer {
   __device__ void store_four(const NormInstruction& n, int64_t byte, uint32_t a, uint32_t b,
                              uint32_t c, uint32_t d) const {
     const uint4 words = make_uint4(a, b, c, d);
+    if (n.is_everyones && static_cast<int>(blockIdx.x) != n.first_block) return;
     if (n.result.row.offset >= 0) {
       publish(static_cast<std::byte*>(rows_.at(n.result.row)) + byte, words);
     }

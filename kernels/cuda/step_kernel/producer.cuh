@@ -175,6 +175,7 @@ class Producer {
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
     if (leads()) prefetch(p.norm.weight, p.inputs);
+    if (leads()) prefetch(p.gates.norm.weight, p.gates.columns);
     constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
     constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);

@@ -32,6 +32,7 @@
 #pragma once
 
 #include "kernels/cuda/step_kernel/consumer.cuh"
+#include "kernels/cuda/step_kernel/kernels.h"
 #include "kernels/cuda/step_kernel/producer.cuh"
 
 namespace faststream::step_kernel {
@@ -45,12 +46,6 @@ inline __device__ void unset(uint4* memory, int64_t pieces) {
     memory[i] = piece;
   }
 }
-
-using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
-
-/// That of steps of more than products and attention, for heads of up to so many dimensions.
-/// varied: some rule is no PlainRule.
-Kernel mixed_kernel(int head_dim, bool varied);
 
 /// One block a multiprocessor. kDim: what heads have at most; kMixed: see Consumer. rows: unset but
 /// for what comes from outside. used: the rows of the step before, of which so many pieces are to

@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/step_kernel/run_step.cuh"
+#include "kernels/cuda/step_kernel/kernels.h"
+#include "kernels/cuda/step_kernel/shared_memory.cuh"
 
 namespace faststream {
 
@@ -27,19 +28,6 @@ bool gpu_is_shared() {
   std::error_code ignored;
   return std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr ||
          std::filesystem::exists("/tmp/nvidia-mps", ignored);
-}
-
-using step_kernel::Kernel;
-
-template <int kDim>
-Kernel plain_kernel(bool varied) {
-  return varied ? step_kernel::run_kernel<kDim, VariedRule, false>
-                : step_kernel::run_kernel<kDim, PlainRule<false>, false>;
-}
-Kernel plain_kernel(int head_dim, bool varied) {
-  if (head_dim <= 64) return plain_kernel<64>(varied);
-  if (head_dim <= 128) return plain_kernel<128>(varied);
-  return plain_kernel<256>(varied);
 }
 
 // Desktops' GPUs after Hopper have less than half of its shared memory.
@@ -109,6 +97,7 @@ int64_t StepKernel::reserve(const Span& span) {
 Row StepKernel::row_of(const Span& span) {
   for (const Known& known : known_) {
     if (!known.span.covers(span)) continue;
+    note_reader(known.instruction);
     return {.offset = known.offset + (span.data - known.span.data),
             .awaited = known.instruction >= 0};
   }
@@ -116,6 +105,13 @@ Row StepKernel::row_of(const Span& span) {
   known_.push_back(known);
   from_outside_.push_back(known);
   return {.offset = known.offset};
+}
+
+void StepKernel::note_reader(int64_t of) {
+  if (of < 0) return;
+  const auto n = static_cast<size_t>(of);
+  if (is_read_.size() <= n) is_read_.resize(n + 1);
+  is_read_[n] = 1;
 }
 
 Row StepKernel::result_at(const Span& span) {
@@ -143,10 +139,24 @@ Row StepKernel::result_at(const Span& span) {
   return {.offset = offset, .awaited = true};
 }
 
+// All but norms whose result nobody reads: products took their work over.
+std::vector<Instruction> StepKernel::take_instructions() {
+  is_read_.resize(instructions_.size());
+  std::vector<Instruction> wanted;
+  for (size_t n = 0; n < instructions_.size(); ++n) {
+    Instruction& instruction = instructions_[n];
+    const bool is_norm = instruction.kind == Instruction::Kind::norm;
+    if (!is_norm || is_read_[n] != 0 || instruction.out() != nullptr) wanted.push_back(instruction);
+  }
+  instructions_.clear();
+  is_read_.clear();
+  return wanted;
+}
+
 void StepKernel::launch() {
   if (instructions_.empty()) return;
   store_what_is_left();
-  const std::vector<Instruction> instructions = std::exchange(instructions_, {});
+  const std::vector<Instruction> instructions = take_instructions();
   const std::vector<Known> from_outside = std::exchange(from_outside_, {});
   const size_t row_bytes = std::exchange(reserved_, 0);
   const bool mixed = std::any_of(instructions.begin(), instructions.end(), [](const auto& i) {
@@ -156,8 +166,8 @@ void StepKernel::launch() {
             (!i.attend.appends || i.attend.transform.v_weight != nullptr ||
              step_kernel::are_wide(i.attend.attention.kv.head_dim)));
   });
-  const Kernel kernel =
-      mixed ? step_kernel::mixed_kernel(head_dim_, varied_) : plain_kernel(head_dim_, varied_);
+  const step_kernel::Kernel kernel = mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
+                                           : step_kernel::plain_kernel(head_dim_, varied_);
   known_.clear();
   in_place_.clear();
   dealt_ = 0;

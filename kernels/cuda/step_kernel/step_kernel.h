@@ -24,7 +24,8 @@ inline constexpr int kMaxNormalized = 8192;
 inline constexpr int kMaxNormRow = 5120;
 inline constexpr int kMaxWarpNormalized = 256;
 inline constexpr int kMaxFactors = 256;
-inline constexpr int kMaxEights = 8;  ///< a thread
+inline constexpr int kMaxGated = 4096;  ///< of a product's row with gates
+inline constexpr int kMaxEights = 8;    ///< a thread
 inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
 inline constexpr int kMaxWarpInputs = 8 * kMaxEights * 32;  // where a warp has a row of its own
@@ -116,10 +117,13 @@ class StepKernel {
   void make_way(std::initializer_list<Span> read, const Span& written);
   /// Whether such a part of what is known may be written anew.
   static bool can_cut(const Known& known, const Span& written);
+  std::vector<Instruction> take_instructions();
   /// Adds what brings to memory what a step leaves of results that were written anew in part.
   void store_what_is_left();
   /// The row that is read from there.
   Row row_of(const Span& span);
+  /// Some instruction reads what one, if its number is not negative, makes.
+  void note_reader(int64_t of);
   /// The row of the result that the next instruction makes there.
   Row result_at(const Span& span);
   int64_t reserve(size_t bytes);
@@ -132,6 +136,11 @@ class StepKernel {
   void add(ProductInstruction product);
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   NormInstruction* maker_of(const Span& span);
+  bool take_convolution(const Span& q, const Span& k, const Span& v,
+                        RecurInstruction& instruction) const;
+  void swap_last();
+  bool make_everyones(const Span& span, int32_t columns);
+  bool take_gates(const Span& span, ProductInstruction& p);
   void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
                    bool is_one);
 
@@ -140,9 +149,10 @@ class StepKernel {
   cudaStream_t stream_;
   int multiprocessors_ = 0;
   std::vector<Instruction> instructions_;
-  int32_t dealt_ = 0;     ///< the block that gets the next tile
-  int32_t head_dim_ = 0;  ///< the largest; 0: nothing attends
-  bool varied_ = false;   ///< some rule is no PlainRule
+  std::vector<char> is_read_;  ///< of the first ones: whether others read their result
+  int32_t dealt_ = 0;          ///< the block that gets the next tile
+  int32_t head_dim_ = 0;       ///< the largest; 0: nothing attends
+  bool varied_ = false;        ///< some rule is no PlainRule
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
   std::vector<Span> in_place_;       ///< what comes from outside and is read where it is

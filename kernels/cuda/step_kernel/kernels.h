@@ -1,0 +1,19 @@
+// Which kernel runs a step.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/step_kernel/instruction.h"
+#include "kernels/cuda/step_kernel/rows.cuh"
+
+namespace faststream::step_kernel {
+
+/// run_kernel(), for steps whose heads have some number of dimensions at most.
+using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
+
+/// That of steps of products and attention, and that of others. head_dim: the largest, but for wide
+/// heads; varied: some rule is no PlainRule.
+Kernel plain_kernel(int head_dim, bool varied);
+Kernel mixed_kernel(int head_dim, bool varied);
+
+}  // namespace faststream::step_kernel
