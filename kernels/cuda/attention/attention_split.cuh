@@ -14,7 +14,7 @@ namespace faststream {
 inline constexpr float kLowest = -FLT_MAX;  // finite: the difference of two is no NaN
 
 // The first token of the first page that the query of a cache of `kv_len` tokens sees.
-inline __device__ int first_split_token(const AttentionArguments& a, int kv_len) {
+inline __host__ __device__ int first_split_token(const AttentionArguments& a, int kv_len) {
   const int window = a.rule.window;
   if (window == 0) return 0;
   const int first =
@@ -24,7 +24,7 @@ inline __device__ int first_split_token(const AttentionArguments& a, int kv_len)
 
 // Tokens of each split of `seen` tokens: short ones keep all multiprocessors busy, merging many
 // would cost more.
-inline __device__ int split_tokens(const AttentionArguments& a, int seen) {
+inline __host__ __device__ int split_tokens(const AttentionArguments& a, int seen) {
   return max(a.split_tokens, ceil_div(pages_for(seen), a.most_splits) * kPageTokens);
 }
 

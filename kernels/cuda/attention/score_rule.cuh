@@ -52,6 +52,24 @@ class WindowRule {
   int window_;
 };
 
+/// Scores as they are, for a query that is the last token, with or without a window.
+class LastRule {
+ public:
+  static constexpr bool kPlain = false;
+
+  __device__ LastRule(const AttentionArguments& a, int /*head*/, int /*n_tokens*/)
+      : window_(a.rule.window == 0 ? INT_MAX : a.rule.window) {}
+  [[nodiscard]] __device__ int first_seen(int position) const {
+    return max(0, position - (window_ - 1));
+  }
+  [[nodiscard]] __device__ float vary(float score, int /*position*/, int /*token*/) const {
+    return score;
+  }
+
+ private:
+  int window_;
+};
+
 /// Scores with a window, soft cap, slopes or bias.
 class VariedRule {
  public:

@@ -19,21 +19,23 @@ class Attender {
     const ItemsOfBlock mine(a);
     auto* memory = reinterpret_cast<Attention*>(shared_memory().x);
     const int team = warp() / kDecodeWarps;
-    for (int first = 0; first < mine.count; first += kTeams) {
+    for (int first = mine.first(); first < mine.items; first += kTeams * mine.step()) {
       look(true);
       // All warps together transform, for each team's item, queries, the key and the value.
       Split own;  // of this warp's team, which has the stages from own_begin on
       uint32_t own_begin = 0;
       uint32_t end = stages.begin();
       int task = warp();
-      for (int t = 0; t < kTeams && first + t < mine.count; ++t) {
-        const Split split = mine.split(first + t);
+#pragma unroll 1
+      for (int t = 0; t < kTeams && first + t * mine.step() < mine.items; ++t) {
+        const Split split = mine.split(first + t * mine.step());
         if (t == team) {
           own = split;
           own_begin = end;
         }
         end += ceil_div(split.last - split.first, kDecodeTokens) * kStages;
         const int tasks = split.n_heads + (has_own(a) && split.last == a.kv_len ? 2 : 0);
+#pragma unroll 1
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
       }
@@ -45,7 +47,10 @@ class Attender {
     }
     // When the block has stored all of its own, as others wait for them.
     if (a.splits.count > 1 && team < kTeams) {
-      for (int n = team; n < mine.count; n += kTeams) merge(a, mine.split(n));
+      for (int item = mine.first() + team * mine.step(); item < mine.items;
+           item += kTeams * mine.step()) {
+        merge(a, mine.split(item));
+      }
     }
   }
 
@@ -152,7 +157,7 @@ class Attender {
     static_assert(kMaxSplits <= kWarp);
     const int pairs = a.attention.kv.head_dim / 2;
     const int tasks_of_head = ceil_div(pairs, kWarp);
-    const int parts = faststream::parts_of(a.attention, a.kv_len);
+    const int parts = a.parts;
     for (int task = split.part + warp() % kDecodeWarps * parts;
          task < split.n_heads * tasks_of_head; task += kDecodeWarps * parts) {
       const int head = split.first_head + task / tasks_of_head;
@@ -219,42 +224,34 @@ class Attender {
     const AttentionArguments& attention = a.attention;
     const KvLayer& kv = attention.kv;
     const int dim = kv.head_dim;
-    const int64_t page = attention.page_table[split.position / kPageTokens];
-    const int64_t slot = row_of_token(kv, page, split.kv_head, split.position) * dim;
-    const bool is_first =
-        (!kMixed || a.appends) && split.first_head % (attention.n_heads / kv.n_kv_heads) == 0;
-    if (task == split.n_heads + 1) {
-      T* in_page = static_cast<T*>(kv.v) + slot;
-      T* value = memory.value;
-      bring_head(a.values, dim, split.kv_head, value);
-      if (kMixed && a.transform.v_weight != nullptr) {
-        transform_head(value, dim, a.transform,
-                       weights_of_head(a.transform.v_weight, nullptr, split.kv_head, dim),
-                       a.cos_sin, 0, [&](int i, float normalized) {
-                         value[i] = from_float<T>(normalized);
-                         if (is_first) in_page[i] = value[i];
-                       });
-        return;
-      }
-      for (int i = lane(); is_first && i < dim; i += kWarp) in_page[i] = value[i];
-      return;
-    }
+    const bool is_query = task < split.n_heads;
     const bool is_key = task == split.n_heads;
-    const int head = split.first_head + task;
-    const HeadWeights weights =
-        is_key ? weights_of_head(a.transform.k_weight, a.transform.k_bias, split.kv_head, dim)
-               : weights_of_head(a.transform.q_weight, a.transform.q_bias, head, dim);
-    T* to = is_key ? memory.key : memory.queries + task * dim;
-    T* in_page = is_key && is_first ? static_cast<T*>(kv.k) + slot : nullptr;
-    const float factor = is_key ? 1 : query_factor(a.transform, split.position);
-    ask_for(a.cos_sin, a.rotated_dims);
-    if (a.transform.norm != NormKind::none) ask_for(weights.weight, dim);
-    bring_head(is_key ? a.keys : a.queries, dim, is_key ? split.kv_head : head, to);
-    transform_head(to, dim, a.transform, weights, a.cos_sin, a.rotated_dims,
-                   [&](int i, float value) {
-                     to[i] = from_float<T>(__fmul_rn(value, factor));
-                     if (in_page != nullptr) in_page[i] = to[i];
-                   });
+    const int head = is_query ? split.first_head + task : split.kv_head;
+    T* to = is_query ? memory.queries + task * dim : is_key ? memory.key : memory.value;
+    T* in_page = nullptr;
+    if (!is_query && (!kMixed || a.appends) && split.first_head == split.kv_head * a.group) {
+      const int64_t page = attention.page_table[split.position / kPageTokens];
+      in_page = static_cast<T*>(is_key ? kv.k : kv.v) +
+                row_of_token(kv, page, split.kv_head, split.position) * dim;
+    }
+    const HeadTransform& transform = a.transform;
+    HeadWeights weights;
+    if (is_query) {
+      weights = weights_of_head(transform.q_weight, transform.q_bias, head, dim);
+    } else if (is_key) {
+      weights = weights_of_head(transform.k_weight, transform.k_bias, head, dim);
+    } else if (transform.v_weight != nullptr) {
+      weights = weights_of_head(transform.v_weight, nullptr, head, dim);
+    }
+    const float factor = is_query ? query_factor(transform, split.position) : 1;
+    const int rotated = is_query || is_key ? a.rotated_dims : 0;
+    ask_for(a.cos_sin, rotated);
+    if (transform.norm != NormKind::none && weights.weight != nullptr) ask_for(weights.weight, dim);
+    bring_head(is_query ? a.queries : is_key ? a.keys : a.values, dim, head, to);
+    transform_head(to, dim, transform, weights, a.cos_sin, rotated, [&](int i, float value) {
+      to[i] = from_float<T>(__fmul_rn(value, factor));
+      if (in_page != nullptr) in_page[i] = to[i];
+    });
   }
   RowMemory rows_;
 };

@@ -67,11 +67,16 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
     a.tile_heads *= 2;
   }
   a.splits.head_tiles = ceil_div(group, a.tile_heads);
+  a.group = group;
+  a.head_tiles = kv.n_kv_heads * a.splits.head_tiles;
   if (a.splits.count > 1) {
     const auto floats = int64_t{arguments.n_heads} * a.splits.count * (2 + kv.head_dim);
     a.partials = {.offset = reserve(static_cast<size_t>(floats) * sizeof(float)), .awaited = true};
   }
   a.kv_len = batch.max_kv_len;
+  a.first_token = first_split_token(a.attention, a.kv_len);
+  a.part_tokens = split_tokens(a.attention, a.kv_len - a.first_token);
+  a.parts = ceil_div(a.kv_len - a.first_token, a.part_tokens);
   a.queries = row_of(qkv);
   if (appends) {
     const auto bytes = static_cast<int64_t>(dtype_size(kv.dtype));
@@ -81,7 +86,7 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
   a.result = result_at(out);
   instructions_.emplace_back(a);
   if (!step_kernel::are_wide(kv.head_dim)) head_dim_ = std::max(head_dim_, kv.head_dim);
-  varied_ = varied_ || !is_plain(arguments.rule);
+  varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
   return true;
 }
 
@@ -178,8 +183,6 @@ void StepKernel::swap_last() {
   for (Known& known : known_) {
     if (known.instruction >= last - 1) known.instruction = 2 * last - 1 - known.instruction;
   }
-  is_read_.resize(instructions_.size());
-  std::swap(is_read_[instructions_.size() - 2], is_read_.back());
 }
 
 }  // namespace faststream

@@ -164,7 +164,7 @@ void StepKernel::store_what_is_left() {
         instructions_[static_cast<size_t>(known.instruction)].out() != nullptr) {
       continue;
     }
-    note_reader(known.instruction);
+    note_reader_of(known);
     const auto words = static_cast<int64_t>(known.span.bytes / sizeof(float));
     NormInstruction n;
     n.columns = piece_of_elements(words);

@@ -27,9 +27,10 @@ inline __device__ __noinline__ void carry_out(const NormInstruction& n, RowMemor
   look(false);
 }
 
-inline __device__ __noinline__ StageReader attend_wide(const AttendInstruction& a, RowMemory rows,
-                                                       StageReader stages) {
-  Attender<kLargestMmaHeadDim, VariedRule, true>(rows).attend(a, stages);
+template <typename Rule>
+__device__ __noinline__ StageReader attend_wide(const AttendInstruction& a, RowMemory rows,
+                                                StageReader stages) {
+  Attender<kLargestMmaHeadDim, Rule, true>(rows).attend(a, stages);
   return stages;
 }
 
@@ -49,7 +50,7 @@ class Consumer {
       const Instruction& instruction = shared_memory().instructions[place.stage];
       const bool attends = instruction.kind == Instruction::Kind::attend;
       if (kMixed && attends && are_wide(instruction.attend.attention.kv.head_dim)) {
-        stages = attend_wide(instruction.attend, rows_, stages);
+        stages = attend_wide<Rule>(instruction.attend, rows_, stages);
       } else if (attends) {
         attender_.attend(instruction.attend, stages);
       } else if (!kMixed || !carry_out(instruction)) {

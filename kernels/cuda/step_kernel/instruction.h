@@ -30,6 +30,11 @@ struct AttendInstruction {
   Row partials;  ///< where there are several splits: pairs of floats [head, split, 1 + head_dim /
                  ///< 2]
   int32_t tile_heads = 0;  ///< query heads of a split
+  int32_t group = 0;       ///< query heads of a KV head
+  int32_t head_tiles = 0;  ///< of all KV heads
+  int32_t parts = 0;       ///< of the context
+  int32_t first_token = 0;
+  int32_t part_tokens = 0;
   HeadTransform transform;
   const float* cos_sin = nullptr;
   int32_t rotated_dims = 0;
@@ -171,6 +176,7 @@ struct alignas(16) Instruction {
     norm
   };
   Kind kind = Kind::multiply;
+  bool is_read = false;  ///< its result, by another one
   union {
     AttendInstruction attend;
     ProductInstruction product;

@@ -12,7 +12,7 @@ namespace faststream::step_kernel {
 using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
 
 /// That of steps of products and attention, and that of others. head_dim: the largest, but for wide
-/// heads; varied: some rule is no PlainRule.
+/// heads; varied: some rule is no LastRule.
 Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
 

@@ -6,7 +6,7 @@ namespace faststream::step_kernel {
 
 Kernel mixed_kernel(int head_dim, bool varied) {
   if (head_dim <= 128) return run_kernel<128, VariedRule, true>;
-  return varied ? run_kernel<256, VariedRule, true> : run_kernel<256, PlainRule<false>, true>;
+  return varied ? run_kernel<256, VariedRule, true> : run_kernel<256, LastRule, true>;
 }
 
 }  // namespace faststream::step_kernel

@@ -7,7 +7,7 @@ namespace {
 
 template <int kDim>
 Kernel kernel_of(bool varied) {
-  return varied ? run_kernel<kDim, VariedRule, false> : run_kernel<kDim, PlainRule<false>, false>;
+  return varied ? run_kernel<kDim, VariedRule, false> : run_kernel<kDim, LastRule, false>;
 }
 
 }  // namespace

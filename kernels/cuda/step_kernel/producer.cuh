@@ -143,8 +143,8 @@ class Producer {
     const auto bytes = static_cast<uint32_t>(elements * sizeof(T));
     const int stages = stages_of_turn(kv.head_dim);
     const ItemsOfBlock mine(a);
-    for (int n = 0; n < mine.count; ++n) {
-      const Split split = mine.split(n);
+    for (int item = mine.first(); item < mine.items; item += mine.step()) {
+      const Split split = mine.split(item);
       int32_t page = 0;  // of 32 in a row, this lane's
       for (int base = split.first; base < split.last; base += kDecodeTokens) {
         const int nth = (base - split.first) / kPageTokens % kWarp;

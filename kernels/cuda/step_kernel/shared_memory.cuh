@@ -142,19 +142,25 @@ __host__ __device__ constexpr int stages_of_turn(int head_dim) {
 /// block's: from the first on, each as many further as there are blocks.
 struct ItemsOfBlock {
   explicit __device__ ItemsOfBlock(const AttendInstruction& instruction)
-      : a(instruction),
-        head_tiles(a.attention.kv.n_kv_heads * a.splits.head_tiles),
-        count(ceil_div(
-            head_tiles * faststream::parts_of(a.attention, a.kv_len) - static_cast<int>(blockIdx.x),
-            static_cast<int>(gridDim.x))) {}
-  [[nodiscard]] __device__ Split split(int n) const {
-    const int item = static_cast<int>(blockIdx.x) + n * static_cast<int>(gridDim.x);
-    return split_of(a.attention, a.splits, a.tile_heads, {0, 0, a.kv_len}, item % head_tiles,
-                    item / head_tiles);
+      : a(instruction), items(a.head_tiles * a.parts) {}
+  [[nodiscard]] __device__ int first() const { return static_cast<int>(blockIdx.x); }
+  [[nodiscard]] __device__ int step() const { return static_cast<int>(gridDim.x); }
+  // What split_of() gives.
+  [[nodiscard]] __device__ Split split(int item) const {
+    Split split;
+    split.part = item / a.head_tiles;
+    const int tile = item - split.part * a.head_tiles;
+    split.kv_head = tile / a.splits.head_tiles;
+    const int first_in_group = (tile - split.kv_head * a.splits.head_tiles) * a.tile_heads;
+    split.position = a.kv_len - 1;
+    split.first = a.first_token + split.part * a.part_tokens;
+    split.last = min(split.first + a.part_tokens, a.kv_len);
+    split.first_head = split.kv_head * a.group + first_in_group;
+    split.n_heads = min(a.tile_heads, a.group - first_in_group);
+    return split;
   }
   const AttendInstruction& a;
-  int head_tiles;  // of all KV heads
-  int count;
+  int items;
 };
 
 /// A product of experts whose results are rows of their own, expert after expert.

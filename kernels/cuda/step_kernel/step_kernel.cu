@@ -97,7 +97,7 @@ int64_t StepKernel::reserve(const Span& span) {
 Row StepKernel::row_of(const Span& span) {
   for (const Known& known : known_) {
     if (!known.span.covers(span)) continue;
-    note_reader(known.instruction);
+    note_reader_of(known);
     return {.offset = known.offset + (span.data - known.span.data),
             .awaited = known.instruction >= 0};
   }
@@ -107,11 +107,10 @@ Row StepKernel::row_of(const Span& span) {
   return {.offset = known.offset};
 }
 
-void StepKernel::note_reader(int64_t of) {
-  if (of < 0) return;
-  const auto n = static_cast<size_t>(of);
-  if (is_read_.size() <= n) is_read_.resize(n + 1);
-  is_read_[n] = 1;
+void StepKernel::note_reader_of(const Known& known) {
+  if (known.instruction >= 0) {
+    instructions_[static_cast<size_t>(known.instruction)].is_read = true;
+  }
 }
 
 Row StepKernel::result_at(const Span& span) {
@@ -141,15 +140,11 @@ Row StepKernel::result_at(const Span& span) {
 
 // All but norms whose result nobody reads: products took their work over.
 std::vector<Instruction> StepKernel::take_instructions() {
-  is_read_.resize(instructions_.size());
-  std::vector<Instruction> wanted;
-  for (size_t n = 0; n < instructions_.size(); ++n) {
-    Instruction& instruction = instructions_[n];
-    const bool is_norm = instruction.kind == Instruction::Kind::norm;
-    if (!is_norm || is_read_[n] != 0 || instruction.out() != nullptr) wanted.push_back(instruction);
-  }
-  instructions_.clear();
-  is_read_.clear();
+  std::vector<Instruction> wanted = std::exchange(instructions_, {});
+  std::erase_if(wanted, [](Instruction& instruction) {
+    return instruction.kind == Instruction::Kind::norm && !instruction.is_read &&
+           instruction.out() == nullptr;
+  });
   return wanted;
 }
 

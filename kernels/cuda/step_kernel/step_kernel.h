@@ -122,8 +122,8 @@ class StepKernel {
   void store_what_is_left();
   /// The row that is read from there.
   Row row_of(const Span& span);
-  /// Some instruction reads what one, if its number is not negative, makes.
-  void note_reader(int64_t of);
+  /// Some instruction reads what another one makes, if there is one.
+  void note_reader_of(const Known& known);
   /// The row of the result that the next instruction makes there.
   Row result_at(const Span& span);
   int64_t reserve(size_t bytes);
@@ -149,10 +149,9 @@ class StepKernel {
   cudaStream_t stream_;
   int multiprocessors_ = 0;
   std::vector<Instruction> instructions_;
-  std::vector<char> is_read_;  ///< of the first ones: whether others read their result
-  int32_t dealt_ = 0;          ///< the block that gets the next tile
-  int32_t head_dim_ = 0;       ///< the largest; 0: nothing attends
-  bool varied_ = false;        ///< some rule is no PlainRule
+  int32_t dealt_ = 0;     ///< the block that gets the next tile
+  int32_t head_dim_ = 0;  ///< the largest; 0: nothing attends
+  bool varied_ = false;   ///< some rule is no LastRule
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
   std::vector<Span> in_place_;       ///< what comes from outside and is read where it is
