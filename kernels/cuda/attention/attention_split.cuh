@@ -128,12 +128,16 @@ struct MergedPair {
 };
 
 /// Of elements d and d + 1 of a split's head h. Only the first n_warps have anything; without the
-/// others the bits are the same.
+/// others the bits are the same. Where columns are dealt among warps, those from `first` on, each
+/// `step` further, have these.
 template <typename Results>
-__device__ MergedPair merge_warps(const Results& results, int n_warps, int h, int d) {
+__device__ MergedPair merge_warps(const Results& results, int n_warps, int h, int d, int first = 0,
+                                  int step = 1) {
   MergedPair merged;
-  for (int w = 0; w < n_warps; ++w) merged.maximum = fmaxf(merged.maximum, results.maxima[w][h]);
-  for (int w = 0; w < n_warps; ++w) {
+  for (int w = first; w < n_warps; w += step) {
+    merged.maximum = fmaxf(merged.maximum, results.maxima[w][h]);
+  }
+  for (int w = first; w < n_warps; w += step) {
     const float factor = exp2f(results.maxima[w][h] - merged.maximum);
     for (int j = 0; j < 2; ++j) {
       merged.sums[j] = __fmaf_rn(results.sums[w][h][d + j], factor, merged.sums[j]);
@@ -143,20 +147,20 @@ __device__ MergedPair merge_warps(const Results& results, int n_warps, int h, in
   return merged;
 }
 
-/// Merges the warps' results and stores the block's: as output if its split is the only one that
-/// any sequence may have, by store(head, d, elements d and d + 1); else, to be merged, by
-/// keep(head, i, two floats), which are the maximum and the weight where i is 0 and elements 2 i -
-/// 2 and 2 i - 1 of the sums elsewhere. By these warps, after a barrier; others do the same again.
-template <int kWarps, int kHeads, int kStride, typename Store, typename Keep>
-__device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
-                            const WarpResults<kWarps, kHeads, kStride>& results, const Store& store,
-                            const Keep& keep) {
+/// Stores what a block's warps have found, of which merged(h, d) is elements d and d + 1 of head h:
+/// as output if its split is the only one that any sequence may have, by store(head, d, elements d
+/// and d + 1); else, to be merged, by keep(head, i, two floats), which are the maximum and the
+/// weight where i is 0 and elements 2 i - 2 and 2 i - 1 of the sums elsewhere. By these warps,
+/// after a barrier; others do the same again.
+template <int kWarps, typename Merged, typename Store, typename Keep>
+__device__ void store_merged(const AttentionArguments& a, const Splits& splits, const Split& split,
+                             const Merged& merged, const Store& store, const Keep& keep) {
   const int pairs = a.kv.v_head_dim / 2;
   for (int i = static_cast<int>(threadIdx.x) % (kWarps * kWarp); i < split.n_heads * pairs;
        i += kWarps * kWarp) {
     const int h = i / pairs;
     const int d = i % pairs * 2;
-    const auto [maximum, weight, sums] = merge_warps(results, kWarps, h, d);
+    const auto [maximum, weight, sums] = merged(h, d);
     const int head = split.first_head + h;
     if (splits.count == 1) {
       const float total = with_sink(a, head, maximum, weight);
@@ -166,6 +170,16 @@ __device__ void store_split(const AttentionArguments& a, const Splits& splits, c
       keep(head, 1 + d / 2, sums[0], sums[1]);
     }
   }
+}
+
+/// The same of results whose columns each warp has all.
+template <int kWarps, int kHeads, int kStride, typename Store, typename Keep>
+__device__ void store_split(const AttentionArguments& a, const Splits& splits, const Split& split,
+                            const WarpResults<kWarps, kHeads, kStride>& results, const Store& store,
+                            const Keep& keep) {
+  store_merged<kWarps>(
+      a, splits, split, [&](int h, int d) { return merge_warps(results, kWarps, h, d); }, store,
+      keep);
 }
 
 /// The same for merge_head().

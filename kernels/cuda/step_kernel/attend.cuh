@@ -8,8 +8,9 @@
 namespace faststream::step_kernel {
 
 /// By teams of kDecodeWarps consumers, each with a part of the context for a tile of heads. Where
-/// these are wide, two warps share tokens. kDim: what heads have at most; kMixed: whether values
-/// may have norms, and keys and values be those of an earlier layer.
+/// these are wide, two warps share tokens. kDim: what heads have at most, but for wide ones;
+/// kMixed: whether there may be these, values have norms, and keys and values be those of an
+/// earlier layer.
 template <int kDim, typename Rule, bool kMixed>
 class Attender {
  public:
@@ -33,7 +34,7 @@ class Attender {
           own = split;
           own_begin = end;
         }
-        end += ceil_div(split.last - split.first, kDecodeTokens) * kStages;
+        end += ceil_div(split.last - split.first, kDecodeTokens) * stages_of_turn(a);
         const int tasks = split.n_heads + (has_own(a) && split.last == a.kv_len ? 2 : 0);
 #pragma unroll 1
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
@@ -55,22 +56,25 @@ class Attender {
   }
 
  private:
+  static constexpr bool kMayBeWide = kMixed && kDim == kWidestOfWarp;
+  static constexpr int kRow = kMayBeWide ? kLargestMmaHeadDim : kDim;  // elements
   struct Attention {
     union {
-      alignas(16) T queries[kDecodeHeads * kDim];  // until all warps have theirs; then, by turns,
+      alignas(16) T queries[kDecodeHeads * kRow];  // until all warps have theirs; then, by turns,
       float4 scores[2][kDecodeWarps][kWarp];       // of warps that share tokens
     };
-    alignas(16) T key[kDim];  // of the token, and its value
-    alignas(16) T value[kDim];
-    DecodeResults<kDim> results;
+    alignas(16) T key[kRow];  // of the token, and its value
+    alignas(16) T value[kRow];
+    DecodeResults<kDim> results;  // each warp's of its columns
   };
-  static constexpr int kParts = kDecodeParts<kDim>;
-  static constexpr int kPartDim = kDim / kParts;
-  static constexpr int kStages = stages_of_turn(kDim);
   static constexpr int kTeamThreads = kDecodeWarps * kWarp;
   static constexpr int kTeams =
       2 * sizeof(Attention) <= kMaxInputBytes ? kConsumers / kDecodeWarps : 1;
   static_assert(sizeof(Attention) <= kMaxInputBytes);
+
+  static __device__ int stages_of_turn(const AttendInstruction& a) {
+    return kMayBeWide && are_wide(a.attention.kv.head_dim) ? 2 : 1;
+  }
 
   // By this warp's team: an item, whose stages are those from `begin` on.
   __device__ void attend(const AttendInstruction& a, const Split& split, Attention& memory,
@@ -78,48 +82,48 @@ class Attender {
     const AttentionArguments& attention = a.attention;
     const int dim = attention.kv.head_dim;
     const int team = warp() / kDecodeWarps;
-    const int pair = warp() % kDecodeWarps / kParts;  // or one warp
-    const int first_column = warp() % kParts * kPartDim;
+    const int parts = stages_of_turn(a);  // and warps that share tokens
+    const int sharing = warp() % kDecodeWarps / parts;
+    const int first_column = warp() % parts * kDim;
     const auto synchronize_team = [&] { synchronize_threads(kTeam + team, kTeamThreads); };
-    DecodeQueries<kPartDim> queries;
+    DecodeQueries<kDim> queries;
     queries.load(memory.queries, split.n_heads, dim, first_column);
-    if constexpr (kParts > 1) synchronize_team();
-    DecodeSums<T, kPartDim, Rule> sums(attention, split);
+    if (parts > 1) synchronize_team();
+    DecodeSums<T, kDim, Rule> sums(attention, split);
     const int tokens = split.last - split.first;
-    for (int n = pair; n * kDecodeTokens < tokens; n += kDecodeWarps / kParts) {
-      const uint32_t number = begin + n * kStages;
+    int turn = 0;
+    for (int n = sharing; n * kDecodeTokens < tokens; n += kDecodeWarps / parts) {
+      const uint32_t number = begin + n * parts;
       const int base = split.first + n * kDecodeTokens;
       T* keys = reinterpret_cast<T*>(stages.await(number).weights);
       T* values = keys + kDecodeTokens * dim;
-      if constexpr (kStages > 1) values = reinterpret_cast<T*>(stages.await(number + 1).weights);
+      if (parts > 1) values = reinterpret_cast<T*>(stages.await(number + 1).weights);
       if (const int row = split.position - base; has_own(a) && row < kDecodeTokens) {
         // What the copies brought of the token itself is not what it has now.
-        for (int i = first_column + lane(); i < min(dim, first_column + kPartDim); i += kWarp) {
+        for (int i = first_column + lane(); i < min(dim, first_column + kDim); i += kWarp) {
           keys[row * dim + i] = memory.key[i];
           values[row * dim + i] = memory.value[i];
         }
         publish_shared_writes();
         __syncwarp();
       }
-      DecodeTokens<kPartDim> loaded;
+      DecodeTokens<kDim> loaded;
       loaded.load(
           attention.kv, keys, values, [&](int token) { return sums.is_seen(base + token); },
           first_column);
-      if constexpr (kParts == 1) {
-        sums.add(queries, loaded, base);
-      } else {
-        // The barrier also tells that both have loaded what the stages have.
-        sums.add(queries, loaded, base, [&](const float4& own) {
-          auto& scores = memory.scores[n / (kDecodeWarps / kParts) % 2];
-          scores[warp()][lane()] = own;
-          synchronize_threads(kPair + pair, kParts * kWarp);
-          return scores[warp() ^ 1][lane()];
-        });
-        if (warp() % kParts != 0) continue;
-      }
-      for (int i = 0; i < kStages; ++i) StageReader::release(number + i);
+      sums.add(queries, loaded, base, [&](const float4& own) {
+        if (parts == 1) return make_float4(0, 0, 0, 0);
+        // The barrier also tells that both warps have loaded what the stages have.
+        auto& scores = memory.scores[turn % 2];
+        scores[warp()][lane()] = own;
+        synchronize_threads(kPair + sharing, 2 * kWarp);
+        return scores[warp() ^ 1][lane()];
+      });
+      ++turn;
+      if (first_column > 0) continue;
+      for (int i = 0; i < parts; ++i) StageReader::release(number + i);
     }
-    sums.put(memory.results, pair, first_column);
+    sums.put(memory.results);
     synchronize_team();
     const auto store = [&](int head, int d, float first, float second) {
       store_output(a, head * dim + d, first, second);
@@ -127,7 +131,11 @@ class Attender {
     const auto keep = [&](int head, int i, float first, float second) {
       publish(partial(a, head, split.part) + i, first, second);
     };
-    store_split(attention, a.splits, split, memory.results, store, keep);
+    const auto merged = [&](int h, int d) {
+      const int part = parts > 1 ? d / kDim : 0;
+      return merge_warps(memory.results, kDecodeWarps, h, d - part * kDim, part, parts);
+    };
+    store_merged<kDecodeWarps>(attention, a.splits, split, merged, store, keep);
   }
 
   // Whether the token's key and value are not in their page yet.
@@ -204,12 +212,13 @@ class Attender {
   __device__ void bring_head(const Row& row, int dim, int head, T* to) const {
     const int pairs = dim / 2;
     const auto* from = static_cast<const uint32_t*>(rows_.at(row)) + int64_t{head} * pairs;
-    uint32_t words[kDim / 2 / kWarp];
+    constexpr int kWords = kRow / 2 / kWarp;
+    uint32_t words[kWords];
     bring(
         words, row.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
         [&](int i) { return from + i * kWarp + lane(); });
 #pragma unroll
-    for (int i = 0; i < kDim / 2 / kWarp; ++i) {
+    for (int i = 0; i < kWords; ++i) {
       const int pair = i * kWarp + lane();
       if (pair < pairs) reinterpret_cast<uint32_t*>(to)[pair] = words[i];
     }

@@ -85,7 +85,7 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
   }
   a.result = result_at(out);
   instructions_.emplace_back(a);
-  if (!step_kernel::are_wide(kv.head_dim)) head_dim_ = std::max(head_dim_, kv.head_dim);
+  head_dim_ = std::max(head_dim_, kv.head_dim);
   varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
   return true;
 }
@@ -133,12 +133,9 @@ bool StepKernel::recur(const RecurArguments& arguments) {
   const auto span = [](const Matrix& m) { return span_of(m.data, m.cols, m.dtype); };
   make_way({span(q), span(k), span(v), span(gates)}, result);
   RecurInstruction instruction;
-  const bool convolves = take_convolution(span(q), span(k), span(v), instruction);
-  if (!convolves) {
-    instruction.q = row_of(span(q));
-    instruction.k = row_of(span(k));
-    instruction.v = row_of(span(v));
-  }
+  instruction.q = row_of(span(q));
+  instruction.k = row_of(span(k));
+  instruction.v = row_of(span(v));
   instruction.gates = row_of(span(gates));
   instruction.recurrence = r;
   instruction.state = {states, batch.state_from, batch.state_to};
@@ -149,30 +146,6 @@ bool StepKernel::recur(const RecurArguments& arguments) {
   instruction.result = result_at(result);
   instruction.out = out.data;
   instructions_.emplace_back(instruction);
-  if (convolves) swap_last();
-  return true;
-}
-
-// Where the last instruction makes all of these.
-bool StepKernel::take_convolution(const Span& q, const Span& k, const Span& v,
-                                  RecurInstruction& instruction) const {
-  if (instructions_.empty() || instructions_.back().kind != Instruction::Kind::convolve) {
-    return false;
-  }
-  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
-  const auto made = std::find_if(known_.begin(), known_.end(), [&](const Known& known) {
-    return known.instruction == last && known.span.covers(q) && known.span.covers(k) &&
-           known.span.covers(v);
-  });
-  if (made == known_.end()) return false;
-  const auto channel = [&](const Span& span) {
-    return static_cast<int32_t>(span.data - made->span.data) /
-           static_cast<int32_t>(dtype_size(DType::bf16));
-  };
-  instruction.convolve = instructions_.back().convolve;
-  instruction.first_q = channel(q);
-  instruction.first_k = channel(k);
-  instruction.first_v = channel(v);
   return true;
 }
 

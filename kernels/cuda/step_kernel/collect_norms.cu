@@ -2,7 +2,6 @@
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace faststream {
 
@@ -24,6 +23,14 @@ int32_t piece_of_elements(int64_t elements) {
 }
 
 }  // namespace
+
+// Whether the last instruction makes some of a span.
+bool StepKernel::makes(const Span& span) const {
+  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
+  return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return known.instruction == last && known.span.overlaps(span);
+  });
+}
 
 // The last instruction, if it is a norm that makes all of a span and nothing else; or null.
 NormInstruction* StepKernel::maker_of(const Span& span) {
@@ -49,29 +56,20 @@ bool StepKernel::make_everyones(const Span& span, int32_t columns) {
   }
 }
 
-// Where the last instruction is a norm of heads, or multiplies by factors, and makes all of a
-// product's row: the product does that itself, in the place of waiting for it, and reads what the
-// instruction reads. That remains, where others or memory want its result.
-bool StepKernel::take_gates(const Span& span, ProductInstruction& p) {
+// Where the last instruction multiplies a product's row by factors: the product does that itself,
+// in the place of waiting for it, and reads what the instruction reads. That remains, where others
+// or memory want its result.
+bool StepKernel::take_factors(const Span& span, ProductInstruction& p) {
   const NormInstruction* last = maker_of(span);
-  const bool is_alone = last != nullptr && last->before.offset < 0 &&
-                        last->factors_are != NormInstruction::Factors::one;
-  if (!is_alone || p.x_rows != 1 || p.inputs > kMaxGated || last->x.dtype != DType::bf16 ||
-      last->result.dtype != DType::bf16 || last->rows * last->columns != p.inputs) {
-    return false;
-  }
-  const bool has_factors = last->factors_are == NormInstruction::Factors::of_elements;
-  const auto eights = static_cast<uint32_t>(last->columns / 8);
-  const bool of_warps =
-      last->columns % 8 == 0 && last->columns <= kMaxWarpNormalized && std::has_single_bit(eights);
-  const bool has_norm = last->norm.kind != NormKind::none;
-  const bool is_rms = last->norm.kind == NormKind::rms && last->norm.bias == nullptr;
-  if (!of_warps || (has_norm && !is_rms)) {
+  if (last == nullptr || last->factors_are != NormInstruction::Factors::of_elements ||
+      last->activation != Activation::none || last->norm.kind != NormKind::none ||
+      last->before.offset >= 0 || last->x.dtype != DType::bf16 ||
+      last->result.dtype != DType::bf16 || last->rows * last->columns != p.inputs ||
+      p.inputs > kMaxProducts) {
     return false;
   }
   p.x = last->x.row;
-  p.gates = {last->norm, last->columns, last->activation, {}};
-  if (has_factors) p.gates.factors = last->factors;
+  p.factors = last->factors;
   return true;
 }
 
@@ -115,12 +113,6 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
   make_way({by, result}, result);
   if (instructions_.empty()) return false;
   // What makes the rows may multiply them, too.
-  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
-  const auto makes = [&](const Span& span) {
-    return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
-      return known.instruction == last && known.span.overlaps(span);
-    });
-  };
   NormInstruction* maker = maker_of(result);
   const bool joins = maker != nullptr && maker->factors_are == NormInstruction::Factors::none &&
                      (is_one || (maker->columns <= kMaxFactors && maker->before.offset < 0)) &&

@@ -74,7 +74,7 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   const Span x = span_of(input.x.data, p.inputs, p.x_dtype);
   const Span out = span_of(to.out, p.outputs, to.dtype);
   make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
-  if (!take_gates(x, p)) {
+  if (!take_factors(x, p)) {
     p.x = row_of(x);
     p.x_is_held = p.x_dtype == DType::f32 && make_everyones(x, p.inputs);
   }
@@ -131,7 +131,12 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
            .scales = experts.up.row_scales(),
            .bias = experts.up_bias,
            .activation = experts.activation};
+  const bool norm_waits =
+      !instructions_.empty() && instructions_.back().kind == Instruction::Kind::norm &&
+      !instructions_.back().norm.x_is_held && !up.x_is_held && !makes(x) && !makes(logits);
   add(up);
+  // One block has that norm, which all would wait for here; behind, they wait anyway.
+  if (norm_waits) swap_last();
 
   down.x = up.result;
   down.outputs = static_cast<int32_t>(out.cols);

@@ -27,10 +27,10 @@ inline __device__ __noinline__ void carry_out(const NormInstruction& n, RowMemor
   look(false);
 }
 
-template <typename Rule>
-__device__ __noinline__ StageReader attend_wide(const AttendInstruction& a, RowMemory rows,
-                                                StageReader stages) {
-  Attender<kLargestMmaHeadDim, Rule, true>(rows).attend(a, stages);
+template <int kDim, typename Rule>
+__device__ __noinline__ StageReader carry_out(const AttendInstruction& a, RowMemory rows,
+                                              StageReader stages) {
+  Attender<kDim, Rule, true>(rows).attend(a, stages);
   return stages;
 }
 
@@ -40,7 +40,7 @@ template <int kDim, typename Rule, bool kMixed>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
-      : rows_(rows), preparer_(rows), multiplier_(rows), attender_(rows) {}
+      : rows_(rows), preparer_(rows), multiplier_(rows) {}
 
   __device__ void run(int count) {
     StageReader stages;
@@ -48,11 +48,8 @@ class Consumer {
       const InstructionPlace place(i);
       wait_for_phase(shared_memory().fetched[place.stage], place.parity);
       const Instruction& instruction = shared_memory().instructions[place.stage];
-      const bool attends = instruction.kind == Instruction::Kind::attend;
-      if (kMixed && attends && are_wide(instruction.attend.attention.kv.head_dim)) {
-        stages = attend_wide<Rule>(instruction.attend, rows_, stages);
-      } else if (attends) {
-        attender_.attend(instruction.attend, stages);
+      if (instruction.kind == Instruction::Kind::attend) {
+        attend(instruction.attend, stages);
       } else if (!kMixed || !carry_out(instruction)) {
         multiply(instruction.kind, instruction.product, stages);
       }
@@ -62,6 +59,14 @@ class Consumer {
   }
 
  private:
+  __device__ void attend(const AttendInstruction& a, StageReader& stages) const {
+    if constexpr (kMixed) {
+      stages = step_kernel::carry_out<kDim, Rule>(a, rows_, stages);
+    } else {
+      Attender<kDim, Rule, false>(rows_).attend(a, stages);
+    }
+  }
+
   // False: it is a product.
   __device__ bool carry_out(const Instruction& instruction) const {
     switch (instruction.kind) {
@@ -91,7 +96,6 @@ class Consumer {
   RowMemory rows_;
   Preparer<kMixed> preparer_;
   Multiplier multiplier_;
-  Attender<kDim, Rule, kMixed> attender_;
 };
 
 }  // namespace faststream::step_kernel

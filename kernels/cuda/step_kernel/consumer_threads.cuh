@@ -18,11 +18,6 @@ inline constexpr int kPair = kRowTeam;  // and the next: of warps that share an 
 
 __device__ inline void synchronize() { synchronize_threads(kAll, kConsumerThreads); }
 
-/// Element i of a row of T, of the word that has it.
-__device__ inline float half_of(uint32_t word, int i) {
-  return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
-}
-
 /// Says whether the block looks for an instruction's input. The producers may see it late.
 __device__ inline void look(bool looks) {
   if (thread() == 0) store_relaxed(shared_memory().looks, looks ? 1 : 0);

@@ -7,46 +7,6 @@
 
 namespace faststream::step_kernel {
 
-/// What a lane's channels become, channel(n) for each n that exists.
-template <int kCount, typename Exists, typename Channel>
-__device__ void convolve_channels(const ConvolveInstruction& c, const RowMemory& rows,
-                                  const Exists& exists, const Channel& channel,
-                                  float (&results)[kCount]) {
-  const Convolution& convolution = c.convolution;
-  const int tail = convolution.taps - 1;
-  const float* before = c.state.before();
-  // Asked for before the row is awaited.
-  float weights[kCount][kMaxTaps] = {};
-  float elements[kCount][kMaxTaps] = {};
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) {
-    results[n] = convolution.bias != nullptr && exists(n) ? convolution.bias[channel(n)] : 0;
-#pragma unroll
-    for (int i = 0; i < kMaxTaps; ++i) {
-      if (i > tail || !exists(n)) break;
-      const int64_t at = int64_t{i} * c.channels + channel(n);
-      weights[n][i] = convolution.weight[at];
-      if (i < tail) elements[n][i] = before[at];
-    }
-  }
-  uint32_t words[kCount];
-  const auto* x = static_cast<const T*>(rows.at(c.x));
-  bring(words, c.x.awaited, exists, [&](int n) { return x + channel(n) / 2 * 2; });
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) {
-#pragma unroll
-    for (int i = 0; i < kMaxTaps; ++i) {
-      if (i > tail) break;
-      const float element = i == tail ? half_of(words[n], channel(n)) : elements[n][i];
-      results[n] = fmaf(weights[n][i], element, results[n]);
-    }
-  }
-#pragma unroll 1
-  for (float& result : results) {
-    result = to_float(from_float<T>(activate(convolution.activation, result)));
-  }
-}
-
 /// What kernels/cuda/recurrent/convolve.cu computes, bit for bit: each lane two channels. Warps of
 /// different blocks have consecutive ones, so that as many multiprocessors as can ask for memory.
 class Convolver {

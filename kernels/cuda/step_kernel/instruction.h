@@ -53,16 +53,6 @@ struct RowElements {
   }
 };
 
-/// What becomes of a row of the step's type before a product, as a NormInstruction does it: an RMS
-/// norm of so many columns at a time, or none; then, where there are factors, it is rounded and
-/// multiplied by their activation.
-struct Gates {
-  Norm norm;
-  int32_t columns = 0;  ///< eights of them: a power of two up to kWarp; 0: the row stays as it is
-  Activation activation = Activation::none;
-  RowElements factors;  ///< if any
-};
-
 /// A product of a weight, or of some experts' parts of one, with one row, or with one for each
 /// expert. A tile is 16 rows of the weight, or of gate and up 8 each. Its rows
 /// go through shared memory in chunks.
@@ -72,8 +62,8 @@ struct ProductInstruction {
   bool x_is_held = false;  ///< by all blocks: of the norm before, which is everyone's
   int32_t x_rows = 1;      ///< experts used, where each has its own
   int64_t x_stride = 0;
-  Norm norm;  ///< of x; then it is rounded to the step's type
-  Gates gates;
+  Norm norm;            ///< of x; then it is rounded to the step's type
+  RowElements factors;  ///< of a row of that type, element by element, if there are any
   const void* weight = nullptr;
   WeightFormat weight_format =
       WeightFormat::f32;  ///< the step's type or int8; of a router also f32
@@ -130,12 +120,6 @@ struct RecurInstruction {
   Row k;
   Row v;
   Row gates;
-  /// Where it has channels, what q, k and v are convolved of, from these channels on, by whoever
-  /// needs them: nobody waits for the convolution, which then comes after.
-  ConvolveInstruction convolve;
-  int32_t first_q = 0;
-  int32_t first_k = 0;
-  int32_t first_v = 0;
   Recurrence recurrence;
   StateOfToken state;
   int32_t pieces = 0;         ///< that a head's columns are dealt in

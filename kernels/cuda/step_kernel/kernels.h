@@ -11,8 +11,8 @@ namespace faststream::step_kernel {
 /// run_kernel(), for steps whose heads have some number of dimensions at most.
 using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
 
-/// That of steps of products and attention, and that of others. head_dim: the largest, but for wide
-/// heads; varied: some rule is no LastRule.
+/// That of steps of products and attention, and that of others, or of wide heads. head_dim: the
+/// largest; varied: some rule is no LastRule.
 Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
 

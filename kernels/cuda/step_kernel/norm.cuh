@@ -71,12 +71,9 @@ class Normalizer {
         one, [&](int) { return has_one; }, from);
 #pragma unroll 1
     for (int e = 0; has_norm && place.exists(e); ++e) touch(n.norm.weight + place.element(e));
-      // What is there first; x is what others make now.
-#pragma unroll 1
-    for (int nth = has_before || has_factors ? kRows - 1 : 0; nth >= (n.x_is_held ? 1 : 0); --nth) {
-      const RowElements before{n.before, n.result.dtype, n.result.stride};
-      bring_row(nth == 0 ? n.x : has_before ? before : n.factors, nth, place);
-    }
+    const RowElements before{n.before, n.result.dtype, n.result.stride};
+    bring_rows(n.x, !n.x_is_held, has_before ? before : n.factors, has_before || has_factors,
+               place);
     const MeasuredNorm norm = measure(n.columns, n.norm, team, [&](const auto& add) {
 #pragma unroll
       for (int e = 0; e < place.kEights; ++e) {
@@ -135,39 +132,54 @@ class Normalizer {
     }
   }
 
-  // A row to shared memory, once it is there.
+  // Those rows that are wanted to shared memory, once they are there, the second behind the first.
+  // That is there first; x is what others make now.
   template <int kThreads>
-  __device__ void bring_row(const RowElements& elements, int nth,
-                            const Place<kThreads>& place) const {
-    const bool is_float = elements.dtype == DType::f32;
-    const auto* from = static_cast<const std::byte*>(at(elements)) +
-                       place.row * elements.stride * (is_float ? 4 : 2);
+  __device__ void bring_rows(const RowElements& x, bool wants_x, const RowElements& second,
+                             bool wants_second, const Place<kThreads>& place) const {
     // At once: halves of eights where they are floats.
     constexpr int kPieces = kThreads == kWarp ? 2 : 4;
+    constexpr int kEach = kPieces / 2;  // eights
 #pragma unroll 1
-    for (int first = 0; 8 * kThreads * first < place.columns;
-         first += is_float ? kPieces / 2 : kPieces) {
-      const auto eight = [&](int i) { return first + (is_float ? i / 2 : i); };
-      uint4 pieces[kPieces];
-      bring(
-          pieces, elements.row.awaited, [&](int i) { return place.exists(eight(i)); },
-          [&](int i) {
-            return from + (is_float ? 4 * (place.element(eight(i)) + i % 2 * 4)
-                                    : 2 * place.element(eight(i)));
-          });
+    for (int first = 0; 8 * kThreads * first < place.columns; first += kEach) {
+      const auto begin = [&](const RowElements& elements, bool wanted, uint4(&pieces)[kPieces]) {
+        ask_for(
+            pieces,
+            [&](int i) {
+              return wanted && place.exists(first + i / 2) &&
+                     (i % 2 == 0 || elements.dtype == DType::f32);
+            },
+            [&](int i) { return piece_at(elements, place, first, i); });
+      };
+      const auto end = [&](const RowElements& elements, int nth, uint4(&pieces)[kPieces]) {
+        await(pieces, elements.row.awaited,
+              [&](int i) { return piece_at(elements, place, first, i); });
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        if (!place.exists(eight(i))) continue;
-        auto* to = reinterpret_cast<uint4*>(place.eight(nth, eight(i)));
-        const uint4& p = pieces[i];
-        if (is_float) {
-          to[i % 2] = p;
-        } else {
-          to[0] = make_uint4(p.x << 16, p.x & kUpper, p.y << 16, p.y & kUpper);
-          to[1] = make_uint4(p.z << 16, p.z & kUpper, p.w << 16, p.w & kUpper);
+        for (int e = 0; e < kEach; ++e) {
+          if (!place.exists(first + e)) continue;
+          auto* to = reinterpret_cast<uint4*>(place.eight(nth, first + e));
+          const uint4& p = pieces[2 * e];
+          const bool is_float = elements.dtype == DType::f32;
+          to[0] = is_float ? p : make_uint4(p.x << 16, p.x & kUpper, p.y << 16, p.y & kUpper);
+          to[1] = is_float ? pieces[2 * e + 1]
+                           : make_uint4(p.z << 16, p.z & kUpper, p.w << 16, p.w & kUpper);
         }
-      }
+      };
+      uint4 of_second[kPieces];
+      uint4 of_x[kPieces];
+      begin(second, wants_second, of_second);
+      begin(x, wants_x, of_x);
+      if (wants_second) end(second, 1, of_second);
+      if (wants_x) end(x, 0, of_x);
     }
+  }
+  template <int kThreads>
+  [[nodiscard]] __device__ const std::byte* piece_at(const RowElements& elements,
+                                                     const Place<kThreads>& place, int first,
+                                                     int i) const {
+    const int bytes = elements.dtype == DType::f32 ? 4 : 2;
+    return static_cast<const std::byte*>(at(elements)) +
+           bytes * (place.row * elements.stride + place.element(first + i / 2)) + i % 2 * 16;
   }
   static constexpr uint32_t kUpper = 0xffff0000U;
 

@@ -3,14 +3,13 @@
 
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/hadamard.cuh"
-#include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/step_kernel/consumer_threads.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream::step_kernel {
 
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
-/// rounds them to T or, beside i8 weights, to eight bits. kMixed: whether rows may have gates.
+/// rounds them to T or, beside i8 weights, to eight bits. kMixed: whether rows may have factors.
 template <bool kMixed>
 class Preparer {
  public:
@@ -25,8 +24,8 @@ class Preparer {
     if (p.x_dtype == DType::f32) {
       with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
           p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });
-    } else if (kMixed && p.gates.columns > 0) {
-      prepare_gated(p, rows_);
+    } else if (kMixed && p.factors.exist()) {
+      prepare_product(p, rows_);
     } else if (p.x_rows == 1) {
       with_eights<1, kMaxEights>(p.inputs, kConsumerThreads, [&]<int kEights>() {
         Team team{thread(), kAll, shared_memory().parts[0]};
@@ -197,68 +196,40 @@ class Preparer {
     store_row(p, row, team, eights);
   }
 
-  // A row of T with gates: what norm.cuh's short rows become, in registers. A function of its own,
-  // as those of consumer.cuh are.
-  static __device__ __noinline__ void prepare_gated(const ProductInstruction& p, RowMemory rows) {
-    constexpr int kEights = kMaxGated / 8 / kConsumerThreads;
-    const Gates& gates = p.gates;
+  // A row of T times factors, as norm.cuh has it. A function of its own, as those of consumer.cuh
+  // are.
+  static __device__ __noinline__ void prepare_product(const ProductInstruction& p, RowMemory rows) {
+    constexpr int kEights = kMaxProducts / 8 / kConsumerThreads;
     const int n = p.inputs;
     const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
     const auto exists = [&](int e) { return element(e) < n; };
-    const bool has_norm = gates.norm.kind != NormKind::none;
-    const bool has_factors = gates.factors.exist();
-    // What is there first.
-    float weights[kEights][8] = {};
-    float factors[kEights][8];
-#pragma unroll
-    for (int e = 0; e < kEights; ++e) {
-      if (has_norm && exists(e)) {
-        load_floats(gates.norm.weight + element(e) % gates.columns, weights[e]);
-      }
-    }
-    if (has_factors) {
-      const bool are_floats = gates.factors.dtype == DType::f32;
-      const auto* from = static_cast<const std::byte*>(
-          gates.factors.in_place != nullptr ? gates.factors.in_place : rows.at(gates.factors.row));
-      uint4 words[2 * kEights];
-      bring(
-          words, gates.factors.row.awaited,
-          [&](int i) { return exists(i / 2) && (are_floats || i % 2 == 0); },
-          [&](int i) { return from + element(i / 2) * (are_floats ? 4 : 2) + i % 2 * 16; });
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        if (are_floats) {
-          memcpy(factors[e], &words[2 * e], sizeof factors[e]);
-        } else {
-          unpack(words[2 * e], factors[e]);
-        }
-        activate_all(gates.activation, factors[e]);
-      }
-    }
+    const bool are_floats = p.factors.dtype == DType::f32;
+    const auto* factors = static_cast<const std::byte*>(
+        p.factors.in_place != nullptr ? p.factors.in_place : rows.at(p.factors.row));
     const T* x = static_cast<const T*>(rows.at(p.x));
+    const auto has_factor = [&](int i) { return exists(i / 2) && (are_floats || i % 2 == 0); };
+    const auto factor = [&](int i) {
+      return factors + element(i / 2) * (are_floats ? 4 : 2) + i % 2 * 16;
+    };
+    const auto from = [&](int e) { return x + element(e); };
+    uint4 words[2 * kEights];
     uint4 eights[kEights];
-    bring(eights, p.x.awaited, exists, [&](int e) { return x + element(e); });
+    ask_for(words, has_factor, factor);
+    ask_for(eights, exists, from);
+    await(words, p.factors.row.awaited, factor);
+    await(eights, p.x.awaited, from);
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
       float v[8];
+      float by[8];
       unpack(eights[e], v);
-      if (has_norm) {
-        float squares = 0;
-#pragma unroll
-        for (const float value : v) squares = __fmaf_rn(value, value, squares);
-        for (int step = gates.columns / 16; step > 0; step /= 2) {
-          squares += __shfl_xor_sync(kAllLanes, squares, step);
-        }
-        const float factor =
-            1.0F / sqrtf(squares / static_cast<float>(gates.columns) + gates.norm.eps);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = __fmul_rn(__fmul_rn(v[i], factor), weights[e][i]);
+      if (are_floats) {
+        memcpy(by, &words[2 * e], sizeof by);
+      } else {
+        unpack(words[2 * e], by);
       }
-      if (has_factors) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = __fmul_rn(to_float(from_float<T>(v[i])), factors[e][i]);
-      }
-      if (!exists(e)) continue;
+      for (int i = 0; i < 8; ++i) v[i] = __fmul_rn(v[i], by[i]);
       eights[e] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
                              pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
     }
@@ -270,15 +241,6 @@ class Preparer {
     memcpy(elements, &eight, sizeof elements);
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = to_float(elements[i]);
-  }
-  // Once for all who need it.
-  static __device__ __noinline__ float activated(Activation activation, float value) {
-    return activate(activation, value);
-  }
-  static __device__ void activate_all(Activation activation, float (&values)[8]) {
-    if (activation == Activation::none) return;
-#pragma unroll
-    for (float& value : values) value = activated(activation, value);
   }
 
   // Experts' rows, each by so many threads.

@@ -141,7 +141,7 @@ class Producer {
     const auto* from = static_cast<const T*>(leads() ? kv.k : kv.v);
     const int elements = kDecodeTokens * kv.head_dim;
     const auto bytes = static_cast<uint32_t>(elements * sizeof(T));
-    const int stages = stages_of_turn(kv.head_dim);
+    const int stages = are_wide(kv.head_dim) ? 2 : 1;
     const ItemsOfBlock mine(a);
     for (int item = mine.first(); item < mine.items; item += mine.step()) {
       const Split split = mine.split(item);
@@ -175,7 +175,6 @@ class Producer {
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
     if (leads()) prefetch(p.norm.weight, p.inputs);
-    if (leads()) prefetch(p.gates.norm.weight, p.gates.columns);
     constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
     constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);

@@ -5,7 +5,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/recurrent/recur.cuh"
 #include "kernels/cuda/recurrent/recur_token.h"
-#include "kernels/cuda/step_kernel/convolve.cuh"
+#include "kernels/cuda/step_kernel/consumer_threads.cuh"
 
 namespace faststream::step_kernel {
 
@@ -52,14 +52,10 @@ class Recurrer {
     // Asked for before anything is awaited.
     fetch(instruction.state.before() + place, r.value_dim, min(kWarp, r.value_dim - first_column),
           n_keys, end, memory.state[first_key]);
-    const bool convolves = instruction.convolve.channels > 0;
-    const int key_head = head / instruction.heads_of_key;
-    float value = 0;
-    if (convolves) value = convolve(instruction, key_head, head, column, has_column, memory);
     if (warp() < 2) {
       const bool is_query = warp() == 0;
-      prepare(is_query ? instruction.q : instruction.k, key_head, r,
-              is_query ? r.query_scale : 1.0F, convolves, is_query ? memory.query : memory.keys);
+      prepare(is_query ? instruction.q : instruction.k, head / instruction.heads_of_key, r,
+              is_query ? r.query_scale : 1.0F, is_query ? memory.query : memory.keys);
     }
     // Value and gates: the words that have them.
     const auto* v = static_cast<const T*>(rows_.at(instruction.v)) + int64_t{head} * r.value_dim;
@@ -67,12 +63,12 @@ class Recurrer {
     uint32_t words[3];
     bring(
         words, instruction.v.awaited || instruction.gates.awaited,
-        [&](int i) { return i == 0 ? has_column && !convolves : i == 1 || r.delta; },
+        [&](int i) { return i == 0 ? has_column : i == 1 || r.delta; },
         [&](int i) {
           return i == 0 ? static_cast<const void*>(v + column / 2 * 2)
                         : gates + (i - 1) * r.n_heads;
         });
-    if (!convolves) value = half_of(words[0], column);
+    const float value = half_of(words[0], column);
     const TokenGates changes =
         token_gates(r, head, __uint_as_float(words[1]), __uint_as_float(words[2]));
     const float decay = expf(changes.log_decay);
@@ -139,40 +135,23 @@ class Recurrer {
     return total;
   }
 
-  // A key head of queries or keys, once it is there, in shared memory: by a warp. is_there: it is.
+  // A key head of queries or keys, once it is there, in shared memory: by a warp.
   __device__ void prepare(const Row& row, int key_head, const Recurrence& r, float scale,
-                          bool is_there, float* to) const {
+                          float* to) const {
     constexpr int kTurns = kMaxStateKeys / kWarp;
     const auto* from = static_cast<const T*>(rows_.at(row)) + int64_t{key_head} * r.key_dim;
     const auto key = [](int turn) { return turn * kWarp + lane(); };
     uint32_t words[kTurns];
     bring(
-        words, row.awaited && !is_there,
-        [&](int turn) { return !is_there && key(turn) < r.key_dim; },
+        words, row.awaited, [&](int turn) { return key(turn) < r.key_dim; },
         [&](int turn) { return from + key(turn) / 2 * 2; });
     prepare_row<kMaxStateKeys>(
-        r, scale,
-        [&](int turn) { return is_there ? to[key(turn)] : half_of(words[turn], key(turn)); }, to);
+        r, scale, [&](int turn) { return half_of(words[turn], key(turn)); }, to);
   }
 
-  // By all threads: brings the key head's query and key to shared memory, and returns the value of
-  // a lane's column.
-  __device__ float convolve(const RecurInstruction& instruction, int key_head, int head, int column,
-                            bool has_column, Memory& memory) const {
-    static_assert(2 * kMaxStateKeys == kConsumerThreads);
-    const Recurrence& r = instruction.recurrence;
-    const bool is_query = thread() < kMaxStateKeys;
-    const int key = thread() % kMaxStateKeys;
-    const int of_key =
-        (is_query ? instruction.first_q : instruction.first_k) + key_head * r.key_dim + key;
-    const int of_value = instruction.first_v + head * r.value_dim + column;
-    float results[2];
-    convolve_channels(
-        instruction.convolve, rows_, [&](int n) { return n == 0 ? key < r.key_dim : has_column; },
-        [&](int n) { return n == 0 ? of_key : of_value; }, results);
-    (is_query ? memory.query : memory.keys)[key] = results[0];
-    synchronize();
-    return results[1];
+  // Element i of a row, of the word that has it.
+  static __device__ float half_of(uint32_t word, int i) {
+    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
   }
 
   // By a warp: elements in a row of the result, two of an even lane.

@@ -17,11 +17,11 @@
 // kernels of one operation.
 //
 // A layer is five instructions: queries, keys and values; attention; its output; gate and up; down.
-// One of a delta net has gates, a projection, a recurrence and a convolution in the place of the
-// first two; norms around branches are more. Each needs all of a row that all blocks make, looks
-// for it in the L2 cache (rows.cuh), normalizes and quantizes it, every block for itself. That is
-// latency, not bytes (measured: RESULTS.md). So what one block could do for all, each does for
-// itself where a product waits for it: norms of a row, norms and factors of heads, a convolution.
+// One of a delta net has gates, a projection, a convolution, a recurrence and a norm with its gate
+// in the place of the first two; norms around branches are more. Each needs all of a row that all
+// blocks make, looks for it in the L2 cache (rows.cuh), normalizes and quantizes it, every block
+// for itself. That is latency, not bytes (measured: RESULTS.md). So a norm of one row that a
+// product waits for, which one block could do for all, each does for itself.
 // Every result has a place of its own in the step's memory, so no block waits for another to have
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What

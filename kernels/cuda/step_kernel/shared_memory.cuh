@@ -131,12 +131,10 @@ struct TilesOfBlock {
   int count;
 };
 
-/// Whether heads take two warps for the tokens of a turn, and two stages: one of keys, and one of
-/// values.
-__host__ __device__ constexpr bool are_wide(int head_dim) { return head_dim > 256; }
-__host__ __device__ constexpr int stages_of_turn(int head_dim) {
-  return are_wide(head_dim) ? 2 : 1;
-}
+/// Whether heads take two warps for the tokens of a turn, each for so many columns, and two stages:
+/// one of keys, and one of values.
+inline constexpr int kWidestOfWarp = 256;
+__host__ __device__ constexpr bool are_wide(int head_dim) { return head_dim > kWidestOfWarp; }
 
 /// Which of an attention's items, each a part of the context for a tile of query heads, are this
 /// block's: from the first on, each as many further as there are blocks.

@@ -24,8 +24,8 @@ inline constexpr int kMaxNormalized = 8192;
 inline constexpr int kMaxNormRow = 5120;
 inline constexpr int kMaxWarpNormalized = 256;
 inline constexpr int kMaxFactors = 256;
-inline constexpr int kMaxGated = 4096;  ///< of a product's row with gates
-inline constexpr int kMaxEights = 8;    ///< a thread
+inline constexpr int kMaxProducts = 4096;  ///< of a product's row with factors
+inline constexpr int kMaxEights = 8;       ///< a thread
 inline constexpr int kMaxInputs = 8 * kMaxEights * 256;
 inline constexpr int kMaxExpertInputs = 8 * kMaxEights * 64;
 inline constexpr int kMaxWarpInputs = 8 * kMaxEights * 32;  // where a warp has a row of its own
@@ -135,12 +135,11 @@ class StepKernel {
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
   void add(ProductInstruction product);
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
+  [[nodiscard]] bool makes(const Span& span) const;
   NormInstruction* maker_of(const Span& span);
-  bool take_convolution(const Span& q, const Span& k, const Span& v,
-                        RecurInstruction& instruction) const;
   void swap_last();
   bool make_everyones(const Span& span, int32_t columns);
-  bool take_gates(const Span& span, ProductInstruction& p);
+  bool take_factors(const Span& span, ProductInstruction& p);
   void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
                    bool is_one);
 
