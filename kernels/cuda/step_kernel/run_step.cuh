@@ -22,6 +22,7 @@
 // blocks make, looks for it in the L2 cache (rows.cuh), normalizes and quantizes it, every block
 // for itself. That is latency, not bytes (measured: RESULTS.md). So a norm of one row that a
 // product waits for, which one block could do for all, each does for itself.
+//
 // Every result has a place of its own in the step's memory, so no block waits for another to have
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What
