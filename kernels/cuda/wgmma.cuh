@@ -26,6 +26,15 @@ __device__ inline void copy_box(void* to, const CUtensorMap& map, int column, in
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
       : "memory");
 }
+/// The same with an L2 cache policy.
+__device__ inline void copy_box(void* to, const CUtensorMap& map, int column, int row,
+                                uint64_t& barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier)), "l"(policy)
+      : "memory");
+}
 /// The same of the matrices of describe_by_eights(): of one, from eight rows number `eights` on.
 __device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int column, int eights,
                                           int matrix, uint64_t& barrier) {
@@ -204,32 +213,34 @@ __device__ void pin(int32_t (&values)[kCount]) {
 }
 
 // Operands of the instructions below: registers by 16, and their names.
-#define FASTSTREAM_REGISTERS_8(kind, c, i)                                                        \
+#define FASTSTREAM_EIGHT_REGISTERS(kind, c, i)                                                    \
   kind((c)[(i)]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3]), kind((c)[(i) + 4]), \
       kind((c)[(i) + 5]), kind((c)[(i) + 6]), kind((c)[(i) + 7])
+#define FASTSTREAM_REGISTERS_8(kind, c) FASTSTREAM_EIGHT_REGISTERS(kind, c, 0)
 #define FASTSTREAM_REGISTERS_16(kind, c) \
-  FASTSTREAM_REGISTERS_8(kind, c, 0), FASTSTREAM_REGISTERS_8(kind, c, 8)
-#define FASTSTREAM_REGISTERS_32(kind, c)                                 \
-  FASTSTREAM_REGISTERS_16(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 16), \
-      FASTSTREAM_REGISTERS_8(kind, c, 24)
-#define FASTSTREAM_REGISTERS_48(kind, c)                                 \
-  FASTSTREAM_REGISTERS_32(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 32), \
-      FASTSTREAM_REGISTERS_8(kind, c, 40)
-#define FASTSTREAM_REGISTERS_64(kind, c)                                 \
-  FASTSTREAM_REGISTERS_48(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 48), \
-      FASTSTREAM_REGISTERS_8(kind, c, 56)
-#define FASTSTREAM_REGISTERS_80(kind, c)                                 \
-  FASTSTREAM_REGISTERS_64(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 64), \
-      FASTSTREAM_REGISTERS_8(kind, c, 72)
-#define FASTSTREAM_REGISTERS_96(kind, c)                                 \
-  FASTSTREAM_REGISTERS_80(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 80), \
-      FASTSTREAM_REGISTERS_8(kind, c, 88)
-#define FASTSTREAM_REGISTERS_112(kind, c)                                \
-  FASTSTREAM_REGISTERS_96(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 96), \
-      FASTSTREAM_REGISTERS_8(kind, c, 104)
-#define FASTSTREAM_REGISTERS_128(kind, c)                                  \
-  FASTSTREAM_REGISTERS_112(kind, c), FASTSTREAM_REGISTERS_8(kind, c, 112), \
-      FASTSTREAM_REGISTERS_8(kind, c, 120)
+  FASTSTREAM_EIGHT_REGISTERS(kind, c, 0), FASTSTREAM_EIGHT_REGISTERS(kind, c, 8)
+#define FASTSTREAM_REGISTERS_32(kind, c)                                     \
+  FASTSTREAM_REGISTERS_16(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 16), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 24)
+#define FASTSTREAM_REGISTERS_48(kind, c)                                     \
+  FASTSTREAM_REGISTERS_32(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 32), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 40)
+#define FASTSTREAM_REGISTERS_64(kind, c)                                     \
+  FASTSTREAM_REGISTERS_48(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 48), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 56)
+#define FASTSTREAM_REGISTERS_80(kind, c)                                     \
+  FASTSTREAM_REGISTERS_64(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 64), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 72)
+#define FASTSTREAM_REGISTERS_96(kind, c)                                     \
+  FASTSTREAM_REGISTERS_80(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 80), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 88)
+#define FASTSTREAM_REGISTERS_112(kind, c)                                    \
+  FASTSTREAM_REGISTERS_96(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 96), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 104)
+#define FASTSTREAM_REGISTERS_128(kind, c)                                      \
+  FASTSTREAM_REGISTERS_112(kind, c), FASTSTREAM_EIGHT_REGISTERS(kind, c, 112), \
+      FASTSTREAM_EIGHT_REGISTERS(kind, c, 120)
+#define FASTSTREAM_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FASTSTREAM_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define FASTSTREAM_NAMES_32 \
   FASTSTREAM_NAMES_16       \
@@ -277,32 +288,33 @@ __device__ void multiply_add_rows(float (&c)[kCount], const uint32_t (&a)[4], ui
 #undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
-/// c [64, kColumns] = or += a [64, k] · b [kColumns, k]ᵀ, kColumns a multiple of 32 up to 256, a
-/// and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, or 32 int8 to int32.
-/// Thread 32w + 4g + t of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t +
-/// i); c may have more columns.
+/// c [64, kColumns] = or += a [64, k] · b [kColumns, k]ᵀ, kColumns 16 or a multiple of 32 up to
+/// 256, a and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, or 32 int8 to
+/// int32. Thread 32w + 4g + t of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j +
+/// 2t + i); c may have more columns.
 #define FASTSTREAM_MULTIPLY(kind, type, n, signs, count, a_at, b_at, accumulate_at)           \
   asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at           \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" n type " {" FASTSTREAM_NAMES_##count \
                "}, %" a_at ", %" b_at ", accumulate" signs ";\n}"                             \
                : FASTSTREAM_REGISTERS_##count(kind, c)                                        \
                : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
-#define FASTSTREAM_MULTIPLY_ANY(kind, type, signs)                           \
-  if constexpr (kColumns == 32)                                              \
-    FASTSTREAM_MULTIPLY(kind, type, "32", signs, 16, "16", "17", "18");      \
-  if constexpr (kColumns == 64)                                              \
-    FASTSTREAM_MULTIPLY(kind, type, "64", signs, 32, "32", "33", "34");      \
-  if constexpr (kColumns == 96)                                              \
-    FASTSTREAM_MULTIPLY(kind, type, "96", signs, 48, "48", "49", "50");      \
-  if constexpr (kColumns == 128)                                             \
-    FASTSTREAM_MULTIPLY(kind, type, "128", signs, 64, "64", "65", "66");     \
-  if constexpr (kColumns == 160)                                             \
-    FASTSTREAM_MULTIPLY(kind, type, "160", signs, 80, "80", "81", "82");     \
-  if constexpr (kColumns == 192)                                             \
-    FASTSTREAM_MULTIPLY(kind, type, "192", signs, 96, "96", "97", "98");     \
-  if constexpr (kColumns == 224)                                             \
-    FASTSTREAM_MULTIPLY(kind, type, "224", signs, 112, "112", "113", "114"); \
-  if constexpr (kColumns == 256)                                             \
+#define FASTSTREAM_MULTIPLY_ANY(kind, type, signs)                                               \
+  if constexpr (kColumns == 16) FASTSTREAM_MULTIPLY(kind, type, "16", signs, 8, "8", "9", "10"); \
+  if constexpr (kColumns == 32)                                                                  \
+    FASTSTREAM_MULTIPLY(kind, type, "32", signs, 16, "16", "17", "18");                          \
+  if constexpr (kColumns == 64)                                                                  \
+    FASTSTREAM_MULTIPLY(kind, type, "64", signs, 32, "32", "33", "34");                          \
+  if constexpr (kColumns == 96)                                                                  \
+    FASTSTREAM_MULTIPLY(kind, type, "96", signs, 48, "48", "49", "50");                          \
+  if constexpr (kColumns == 128)                                                                 \
+    FASTSTREAM_MULTIPLY(kind, type, "128", signs, 64, "64", "65", "66");                         \
+  if constexpr (kColumns == 160)                                                                 \
+    FASTSTREAM_MULTIPLY(kind, type, "160", signs, 80, "80", "81", "82");                         \
+  if constexpr (kColumns == 192)                                                                 \
+    FASTSTREAM_MULTIPLY(kind, type, "192", signs, 96, "96", "97", "98");                         \
+  if constexpr (kColumns == 224)                                                                 \
+    FASTSTREAM_MULTIPLY(kind, type, "224", signs, 112, "112", "113", "114");                     \
+  if constexpr (kColumns == 256)                                                                 \
     FASTSTREAM_MULTIPLY(kind, type, "256", signs, 128, "128", "129", "130");
 template <typename T, int kColumns, int kCount>
 __device__ void multiply_rows(float (&c)[kCount], uint64_t a, uint64_t b, bool accumulate) {
@@ -316,9 +328,20 @@ template <typename T, int kColumns, int kCount>
 __device__ void multiply_rows(int32_t (&c)[kCount], uint64_t a, uint64_t b, bool accumulate) {
   FASTSTREAM_MULTIPLY_ANY("+r", "k32.s32.s8.s8", "")
 }
+/// The same of aᵀ, a [16, 64] of 16-bit elements: c [64, kColumns] += aᵀ · bᵀ.
+template <typename T, int kColumns, int kCount>
+__device__ void multiply_columns(float (&c)[kCount], uint64_t a, uint64_t b) {
+  constexpr bool accumulate = true;
+  if constexpr (std::is_same_v<T, __half>) {
+    FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.f16.f16", ", 1, 1, 1, 0")
+  } else {
+    FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 1, 0")
+  }
+}
 #undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
+#undef FASTSTREAM_NAMES_8
 #undef FASTSTREAM_NAMES_16
 #undef FASTSTREAM_NAMES_32
 #undef FASTSTREAM_NAMES_48
@@ -327,6 +350,7 @@ __device__ void multiply_rows(int32_t (&c)[kCount], uint64_t a, uint64_t b, bool
 #undef FASTSTREAM_NAMES_96
 #undef FASTSTREAM_NAMES_112
 #undef FASTSTREAM_NAMES_128
+#undef FASTSTREAM_EIGHT_REGISTERS
 #undef FASTSTREAM_REGISTERS_8
 #undef FASTSTREAM_REGISTERS_16
 #undef FASTSTREAM_REGISTERS_32

@@ -6,14 +6,12 @@
 //
 // Bytes and operations: a tile of 64 tokens of 576 elements is 74 kB, for which an H100 has 3.2 us
 // for each of its multiprocessors; its 64 · 64 · (576 + 512) products take 1.6 us at 5.5 TFLOP/s,
-// whether there are 64 heads or, as DeepSeek-V2-Lite's, 16.
+// however many of the 64 heads there are. attention_latent_few_heads_sm90a.cu is for few.
 #include <cfloat>
 
-#include "kernels/cuda/attention/attention_split.cuh"
-#include "kernels/cuda/attention/item_finder.cuh"
+#include "kernels/cuda/attention/attention_latent_sm90a.cuh"
 #include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/types.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -21,14 +19,9 @@ namespace faststream {
 
 namespace {
 
-constexpr int kRows = 64;    // heads
-constexpr int kTokens = 64;  // of a tile
-constexpr int kTilePages = kTokens / kPageTokens;
-constexpr int kKeyDim = 576;
-constexpr int kValueDim = 512;  // the last columns of keys
-constexpr int kKeyBlocks = kKeyDim / kBlockColumns;
-constexpr int kBlockBytes = kTokens * kBlockRowBytes;
-constexpr int kPageBlockBytes = kPageTokens * kBlockRowBytes;
+using namespace latent;
+
+constexpr int kRows = 64;  // heads
 static_assert(kRows == kTokens, "blocks of queries, keys and probabilities have one size");
 
 constexpr int kConsumers = 2;  // warpgroups
@@ -57,50 +50,7 @@ struct Shared {
   uint64_t keys_done[kStages];
 };
 
-struct Maps {
-  CUtensorMap queries;  // heads of all tokens, and what tokens keep, one below the other
-  CUtensorMap keys;     // all pages likewise
-  int query_rows;       // of a token
-  int box_rows;         // of queries
-};
-
 using Place = PipelinePlace<kStages>;
-
-/// Deals the splits of a batch to blocks in turn. All warps of a block find the same.
-class SplitDealer {
- public:
-  __device__ SplitDealer(const AttentionArguments& a, const Splits& splits, int n_sequences)
-      : count_{a, splits.head_tiles}, splits_(splits), items_(n_sequences, count_) {}
-
-  /// This block's next split. False when there is none. For whole warps.
-  __device__ bool next(Split& split) {
-    ItemFinder::Item item;
-    const int wanted = static_cast<int>(blockIdx.x) + turn_ * static_cast<int>(gridDim.x);
-    if (!items_.find(wanted, count_, item)) return false;
-    ++turn_;
-    const AttentionArguments& a = count_.a;
-    const OneQuery one{item.sequence, a.query_start[item.sequence], a.kv_len[item.sequence]};
-    split = split_of(a, splits_, kRows, one, item.nth % count_.head_tiles,
-                     item.nth / count_.head_tiles);
-    return true;
-  }
-
- private:
-  struct Count {
-    const AttentionArguments& a;
-    int head_tiles;
-
-    __device__ int operator()(int sequence) const {
-      const int n_queries = a.query_start[sequence + 1] - a.query_start[sequence];
-      return n_queries == 1 ? parts_of(a, a.kv_len[sequence]) * head_tiles : 0;
-    }
-  };
-
-  Count count_;
-  const Splits& splits_;
-  ItemFinder items_;
-  int turn_ = 0;
-};
 
 /// The lanes of one warp: each copies blocks of the queries of the block's nth split, and of its
 /// tiles' pages. `filled`: tiles before it.
@@ -377,7 +327,7 @@ __global__ __launch_bounds__(kThreads, 1) void latent_wgmma_kernel(
   Split split;
   uint32_t nth = 0;
   uint32_t filled = 0;  // tiles
-  SplitDealer dealer(a, splits, n_sequences);
+  SplitDealer dealer(a, splits, kRows, n_sequences);
   if (threadIdx.x >= kConsumerThreads) {
     give_back_registers<40>();
     if (threadIdx.x >= kConsumerThreads + kWarp) return;
@@ -397,18 +347,18 @@ void launch(const AttentionArguments& a, int32_t n_sequences, const Splits& spli
   const int64_t most = int64_t{n_sequences} * splits.count * splits.head_tiles;
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>(most, gpu_attribute(cudaDevAttrMultiProcessorCount)));
-  const int64_t query_rows = a.q.stride / kKeyDim;
-  const int box_rows = std::min(a.n_heads, kRows);
-  const Maps maps{.queries = describe({a.q.data, a.q.dtype, (a.q.rows - 1) * query_rows + a.n_heads,
-                                       kKeyDim, kKeyDim, box_rows}),
-                  .keys = describe({a.kv.k, a.kv.dtype, int64_t{a.kv.n_pages} * kPageTokens,
-                                    kKeyDim, kKeyDim, kPageTokens}),
-                  .query_rows = static_cast<int>(query_rows),
-                  .box_rows = box_rows};
+  const Maps maps = describe_latents(a, kRows);
   const auto kernel = latent_wgmma_kernel<T>;
   allow_shared_memory(kernel, kSharedBytes);
   queue.launch("computing latent attention", kernel, {blocks, kThreads, kSharedBytes}, maps, a,
                splits, static_cast<int>(n_sequences));
+}
+
+void attention_of_many_heads(const AttentionArguments& a, int32_t n_sequences, Splits splits,
+                             const Queue& queue) {
+  splits.head_tiles = ceil_div(a.n_heads, kRows);
+  a.kv.dtype == DType::f16 ? launch<__half>(a, n_sequences, splits, queue)
+                           : launch<__nv_bfloat16>(a, n_sequences, splits, queue);
 }
 
 }  // namespace
@@ -421,9 +371,8 @@ bool attention_latent_decode_sm90a(const AttentionArguments& a, int32_t n_sequen
       a.q.stride % kKeyDim != 0) {
     return false;
   }
-  splits.head_tiles = ceil_div(a.n_heads, kRows);
-  a.kv.dtype == DType::f16 ? launch<__half>(a, n_sequences, splits, queue)
-                           : launch<__nv_bfloat16>(a, n_sequences, splits, queue);
+  a.n_heads <= kFewHeads ? attention_of_few_heads(a, n_sequences, splits, queue)
+                         : attention_of_many_heads(a, n_sequences, splits, queue);
   return true;
 }
 

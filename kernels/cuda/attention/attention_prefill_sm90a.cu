@@ -465,9 +465,9 @@ __global__ __launch_bounds__(kThreads, 1) void attention_wgmma_kernel(
 }
 
 /// All pages of a layer, one below the other, in boxes of a page's rows.
-CUtensorMap describe_pages(const KvLayer& kv, const void* data) {
-  return describe({data, kv.dtype, int64_t{kv.n_pages} * kv.n_kv_heads * kPageTokens, kv.head_dim,
-                   kv.head_dim, kPageTokens});
+CUtensorMap describe_pages(const KvLayer& kv, const void* data, int dim) {
+  return describe(
+      {data, kv.dtype, int64_t{kv.n_pages} * kv.n_kv_heads * kPageTokens, dim, dim, kPageTokens});
 }
 
 template <typename T, typename H, typename Rule, typename Source>
@@ -495,14 +495,17 @@ bool writes_16_bytes(const AttentionArguments& a) {
 bool attention_prefill_sm90a(const AttentionArguments& a, const BatchView& batch,
                              const Queue& queue) {
   if (a.scale_log2 <= 0 || !writes_16_bytes(a)) return false;
-  if (a.kv.v_head_dim != a.kv.head_dim) return false;
   const int dim = a.kv.head_dim;
-  if (dim != 64 && dim != 128 && dim != 256) return false;
+  const int v_dim = a.kv.v_head_dim;
+  const bool differ = dim == 192 && v_dim == 128;
+  if (!differ && (v_dim != dim || (dim != 64 && dim != 128 && dim != 256))) return false;
   const auto n = static_cast<int>(batch.n_sequences);
-  const Pages pages{describe_pages(a.kv, a.kv.k), describe_pages(a.kv, a.kv.v)};
+  const Pages pages{describe_pages(a.kv, a.kv.k, dim), describe_pages(a.kv, a.kv.v, v_dim)};
   const auto with_type = [&]<typename T>() {
     with_rule(a, [&]<typename Rule>() {
-      if (dim == 64) {
+      if (differ) {
+        launch<T, Heads<192, 128>, Rule>(a, n, pages, queue);
+      } else if (dim == 64) {
         launch<T, Heads<64, 64>, Rule>(a, n, pages, queue);
       } else if (dim == 128) {
         launch<T, Heads<128, 128>, Rule>(a, n, pages, queue);
