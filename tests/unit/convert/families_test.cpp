@@ -416,6 +416,53 @@ TEST(Families, EndWithinTheContextThatTheyKnow) {
   EXPECT_EQ(describe(config).max_context, 1048576);
 }
 
+// As released: DeepSeek OCR, Hunyuan OCR and Ernie 4.5 VL, the latter two without a part for texts.
+TEST(Families, ReadWhatWasReleasedBeforeTransformersHadAClass) {
+  const ModelConfig deepseek = describe({{"architectures", {"DeepseekOCRForCausalLM"}},
+                                         {"language_config",
+                                          {{"architectures", {"DeepseekV2ForCausalLM"}},
+                                           {"first_k_dense_replace", 1},
+                                           {"hidden_size", 1280},
+                                           {"intermediate_size", 6848},
+                                           {"kv_lora_rank", nullptr},
+                                           {"moe_intermediate_size", 896},
+                                           {"n_routed_experts", 64},
+                                           {"num_attention_heads", 10},
+                                           {"num_experts_per_tok", 6},
+                                           {"num_hidden_layers", 12},
+                                           {"num_key_value_heads", 10},
+                                           {"q_lora_rank", nullptr},
+                                           {"qk_rope_head_dim", 0},
+                                           {"topk_method", "greedy"},
+                                           {"use_mla", false},
+                                           {"v_head_dim", 0}}}});
+  EXPECT_EQ(deepseek.layer(1).attention().head_dim, 128);
+  EXPECT_EQ(deepseek.layer(1).experts->count, 64);
+
+  json hunyuan = tiny_config();
+  hunyuan["architectures"] = {"HunYuanVLForConditionalGeneration"};
+  hunyuan["model_type"] = "hunyuan_vl";
+  hunyuan["head_dim"] = 128;
+  hunyuan["vision_config"] = json::object();
+  hunyuan["rope_scaling"] = {
+      {"type", "xdrope"}, {"alpha", 1000.0}, {"factor", 1.0}, {"xdrope_section", {16, 16, 16, 16}}};
+  EXPECT_EQ(describe(hunyuan).ropes[0].frequencies,
+            plain_frequencies(1e4 * std::pow(1000.0, 128.0 / 126), 128));
+
+  json ernie = tiny_config();
+  ernie["architectures"] = {"Ernie4_5_VLMoeForConditionalGeneration"};
+  ernie["model_type"] = "ernie4_5_moe_vl";
+  ernie["moe_num_experts"] = {8, 8};
+  ernie["moe_intermediate_size"] = {24, 16};
+  ernie["moe_layer_start_index"] = {1, 1};
+  ernie["moe_layer_end_index"] = {1, 0};
+  ernie["moe_k"] = 6;
+  const ModelConfig model = describe(ernie);
+  EXPECT_FALSE(model.layer(0).experts.has_value());
+  EXPECT_EQ(model.layer(1).experts->count, 8);
+  EXPECT_EQ(model.layer(1).experts->each.size, 24);
+}
+
 TEST(Families, RefuseTypesOfLayersWithoutTheirRotation) {
   json config = {{"model_type", "cohere_compass_text"}, {"num_hidden_layers", 2}};
   EXPECT_TRUE(says(error_of([&] { describe(config); }), "rope_parameters", "full_attention"));

@@ -242,6 +242,7 @@ TEST_F(HfFolder, FindsATextModelWhateverItsTensorsAreCalledInAMultimodalCheckpoi
                              Names{"model.language_model.model.", "model.language_model.lm_head."},
                              Names{"model.text_model.", "lm_head."},
                              Names{"text_model.model.", "text_model.lm_head.", "llm_config"},
+                             Names{"language.model.", "language.lm_head.", "language_config"},
                              Names{"model.", "lm_head.", "language_config"}, Names{"", "lm_head."},
                              Names{"thinker.model.", "thinker.lm_head.", "thinker_config"}}) {
     TestTensors tensors = {{"visual.a", {DType::f32, {1}, {1}}}};
