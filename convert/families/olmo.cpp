@@ -58,13 +58,13 @@ bool has_no_rotation(const JsonView& config) {
   return rope && rope->has("rope_theta") && !rope->find("rope_theta");
 }
 
-// The name that norms have in releases, or else that of Transformers' class.
-std::string norm_in(const Checkpoint& weights, const std::string& released,
-                    const std::string& otherwise) {
-  const bool is_released = std::ranges::any_of(weights.tensors(), [&](const auto& tensor) {
-    return tensor.first.ends_with("." + released + ".weight");
+// The first of two names that norms of a checkpoint have.
+std::string norm_in(const Checkpoint& weights, const std::string& first,
+                    const std::string& second) {
+  const bool is_first = std::ranges::any_of(weights.tensors(), [&](const auto& tensor) {
+    return tensor.first.ends_with("." + first + ".weight");
   });
-  return is_released ? released : otherwise;
+  return is_first ? first : second;
 }
 
 void name_delta_net(const DeltaNetConfig& mixer, const Checkpoint& weights, Modules& m) {
@@ -81,7 +81,9 @@ void name_delta_net(const DeltaNetConfig& mixer, const Checkpoint& weights, Modu
   m.recurrent_step = "linear_attn.dt_bias";
   m.recurrent_norm = "linear_attn.o_norm";
   m.recurrent_out = "linear_attn.o_proj";
+  // Releases' names, or those of Transformers' class, which saves one of its own as releases'.
   m.attention_norm = norm_in(weights, "attention_layer_norm", m.attention_norm);
+  m.attention_after_norm = norm_in(weights, m.attention_after_norm, "feedforward_layer_norm");
   m.ffn_norm = norm_in(weights, "feedforward_layer_norm", m.ffn_norm);
 }
 
