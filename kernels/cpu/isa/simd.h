@@ -109,6 +109,20 @@ inline Vec larger(Vec a, Vec b) {
 #endif
 }
 
+/// a b + c, rounded once where the processor can: of two products that are added the compiler would
+/// choose which to round, in each place anew.
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_fmadd_ps(
+      reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Vec>(_mm256_fmadd_ps(
+      reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+
 inline Vec magnitude(Vec v) {
   return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(v) & 0x7fffffffU);
 }

@@ -156,15 +156,31 @@ struct RecurToken {
   const float* next_key;
 };
 
+/// What R rows together add to a vector of sums; one row is added by itself.
+template <int R>
+class RowSum {
+ public:
+  explicit RowSum(const float* sums) : sum_(R == 1 ? load(sums) : Vec{}) {}
+  void add(int r, Vec factor, Vec element) {
+    sum_ = R > 1 && r == 0 ? factor * element : multiply_add(factor, element, sum_);
+  }
+  void store_to(float* sums) const { store(sums, R == 1 ? sum_ : load(sums) + sum_); }
+
+ private:
+  Vec sum_;
+};
+
 /// sums [columns] += Σ factors[i] · row i, of R rows.
 template <int R>
 inline void know_rows(const float* factors, const float* rows, int64_t stride, int64_t columns,
                       float* sums) {
   for_vectors(columns, [&](int64_t c, int64_t count) {
-    Vec sum = factors[0] * load_up_to(rows + c, count);
+    RowSum<R> sum(sums + c);
 #pragma GCC unroll 4
-    for (int r = 1; r < R; ++r) sum += factors[r] * load_up_to(rows + r * stride + c, count);
-    store(sums + c, load(sums + c) + sum);
+    for (int r = 0; r < R; ++r) {
+      sum.add(r, splat(factors[r]), load_up_to(rows + r * stride + c, count));
+    }
+    sum.store_to(sums + c);
   });
 }
 
@@ -198,45 +214,57 @@ inline void update_rows(const RecurRows& rows, const RecurToken& token, int64_t 
   }
   for_vectors(rows.columns, [&](int64_t c, int64_t count) {
     const Vec write = load(written + c);
-    Vec sum;
-    Vec next;
+    RowSum<R> sum(sums + c);
+    RowSum<R> next(known + c);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const Vec element =
-          decays[r] * load_up_to(from + r * rows.from_stride + c, count) + keys[r] * write;
+      const Vec before = load_up_to(from + r * rows.from_stride + c, count);
+      const Vec element = multiply_add(keys[r], write, decays[r] * before);
       store_up_to(to + r * rows.to_stride + c, element, count);
-      sum = r == 0 ? queries[r] * element : sum + queries[r] * element;
-      if (kDelta) next = r == 0 ? next_keys[r] * element : next + next_keys[r] * element;
+      sum.add(r, queries[r], element);
+      if (kDelta) next.add(r, next_keys[r], element);
     }
-    store(sums + c, load(sums + c) + sum);
-    if (kDelta) store(known + c, load(known + c) + next);
+    sum.store_to(sums + c);
+    if (kDelta) next.store_to(known + c);
+  });
+}
+
+/// sums [columns] = or += factors[i] · row i, as it is or as the token leaves it.
+template <bool kAdds, bool kByChannel, bool kUpdates>
+inline void stream_row(const RecurRows& rows, const RecurToken& token, const float* factors,
+                       int64_t i, const float* written, float* sums) {
+  const float* from = rows.from + i * rows.from_stride;
+  float* to = rows.to + i * rows.to_stride;
+  const Vec factor = splat(factors[i]);
+  const Vec key = splat(token.k[i]);
+  const Vec decay = splat(token.decays[kByChannel ? i : 0]);
+  for_vectors(rows.columns, [&](int64_t c, int64_t count) {
+    Vec element = load_up_to(from + c, count);
+    if (kUpdates) {
+      element = multiply_add(key, load(written + c), decay * element);
+      store_up_to(to + c, element, count);
+    }
+    store(sums + c, kAdds ? multiply_add(factor, element, load(sums + c)) : factor * element);
   });
 }
 
 /// A token that comes alone, whose rows are in memory: they are read one after the other, as memory
 /// is read fastest (rows of 512 bytes by a Zen 4 core: 34 GB/s, four at a time 11), but added in
-/// the order of those above.
+/// the order of those above, and with as many roundings.
 template <int R, bool kByChannel, bool kUpdates>
 inline void stream_rows(const RecurRows& rows, const RecurToken& token, const float* factors,
                         int64_t i, const float* written, float* sums) {
-  alignas(64) float parts[kMostRecurColumns];
-  for (int r = 0; r < R; ++r) {
-    const float* from = rows.from + (i + r) * rows.from_stride;
-    float* to = rows.to + (i + r) * rows.to_stride;
-    const Vec factor = splat(factors[i + r]);
-    const Vec key = splat(token.k[i + r]);
-    const Vec decay = splat(token.decays[kByChannel ? i + r : 0]);
-    for_vectors(rows.columns, [&](int64_t c, int64_t count) {
-      Vec element = load_up_to(from + c, count);
-      if (kUpdates) {
-        element = decay * element + key * load(written + c);
-        store_up_to(to + c, element, count);
-      }
-      store(parts + c, r == 0 ? factor * element : load(parts + c) + factor * element);
-    });
-  }
-  for (int64_t c = 0; c < rows.columns; c += kLanes) {
-    store(sums + c, load(sums + c) + load(parts + c));
+  if constexpr (R == 1) {
+    stream_row<true, kByChannel, kUpdates>(rows, token, factors, i, written, sums);
+  } else {
+    alignas(64) float parts[kMostRecurColumns];
+    stream_row<false, kByChannel, kUpdates>(rows, token, factors, i, written, parts);
+    for (int r = 1; r < R; ++r) {
+      stream_row<true, kByChannel, kUpdates>(rows, token, factors, i + r, written, parts);
+    }
+    for (int64_t c = 0; c < rows.columns; c += kLanes) {
+      store(sums + c, load(sums + c) + load(parts + c));
+    }
   }
 }
 
@@ -323,7 +351,8 @@ inline void recur_piece(const RecurTask& task, const RecurFactors& factors, int6
     float* out = task.out + t * task.out_stride + column;
     for_vectors(columns, [&](int64_t c, int64_t count) {
       const Vec sum = factors.of_queries[i] * load(sums + c);
-      store_up_to(out + c, sum + task.skip * load_up_to(values + c, count), count);
+      store_up_to(out + c, multiply_add(splat(task.skip), load_up_to(values + c, count), sum),
+                  count);
     });
     rows.from = rows.to;
     rows.from_stride = rows.to_stride;
@@ -432,8 +461,9 @@ inline void scan_token(const ScanTask& task, int64_t t, const ScanRows& rows) {
       Vec rate = load_row(rows.rates + n * rows.rates_stride);
       if (!kOfPowers) rate *= kLog2E;
       const Vec decay = shrinking_power(rate * step);
-      const Vec element = decay * load_row(rows.from + n * rows.from_stride) + b[n] * taken;
-      sum += c[n] * element;
+      const Vec before = load_row(rows.from + n * rows.from_stride);
+      const Vec element = multiply_add(splat(b[n]), taken, decay * before);
+      sum = multiply_add(splat(c[n]), element, sum);
       store_up_to(rows.to + n * rows.to_stride + channel, element, count);
     }
     store_up_to(task.out + t * task.out_stride + channel, sum, count);
