@@ -221,17 +221,16 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     const TensorId of_bias =
         bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
     const int64_t blocks = std::max<int64_t>(plan.blocks, 1);
-    const ProductBound bound{
-        .rows = rows * router.used * blocks,
-        .in = plan.shape[1],
-        .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / blocks,
-        .format = plan.format,
-        .gated = plan.gated && !plan.cuts_gates,
-        .bias = biases.contains(of_bias),
-        .activation = !plan.gated && plan.activation != Activation::none,
-        .experts = plan.experts,
-        .weighs_input = router.weighs_input,
-        .input_bits = stack.activation_bits};
+    const ProductBound bound{.rows = rows * router.used * blocks,
+                             .in = plan.shape[1],
+                             .out = plan.shape[0] / std::max<int64_t>(plan.experts, 1) / blocks,
+                             .format = plan.format,
+                             .gated = plan.gated && !plan.cuts_gates,
+                             .bias = biases.contains(of_bias),
+                             .activation = !plan.gated && plan.activation != Activation::none,
+                             .experts = plan.experts,
+                             .weighs_input = router.weighs_input,
+                             .input_bits = stack.activation_bits};
     const auto same_shape = std::ranges::find_if(bounds, [bound](ProductBound other) {
       other.rows = bound.rows;
       return other == bound;

@@ -297,7 +297,9 @@ void pack_few_rows(const float* x, int64_t stride, int64_t rows, int64_t in, con
 
 template <bool kInt8>
 void dot_few_rows(const DotTask& task) {
-  if (kInt8 && task.rows <= kMostStreamedRows) return stream_rows<kMostStreamedRows>(task);
+  if constexpr (kInt8) {
+    if (task.rows <= kMostStreamedRows) return stream_rows<kMostStreamedRows>(task);
+  }
   dot_rows<kInt8, kMostVectorRows>(task);
 }
 
