@@ -221,11 +221,10 @@ TEST_P(CpuOps, TokensOfARecurrenceAreTheSameAloneAndTogether) {
     for (float& value : values) value = normal(random);
     return values;
   };
-  struct Shape {
-    int32_t key_dim;
-    int32_t value_dim;
-  };
-  for (const auto& [key_dim, value_dim] : {Shape{128, 128}, Shape{64, 80}, Shape{37, 300}}) {
+  using Shape = std::pair<int32_t, int32_t>;
+  for (const Shape& shape : {Shape{128, 128}, Shape{64, 80}, Shape{37, 300}}) {
+    const int32_t key_dim = shape.first;
+    const int32_t value_dim = shape.second;
     for (const auto& [delta, by_channel] :
          {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}}) {
       Recurrence r{.n_heads = 2,
