@@ -36,8 +36,9 @@ void CpuBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k,
     const int64_t row = batch.query_start[s];
     const int64_t tokens = batch.query_start[s + 1] - row;
     if (tokens == 0) return;
-    const auto at = [&](const Matrix& m, int64_t col) {
-      return static_cast<float*>(m.data) + row * m.stride + col;
+    const auto at = [&](const Matrix& m, int64_t col) {  // null: there are no gates
+      auto* data = static_cast<float*>(m.data);
+      return data == nullptr ? nullptr : data + row * m.stride + col;
     };
     const auto state = [&](int32_t n) {
       return states.data + n * states.stride + head * r.key_dim * r.value_dim + column;
