@@ -67,17 +67,11 @@ ModelConfig bart_stack(const JsonView& config, const BartKind& kind, const std::
 Modules bart_modules(const std::string& stack) {
   Modules m;
   m.base = "model." + stack + ".";
-  m.positions = "embed_positions";
+  name_as_fairseq(m);
   m.embedding_norm = "layernorm_embedding";
-  m.attention_norm = m.attention_stream_norm = "self_attn_layer_norm";
-  m.attention_out = "self_attn.out_proj";
   m.cross_norm = m.cross_stream_norm = "encoder_attn_layer_norm";
   m.cross_qkv = {"encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"};
   m.cross_out = "encoder_attn.out_proj";
-  m.ffn_norm = m.ffn_stream_norm = "final_layer_norm";
-  m.gate_up = {"fc1"};
-  m.down = "fc2";
-  m.output_norm = "layer_norm";
   // Of checkpoints that came from fairseq.
   m.unused.insert(m.unused.end(),
                   {"encoder.version", "decoder.version", "embed_positions.weights"});

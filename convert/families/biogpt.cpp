@@ -31,13 +31,7 @@ FamilyModel describe_biogpt(const FamilySource& source) {
 
   Modules& m = model.modules;
   m.base = "biogpt.";
-  m.positions = "embed_positions";
-  m.attention_norm = "self_attn_layer_norm";
-  m.attention_out = "self_attn.out_proj";
-  m.ffn_norm = "final_layer_norm";
-  m.gate_up = {"fc1"};
-  m.down = "fc2";
-  m.output_norm = "layer_norm";
+  name_as_fairseq(m);
   m.output = "output_projection";
   return model;
 }

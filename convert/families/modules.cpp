@@ -722,6 +722,16 @@ std::string longest_text(int64_t tokens) {
   return "texts have " + std::to_string(tokens) + " tokens at most";
 }
 
+void name_as_fairseq(Modules& modules) {
+  modules.positions = "embed_positions";
+  modules.attention_norm = modules.attention_stream_norm = "self_attn_layer_norm";
+  modules.attention_out = "self_attn.out_proj";
+  modules.ffn_norm = modules.ffn_stream_norm = "final_layer_norm";
+  modules.gate_up = {"fc1"};
+  modules.down = "fc2";
+  modules.output_norm = "layer_norm";
+}
+
 void leave_out(Modules& modules, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
     for (const char* tensor : {".weight", ".bias"}) {

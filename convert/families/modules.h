@@ -182,6 +182,9 @@ struct Modules {
 /// For Modules::without_left_out.
 std::string longest_text(int64_t tokens);
 
+/// Names the parts of layers, learned positions and the last norm as fairseq did.
+void name_as_fairseq(Modules& modules);
+
 /// Adds the weights and biases of modules, heads of other tasks, to modules.unused.
 void leave_out(Modules& modules, std::initializer_list<std::string_view> names);
 

@@ -55,12 +55,7 @@ FamilyModel describe_opt(const FamilySource& source) {
 
   Modules& m = model.modules;
   m.base = "model.decoder.";
-  m.positions = "embed_positions";
-  m.attention_norm = m.attention_stream_norm = "self_attn_layer_norm";
-  m.attention_out = "self_attn.out_proj";
-  m.ffn_norm = m.ffn_stream_norm = "final_layer_norm";
-  m.gate_up = {"fc1"};
-  m.down = "fc2";
+  name_as_fairseq(m);
   m.output_norm = "final_layer_norm";
 
   const int64_t embedded = count_in(config, "word_embed_proj_dim", kMaxSize, shape.hidden);

@@ -32,13 +32,7 @@ FamilyModel describe_xglm(const FamilySource& source) {
   set_plain_ffn(layer, activation_in(config, "activation_function", "gelu"), true);
 
   Modules& m = model.modules;
-  m.positions = "embed_positions";
-  m.attention_norm = "self_attn_layer_norm";
-  m.attention_out = "self_attn.out_proj";
-  m.ffn_norm = "final_layer_norm";
-  m.gate_up = {"fc1"};
-  m.down = "fc2";
-  m.output_norm = "layer_norm";
+  name_as_fairseq(m);
   m.unused.emplace_back("embed_positions.weights");
   compute_positions(model, fairseq_sinusoid);
   return model;

@@ -330,7 +330,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   Checkpoint weights = open_safetensors_folder(folder, files);
   join_fp8_blocks(JsonView(config, where), weights);
   std::vector<LeftOut> left_out;
-  if (config != whole_config) left_out = keep_text_tensors(weights);
+  if (is_part) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
   std::ranges::copy(leave_out(weights, family.modules), std::back_inserter(left_out));

@@ -282,6 +282,15 @@ TEST_F(HfFolder, RefusesTensorsThatTheModelDoesNotHave) {
   EXPECT_TRUE(says(open_error(), "\"model.layers.0.self_attn.q_proj.bias\"", "no place"));
 }
 
+TEST_F(HfFolder, TakesNoModelForAPartOfAnotherBecauseItHasANan) {
+  TestTensors tensors = tiny_tensors(DType::f32);
+  tensors["other.weight"] = {DType::f32, {2}, {1, 2}};
+  write(tiny_config(), tensors);
+  const std::string text = tiny_config().dump();
+  write_bytes(folder_ / "config.json", text.substr(0, text.size() - 1) + R"(, "unused": NaN})");
+  EXPECT_TRUE(says(open_error(), "\"other.weight\"", "no place"));
+}
+
 TEST_F(HfFolder, AcceptsATiedModelWithAndWithoutAnOutputMatrix) {
   TestTensors tensors = tiny_tensors(DType::f32);
   tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
