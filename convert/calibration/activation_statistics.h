@@ -50,11 +50,17 @@ class ActivationStatistics {
   /// What part `part` of a matrix' rows was multiplied with; null where that is not known.
   [[nodiscard]] const InputMoments* find(const TensorId& id, int64_t part = 0) const;
   void set(const TensorId& id, int64_t part, InputMoments moments);
-  [[nodiscard]] bool empty() const { return moments_.empty(); }
-  [[nodiscard]] size_t size() const { return moments_.size(); }
+  /// By tensor and part.
+  [[nodiscard]] const std::map<std::pair<TensorId, int64_t>, InputMoments>& all() const {
+    return moments_;
+  }
 
  private:
   std::map<std::pair<TensorId, int64_t>, InputMoments> moments_;
 };
+
+/// The matrices of a description whose inputs are worth measuring: those that are quantized, of
+/// what a model computes with.
+std::vector<TensorPlan> quantized_matrices(const ModelConfig& config);
 
 }  // namespace faststream::convert
