@@ -17,7 +17,7 @@
 #include "engine/runner.h"
 #include "support/error.h"
 #include "support/progress.h"
-#include "support/temporary_folder.h"
+#include "support/work_folder.h"
 
 namespace faststream::convert {
 namespace {
@@ -29,7 +29,7 @@ constexpr const char* kOfQuantized =
 // The checkpoint's model, in the type of its weights.
 std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
                                        const CalibrationOptions& calibration,
-                                       const TemporaryFolder& folder) {
+                                       const WorkFolder& folder) {
   ConvertOptions plain;
   plain.checkpoint = conversion.checkpoint;
   plain.tokenizer = conversion.tokenizer;
@@ -106,7 +106,7 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
   if (conversion.format && is_float(*conversion.format)) refuse(kOfQuantized);
   check_output(conversion);
   if (conversion.before_output) conversion.before_output();
-  const TemporaryFolder folder;
+  const WorkFolder folder;
   const std::filesystem::path path = convert_as_it_is(conversion, calibration, folder);
   ModelOnDevice model(path, calibration.check_interrupted);
   std::filesystem::remove(path);  // it is mapped, and gone whatever ends this process

@@ -7,13 +7,13 @@ namespace faststream {
 
 /// A new folder in the system's folder for temporary files (TMPDIR, or /tmp), for this user alone.
 /// The destructor removes it and what is in it.
-class TemporaryFolder {
+class WorkFolder {
  public:
   /// Throws Error, naming the folder, when it cannot be made.
-  TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder();
+  WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  ~WorkFolder();
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 

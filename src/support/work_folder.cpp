@@ -1,4 +1,4 @@
-#include "support/temporary_folder.h"
+#include "support/work_folder.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace faststream {
 
-TemporaryFolder::TemporaryFolder() {
+WorkFolder::WorkFolder() {
   std::error_code failed;
   const std::filesystem::path parent = std::filesystem::temp_directory_path(failed);
   if (failed) throw Error("TMPDIR is no folder, in which temporary files would be");
@@ -22,7 +22,7 @@ TemporaryFolder::TemporaryFolder() {
   path_ = name;
 }
 
-TemporaryFolder::~TemporaryFolder() {
+WorkFolder::~WorkFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
