@@ -68,11 +68,11 @@ ImportanceEntries parse_gguf_form(const Read& read, uint64_t size, std::string_v
                                 "; the file is damaged");
     }
     ImportanceEntry entry{read_floats(read, *sums), read_floats(read, *counts->second)};
-    check_values(entry, where, of);
     for (size_t i = 0; i < entry.mean_squares.size(); ++i) {
       const float count = entry.counts[i / static_cast<size_t>(columns)];
       entry.mean_squares[i] = count > 0 ? entry.mean_squares[i] / count : 0;
     }
+    check_values(entry, where, of);
     entries.emplace(of, std::move(entry));
   }
   return entries;
