@@ -83,6 +83,10 @@ SourceModel open_source(const ConvertOptions& options);
 /// Throws UsageError when they make no sense together.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
 
+/// What is wrong with an option for quantized weights where there are none, after its name.
+inline constexpr const char* kOfQuantized =
+    ": has a meaning only where weights are quantized, as with --dtype int8 and int4";
+
 /// Bytes of the model file that convert_checkpoint() would write.
 uint64_t model_size(const SourceModel& source, const ConvertOptions& options);
 

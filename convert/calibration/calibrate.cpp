@@ -23,8 +23,6 @@ namespace faststream::convert {
 namespace {
 
 constexpr int32_t kStepTokens = 256;
-constexpr const char* kOfQuantized =
-    "has a meaning only where weights are quantized, with --dtype int8";
 
 // The checkpoint's model, in the type of its weights.
 std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
@@ -112,7 +110,7 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
   std::filesystem::remove(path);  // it is mapped, and gone whatever ends this process
   const std::string name = conversion.checkpoint.string();
   if (model.config.encoder || model.config.output.none) {
-    refuse("is of models that continue texts, and this one has an encoder");
+    refuse(": is of models that continue texts, and this one has an encoder");
   }
 
   const std::vector<TensorPlan> quantized =

@@ -232,8 +232,12 @@ void measure_all(const std::vector<std::string>& names, const Load& load, Loaded
 std::vector<Recipe> default_recipes() {
   std::vector<Recipe> recipes;
   for (const WeightFormat format : kWeightFormats) recipes.emplace_back(format_name(format));
-  recipes.emplace_back("int8 --activation-bits 16");
-  recipes.emplace_back("int8 --keep-output");
+  for (const WeightFormat format : kWeightFormats) {
+    if (!is_integer(format)) continue;
+    for (const char* option : {" --activation-bits 16", " --keep-output"}) {
+      recipes.push_back(std::string(format_name(format)) + option);
+    }
+  }
   return recipes;
 }
 
