@@ -139,33 +139,6 @@ std::set<std::string> shards_of(const fs::path& index, SourceFiles& files) {
               ": holds no .safetensors files; download the weights in that format");
 }
 
-// "X_blocks", bytes [..., blocks, 16], and "X_scales", bytes [..., blocks], are the tensor X.
-void join_mxfp4(Checkpoint& checkpoint) {
-  constexpr std::string_view kBlocks = "_blocks";
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!name.ends_with(kBlocks) || tensor.shape.size() < 2 || tensor.shape.back() != 16) continue;
-    if (tensor.format->name == "U8") names.push_back(name.substr(0, name.size() - kBlocks.size()));
-  }
-  for (const std::string& name : names) {
-    const SourceTensor& blocks = *checkpoint.find(name + "_blocks");
-    const SourceTensor* scales = checkpoint.find(name + "_scales");
-    if (scales == nullptr || scales->format->name != "U8" ||
-        !std::ranges::equal(scales->shape,
-                            std::span(blocks.shape).first(blocks.shape.size() - 1))) {
-      continue;  // of another format; whoever needs it will say what is wrong
-    }
-    SourceTensor joined = checkpoint.take(name + "_blocks");
-    joined.first_bytes = {scales->file, scales->offset};
-    static_cast<void>(checkpoint.take(name + "_scales"));
-    joined.name = name;
-    joined.format = &kMxfp4PairsFormat;
-    joined.shape.pop_back();
-    joined.shape.back() *= kMxfp4PairsFormat.block_elements;
-    checkpoint.add_tensor(std::move(joined));
-  }
-}
-
 }  // namespace
 
 std::vector<SourceTensor> parse_safetensors_header(std::string_view text, uint64_t data_start,
@@ -208,7 +181,6 @@ Checkpoint open_safetensors_folder(const fs::path& folder, SourceFiles& files) {
     if (paths.empty()) refuse_without_weights(folder);
     for (const fs::path& path : paths) add_file(checkpoint, path, files);
   }
-  join_mxfp4(checkpoint);
   return checkpoint;
 }
 

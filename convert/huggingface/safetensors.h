@@ -19,9 +19,8 @@ std::vector<SourceTensor> parse_safetensors_header(std::string_view json, uint64
                                                    uint64_t file_size, std::string_view where);
 
 /// Opens model.safetensors, or the shards of model.safetensors.index.json, or all *.safetensors of
-/// a folder, in this order of preference, with `files`. Where there are tensors X_blocks and
-/// X_scales of MXFP4, the checkpoint has X. Throws Error, naming the file, when one is missing or
-/// unsound.
+/// a folder, in this order of preference, with `files`. Throws Error, naming the file, when one is
+/// missing or unsound.
 Checkpoint open_safetensors_folder(const std::filesystem::path& folder, SourceFiles& files);
 
 /// Adds a file's tensors to a checkpoint, by their names after `prefix`. Throws as
