@@ -146,30 +146,6 @@ TEST(Safetensors, HoldsMasksAndPositionsThatNoModelNeeds) {
                    "I64", "F32, F16"));
 }
 
-TEST(Safetensors, JoinsBlocksAndScalesOfMxfp4) {
-  const json header = {{"x_blocks", tensor_json("U8", {2, 1, 16}, 0, 32)},
-                       {"x_scales", tensor_json("U8", {2, 1}, 32, 34)}};
-  const TemporaryFolder folder;
-  const std::string text = header.dump();
-  const uint64_t size = text.size();
-  std::string data(32, '\x52');  // 1 and 3
-  data[16] = '\x9F';             // in the second row: -6 and -0.5
-  data += "\x80\x7E";            // 2 and 1/2
-  write_bytes(folder / "model.safetensors",
-              std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
-  const Checkpoint checkpoint = open_folder(folder.path());
-  EXPECT_EQ(checkpoint.tensors().size(), 1U);
-  const std::vector<int64_t> shape = {2, 32};
-  const SourceTensor& tensor = checkpoint.require("x", shape);
-  std::vector<std::byte> raw(tensor.bytes());
-  checkpoint.read(tensor, 0, raw);
-  std::vector<float> values(64);
-  tensor.format->decode(raw.data(), values);
-  EXPECT_EQ(std::vector(values.begin(), values.begin() + 3), (std::vector<float>{2, 6, 2}));
-  EXPECT_EQ(std::vector(values.begin() + 32, values.begin() + 36),
-            (std::vector<float>{-3, -0.25F, 0.5F, 1.5F}));
-}
-
 TEST(Safetensors, RefusesOffsetsAndSizesThatDoNotFit) {
   const uint64_t huge = uint64_t{1} << 62;
   EXPECT_EQ(tensor_error(tensor_json("F32", {16}, 0, 64)), "");
