@@ -11,8 +11,8 @@
 #include "convert/families/family.h"
 #include "convert/families/predictors.h"
 #include "convert/huggingface/answers_from_hf.h"
-#include "convert/huggingface/safetensors.h"
 #include "convert/huggingface/sentence_transformers.h"
+#include "convert/huggingface/weight_files.h"
 #include "convert/quantized/quantization.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "convert/tokenizers/tokenizer_file.h"
@@ -350,7 +350,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const std::string where = config_path.string() + (is_part ? ": text_config" : "");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
-  Checkpoint weights = open_safetensors_folder(folder, files);
+  Checkpoint weights = open_weight_files(folder, files);
   const json quantized = quantization_beside(folder, whole_config, config, files);
   const auto biases_of_zeros = join_quantized(JsonView(quantized, where), weights);
   std::vector<LeftOut> left_out;

@@ -60,6 +60,19 @@ void decode_e8m0(const std::byte* in, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = kE8m0[std::to_integer<size_t>(in[i])];
 }
 
+constexpr auto kUndecodedFormats = std::to_array<ElementFormat>({{"BOOL", 1, 1},
+                                                                 {"U8", 1, 1},
+                                                                 {"I8", 1, 1},
+                                                                 {"F8_E4M3", 1, 1},
+                                                                 {"F8_E5M2", 1, 1},
+                                                                 {"F8_E8M0", 1, 1},
+                                                                 {"I16", 1, 2},
+                                                                 {"U16", 1, 2},
+                                                                 {"I32", 1, 4},
+                                                                 {"U32", 1, 4},
+                                                                 {"I64", 1, 8},
+                                                                 {"U64", 1, 8}});
+
 // Of packed numbers, byte by byte.
 constexpr int64_t kPackedTogether = 8;
 constexpr auto kPackedIntegers = std::to_array<ElementFormat>({
@@ -95,6 +108,14 @@ constinit const ElementFormat kFp4Format{"FP4", kPackedTogether, 4, DType::bf16}
 
 const ElementFormat& packed_integers(int bits) {
   return kPackedIntegers.at(static_cast<size_t>(bits - 1));
+}
+
+const ElementFormat* find_element_format(std::string_view name) {
+  for (const ElementFormat* format : {&kF32Format, &kF16Format, &kBf16Format, &kF64Format}) {
+    if (name == format->name) return format;
+  }
+  const auto found = std::ranges::find(kUndecodedFormats, name, &ElementFormat::name);
+  return found == kUndecodedFormats.end() ? nullptr : &*found;
 }
 
 void narrow(std::span<const float> in, DType type, std::byte* out) {

@@ -55,6 +55,11 @@ const ElementFormat& packed_integers(int bits);
 inline constexpr std::array<float, 16> kE2m1Values = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
                                                       -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
+/// The format that safetensors call so: "F32", "BF16", "I64". Of other types than F32, F16, BF16
+/// and F64, those of masks, positions and packed numbers, no elements can be decoded: a checkpoint
+/// may hold them, but a model must not need them. Null: there is none.
+const ElementFormat* find_element_format(std::string_view name);
+
 /// Element i of `out` (f32, f16 or bf16) = in[i], rounded to nearest even.
 void narrow(std::span<const float> in, DType type, std::byte* out);
 

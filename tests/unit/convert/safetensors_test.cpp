@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "convert/huggingface/weight_files.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 Checkpoint open_folder(const std::filesystem::path& folder) {
   SourceFiles files;
-  return open_safetensors_folder(folder, files);
+  return open_weight_files(folder, files);
 }
 
 using nlohmann::json;

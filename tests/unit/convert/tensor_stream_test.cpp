@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "convert/huggingface/safetensors.h"
+#include "convert/huggingface/weight_files.h"
 #include "convert/quantized/quantization.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
@@ -30,7 +30,7 @@ class TensorParts : public testing::Test {
   std::vector<float> made(const std::vector<int64_t>& shape, const std::vector<TensorPart>& parts) {
     write_bytes(folder_ / "model.safetensors", safetensors_bytes(tensors_));
     SourceFiles files;
-    const Checkpoint checkpoint = open_safetensors_folder(folder_.path(), files);
+    const Checkpoint checkpoint = open_weight_files(folder_.path(), files);
     ModelWriter writer(folder_ / "m.bin", nlohmann::json::object(), {{"t", DType::f32, shape}},
                        true);
     ThreadPool pool(2);
@@ -124,14 +124,14 @@ TEST(Fp8Blocks, AreDecodedWithTheFactorOfTheirBlock) {
   write_bytes(folder / "model.safetensors",
               std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
   SourceFiles files;
-  Checkpoint checkpoint = open_safetensors_folder(folder.path(), files);
+  Checkpoint checkpoint = open_weight_files(folder.path(), files);
   const auto config_of = [](const nlohmann::json& block) {
     return nlohmann::json{
         {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", block}}}};
   };
   const nlohmann::json other = config_of({3, 3});
   EXPECT_TRUE(says(error_of([&] {
-                     Checkpoint again = open_safetensors_folder(folder.path(), files);
+                     Checkpoint again = open_weight_files(folder.path(), files);
                      join_quantized(JsonView(other, "config.json"), again);
                    }),
                    "m.weight_scale_inv", "[2, 3]"));

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the golden checkpoints that are quantized already, and those in PyTorch's own format.
+"""Makes the golden checkpoints that are quantized already, and those in PyTorch's own formats.
 
-    python3 tests/golden/make_quantized.py            (writes into quantized/ beside itself)
+    python3 tests/golden/make_checkpoints.py            (writes into checkpoints/ beside itself)
 
 Needs torch, numpy, safetensors, compressed-tensors, bitsandbytes and xxhash; the versions used are in
-quantized/manifest.json. The results are committed, so only a change of this file needs Python. Each variant
+checkpoints/manifest.json. The results are committed, so only a change of this file needs Python. Each variant
 is a small random Llama or Qwen 2 of one layer:
 
     config.json, and weights    a checkpoint as a user would have it, but for a tokenizer
@@ -17,6 +17,7 @@ rounded. Those of compressed-tensors and bitsandbytes come from the packages, wi
 package multiplies in the type of these.
 """
 
+import collections
 import importlib.metadata
 import json
 import shutil
@@ -28,7 +29,7 @@ import torch
 import xxhash
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 
-HERE = Path(__file__).resolve().parent / "quantized"
+HERE = Path(__file__).resolve().parent / "checkpoints"
 VOCAB = 24
 SHOWN = 4
 
@@ -322,6 +323,11 @@ def compressed(format, weights, activations=None, act_order=False):
     return config, make
 
 
+def plain(dtype):
+    return None, lambda name, weight, generator: ({"weight": weight.to(dtype)},
+                                                  weight.to(dtype).float())
+
+
 INT_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
 INT_ROWS = {"num_bits": 8, "type": "int", "strategy": "channel"}
 FP8_ROWS = {"num_bits": 8, "type": "float", "strategy": "channel"}
@@ -368,6 +374,9 @@ VARIANTS = {
     "ct_mxfp4": (Shape(), compressed("mxfp4-pack-quantized", {
         "num_bits": 4, "type": "float", "strategy": "group", "group_size": 32,
         "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"})),
+    "pytorch": (Shape(hidden=40, ffn=72, kv=20), plain(torch.bfloat16)),
+    "pytorch_legacy": (Shape(hidden=40, ffn=72, kv=20), plain(torch.bfloat16)),
+    "pytorch_shards": (Shape(biases=True), gptq(4, 32)),
 }
 
 
@@ -375,6 +384,49 @@ def expected(values):
     floats = values.contiguous().numpy().astype("<f4")
     return {"shape": list(floats.shape), "hash": xxhash.xxh3_64_hexdigest(floats.tobytes()),
             "first": [float(value) for value in floats.reshape(-1)[:SHOWN]]}
+
+
+# --- PyTorch's own formats: how tensors of a checkpoint are written to a folder ---------------------
+
+
+def save_safetensors(tensors, folder):
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()},
+                                folder / "model.safetensors", {"format": "pt"})
+
+
+def state_dict(tensors):
+    """As a model has it: parameters, of which some share their elements, in an ordered dictionary."""
+    attention = "model.layers.0.self_attn."
+    state = collections.OrderedDict(tensors)
+    if attention + "q_proj.weight" in state:
+        rows = [state[attention + f"{name}_proj.weight"] for name in "qkv"]
+        joined = torch.cat(rows)
+        for name, part in zip("qkv", joined.split([len(part) for part in rows])):
+            state[attention + f"{name}_proj.weight"] = part
+        down = "model.layers.0.mlp.down_proj.weight"
+        state[down] = state[down].T.contiguous().T
+        state["model.norm.weight"] = torch.nn.Parameter(state["model.norm.weight"])
+    state._metadata = {"": {"version": 1}}
+    return state
+
+
+def save_pytorch(tensors, folder, archive=True):
+    torch.save(state_dict(tensors), folder / "pytorch_model.bin",
+               _use_new_zipfile_serialization=archive)
+
+
+def save_shards(tensors, folder):
+    names = sorted(tensors)
+    files = {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        file = f"pytorch_model-{i + 1:05}-of-00002.bin"
+        torch.save(state_dict({name: tensors[name] for name in part}), folder / file)
+        files |= {name: file for name in part}
+    write_json(folder / "pytorch_model.bin.index.json", {"metadata": {}, "weight_map": files})
+
+
+SAVED = {"pytorch": save_pytorch, "pytorch_shards": save_shards,
+         "pytorch_legacy": lambda tensors, folder: save_pytorch(tensors, folder, archive=False)}
 
 
 def make(name, shape, config, quantize, seed):
@@ -392,8 +444,9 @@ def make(name, shape, config, quantize, seed):
         wanted[module + ".weight"] = expected(values.float())
         for key, tensor in stored.items():
             tensors[f"{module}.{key}"] = tensor.contiguous()
-    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    write_json(folder / "config.json", {**shape.config(), "quantization_config": config})
+    SAVED.get(name, save_safetensors)(tensors, folder)
+    write_json(folder / "config.json",
+               shape.config() | ({"quantization_config": config} if config else {}))
     write_json(folder / "expected.json", {"rounded_to": rounds_to, "matrices": wanted})
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{name:20} {size:7} bytes")
@@ -410,7 +463,7 @@ def main():
         make(name, shape, config, quantize, 3000 + i)
     packages = ("torch", "numpy", "safetensors", "compressed-tensors", "bitsandbytes", "xxhash")
     write_json(HERE / "manifest.json", {
-        "made_by": "tests/golden/make_quantized.py",
+        "made_by": "tests/golden/make_checkpoints.py",
         "versions": {package: importlib.metadata.version(package) for package in packages},
         "variants": [{"name": name} for name in VARIANTS]})
 

@@ -1,5 +1,5 @@
 // Values of checkpoints that are quantized already equal, to the last bit, those of the packages
-// and formulas that made them (see make_quantized.py).
+// and formulas that made them (see make_checkpoints.py).
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ std::string hash_of(const std::vector<float>& values) {
   return text.data();
 }
 
-class QuantizedGoldenTest : public testing::TestWithParam<std::string> {
+class CheckpointGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     source_ = golden_root() / GetParam();
@@ -65,7 +65,7 @@ class QuantizedGoldenTest : public testing::TestWithParam<std::string> {
   fs::path source_;
 };
 
-TEST_P(QuantizedGoldenTest, HasTheValuesOfThePackageThatMadeIt) {
+TEST_P(CheckpointGoldenTest, HasTheValuesOfThePackageThatMadeIt) {
   const SourceModel model = open_hf_folder(source_, folder_ / "tokenizer.model");
   const json expected = read_json_file(source_ / "expected.json");
   const bool rounded = expected.at("rounded_to") == "bfloat16";
@@ -86,7 +86,7 @@ TEST_P(QuantizedGoldenTest, HasTheValuesOfThePackageThatMadeIt) {
   }
 }
 
-TEST_P(QuantizedGoldenTest, IsConvertedAsACheckpointOfThoseValuesIs) {
+TEST_P(CheckpointGoldenTest, IsConvertedAsACheckpointOfThoseValuesIs) {
   const SourceModel model = open_hf_folder(source_, folder_ / "tokenizer.model");
   EXPECT_EQ(model.config.weight_format, WeightFormat::bf16);
   TestTensors tensors;
@@ -113,9 +113,9 @@ TEST_P(QuantizedGoldenTest, IsConvertedAsACheckpointOfThoseValuesIs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedGoldenTest,
-                         testing::ValuesIn(golden_variants("quantized/")), [](const auto& info) {
-                           return info.param.substr(std::string("quantized/").size());
+INSTANTIATE_TEST_SUITE_P(Stored, CheckpointGoldenTest,
+                         testing::ValuesIn(golden_variants("checkpoints/")), [](const auto& info) {
+                           return info.param.substr(std::string("checkpoints/").size());
                          });
 
 }  // namespace
