@@ -84,7 +84,7 @@ TEST(Safetensors, ReadsTheShardsOfAnIndex) {
 
 TEST(Safetensors, ReadsAllFilesWhereThereIsNoIndex) {
   const TemporaryFolder folder;
-  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "no .safetensors files"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "neither .safetensors files"));
   write_bytes(folder / "p.safetensors", safetensors_bytes({{"a", {DType::f32, {1}, {1}}}}));
   write_bytes(folder / "q.safetensors", safetensors_bytes({{"b", {DType::f32, {1}, {2}}}}));
   EXPECT_EQ(open_folder(folder.path()).tensors().size(), 2U);
