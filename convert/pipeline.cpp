@@ -73,14 +73,17 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
   if (!source.special_tokens.is_null()) header["special_tokens"] = source.special_tokens;
   if (!source.sampling.is_null()) header["sampling"] = source.sampling;
   if (!source.answers.is_null()) header["answers"] = source.answers;
-  if (config.weight_format == WeightFormat::int8) {
-    header["quantization"] = {{"type", "int8"},
-                              {"scheme", "symmetric"},
-                              {"scales", "one float32 for each output channel: max|w| / 127"},
-                              {"rounding", "nearest"},
-                              {"rotated", config.rotated},
-                              {"values_rotated", config.values_rotated},
-                              {"activation_bits", config.activation_bits}};
+  if (is_integer(config.weight_format)) {
+    const bool is_int8 = config.weight_format == WeightFormat::int8;
+    header["quantization"] = {
+        {"type", format_name(config.weight_format)},
+        {"scheme", is_int8 ? "symmetric" : "levels by group of 32"},
+        {"scales", is_int8 ? "one float32 for each output channel: max|w| / 127"
+                           : "one float32 for each output channel"},
+        {"rounding", "nearest"},
+        {"rotated", config.rotated},
+        {"values_rotated", config.values_rotated},
+        {"activation_bits", config.activation_bits}};
   }
   return header;
 }
@@ -138,7 +141,7 @@ uint64_t size_of_used_tensors(const SourceModel& source) {
 void set_activation_bits(ModelConfig& config, int bits) {
   config.activation_bits = bits;
   config.rotated = bits == 8;
-  config.values_rotated = config.rotated && config.weight_format == WeightFormat::int8;
+  config.values_rotated = config.rotated && is_integer(config.weight_format);
   if (bits == 16) config.down_format = WeightFormat::bf16;
   for (ModelConfig& predictor : config.predictors) set_activation_bits(predictor, bits);
   if (!config.encoder) return;
@@ -222,10 +225,10 @@ SourceModel open_source(const ConvertOptions& options) {
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
   const WeightFormat format = options.format.value_or(source.weight_format);
   if (options.keep_output && is_float(format)) {
-    throw UsageError("--keep-output: has a meaning only with --dtype int8");
+    throw UsageError("--keep-output: has a meaning only with --dtype int8 and int4");
   }
-  if (options.activation_bits && format != WeightFormat::int8) {
-    throw UsageError("--activation-bits: has a meaning only with --dtype int8");
+  if (options.activation_bits && !is_integer(format)) {
+    throw UsageError("--activation-bits: has a meaning only with --dtype int8 and int4");
   }
   ModelConfig config = source;
   if (options.pooling) {

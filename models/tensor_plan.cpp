@@ -582,7 +582,7 @@ class Planner {
         .gated = gated,
         .cuts_gates = cuts_gates,
         .activation = activation,
-        .rotated = format == WeightFormat::int8 && config_.rotated && !heads.columns && blocks == 0,
+        .rotated = is_integer(format) && config_.rotated && !heads.columns && blocks == 0,
         .heads = heads};
     if (split.columns) {
       const int64_t whole = columns_together(plan);

@@ -22,7 +22,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.add_option("--dtype", options.dtype,
                  "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
                  "default: the checkpoint's own, bf16 for GGUF's quantized ones")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
                "With --dtype int8: leave the output matrix in 16 bits");

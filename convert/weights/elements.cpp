@@ -157,10 +157,9 @@ float overflow_magnitude(WeightFormat format) {
       return kInF16;
     case WeightFormat::bf16:
       return std::bit_cast<float>(0x7f7f8000U);
-    case WeightFormat::int4:
-      return kLeastInt4Divisor * kInF16;
     case WeightFormat::f32:
     case WeightFormat::int8:
+    case WeightFormat::int4:
       break;
   }
   return std::numeric_limits<float>::infinity();

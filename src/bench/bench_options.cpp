@@ -77,8 +77,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   auto* model = app.add_option("-m,--model", options.model, "A model file instead")
                     ->type_name("FILE")
                     ->excludes(shape);
-  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16 or int8")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16, int8 or int4")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->excludes(model)
       ->capture_default_str();
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();

@@ -407,7 +407,7 @@ TEST_P(RunnerTest, AgreesWithTheReferenceWithinTheBoundsOfEachType) {
   for (const auto& [format, bound] : {std::pair{WeightFormat::f16, 0.005},
                                       {WeightFormat::bf16, 0.033},
                                       {WeightFormat::int8, 0.12},
-                                      {WeightFormat::int4, 0.033}}) {
+                                      {WeightFormat::int4, 0.12}}) {
     const auto reference = make_reference_backend();
     TestModel expected(odd_shape(format), *reference);
     TestModel model(odd_shape(format), *backend_);
