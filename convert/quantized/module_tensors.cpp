@@ -88,6 +88,7 @@ BlockScaling scaling_by_shape(const Checkpoint& checkpoint, const SourceTensor& 
                         .columns = of_columns,
                         .scales = as_scales(checkpoint, std::move(scales), std::move(shape))};
   };
+  if (count == 1 && matrices > 1) return made(0, matrix.elements(), {1, 1});
   if (count == matrices && (count == 1 || scales.shape[0] == matrices)) {
     return made(rows, columns, {matrices, 1});
   }
@@ -102,6 +103,9 @@ BlockScaling scaling_by_shape(const Checkpoint& checkpoint, const SourceTensor& 
     if (scales.shape == expected || (scales.shape.size() == 1 && count == rows && matrices == 1)) {
       return made(1, columns, {matrices * rows, 1});
     }
+    if (scales.columns() == columns && scales.matrix_rows() == 1 && count == matrices * columns) {
+      return made(rows, 1, {matrices, columns});
+    }
     const int64_t groups = scales.columns();
     expected.back() = groups;
     const int64_t of_group =
@@ -112,7 +116,7 @@ BlockScaling scaling_by_shape(const Checkpoint& checkpoint, const SourceTensor& 
                 "has the shape " + shape_text(scales.shape) + ", but the scales of a matrix " +
                     shape_text(matrix.shape) +
                     (block.first > 0 ? " in the blocks that the configuration has are "
-                                     : " are one, one a row or a few a row, ") +
+                                     : " are one, one a row, one a column or a few a row, ") +
                     shape_text(expected));
 }
 

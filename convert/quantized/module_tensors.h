@@ -45,9 +45,9 @@ void require_matrix(const Checkpoint& checkpoint, const SourceTensor& tensor);
 std::shared_ptr<const SourceTensor> as_scales(const Checkpoint& checkpoint, SourceTensor tensor,
                                               std::vector<int64_t> shape);
 
-/// How `scales` belong to a matrix, or several: one for each matrix, for each row, for as many
-/// columns of a row (see columns_of_groups()); or for each block of so many rows and columns, if
-/// `block` says so. Throws Error when their shape is none of these.
+/// How `scales` belong to a matrix, or several: one for all, for each matrix, for each row, for
+/// each column, for as many columns of a row (see columns_of_groups()); or for each block of so
+/// many rows and columns, if `block` says so. Throws Error when their shape is none of these.
 BlockScaling scaling_by_shape(const Checkpoint& checkpoint, const SourceTensor& matrix,
                               SourceTensor scales, std::pair<int64_t, int64_t> block,
                               int64_t group_size = 0);

@@ -108,7 +108,9 @@ struct Archive {
   [[nodiscard]] std::string bytes() const {
     std::string bytes;
     std::string directory;
-    for (const auto& [name, data] : files) {
+    for (const auto& file : files) {
+      const std::string& name = file.first;
+      const std::string& data = file.second;
       const uint64_t header = bytes.size();
       const auto size = static_cast<uint32_t>(data.size());
       const auto names = [&](std::string& to, uint16_t extra) {

@@ -238,6 +238,23 @@ TEST_F(Quantization, OfNvfp4HasOneScaleForSixteen) {
   EXPECT_TRUE(says(error(tensors, method), "m.weight_scale", "[1, 3]", "[1, 2]"));
 }
 
+TEST_F(Quantization, OfSeveralMatricesHasScalesOfManyShapes) {
+  const auto values_with = [&](const std::vector<int64_t>& shape) {
+    size_t count = 1;
+    for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
+    std::string scales;
+    for (size_t i = 0; i < count; ++i) scales += bytes_of<float>({static_cast<float>(i) + 1});
+    return values(joined({{"m", {"F8_E4M3", {2, 2, 3}, std::string(12, '\x38')}},
+                          {"m_scale", {"F32", shape, scales}}},
+                         {{"quant_method", "fbgemm_fp8"}}),
+                  "m");
+  };
+  EXPECT_EQ(values_with({2, 1, 3}), (Floats{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
+  EXPECT_EQ(values_with({2, 2, 1}), (Floats{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
+  EXPECT_EQ(values_with({2}), (Floats{1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(values_with({}), Floats(12, 1.0F));
+}
+
 // --- Blocks of packed tensors, against a plain reading of their bits
 // -------------------------------
 
